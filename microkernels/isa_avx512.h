@@ -1,0 +1,27 @@
+/* AVX-512: 16 lanes of f32, 32 vector registers, a mask register for ragged vectors. */
+#include <immintrin.h>
+
+#define PS_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define PS_INLINE static inline __attribute__((always_inline, unused)) PS_TARGET
+#define PS_CPU_OK() (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && \
+                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+
+enum { PS_LANES = 16 };
+typedef __m512 ps_vec;
+
+PS_INLINE ps_vec ps_zero(void) { return _mm512_setzero_ps(); }
+PS_INLINE ps_vec ps_splat(float x) { return _mm512_set1_ps(x); }
+PS_INLINE ps_vec ps_load(const float *p) { return _mm512_loadu_ps(p); }
+PS_INLINE void ps_store(float *p, ps_vec x) { _mm512_storeu_ps(p, x); }
+PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << lanes) - 1u), p);
+}
+PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << lanes) - 1u), x);
+}
+PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm512_fmadd_ps(x, y, z); }
+PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm512_add_ps(x, y); }
+PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm512_max_ps(x, y); }
+PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm512_min_ps(x, y); }

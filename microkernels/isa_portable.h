@@ -1,0 +1,45 @@
+/* Any CPU: vectors of 4 f32 lanes that the compiler maps to whatever the machine has. */
+#include <string.h>
+
+#define PS_TARGET
+#define PS_INLINE static inline __attribute__((always_inline, unused))
+#define PS_CPU_OK() 1
+
+enum { PS_LANES = 4 };
+typedef float ps_vec __attribute__((vector_size(16)));
+
+PS_INLINE ps_vec ps_zero(void) { return (ps_vec){0, 0, 0, 0}; }
+PS_INLINE ps_vec ps_splat(float x) { return (ps_vec){x, x, x, x}; }
+PS_INLINE ps_vec ps_load(const float *p)
+{
+    ps_vec x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+PS_INLINE void ps_store(float *p, ps_vec x) { memcpy(p, &x, sizeof x); }
+PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
+{
+    ps_vec x = ps_zero();
+    for (int i = 0; i < lanes; ++i)
+        x[i] = p[i];
+    return x;
+}
+PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
+{
+    for (int i = 0; i < lanes; ++i)
+        p[i] = x[i];
+}
+PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return x * y + z; }
+PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return x + y; }
+PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y)
+{
+    for (int i = 0; i < PS_LANES; ++i)
+        x[i] = x[i] > y[i] ? x[i] : y[i];
+    return x;
+}
+PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y)
+{
+    for (int i = 0; i < PS_LANES; ++i)
+        x[i] = x[i] < y[i] ? x[i] : y[i];
+    return x;
+}

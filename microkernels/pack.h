@@ -1,0 +1,42 @@
+/* Copying a row of pixels into a packed box: channels contiguous, the padding filled with zeros. */
+
+typedef struct {
+    int64_t pixels, channels;   /* of the row in the box */
+    int64_t step, limit;        /* pixel i is source pixel first + i * step, real if 0 <= it < limit */
+    int64_t box_pixel;          /* strides in elements */
+    int64_t x_pixel, x_channel;
+} ps_row;
+
+/* 16 channels at a time, so that a cache line of the source serves 16 neighbouring pixels. */
+PS_INLINE void ps_transpose(float *restrict box, int64_t box_pixel, const float *restrict x,
+                            int64_t x_pixel, int64_t x_channel, int64_t pixels, int64_t channels)
+{
+    for (int64_t c0 = 0; c0 < channels; c0 += 16)
+        for (int64_t i = 0; i < pixels; ++i)
+            for (int64_t c = c0; c < ps_least(channels, c0 + 16); ++c)
+                box[i * box_pixel + c] = x[i * x_pixel + c * x_channel];
+}
+
+/* x points at source pixel 0 of the row, or is null for a row of padding. */
+PS_INLINE void ps_pack_row(float *restrict box, const float *restrict x, ps_row row, int64_t first,
+                           int64_t channels)
+{
+    const int64_t count = x ? ps_least(row.pixels, ps_ceil_div(row.limit - first, row.step)) : 0;
+    const int64_t skip = ps_least(count, ps_ceil_div(-first, row.step));
+    for (int64_t i = 0; i < row.pixels; ++i)
+        if (i < skip || i >= count)
+            for (int64_t c = 0; c < channels; ++c)
+                box[i * row.box_pixel + c] = 0.0f;
+    if (count <= skip)
+        return;
+    x += (first + skip * row.step) * row.x_pixel;
+    box += skip * row.box_pixel;
+    if (row.x_channel == 1) {
+        for (int64_t i = 0; i < count - skip; ++i)
+            for (int64_t c = 0; c < channels; ++c)
+                box[i * row.box_pixel + c] = x[i * row.step * row.x_pixel + c];
+    } else {
+        ps_transpose(box, row.box_pixel, x, row.step * row.x_pixel, row.x_channel, count - skip,
+                     channels);
+    }
+}

@@ -1,0 +1,1 @@
+"""Fast CPU primitives: polyhedral outer loops around hand-written microkernels."""

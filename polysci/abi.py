@@ -1,0 +1,65 @@
+"""The C interface of a compiled primitive: its declarations, and its functions once loaded."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from polysci.build.library import Library
+from polysci.errors import BuildError, SpecError
+
+OK: Final = 0
+NO_ISA: Final = 1  # the CPU lacks the instruction set that the code was generated for
+ALIGNMENT: Final = 64  # bytes; of packed weights and workspace
+
+
+def declarations(symbol: str) -> str:
+    """The C prototypes of the primitive ``symbol``. Raises ``SpecError`` for no C identifier."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", symbol):
+        raise SpecError(f"symbol: expected a C identifier, got {symbol!r}")
+    return (
+        f"int64_t {symbol}_workspace_size(void);\n"
+        f"int64_t {symbol}_packed_size(void);\n"
+        f"void {symbol}_pack_weights(const float *w, float *packed);\n"
+        f"int {symbol}(const float *x, const float *packed, float *y, const float *bias,"
+        " const float *residual, const float *clamp, void *workspace);\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """A loaded primitive's functions (they take cffi pointers) and its sizes in bytes.
+
+    ``run(x, packed, y, bias, residual, clamp, workspace)`` returns ``OK`` or ``NO_ISA`` and
+    releases the GIL; ``pack(w, packed)``. ``library`` keeps the code loaded.
+    """
+
+    library: Library
+    run: Callable[..., int]
+    pack: Callable[..., None]
+    workspace_size: int
+    packed_size: int
+
+
+def bind(library: Library, symbol: str) -> Functions:
+    """The functions of one primitive of a library loaded with its ``declarations``.
+
+    Raises ``BuildError`` where the library lacks one or a size is negative.
+    """
+    lib: Any = library.lib
+    try:
+        functions = Functions(
+            library,
+            getattr(lib, symbol),
+            getattr(lib, f"{symbol}_pack_weights"),
+            getattr(lib, f"{symbol}_workspace_size")(),
+            getattr(lib, f"{symbol}_packed_size")(),
+        )
+    except AttributeError as error:
+        raise BuildError(f"{library}: {error}") from error
+    if functions.workspace_size < 0 or functions.packed_size < 0:
+        raise BuildError(
+            f"{library}: {symbol}: a negative size of workspace ({functions.workspace_size}) "
+            f"or of packed weights ({functions.packed_size})"
+        )
+    return functions

@@ -1,0 +1,71 @@
+"""What a compiled primitive accepts from its caller; errors name argument, expected and got."""
+
+from math import inf, isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci import aligned
+from polysci.aligned import F32
+
+Floats = NDArray[np.float32]
+
+
+def readable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Floats:
+    """An f32 array of ``shape`` as C code can read it; a misaligned one is copied.
+
+    Raises ``TypeError`` for no NumPy array, another dtype or byte order, ``ValueError`` for another
+    shape (whose ``axes`` are named, as ``NHWC``) or gaps between elements.
+    """
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name}: expected a numpy.ndarray of float32, got {kind}")
+    if array.dtype != F32:
+        raise TypeError(
+            f"{name}: expected dtype float32 in native byte order ({F32.str}), got {array.dtype} "
+            f"({array.dtype.str}); use {name}.astype(numpy.float32)"
+        )
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape} ({axes}), got {array.shape}")
+    if not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name}: expected a C-contiguous array, got strides {array.strides} bytes for shape "
+            f"{shape}; use numpy.ascontiguousarray({name})"
+        )
+    plain = array.view(np.ndarray)
+    return plain if plain.flags.aligned else aligned.copy(plain)
+
+
+def check_writable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> None:
+    """Raise as ``readable`` does, and ``ValueError`` for a read-only array."""
+    readable(name, array, shape, axes)
+    if not array.flags.writeable:
+        raise ValueError(f"{name}: expected a writable array, got a read-only one")
+
+
+def check_apart(out: Floats, others: dict[str, Floats | None]) -> None:
+    """Raise ``ValueError`` if ``out`` shares memory with any of some contiguous arrays."""
+    for name, other in others.items():
+        # Bounds decide: contiguous arrays have no gaps in which the other could lie.
+        if other is not None and np.may_share_memory(out, other):
+            raise ValueError(
+                f"out: expected memory apart from {name}, got an overlap; use out.copy() or no out"
+            )
+
+
+def limits(clamp: Any, activation: Any) -> tuple[float, float]:
+    """The bounds of the result that either argument asks for."""
+    if activation is not None:
+        if clamp is not None:
+            raise ValueError("activation: expected either clamp or activation, got both")
+        if activation != "relu":
+            raise ValueError(f"activation: expected 'relu' or None, got {activation!r}")
+        return 0.0, inf
+    try:
+        low, high = map(float, clamp)
+    except (TypeError, ValueError):
+        raise TypeError(f"clamp: expected two numbers (lo, hi), got {clamp!r:.80}") from None
+    if isnan(low) or isnan(high) or low > high:
+        raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
+    return low, high

@@ -1,0 +1,1 @@
+"""C text -> verified shared object -> loaded library; the only place that starts processes."""

@@ -1,0 +1,118 @@
+"""Keeping the cache small: least recently used entries go when it outgrows its limit.
+
+An entry's age is its directory's mtime, renewed at each use. It is renamed away before it is
+deleted, so nobody meets half of one, and none used within ``KEEP_S`` goes: a path that was just
+handed out stays valid until it is loaded. So the limit may be exceeded for that long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT_BYTES = 1 << 30
+KEEP_S = 3600.0
+SCRATCH = ".new-"  # a build under way, or one that was killed
+TRASH = ".old-"
+FOLDERS = ("builds", "headers", "failed")
+_EVERY = 64  # insertions between two looks: a look costs about 10 us an entry
+_insertions = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the cache holds."""
+
+    entries: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.entries} entries, {self.size / (1 << 20):.1f} MiB"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Entry:
+    used: float
+    path: Path
+    size: int
+
+
+def usage(root: Path) -> Usage:
+    """Entries and bytes of builds, precompiled headers and kept failures below ``root``."""
+    found = list(_entries(root))
+    return Usage(len(found), sum(entry.size for entry in found))
+
+
+def inserted(root: Path) -> None:
+    """Call after each new entry: looks at the size every so often."""
+    if next(_insertions) % _EVERY == 0:
+        evict(root)
+
+
+def evict(root: Path, limit: int = LIMIT_BYTES, keep_s: float = KEEP_S) -> int:
+    """Remove the oldest entries until the rest fits into ``limit`` bytes; returns how many went.
+
+    Remains of killed builds go as well.
+    """
+    newest = time.time() - keep_s
+    _sweep(root, newest)
+    found = sorted(_entries(root))
+    excess = sum(entry.size for entry in found) - limit
+    gone = 0
+    for entry in found:
+        if excess <= 0 or entry.used >= newest:
+            break
+        if _remove(entry.path, newest):
+            excess -= entry.size
+            gone += 1
+    return gone
+
+
+def clear(root: Path) -> int:
+    """Remove every entry, and nothing else that lives in the cache directory."""
+    gone = sum(_remove(entry.path, float("inf")) for entry in list(_entries(root)))
+    _sweep(root, time.time() - KEEP_S)  # younger ones may be under way
+    return gone
+
+
+def _remove(path: Path, newest: float) -> bool:
+    trash = path.with_name(f"{TRASH}{secrets.token_hex(8)}")
+    try:
+        path.rename(trash)
+        if trash.stat().st_mtime >= newest:  # used since we looked
+            trash.rename(path)
+            return False
+    except OSError:  # gone already, or made anew in the meantime
+        pass
+    shutil.rmtree(trash, ignore_errors=True)
+    return True
+
+
+def _sweep(root: Path, newest: float) -> None:
+    for path in _children(root):
+        with contextlib.suppress(OSError):
+            if path.name.startswith((SCRATCH, TRASH)) and path.stat().st_mtime < newest:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _entries(root: Path) -> Iterator[_Entry]:
+    for path in _children(root):
+        if path.name.startswith("."):
+            continue
+        with contextlib.suppress(OSError):
+            size = sum(file.stat().st_size for file in path.iterdir())
+            yield _Entry(path.stat().st_mtime, path, size)
+
+
+def _children(root: Path) -> list[Path]:
+    found: list[Path] = []
+    for name in FOLDERS:
+        with contextlib.suppress(OSError):
+            found += (root / name).iterdir()
+    return sorted(found)

@@ -1,0 +1,279 @@
+"""From a plan to C source: one primitive's functions, and whole files made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import cgen as c
+
+from polysci import microkernel
+from polysci.codegen.loops import Call, declared, iterators, nest
+from polysci.codegen.packing import box_function, box_origins, box_rows, weights_function
+from polysci.codegen.plan import Plan, plan
+from polysci.codegen.tiles import Tile, tile_function
+from polysci.contraction import Contraction
+from polysci.errors import SpecError
+from polysci.schedule import Schedule
+
+_DECLARATIONS = """\
+int64_t {0}_workspace_size(void);
+int64_t {0}_packed_size(void);
+void {0}_pack_weights(const float *w, float *packed);
+int {0}(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """C text of one primitive (without the shared headers), its symbol, ISA and schedule."""
+
+    text: str
+    symbol: str
+    isa: str
+    schedule: Schedule
+
+    @property
+    def declarations(self) -> str:
+        """The C declarations of the five entry points."""
+        return _DECLARATIONS.format(self.symbol)
+
+    @property
+    def file(self) -> str:
+        """A complete C file that needs nothing but a C compiler."""
+        return assemble([self])
+
+
+def assemble(sources: Sequence[Source]) -> str:
+    """One C file of several primitives that share an ISA; line 1 is the first schedule."""
+    isas = list(dict.fromkeys(source.isa for source in sources))
+    if len(isas) != 1:
+        raise SpecError(f"one C file holds one ISA, not {isas}")
+    title = f"/* {sources[0].schedule} */"
+    return "\n".join([title, headers(isas[0]), *(source.text for source in sources)])
+
+
+def headers(isa: str) -> str:
+    """The hand-written part: an ISA's vector primitives, the microkernel, packing."""
+    pack = microkernel.resource("microkernels", "pack.h").read_text(encoding="utf-8")
+    parts = [microkernel.source(isa), microkernel.template(), pack]
+    return "\n".join(["#include <stdint.h>", *parts])
+
+
+def emit(
+    contraction: Contraction,
+    strides: Mapping[str, tuple[int, ...]],
+    schedule: Schedule,
+    *,
+    symbol: str,
+    threads: int = 1,
+) -> Source:
+    """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
+
+    ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
+    the code. Raises SpecError or UnsupportedError for a schedule that does not fit.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", symbol):
+        raise SpecError(f"symbol {symbol!r} is not a C identifier")
+    if threads < 1:
+        raise SpecError(f"threads={threads}: at least one thread is needed")
+    emitter = _Emitter(plan(contraction, strides, schedule), strides, symbol, threads)
+    return Source(emitter.text(), symbol, emitter.plan.kernel.isa, schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Emitter:
+    plan: Plan
+    strides: Mapping[str, tuple[int, ...]]
+    symbol: str
+    threads: int
+
+    def text(self) -> str:
+        plan, a = self.plan, self.plan.contraction.a
+        parts: list[c.Generable] = [
+            c.Line(f"/* {self.symbol}: {plan.schedule} */"),
+            *(
+                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces))
+                for index, pieces in enumerate(plan.classes())
+            ),
+        ]
+        if plan.box:
+            parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[a.array]))
+        b = plan.contraction.b
+        parts += [
+            self._size("workspace_size", self.workspace),
+            self._size("packed_size", 4 * plan.packed_size),
+            weights_function(f"{self.symbol}_pack_weights", plan, self.strides[b.array]),
+            self._entry(),
+        ]
+        return _DECLARATIONS.format(self.symbol) + "\n".join(f"{part}\n" for part in parts)
+
+    @property
+    def shared(self) -> bool:
+        """Whether A is packed once, before all loops."""
+        return self.plan.box is not None and self.plan.schedule.pack_depth == 0
+
+    @property
+    def parameters(self) -> int:
+        """Loops that the threads share: their iterators become variables around the rest."""
+        return len(self.plan.schedule.parallel) if self.threads > 1 else 0
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of packed copies: one for all threads, or one a thread."""
+        if self.plan.box is None:
+            return 0
+        copies = self.threads if self.parameters and not self.shared else 1
+        return 4 * self.plan.box.size * copies
+
+    def _size(self, name: str, value: int) -> c.Generable:
+        head = c.Line(f"int64_t {self.symbol}_{name}(void)")
+        return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
+
+    def _entry(self) -> c.Generable:
+        head = (
+            f"int {self.symbol}(const float *x, const float *packed, float *y, const float *bias,\n"
+            "        const float *residual, const float *clamp, void *workspace)"
+        )
+        body: list[c.Generable] = [
+            c.If("!PS_CPU_OK()", c.Statement("return 1")),
+            c.Statement("ps_args args = {x, packed, y, bias, residual, clamp}"),
+        ]
+        if self.plan.box is None:
+            body.append(c.Statement("(void)workspace"))
+        if self.shared:
+            body += self._pack_shared()
+        body += self._parallel() if self.parameters else self._serial()
+        body.append(c.Statement("return 0"))
+        return c.Collection([c.Line(head), c.Block(body)])
+
+    def _serial(self) -> list[c.Generable]:
+        return [
+            c.Statement("const ps_args *const g = &args"),
+            nest(self.plan, 0, self._call, lambda origin: self._pack("0", origin)),
+        ]
+
+    def _parallel(self) -> list[c.Generable]:
+        loops = self.plan.schedule.loops[: self.parameters]
+        counts = [-(-self.plan.extent(loop.dim) // loop.step) for loop in loops]
+        total, origin = prod(counts), {}
+        for position, (name, loop) in enumerate(zip(iterators(self.plan), loops, strict=False)):
+            below = prod(counts[position + 1 :])
+            origin[name] = f"task / {below} % {counts[position]} * {loop.step}"
+        inner = nest(
+            self.plan,
+            self.parameters,
+            self._call,
+            lambda origin: self._pack("thread", origin),
+        )
+        tasks = c.For(
+            f"int64_t task = {total} * thread / {self.threads}",
+            f"task < {total} * (thread + 1) / {self.threads}",
+            "++task",
+            c.Block([*declared(origin, inner), *_flat(inner)]),
+        )
+        body = c.Block([c.Statement("ps_args local = args, *const g = &local"), tasks])
+        return self._team(body)
+
+    def _team(self, body: c.Block) -> list[c.Generable]:
+        """A loop over thread numbers, one OpenMP thread each; serial without OpenMP."""
+        return [
+            c.Line("#ifdef _OPENMP"),
+            c.Line(f"#pragma omp parallel for num_threads({self.threads}) schedule(static)"),
+            c.Line("#endif"),
+            c.For("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
+        ]
+
+    def _pack_shared(self) -> list[c.Generable]:
+        rows, name = box_rows(self.plan), f"{self.symbol}_pack"
+        moved = c.Statement("args.x = workspace")
+        if not self.parameters:
+            return [c.Statement(f"{name}(x, workspace, 0, {rows})"), moved]
+        first = f"{rows} * thread / {self.threads}"
+        last = f"{rows} * (thread + 1) / {self.threads}"
+        call = c.Statement(f"{name}(x, workspace, {first}, {last})")
+        return [*self._team(c.Block([call])), moved]
+
+    def _pack(self, thread: str, origin: Mapping[str, str]) -> list[c.Generable]:
+        """Pack the tile of A that the loops inside read, and remember where it starts."""
+        plan = self.plan
+        if plan.box is None:
+            return []
+        box = "(float *)workspace"
+        if thread != "0":
+            box += f" + {plan.box.size} * {thread}"
+        arguments = ["0", str(box_rows(plan)), *(origin[dim] for dim in box_origins(plan))]
+        target = "local" if self.parameters else "args"
+        return [
+            c.Statement(f"{target}.x = {box}"),
+            c.Statement(f"{self.symbol}_pack(x, {box}, {', '.join(arguments)})"),
+        ]
+
+    def _call(self, call: Call) -> c.Generable:
+        plan, origin = self.plan, call.origin
+        b = {d.name: plan.group_size for d in plan.groups}
+        for position, dim in enumerate(plan.groups):
+            b[dim.name] *= prod(d.extent for d in plan.groups[position + 1 :])
+        b[plan.column] = plan.reduction
+        if plan.depth:
+            b[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * call.tile.width
+        out = plan.contraction.out
+        channel = next(affine for affine in out.index if affine.coef(plan.column))
+        n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
+        arguments = [
+            _sum(plan.coef["A"], self._inside_box(origin), plan.base),
+            _sum(b, origin),
+            _sum(plan.coef["C"], origin),
+            _sum(n, origin),
+        ]
+        if plan.blocked and plan.depth:
+            at, size = origin[plan.depth], call.tile.size(plan.depth)
+            arguments += [f"{at} == 0", f"{at} + {size} == {plan.extent(plan.depth)}"]
+        for tap, dim in plan.ranges.items():
+            arguments += self._range(tap, dim, origin.get(dim, "0"))
+        return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
+
+    def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:
+        """Origin of a call relative to the tile whose packed copy it reads."""
+        around = self.plan.schedule.loops[: self.plan.schedule.pack_depth if self.plan.box else 0]
+        moved = dict(origin)
+        for dim, step in {loop.dim: loop.step for loop in around}.items():
+            text = origin[dim]
+            if step == self.plan.tile[dim]:
+                moved[dim] = "0"
+            else:
+                moved[dim] = str(int(text) % step) if text.isdigit() else f"({text}) % {step}"
+        return moved
+
+    def _range(self, tap: str, dim: str, at: str) -> list[str]:
+        """First and last value of a tap that reads inside A from row ``at``."""
+        a = self.plan.contraction.a
+        axis = next(i for i, affine in enumerate(a.index) if affine.coef(tap))
+        affine, limit = a.index[axis], a.shape[axis]
+        along, across = affine.coef(dim), affine.coef(tap)
+        moved = {dim: -along}
+        first = f"ps_ceil_div({_sum(moved, {dim: at}, -affine.const)}, {across})"
+        last = f"ps_ceil_div({_sum(moved, {dim: at}, limit - affine.const)}, {across})"
+        return [first, f"ps_least({self.plan.extent(tap)}, {last})"]
+
+
+def _flat(block: c.Generable) -> list[c.Generable]:
+    return list(block.contents) if isinstance(block, c.Block) else [block]
+
+
+def _sum(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:
+    """C text of ``constant + sum coef * at``, constants folded."""
+    terms: list[str] = []
+    for dim, text in at.items():
+        factor = coef.get(dim, 0)
+        if text.lstrip("-").isdigit():
+            constant += factor * int(text)
+        elif factor:
+            text = text if text.isidentifier() else f"({text})"
+            terms.append({1: text, -1: f"-{text}"}.get(factor, f"{factor} * {text}"))
+    if constant or not terms:
+        terms.append(str(constant))
+    return " + ".join(terms).replace("+ -", "- ")

@@ -1,0 +1,126 @@
+"""C functions that rearrange operands: weights into panels, a tile of A into a padded box."""
+
+from __future__ import annotations
+
+from math import prod
+
+import cgen as c
+
+from polysci.codegen.plan import Box, Plan
+from polysci.errors import UnsupportedError
+
+
+def loop(name: str, extent: int, body: c.Generable) -> c.Generable:
+    """``for (name = 0; name < extent; ++name)``."""
+    return c.For(f"int64_t {name} = 0", f"{name} < {extent}", f"++{name}", body)
+
+
+def stepped(name: str, extent: int, step: int, body: list[c.Generable]) -> c.Generable:
+    """``for (name = 0; name < extent; name += step)``."""
+    return c.For(f"int64_t {name} = 0", f"{name} < {extent}", f"{name} += {step}", c.Block(body))
+
+
+def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
+    """``void name(w, packed)``: KCRS to [group][column panel][k block][taps][k][columns].
+
+    Columns beyond the extent are filled with zeros up to whole vectors.
+    """
+    offset = plan.contraction.b.offset(strides)
+    column, depth = plan.column, plan.depth
+    extent, tile, lanes = plan.extent(column), plan.tile[column], plan.kernel.lanes
+    around = [*(d.name for d in plan.groups), *plan.taps]
+    terms = [f"{offset.coef(dim)} * {dim}" for dim in around if offset.coef(dim)]
+    terms.append(f"{offset.coef(column)} * ({column} + j)")
+    if depth:
+        terms.append(f"{offset.coef(depth)} * ({depth} + i)")
+    value = f"{column} + j < {extent} ? w[{' + '.join(terms)}] : 0.0f"
+    body: c.Generable = c.For(
+        "int64_t j = 0", "j < width", "++j", c.Statement(f"*packed++ = {value}")
+    )
+    if depth:
+        body = c.For("int64_t i = 0", "i < deep", "++i", body)
+    for tap in reversed(plan.taps):
+        body = loop(tap, plan.extent(tap), body)
+    if depth:
+        whole, step = plan.extent(depth), plan.tile[depth]
+        deep = c.Statement(f"const int64_t deep = ps_least({whole} - {depth}, {step})")
+        body = stepped(depth, whole, step, [deep, body])
+    vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
+    width = f"const int64_t width = ps_least({vectors}, {plan.columns_padded(tile)})"
+    body = stepped(column, extent, tile, [c.Statement(width), body])
+    for group in reversed(plan.groups):
+        body = loop(group.name, group.extent, body)
+    head = f"void {name}(const float *restrict w, float *restrict packed)"
+    return c.Collection([c.Line(head), c.Block([body])])
+
+
+def box_axes(box: Box) -> list[int]:
+    """Axes of a box from the slowest to the fastest."""
+    return sorted(range(len(box.extents)), key=lambda axis: -box.strides[axis])
+
+
+def box_rows(plan: Plan) -> int:
+    """Rows of the box (all but the two fastest axes): the unit in which threads share copying."""
+    if plan.box is None:
+        return 0
+    return prod(plan.box.extents[axis] for axis in box_axes(plan.box)[:-2])
+
+
+def box_origins(plan: Plan) -> list[str]:
+    """Dimensions whose tile origin the packing function takes."""
+    loops = plan.schedule.loops[: plan.schedule.pack_depth]
+    dims = dict.fromkeys(loop.dim for loop in loops)
+    return [dim for dim in dims if plan.contraction.a.uses(dim)]
+
+
+def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
+    """``static void name(x, box, first, last, origins...)``: copy rows first..last-1 of the box."""
+    box, a = plan.box, plan.contraction.a
+    if box is None or len(box.extents) < 2:
+        raise UnsupportedError(f"cannot pack {a.array}: it has fewer than two axes")
+    *outer, middle, fast = box_axes(box)
+    low = {axis: _low(plan, axis) for axis in (*outer, middle, fast)}
+    lines: list[c.Generable] = []
+    rest = "row"
+    for axis in reversed(outer):
+        extent, step = box.extents[axis], box.steps[axis]
+        lines.append(
+            c.Statement(f"const int64_t at{axis} = {low[axis]} + {rest} % {extent} * {step}")
+        )
+        rest = f"{rest} / {extent}"
+    real = [f"at{axis} >= 0 && at{axis} < {a.shape[axis]}" for axis in outer]
+    terms = [f"{strides[axis]} * at{axis}" for axis in outer]
+    source = " + ".join(["x", *terms, f"{strides[fast]} * ({low[fast]})"])
+    fields = {
+        "pixels": box.extents[middle],
+        "channels": box.extents[fast],
+        "step": box.steps[middle],
+        "limit": a.shape[middle],
+        "box_pixel": box.strides[middle],
+        "x_pixel": strides[middle],
+        "x_channel": strides[fast],
+    }
+    constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
+    pitch = box.strides[outer[-1]] if outer else 0
+    count = f"ps_least({box.extents[fast]}, {a.shape[fast]} - ({low[fast]}))"
+    lines += [
+        c.Statement(f"const float *from = {' && '.join(real) or '1'} ? {source} : 0"),
+        c.Statement(f"ps_pack_row(box + row * {pitch}, from, shape, {low[middle]}, {count})"),
+    ]
+    parameters = ["int64_t first", "int64_t last"]
+    parameters += [f"int64_t {dim}" for dim in box_origins(plan)]
+    head = ", ".join(["const float *restrict x", "float *restrict box", *parameters])
+    body = [
+        c.Statement(f"static const ps_row shape = {{{constants}}}"),
+        c.For("int64_t row = first", "row < last", "++row", c.Block(lines)),
+    ]
+    return c.Collection([c.Line(f"static PS_KERNEL void {name}({head})"), c.Block(body)])
+
+
+def _low(plan: Plan, axis: int) -> str:
+    """Smallest source index of an axis that the tile at the given origins reads."""
+    affine = plan.contraction.a.index[axis]
+    if any(affine.coef(d.name) < 0 for d in plan.contraction.dims):
+        raise UnsupportedError(f"cannot pack {plan.contraction.a.array}: axis {axis} runs backwards")
+    terms = [f"{affine.coef(dim)} * {dim}" for dim in box_origins(plan) if affine.coef(dim)]
+    return " + ".join([*terms, str(affine.const)])

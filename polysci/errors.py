@@ -1,0 +1,29 @@
+"""The errors polysci raises; each message says what, where, the likely cause and what to do."""
+
+
+class PolysciError(Exception):
+    """Every error that polysci raises on purpose."""
+
+
+class SpecError(PolysciError, ValueError):
+    """A description (layer words, C nest, model file, option) breaks a rule of its grammar."""
+
+
+class IllegalScheduleError(PolysciError):
+    """A schedule does not cover the domain exactly once or reverses a dependence."""
+
+
+class UnsupportedError(PolysciError):
+    """A valid request that polysci does not implement."""
+
+
+class BuildError(PolysciError):
+    """The compiler is absent, failed, ran too long or produced something unusable."""
+
+
+class CheckError(PolysciError):
+    """A compiled candidate crashed, looped or returned a wrong result."""
+
+
+class WisdomError(PolysciError):
+    """The record file cannot be read, written or trusted."""

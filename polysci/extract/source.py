@@ -1,0 +1,220 @@
+"""The text of a nest: its region, its integer macros, and errors that point into it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from polysci.errors import SpecError
+
+MAX_FILE = 1 << 20  # characters
+MAX_REGION = 1 << 16
+MAX_NESTING = 64  # brackets; the parser recurses through each
+SHOWN = 100  # columns of a source line in a message
+
+
+def wordset(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+KEYWORDS = wordset(
+    "auto break case char const continue default do double else enum extern float for goto if"
+    " inline int long register restrict return short signed sizeof static struct switch typedef"
+    " union unsigned void volatile while"
+)
+# Words of isl's own notation: they would not survive a round trip through its text.
+RESERVED = wordset(
+    "and or not implies exists mod floor ceil floord ceild min max rat true false infty infinity"
+    " nan"
+)
+
+_LEXICAL = re.compile(
+    r"""//(?:\\.|[^\n\\])*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|/\*""", re.S
+)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
+_DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.S)
+_PRAGMA = re.compile(r"\s*#\s*pragma\s+(scop|endscop)\s*")
+_INTEGER = re.compile(r"[+-]?\s*(0[xX][0-9a-fA-F]+|[0-9]+)([lL]{0,2})")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\t\u00a0-\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Line and column, both from 1."""
+
+    line: int
+    column: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that errors point into; ``code`` is it with comments and directives blanked out.
+
+    ``region`` is the pair of offsets between the pragmas; ``constants`` the integer macros,
+    ``opaque`` every other macro and why it cannot be used.
+    """
+
+    filename: str
+    text: str
+    code: str
+    region: tuple[int, int]
+    constants: dict[str, int] = field(default_factory=dict)
+    opaque: dict[str, str] = field(default_factory=dict)
+
+    def fail(self, place: Place, what: str, rule: str = "") -> NoReturn:
+        """Raise the SpecError for ``what`` at ``place``."""
+        raise _located(self.filename, self.text, place, what, rule)
+
+    def place(self, offset: int) -> Place:
+        return _place(self.text, offset)
+
+    def offset(self, place: Place) -> int:
+        start = 0
+        for _ in range(place.line - 1):
+            start = self.code.index("\n", start) + 1
+        return start + place.column - 1
+
+    @property
+    def inside(self) -> str:
+        """The code of the region, everything before it blanked, so that places stay right."""
+        first, last = self.region
+        return _blank(self.code[:first]) + self.code[first:last]
+
+    @property
+    def outside(self) -> str:
+        first, last = self.region
+        return self.code[:first] + _blank(self.code[first:last]) + self.code[last:]
+
+
+def read(text: str, filename: str) -> Source:
+    """Find the region, the macros and the code. Raises SpecError."""
+    if len(text) > MAX_FILE:
+        raise SpecError(f"{filename}: {len(text)} characters; at most {MAX_FILE} are read")
+    text = text.replace("\r\n", "\n")
+    code = _LEXICAL.sub(lambda match: _without_comment(match, filename, text), text)
+    directives = list(_DIRECTIVE.finditer(code))
+    region = _region(filename, text, directives)
+    constants, opaque = _macros(filename, text, directives)
+    blanked = _DIRECTIVE.sub(lambda match: _blank(match.group()), code)
+    source = Source(filename, text, blanked, region, constants, opaque)
+    _check_region(source, directives)
+    return source
+
+
+def _located(filename: str, text: str, place: Place, what: str, rule: str) -> SpecError:
+    lines = text.split("\n")
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    first = max(0, place.column - SHOWN) if len(line) > SHOWN else 0
+    shown = _UNPRINTABLE.sub("?", line[first : first + SHOWN])
+    margin = re.sub(r"[^\t]", " ", shown[: place.column - 1 - first])
+    message = f"{filename}:{place.line}:{place.column}: {what}\n    {shown}\n    {margin}^"
+    return SpecError(f"{message}\n{rule}" if rule else message)
+
+
+def _place(text: str, offset: int) -> Place:
+    return Place(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _without_comment(match: re.Match[str], filename: str, text: str) -> str:
+    found = match.group()
+    if found == "/*":
+        place = _place(text, match.start())
+        raise _located(filename, text, place, "this comment is never closed", "")
+    return _blank(found) if found[0] == "/" else found
+
+
+def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[int, int]:
+    """Offsets of the code between the two pragmas."""
+    marks = [(m, kind.group(1)) for m in directives if (kind := _PRAGMA.fullmatch(m.group()))]
+    kinds = [kind for _, kind in marks]
+    if kinds == ["scop", "endscop"]:
+        return marks[0][0].end(), marks[1][0].start()
+    rule = "A file has one region: #pragma scop, the loop nest, #pragma endscop."
+    if not marks:
+        raise SpecError(f"{filename}: no #pragma scop found. {rule}")
+    wanted = "scop"
+    for (mark, found), expected in zip(marks, ("scop", "endscop"), strict=False):
+        if found != expected:
+            what = "a scop inside a scop" if found == "scop" else "#pragma endscop without a scop"
+            raise _located(filename, text, _place(text, mark.start()), what, rule)
+    what = "#pragma scop is never ended" if len(marks) == 1 else "a second region"
+    raise _located(
+        filename, text, _place(text, marks[min(2, len(marks) - 1)][0].start()), what, rule
+    )
+
+
+def _macros(
+    filename: str, text: str, directives: list[re.Match[str]]
+) -> tuple[dict[str, int], dict[str, str]]:
+    constants: dict[str, int] = {}
+    opaque: dict[str, str] = {}
+    for directive in directives:
+        match = _DEFINE.fullmatch(directive.group())
+        if match is None:
+            continue
+        name, call, body = match.groups()
+        if name in KEYWORDS:
+            place = _place(text, directive.start())
+            raise _located(filename, text, place, f"#define of the keyword {name}", "")
+        value = None if call else integer(body, constants)
+        if value is None:
+            opaque[name] = f"the macro {name} is not an integer constant"
+        elif constants.setdefault(name, value) != value:
+            opaque[name] = f"the macro {name} is defined twice: {constants[name]} and {value}"
+    return {n: value for n, value in constants.items() if n not in opaque}, opaque
+
+
+def integer(text: str, constants: dict[str, int]) -> int | None:
+    """An integer literal or a constant's name, in parentheses or not; None if it is neither."""
+    text = text.strip()
+    while text.startswith("(") and text.endswith(")"):
+        text = text[1:-1].strip()
+    if text in constants:
+        return constants[text]
+    match = _INTEGER.fullmatch(text)
+    if match is None or len(text) > 24:
+        return None
+    digits = match.group(1)
+    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    if octal and set(digits) & set("89"):
+        return None
+    value = int(digits, 8 if octal else 0)
+    return -value if text[0] == "-" else value
+
+
+def _check_region(source: Source, directives: list[re.Match[str]]) -> None:
+    first, last = source.region
+    if last - first > MAX_REGION:
+        what = f"a region of {last - first} characters; at most {MAX_REGION} are read"
+        source.fail(source.place(first - 1), what)
+    for directive in directives:
+        words = directive.group().replace("#", " ").split()
+        if first <= directive.start() < last and words[:1] not in ([], ["pragma"]):
+            source.fail(
+                source.place(directive.start()),
+                "a preprocessor directive inside the region",
+                "The region is read without a preprocessor: put #define before it.",
+            )
+    for word in _WORD.finditer(source.code, first, last):
+        if word.group() in source.opaque:
+            source.fail(
+                source.place(word.start()),
+                source.opaque[word.group()],
+                "Macros are '#define NAME integer'; the region is read without a preprocessor.",
+            )
+    _check_nesting(source)
+
+
+def _check_nesting(source: Source) -> None:
+    depth = 0
+    for bracket in re.finditer(r"[(\[{]|[)\]}]", source.code[slice(*source.region)]):
+        depth += 1 if bracket.group() in "([{" else -1
+        if depth > MAX_NESTING:
+            place = source.place(source.region[0] + bracket.start())
+            source.fail(place, f"brackets nested deeper than {MAX_NESTING}")

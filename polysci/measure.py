@@ -1,0 +1,246 @@
+"""Checking and timing compiled candidates in a process of their own; the numbers that come out."""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from polysci.build.process import Child
+from polysci.errors import CheckError, SpecError
+from polysci.ops.conv2d import Conv2d
+from polysci.target import detect
+
+Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it
+
+MIN_SAMPLE_S: Final = 2e-3
+LEAST_SAMPLES: Final = 3
+_ROOT: Final = str(Path(__file__).resolve().parents[1])  # where the worker finds this package
+_PREPARE_S: Final = 600.0  # the largest layers at batch 16 take some seconds
+_COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache than it can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Samples of one schedule, in seconds a call, with what is needed to read them.
+
+    ``flops`` of one call, ``protocol`` how it was timed, ``host`` a ``host_digest``,
+    ``peak_gflops`` the FMA peak of as many threads measured in the same run, if it was.
+    ``parse(str(m)) == m``. Raises ``SpecError`` for values that are no times.
+    """
+
+    seconds: tuple[float, ...]
+    flops: int
+    schedule: str
+    protocol: str
+    threads: int
+    host: str
+    peak_gflops: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seconds or not all(isfinite(s) and s > 0 for s in self.seconds):
+            raise SpecError(f"seconds: expected positive numbers, got {self.seconds!r:.200}")
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), allow_nan=False)
+
+    @property
+    def min(self) -> float:
+        """The shortest sample, in seconds."""
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """The middle sample, in seconds; the mean of the middle two if their number is even."""
+        ordered, middle = sorted(self.seconds), len(self.seconds) // 2
+        return (ordered[middle] + ordered[-middle - 1]) / 2
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over median, which one disturbed sample cannot change much."""
+        ordered, quarter = sorted(self.seconds), len(self.seconds) // 4
+        return (ordered[-quarter - 1] - ordered[quarter]) / self.median
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s at the median."""
+        return self.flops / self.median * 1e-9
+
+    @property
+    def peak_fraction(self) -> float | None:
+        """GFLOP/s over the FMA peak, or None where that was not measured."""
+        return None if self.peak_gflops is None else self.gflops / self.peak_gflops
+
+
+def parse(text: str) -> Measurement:
+    """Read ``str(measurement)`` back; unknown or missing members and bad types: ``SpecError``."""
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"measurement: not JSON: {error}") from None
+    names = [field.name for field in fields(Measurement)]
+    if not isinstance(members, dict) or sorted(members) != sorted(names):
+        raise SpecError(f"measurement: expected the members {', '.join(names)}, got {text:.200}")
+    for name, allowed in _TYPES.items():
+        if isinstance(members[name], bool) or not isinstance(members[name], allowed):
+            raise SpecError(f"measurement: {name}: unexpected {members[name]!r:.80}")
+    if not all(type(s) in (int, float) for s in members["seconds"]):
+        raise SpecError(f"measurement: seconds: unexpected {members['seconds']!r:.80}")
+    return Measurement(**members | {"seconds": tuple(map(float, members["seconds"]))})
+
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "seconds": list,
+    "flops": int,
+    "schedule": str,
+    "protocol": str,
+    "threads": int,
+    "host": str,
+    "peak_gflops": (int, float, type(None)),
+}
+
+
+def host_digest(description: str) -> str:
+    """A short name for a kind of machine, from a text of its features and cores."""
+    return hashlib.sha256(description.encode()).hexdigest()[:12]
+
+
+def protocol(samples: int, min_sample_s: float = MIN_SAMPLE_S, cold: bool = False) -> str:
+    """How ``Bench.time`` measures, in the words that records carry."""
+    return f"{'cold' if cold else 'warm'} alternating {samples}x{min_sample_s * 1e3:g}ms"
+
+
+class CandidateError(CheckError):
+    """A compiled candidate crashed, looped or was wrong; ``candidate`` says which one."""
+
+    def __init__(self, candidate: Candidate, reason: str) -> None:
+        self.candidate = candidate
+        super().__init__(f"{candidate[1]} in {candidate[0]}: {reason}")
+
+
+class Bench:
+    """A worker process prepared with exact inputs of ``problem``, to check and time candidates.
+
+    ``threads`` bounds the OpenMP pool of code that does not fix its own; ``timeout`` is the limit
+    in seconds for one call into a candidate and its surroundings. A candidate's fault raises
+    ``CandidateError`` and ends the worker; the next question finds a new one. So does Ctrl-C,
+    which then propagates.
+    """
+
+    def __init__(self, problem: Conv2d, threads: int = 1, *, timeout: float = 30.0) -> None:
+        self.problem = problem
+        self.threads = threads
+        self.timeout = timeout
+        env = {
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_DYNAMIC": "FALSE",
+            # Idle threads of NumPy's matrix product would disturb the first timings.
+            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+        # -P: no module of the current directory stands in for one of ours.
+        self._child = Child([sys.executable, "-P", "-m", "polysci.worker"], env)
+        self._prepared = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker process; any number of times."""
+        self._prepared = False
+        self._child.close()
+
+    def check(self, so: Path, symbol: str) -> None:
+        """Three calls, bit for bit, between guard pages.
+
+        ``CandidateError`` gives the first mismatch's index, expected, got and how many differ, or
+        the signal, the time limit or the buffer that was overrun.
+        """
+        self._ask((so, symbol), {"op": "check", "so": str(so), "symbol": symbol})
+
+    def time(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        samples: int = 10,
+        budget_s: float | None = None,
+        cold: bool = False,
+        min_sample_s: float = MIN_SAMPLE_S,
+    ) -> list[tuple[float, ...]]:
+        """Samples of every candidate in seconds a call, taken in turns.
+
+        Each sample lasts at least ``min_sample_s``. Ends after ``samples`` turns, or after three
+        once ``budget_s`` seconds have passed. Caches are warm (an untimed call comes before each
+        sample), or with ``cold`` every call works on buffers that have left the last-level cache.
+        """
+        start = time.monotonic()
+        cold_bytes = max(_COLD_FLOOR, 2 * detect().l3) if cold else 0
+        options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
+        loaded: list[tuple[Candidate, int]] = []
+        taken: list[list[float]] = [[] for _ in candidates]
+        try:
+            for candidate in candidates:
+                so, symbol = candidate
+                question = {"op": "load", "so": str(so), "symbol": symbol, **options}
+                loaded.append((candidate, self._ask(candidate, question)["handle"]))
+            for turn in range(max(samples, LEAST_SAMPLES)):
+                late = budget_s is not None and time.monotonic() - start > budget_s
+                if late and turn >= LEAST_SAMPLES:
+                    break
+                for (candidate, handle), its in zip(loaded, taken, strict=True):
+                    answer = self._ask(candidate, {"op": "sample", "handle": handle})
+                    its.append(answer["seconds"])
+        finally:
+            with suppress(CheckError):
+                if self._prepared:
+                    self._child.ask({"op": "unload"}, self.timeout)
+        return [tuple(its) for its in taken]
+
+    def peak(self, so: Path, symbol: str) -> float:
+        """GFLOP/s of ``double symbol(int64_t iterations)``, which returns the flops it did."""
+        question = {"op": "peak", "so": str(so), "symbol": symbol}
+        return float(self._ask((so, symbol), question)["gflops"])
+
+    def _ask(self, candidate: Candidate, question: Mapping[str, Any]) -> dict[str, Any]:
+        self._prepare()
+        try:
+            answer = self._child.ask(question, self.timeout)
+            if "fault" in answer:
+                raise CheckError(answer["fault"])
+        except CheckError as error:
+            self.close()  # even a survivor may have had its memory overwritten
+            raise CandidateError(candidate, str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+        return answer
+
+    def _prepare(self) -> None:
+        if self._prepared:
+            return
+        layout = self.problem.layout
+        question = {"op": "prepare", "problem": str(self.problem), "layout": layout, "seed": 0}
+        try:
+            if not self._child.alive:
+                self._child.restart()
+            self._child.ask(question, max(_PREPARE_S, self.timeout))
+        except BaseException:
+            self.close()
+            raise
+        self._prepared = True

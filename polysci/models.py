@@ -1,0 +1,70 @@
+"""Model files: lists of layers, one a line in benchdnn's words, and where the package keeps its data."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import Path
+
+from polysci.errors import SpecError
+from polysci.ops import parse_problem
+from polysci.ops.conv2d import Conv2d
+
+_PACKAGE = Path(__file__).resolve().parent
+# A comment starts at a '#' outside the quotes of the layer's name.
+_LINE = re.compile(r'(?P<layer>[^"#]*(?:".*?"(?:\*[^\s#]*)?(?=\s*(?:#|$))|"[^#]*)?)(?:#.*)?', re.S)
+
+
+def resource(*parts: str) -> Path:
+    """The path of a data file: ``resource("models", "resnet50.txt")``.
+
+    An installed package carries ``models/`` and ``microkernels/`` in its own ``_data`` folder; a
+    checkout has them beside the package. The path is not checked to exist.
+    """
+    installed = _PACKAGE / "_data"
+    return (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*parts)
+
+
+def names() -> list[str]:
+    """Names of the networks that come with the package, sorted."""
+    return sorted(path.stem for path in resource("models").glob("*.txt"))
+
+
+def load(path_or_name: str | PathLike[str], layout: str = "nhwc") -> list[Conv2d]:
+    """The layers of a model file, in its order; ``resnet50`` stands for the package's own file.
+
+    Raises SpecError with ``file:line:column`` and a caret for a line that breaks the grammar, and
+    for a file that is missing, unreadable, not UTF-8 or without layers.
+    """
+    path = _find(path_or_name)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
+    layers = []
+    for number, line in enumerate(text.split("\n"), 1):
+        layer = _without_comment(line)
+        if layer.strip():
+            layers.append(parse_problem(layer, layout, where=f"{path}:{number}"))
+    if not layers:
+        raise SpecError(f"{path}: no layers; a model file has one layer a line, '#' starts a comment")
+    return layers
+
+
+def _find(path_or_name: str | PathLike[str]) -> Path:
+    path = Path(path_or_name)
+    if path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    if path.name not in names():
+        raise SpecError(
+            f"no model {path.name!r}: neither a file nor one of {', '.join(names())}; "
+            "give a path or one of these names"
+        )
+    return resource("models", f"{path.name}.txt")
+
+
+def _without_comment(line: str) -> str:
+    match = _LINE.match(line)
+    return match.group("layer") if match else line

@@ -1,0 +1,192 @@
+"""Conv2d: a 2-D convolution with every extent, its layout and its element type fixed."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from polysci.dtype import DTYPES
+from polysci.errors import SpecError, UnsupportedError
+from polysci.ops.conv2d import grammar, reference, rules
+from polysci.ops.words import Line, read
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LAYOUTS = ("nhwc", "nchw")
+Shape = tuple[int, ...]
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Conv2d:
+    """``O[n,k,p,q] = sum over c,r,s of I[n, c, p*sh + r*dh - ph, q*sw + s*dw - pw] * W[k,c,r,s]``.
+
+    N C H W: batch and input; K R S: output channels and filter; P Q: output. ``stride``, ``pad``
+    (top, left) and ``dilation`` (1 = dense) are pairs (h, w). With ``groups``, output channel k
+    reads the input channels of its own group only. Taps outside the image count as zero.
+    """
+
+    N: int
+    C: int
+    H: int
+    W: int
+    K: int
+    R: int
+    S: int
+    stride: Pair
+    pad: Pair
+    dilation: Pair
+    groups: int
+    P: int
+    Q: int
+    layout: str
+    dtype: str
+    name: str
+    multiplicity: int
+
+    def __init__(
+        self,
+        N: int,
+        C: int,
+        H: int,
+        W: int,
+        K: int,
+        R: int,
+        S: int,
+        stride: int | Pair = 1,
+        pad: int | Pair = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+        P: int | None = None,
+        Q: int | None = None,
+        layout: str = "nhwc",
+        dtype: str = "f32",
+        name: str = "",
+        multiplicity: int = 1,
+    ) -> None:
+        """Ints may be any integers, pairs one int for both axes; None computes P or Q.
+
+        A given P or Q decides the padding at the bottom or right, which may crop the input. N may
+        be 0. Raises TypeError for a value that is no integer, SpecError for a broken rule and
+        UnsupportedError for a dtype that convolutions do not have.
+        """
+        values = dict(N=N, C=C, H=H, W=W, K=K, R=R, S=S, groups=groups, multiplicity=multiplicity)
+        values = {field: rules.integer(field, value) for field, value in values.items()}
+        pairs = {"stride": stride, "pad": pad, "dilation": dilation}
+        fixed = {field: rules.pair(field, value) for field, value in pairs.items()}
+        flat = {f"{f}[{axis}]": value[axis] for f, value in fixed.items() for axis in (0, 1)}
+        rules.check_values(values | flat)
+        texts = _texts(layout=layout, dtype=dtype, name=name)
+        chosen = {"P": P, "Q": Q}
+        outputs = _outputs(values | flat, chosen)
+        given = {out: value is not None for out, value in chosen.items()}
+        rules.check_output(values | flat | outputs, given, DTYPES[texts["dtype"]].bytes)
+        for field, value in (values | fixed | outputs | texts).items():
+            object.__setattr__(self, field, value)
+
+    @classmethod
+    def parse(
+        cls, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
+    ) -> Self:
+        """The convolution that benchdnn's words describe; ``parse(str(x)) == x`` but for layout.
+
+        Raises SpecError, with a caret under the offending word, or UnsupportedError for 3-D words.
+        """
+        words = read(Line(rules.text("text", text), where), grammar.KEYS)
+        try:
+            return cls(**grammar.arguments(words), layout=layout, dtype=dtype)
+        except rules.FieldError as error:
+            raise grammar.located(words, error) from None
+
+    def __str__(self) -> str:
+        return grammar.write(self)
+
+    @property
+    def key(self) -> str:
+        """What identifies the computation: the words without name, the layout, the dtype."""
+        return f"{grammar.write(self, named=False)} {self.layout} {self.dtype}"
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some fields changed; an output extent that was the computed one stays so."""
+        for (size, taps, out, axis), extent in zip(rules.AXES, self._computed(), strict=True):
+            moved = {size, taps, "stride", "pad", "dilation"} & changes.keys()
+            if moved and getattr(self, out) == extent[axis]:
+                changes.setdefault(out, None)
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def flops(self) -> int:
+        """Twice the multiply-adds of the full nest; taps that fall on padding are counted."""
+        depth = self.C // self.groups * self.R * self.S
+        return 2 * self.N * self.K * self.P * self.Q * depth
+
+    @property
+    def x_shape(self) -> Shape:
+        """Shape of the input tensor in its layout."""
+        return self._ordered(self.N, self.C, self.H, self.W)
+
+    @property
+    def w_shape(self) -> Shape:
+        """Shape of the weights, (K, C/groups, R, S) whatever the layout."""
+        return (self.K, self.C // self.groups, self.R, self.S)
+
+    @property
+    def y_shape(self) -> Shape:
+        """Shape of the output tensor in its layout."""
+        return self._ordered(self.N, self.K, self.P, self.Q)
+
+    @property
+    def pad_end(self) -> Pair:
+        """Padding at the bottom and right; negative where the output leaves input unused."""
+        ends = []
+        for size, taps, out, axis in rules.AXES:
+            span = rules.span(getattr(self, taps), self.dilation[axis])
+            read_to = (getattr(self, out) - 1) * self.stride[axis] + span
+            ends.append(read_to - getattr(self, size) - self.pad[axis])
+        return ends[0], ends[1]
+
+    def arrays(self) -> dict[str, tuple[Shape, Shape]]:
+        """The nest's arrays I, W, O: logical shape, and strides in elements as they are stored."""
+        shapes = {"I": (self.N, self.C, self.H, self.W), "O": (self.N, self.K, self.P, self.Q)}
+        images = {name: (shape, _strides(shape, self.layout)) for name, shape in shapes.items()}
+        return images | {"W": (self.w_shape, _strides(self.w_shape, "nchw"))}
+
+    def nest(self) -> Any:
+        """The textbook loop nest over I, W and O as a cgen tree; see ``ops.conv2d.nest``."""
+        from polysci.ops.conv2d.nest import nest  # cgen costs 80 ms, and parsing needs none of it
+
+        return nest(self)
+
+    def reference(
+        self,
+        x: NDArray[Any],
+        w: NDArray[Any],
+        bias: NDArray[Any] | None = None,
+        residual: NDArray[Any] | None = None,
+        clamp: tuple[float, float] | None = None,
+    ) -> NDArray[Any]:
+        """``clip(conv(x, w) + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
+
+        Shapes: ``x_shape``, ``w_shape``, ``(K,)``, ``y_shape``; returns ``y_shape``. Raises ValueError
+        for another shape.
+        """
+        return reference.convolve(self, x, w, bias, residual, clamp)
+
+    def check_memory(self, available: int | None = None) -> None:
+        """Raise SpecError if input, weights and output need more bytes than ``available``.
+
+        The default is this machine's physical memory.
+        """
+        item = DTYPES[self.dtype].bytes
+        sizes = {name: item * _count(shape) for name, (shape, _) in self.arrays().items()}
+        limit = rules.physical_memory() if available is None else available
+        if sum(sizes.values()) > limit:
+            told = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
+            raise SpecError(f"{self}: {told} are beyond the {limit} bytes of memory")
+
+    def _ordered(self, n: int, channels: int, height: int, width: int) -> Shape:
+        if self.layout == "nhwc":
+            return (n, height, width, channels)
+        return (n, channels, height, width)

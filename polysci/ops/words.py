@@ -1,0 +1,173 @@
+"""benchdnn's words: ``key123`` runs, a name and a multiplicity, and errors that point into them.
+
+The grammar follows oneDNN's tests/benchdnn: words in any order, each at most once, ``_`` between
+two words ignored; ``n`` starts the name, which ends the text and, as in benchdnn's own files, may
+carry a multiplicity (``n"res2a*3"``). A shell eats the quotes, so ``nres2a*3`` is read too, and so
+is a multiplicity after the quotes or without a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from polysci.errors import PolysciError, SpecError
+
+LIMIT = 2**63  # values and products stay below
+SHOWN = 100  # columns of the text in a message
+_NUMBER = re.compile(r"[0-9]+")
+_REPEATED = re.compile(r"\*([0-9]+)\Z")
+_SUFFIX = re.compile(r"\*([^\"]*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A text that errors point into; ``where`` is the ``file:line`` it came from, if any."""
+
+    text: str
+    where: str = ""
+
+    def error(
+        self, at: int, what: str, rule: str = "", kind: type[PolysciError] = SpecError
+    ) -> PolysciError:
+        """An exception of ``kind``: what is wrong, the text, a caret under ``at``, the rule."""
+        first = max(0, at - SHOWN + 10)
+        shown = "".join(c if c.isprintable() else "?" for c in self.text[first : first + SHOWN])
+        place = f"{self.where}:{at + 1}: " if self.where else ""
+        lines = [f"{place}{what}", f"    {shown}", f"    {' ' * (at - first)}^", rule]
+        return kind("\n".join(filter(None, lines)))
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """The value of a word and the column where it starts."""
+
+    value: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a text says: values by key, name and multiplicity."""
+
+    line: Line
+    values: Mapping[str, Word]
+    name: str = ""
+    multiplicity: int = 1
+
+    def get(self, key: str) -> int | None:
+        return self.values[key].value if key in self.values else None
+
+    def at(self, *keys: str) -> int:
+        """The column of the first of ``keys`` that is there, else of the first word."""
+        return next((self.values[key].at for key in keys if key in self.values), _start(self.line))
+
+
+def read(line: Line, keys: Sequence[str]) -> Words:
+    """Split a text into words. Raises SpecError for whatever is no word of ``keys``."""
+    text, at = line.text.rstrip(), _start(line)
+    if at == len(text):
+        raise line.error(at, "no words", f"Words are {_list(keys)}.")
+    pattern = re.compile("|".join(sorted(keys, key=len, reverse=True)))
+    values: dict[str, Word] = {}
+    while at < len(text) and text[at] not in "n*":
+        key = pattern.match(text, at)
+        if key is None:
+            raise line.error(at, f"unknown word {text[at : at + 8]!r}", f"Words are {_list(keys)}.")
+        if key.group() in values:
+            before = f"{key.group()}{values[key.group()].value}"
+            raise line.error(at, f"{key.group()} is repeated", f"It stands before as {before}.")
+        end = _number_end(line, key)
+        values[key.group()] = Word(_number(line, key.end(), text[key.end() : end]), at)
+        at = end + (text[end : end + 1] == "_")
+    name, multiplicity = _label(line, text, at)
+    return Words(line, MappingProxyType(values), name, multiplicity)
+
+
+def label(name: str, multiplicity: int) -> str:
+    """The end of the words: ``n"name*multiplicity"``, with what is default left out."""
+    repeated = multiplicity != 1 or _REPEATED.search(name)
+    times = f"*{multiplicity}" if repeated else ""
+    return f'n"{name}{times}"' if name or times else ""
+
+
+def _list(keys: Sequence[str]) -> str:
+    return f'{" ".join(keys)}, each with its number, and n"name" at the end'
+
+
+def _start(line: Line) -> int:
+    text = line.text.rstrip()
+    return len(text) - len(text.lstrip())
+
+
+def _number_end(line: Line, key: re.Match[str]) -> int:
+    """Where the number after ``key`` ends."""
+    number = _NUMBER.match(line.text, key.end())
+    after = line.text[key.end() : key.end() + 1]
+    end = number.end() if number else key.end()
+    following = line.text[end : end + 1]
+    if following.isnumeric() and not following.isascii():
+        raise line.error(end, f"{key.group()}: {following!r} is not one of the digits 0-9")
+    if number:
+        return end
+    if after == "-":
+        raise line.error(key.start(), f"{key.group()} must not be negative")
+    raise line.error(key.start(), f"{key.group()} has no number", "A word is a key and its number.")
+
+
+def _number(line: Line, at: int, digits: str) -> int:
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > 19 or int(digits) >= LIMIT:
+        raise line.error(at, f"{digits[:20]}{'...' * (len(digits) > 20)} is beyond 2^63")
+    return int(digits)
+
+
+def _label(line: Line, text: str, at: int) -> tuple[str, int]:
+    """The name and the multiplicity that end the text."""
+    rest = text[at:]
+    if not rest:
+        return "", 1
+    if rest[0] == "*":
+        return "", _times(line, at, rest[1:])
+    name, suffix = _quoted(line, at, rest[1:]) if rest[1:2] == '"' else _plain(line, at, rest[1:])
+    bad = next((c for c in name if not c.isprintable()), None)
+    if bad is not None:
+        raise line.error(at + 1, f"the name holds {bad!r}", "A name is printable text.")
+    inside = _REPEATED.search(name)
+    if inside and suffix is not None:
+        raise line.error(at, "the multiplicity is repeated", 'Write n"name*3" or n"name"*3.')
+    if inside:
+        return name[: inside.start()], _times(line, at + 1, inside.group(1))
+    return name, 1 if suffix is None else _times(line, at + 1, suffix)
+
+
+def _quoted(line: Line, at: int, rest: str) -> tuple[str, str | None]:
+    """Name and multiplicity text of ``"name"`` or ``"name"*3``."""
+    if len(rest) > 1 and rest.endswith('"'):
+        return rest[1:-1], None
+    suffix = _SUFFIX.search(rest)
+    if suffix and suffix.start() > 1 and rest[suffix.start() - 1] == '"':
+        return rest[1 : suffix.start() - 1], suffix.group(1)
+    closed = rest.rfind('"')
+    what = "the name's quote is not closed" if closed == 0 else "text after the name's quote"
+    raise line.error(at + 1 + (closed + 1 if closed else 0), what, 'A name is n"text" and ends it.')
+
+
+def _plain(line: Line, at: int, rest: str) -> tuple[str, str | None]:
+    if not rest:
+        raise line.error(at, "n has no name", 'A name is n"text" and ends the words.')
+    bad = next((i for i, c in enumerate(rest) if c == '"' or c.isspace()), None)
+    if bad is not None:
+        raise line.error(at + 1 + bad, f"{rest[bad]!r} in a name without quotes", 'Write n"name".')
+    return rest, None
+
+
+def _times(line: Line, at: int, digits: str) -> int:
+    if not _NUMBER.fullmatch(digits):
+        raise line.error(at, f"*{digits[:8]}: no multiplicity", "It is * and a number, at the end.")
+    times = _number(line, at, digits)
+    if times < 1:
+        raise line.error(at, "*0: the multiplicity must be positive")
+    return times

@@ -1,0 +1,83 @@
+"""One measured schedule as checked data: texts and numbers, never code or compiler flags."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Final
+
+LEVELS: Final = ("estimate", "measure", "patient", "exhaustive")
+_TEXT_LIMIT: Final = 4000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One measured schedule: ``seconds`` is the median of a call, ``gflops`` 0 when unknown.
+
+    ``features`` is a canonical list of CPU features, ``host`` a digest of the machine,
+    ``timestamp`` UTC as 2025-01-31T12:00:00Z. Raises ``ValueError`` for a bad type or range.
+    """
+
+    problem: str
+    threads: int
+    features: str
+    host: str
+    level: str
+    schedule: str
+    seconds: float
+    gflops: float
+    isa: str
+    compiler: str
+    version: str
+    timestamp: str
+
+    def __post_init__(self) -> None:
+        self._texts("problem", "host", "schedule", least=1)
+        self._texts("features", "level", "isa", "compiler", "version", "timestamp")
+        self._number("threads", int, 1, 65536)
+        self._number("seconds", float, 1e-9, 1e6)
+        self._number("gflops", float, 0.0, 1e7)
+        if self.level not in LEVELS:
+            raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {self.level!r:.80}")
+        try:
+            datetime.strptime(self.timestamp, "%Y-%m-%dT%H:%M:%SZ")
+        except ValueError:
+            raise ValueError(
+                f"timestamp: expected UTC as 2025-01-31T12:00:00Z, got {self.timestamp!r:.80}"
+            ) from None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.problem} threads={self.threads} {self.gflops:.1f} GFLOP/s "
+            f"{self.seconds * 1e6:.1f} us {self.level}: {self.schedule}"
+        )
+
+    def _texts(self, *names: str, least: int = 0) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise ValueError(f"{name}: expected a text, got {value!r:.80}")
+            if not least <= len(value) <= _TEXT_LIMIT or not value.isprintable():
+                raise ValueError(
+                    f"{name}: expected {least} to {_TEXT_LIMIT} printable characters, "
+                    f"got {value!r:.80}"
+                )
+
+    def _number(self, name: str, kind: type[int] | type[float], least: float, most: float) -> None:
+        value = getattr(self, name)
+        allowed = int if kind is int else (int, float)
+        # NaN fails the comparison; a bool is an int to Python and nonsense here.
+        if isinstance(value, bool) or not isinstance(value, allowed) or not least <= value <= most:
+            raise ValueError(
+                f"{name}: expected {kind.__name__} in {least:g}..{most:g}, got {value!r:.80}"
+            )
+        object.__setattr__(self, name, kind(value))
+
+
+COLUMNS: Final = tuple(field.name for field in fields(Record))
+KEY: Final = COLUMNS[:6]  # what identifies a record; the rest is what was measured
+
+
+def canonical_features(features: str | Iterable[str]) -> str:
+    """Feature names sorted and joined by spaces, whatever the order and container they came in."""
+    names = features.replace(",", " ").split() if isinstance(features, str) else features
+    return " ".join(sorted(set(names)))

@@ -1,0 +1,436 @@
+"""The record file: reuse, seeds, exchange, concurrency, and every fault injected for real."""
+
+import json
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polysci.errors import SpecError, WisdomError
+from polysci.wisdom import LEVELS, Record, Repaired, Wisdom, canonical_features
+from polysci.wisdom.exchange import dump, read
+
+HERE = "0123456789ab"
+FEATURES = ("fma", "avx2")
+
+
+def put(
+    wisdom: Wisdom, problem: str = "mb1ic64", *, schedule: str = "k:64 p > kernel",
+    seconds: float = 1e-3, host: str = HERE, threads: int = 1, level: str = "measure",
+) -> Record:  # fmt: skip
+    return wisdom.record(
+        problem, threads, FEATURES, level, schedule, seconds, host=host, gflops=9.5, isa="avx2"
+    )
+
+
+@pytest.fixture
+def wisdom(tmp_path: Path) -> Wisdom:
+    return Wisdom(tmp_path / "deep" / "wisdom.sqlite")
+
+
+def test_an_absent_file_holds_nothing_and_is_not_created(wisdom: Wisdom) -> None:
+    assert wisdom.list() == ()
+    assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE) is None
+    assert wisdom.seeds("mb1ic64", 1, FEATURES, host=HERE) == ()
+    assert wisdom.forget("mb1ic64") == 0
+    assert wisdom.repair() == Repaired(None, 0)
+    assert not wisdom.path.exists()
+
+
+def test_the_default_file_is_in_the_cache_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path / "cache"))
+    assert Wisdom().path == tmp_path / "cache" / "wisdom.sqlite"
+
+
+def test_best_is_the_fastest_of_this_very_host(wisdom: Wisdom) -> None:
+    slow = put(wisdom, schedule="a > k", seconds=2e-3)
+    fast = put(wisdom, schedule="b > k", seconds=1e-3)
+    put(wisdom, schedule="c > k", seconds=1e-6, host="another")
+    put(wisdom, schedule="d > k", seconds=1e-6, threads=2)
+    assert wisdom.best("mb1ic64", 1, "fma avx2", host=HERE) == fast
+    assert wisdom.best("mb1ic64", 1, "avx2,fma", host=HERE) == fast
+    assert wisdom.best("mb1ic64", 1, "avx2", host=HERE) is None
+    assert wisdom.best("mb1ic65", 1, FEATURES, host=HERE) is None
+    wisdom.forget(schedule="b > k")
+    assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE) == slow
+
+
+def test_best_asks_for_a_level_or_a_more_thorough_one(wisdom: Wisdom) -> None:
+    measured = put(wisdom, level="measure", seconds=1e-3)
+    patient = put(wisdom, level="patient", seconds=2e-3, schedule="other > k")
+    assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE) == measured
+    assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE, level="patient") == patient
+    assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE, level="exhaustive") is None
+
+
+def test_equal_times_go_to_the_first_schedule_in_text_order(wisdom: Wisdom) -> None:
+    put(wisdom, schedule="b > k")
+    first = put(wisdom, schedule="a > k")
+    assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE) == first
+
+
+def test_measured_again_replaces(wisdom: Wisdom) -> None:
+    put(wisdom, seconds=1e-3)
+    again = put(wisdom, seconds=3e-3)
+    assert wisdom.list() == (again,)
+
+
+def test_seeds_are_the_other_hosts_schedules_fastest_first_and_once(wisdom: Wisdom) -> None:
+    put(wisdom, schedule="mine > k")
+    put(wisdom, schedule="a > k", seconds=5e-3, host="x")
+    put(wisdom, schedule="a > k", seconds=4e-3, host="y")
+    put(wisdom, schedule="b > k", seconds=1e-3, host="y")
+    put(wisdom, schedule="c > k", seconds=1e-9, host="x", threads=8)
+    seeds = wisdom.seeds("mb1ic64", 1, FEATURES, host=HERE)
+    assert [(seed.schedule, seed.host) for seed in seeds] == [
+        ("b > k", "y"), ("a > k", "y"), ("c > k", "x")
+    ]  # fmt: skip
+
+
+def test_forget_wants_a_criterion(wisdom: Wisdom) -> None:
+    put(wisdom)
+    put(wisdom, "mb1ic65")
+    with pytest.raises(ValueError, match="at least one criterion"):
+        wisdom.forget()
+    assert wisdom.forget("mb1ic64", host="another") == 0
+    assert wisdom.forget("mb1ic64", host=HERE) == 1
+    assert [record.problem for record in wisdom.list()] == ["mb1ic65"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seconds": 0.0}, "seconds: expected float in 1e-09..1e"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"threads": 0}, "threads: expected int"),
+        ({"threads": True}, "threads"),
+        ({"threads": 1.5}, "threads"),
+        ({"level": "guess"}, "level: expected one of estimate, measure"),
+        ({"schedule": ""}, "schedule: expected 1 to"),
+        ({"schedule": "a\nb"}, "printable"),
+        ({"problem": "x" * 5000}, "problem"),
+        ({"host": 3}, "host: expected a text"),
+        ({"timestamp": "yesterday"}, "timestamp: expected UTC"),
+        ({"isa": None}, "isa: expected a text"),
+    ],
+)
+def test_a_record_is_checked(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Record(**SAMPLE | change)
+
+
+SAMPLE: dict[str, object] = {
+    "problem": "mb1ic64", "threads": 1, "features": "avx2 fma", "host": HERE, "level": "measure",
+    "schedule": "k:64 p > kernel", "seconds": 1e-3, "gflops": 9.5, "isa": "avx2", "compiler": "cc",
+    "version": "0.1.0", "timestamp": "2025-01-31T12:00:00Z",
+}  # fmt: skip
+
+
+def test_recording_nonsense_is_refused_and_writes_nothing(wisdom: Wisdom) -> None:
+    with pytest.raises(WisdomError, match="nothing was recorded: seconds"):
+        put(wisdom, seconds=-1.0)
+    assert not wisdom.path.exists()
+
+
+texts = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
+records = st.builds(
+    Record, texts, st.integers(1, 256), texts, texts, st.sampled_from(LEVELS), texts,
+    st.floats(1e-9, 1e6), st.floats(0, 1e7), texts, texts, texts, st.just("2025-01-31T12:00:00Z"),
+)  # fmt: skip
+
+
+@given(st.lists(records, max_size=4))
+def test_what_is_exported_is_read_back(found: list[Record]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "exported.json"
+        path.write_text(dump(found))
+        assert read(path, str) == tuple(found)
+
+
+def test_export_is_deterministic_and_import_restores_it(wisdom: Wisdom, tmp_path: Path) -> None:
+    for name in ("b > k", "a > k"):
+        put(wisdom, schedule=name)
+    assert wisdom.export(tmp_path / "one.json") == 2
+    other = Wisdom(tmp_path / "other.sqlite")
+    seen: list[Record] = []
+    assert other.import_(tmp_path / "one.json", seen.append) == 2
+    assert other.import_(tmp_path / "one.json", seen.append) == 0
+    assert tuple(seen[:2]) == other.list() == wisdom.list()
+    other.export(tmp_path / "two.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+
+
+def test_import_never_replaces_a_newer_record(wisdom: Wisdom, tmp_path: Path) -> None:
+    old = Record(**SAMPLE | {"compiler": "", "timestamp": "2001-01-01T00:00:00Z"})
+    new = Record(**SAMPLE | {"compiler": "", "timestamp": "2901-01-01T00:00:00Z"})
+    mine = put(wisdom)
+    (tmp_path / "old.json").write_text(dump([old]))
+    (tmp_path / "new.json").write_text(dump([new]))
+    assert wisdom.import_(tmp_path / "old.json", str) == 0
+    assert wisdom.list() == (mine,)
+    assert wisdom.import_(tmp_path / "new.json", str) == 1
+    assert wisdom.list() == (new,)
+
+
+GOOD = {"format": "polysci-wisdom", "schema": 1, "records": [SAMPLE]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"format": 1, "format": 2}', "given twice"),
+        ("[]", "expected an object"),
+        ({"format": "other"}, "expected an object with"),
+        (GOOD | {"schema": 2}, "expected schema 1, got 2"),
+        (GOOD | {"flags": "-O3"}, "exactly the members"),
+        (GOOD | {"records": {}}, "exactly the members"),
+        (GOOD | {"records": [SAMPLE, 7]}, "record 1: expected problem, "),
+        (GOOD | {"records": [SAMPLE, SAMPLE | {"cflags": "-O3"}]}, "record 1: expected problem, "),
+        (GOOD | {"records": [SAMPLE, SAMPLE | {"threads": "1"}]}, "record 1: threads"),
+        (GOOD | {"records": [SAMPLE, SAMPLE | {"seconds": -1}]}, "record 1: seconds"),
+        (GOOD | {"records": [SAMPLE, SAMPLE | {"seconds": float("inf")}]}, "Infinity"),
+        (GOOD | {"records": [SAMPLE, SAMPLE | {"schedule": "bad"}]}, "record 1: no arrow"),
+        (b"\xff\xfe", "not valid JSON"),
+    ],
+)
+def test_a_bad_import_changes_nothing(
+    wisdom: Wisdom, tmp_path: Path, content: object, message: str
+) -> None:
+    def validate(record: Record) -> None:
+        if ">" not in record.schedule:
+            raise SpecError("no arrow")
+
+    mine = put(wisdom, schedule="mine > k")
+    path = tmp_path / "bad.json"
+    path.write_bytes(
+        content if isinstance(content, bytes)
+        else (content if isinstance(content, str) else json.dumps(content)).encode()
+    )  # fmt: skip
+    with pytest.raises(WisdomError, match=message) as caught:
+        wisdom.import_(path, validate)
+    assert str(path) in str(caught.value) and "nothing was imported" in str(caught.value)
+    assert wisdom.list() == (mine,)
+
+
+def test_files_that_cannot_be_read_or_written_are_named(wisdom: Wisdom, tmp_path: Path) -> None:
+    with pytest.raises(WisdomError, match=r"absent\.json: cannot be read"):
+        wisdom.import_(tmp_path / "absent.json", str)
+    with pytest.raises(WisdomError, match=r"out\.json: cannot be written"):
+        wisdom.export(tmp_path / "absent" / "out.json")
+    (tmp_path / "file").touch()
+    with pytest.raises(WisdomError, match="cannot be opened"):
+        put(Wisdom(tmp_path / "file" / "wisdom.sqlite"))
+
+
+WRITER = """
+import sys
+from polysci.wisdom import Wisdom
+for turn in range(5):
+    Wisdom(sys.argv[1]).record("p", 1, "avx2", "measure", f"{sys.argv[2]}.{turn} > k", 1e-3, host="h")
+"""
+
+
+def test_sixteen_processes_write_at_once(wisdom: Wisdom) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(wisdom.path), str(number)])
+        for number in range(16)
+    ]
+    assert [writer.wait() for writer in writers] == [0] * 16
+    assert len(wisdom.list()) == 16 * 5
+
+
+DYING = """
+import os, pathlib, sys
+from polysci.wisdom import store
+with store.writing(pathlib.Path(sys.argv[1])) as connection:
+    connection.execute("PRAGMA cache_size = 1")
+    connection.execute("UPDATE records SET schedule = schedule || problem")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader(wisdom: Wisdom) -> None:
+    for number in range(100):
+        put(wisdom, f"mb{number:03}" + "x" * 200)
+    before = wisdom.list()
+    done = subprocess.run([sys.executable, "-c", DYING, str(wisdom.path)], check=False)
+    assert done.returncode == -9
+    assert Path(f"{wisdom.path}-journal").stat().st_size > 4096
+    assert wisdom.list() == before
+    assert wisdom.repair() == Repaired(None, 100)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Permissions do not bind the super-user: be nobody for a while."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
+def test_a_read_only_file_can_be_read_and_says_so_when_written(shared_folder: Path) -> None:
+    wisdom = Wisdom(shared_folder / "wisdom.sqlite")
+    mine = put(wisdom)
+    wisdom.path.chmod(0o444)
+    shared_folder.chmod(0o555)
+    with unprivileged():
+        assert wisdom.list() == (mine,)
+        with pytest.raises(WisdomError, match="is read-only .*POLYSCI_CACHE_DIR"):
+            put(wisdom, "mb1ic65")
+    assert wisdom.list() == (mine,)
+
+
+def test_a_file_of_someone_else_is_named(shared_folder: Path) -> None:
+    wisdom = Wisdom(shared_folder / "wisdom.sqlite")
+    mine = put(wisdom)
+    wisdom.path.chmod(0o000)
+    shared_folder.chmod(0o555)
+    with unprivileged(), pytest.raises(WisdomError, match=r"wisdom\.sqlite: cannot be opened"):
+        wisdom.list()
+    wisdom.path.chmod(0o600)
+    assert wisdom.list() == (mine,)
+
+
+def test_a_full_disk_keeps_what_is_there(wisdom: Wisdom) -> None:
+    mine = put(wisdom)
+    size = wisdom.path.stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with pytest.raises(WisdomError, match="already there are intact"):
+            for number in range(200):
+                put(wisdom, f"mb{number}" * 300)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert mine in wisdom.list()
+    put(wisdom, "mb1ic65")
+
+
+def test_garbage_is_reported_never_deleted_and_moved_aside_on_request(wisdom: Wisdom) -> None:
+    wisdom.path.parent.mkdir()
+    wisdom.path.write_bytes(b"not a database" * 100)
+    for use in (wisdom.list, lambda: put(wisdom)):
+        with pytest.raises(WisdomError, match=r"damaged .*nothing was deleted.*repair\(\)"):
+            use()
+    assert wisdom.path.read_bytes() == b"not a database" * 100
+    done = wisdom.repair()
+    assert done == Repaired(wisdom.path.with_name("wisdom.sqlite.damaged-1"), 0)
+    assert done.aside is not None and done.aside.read_bytes() == b"not a database" * 100
+    mine = put(wisdom)
+    assert wisdom.list() == (mine,)
+
+
+def test_repair_keeps_what_can_still_be_read(wisdom: Wisdom) -> None:
+    for number in range(300):
+        put(wisdom, f"mb{number:03}" + "x" * 200)
+    data = bytearray(wisdom.path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 8192] = b"\xa5" * 8192
+    wisdom.path.write_bytes(data)
+    with pytest.raises(WisdomError, match="damaged"):
+        wisdom.list()
+    done = wisdom.repair()
+    assert done.aside is not None and done.aside.read_bytes() == bytes(data)
+    assert 150 < done.kept < 300
+    kept = {record.problem[:5] for record in wisdom.list()}
+    assert len(kept) == done.kept and {"mb000", "mb299"} <= kept
+    assert wisdom.repair() == Repaired(None, done.kept)
+
+
+def test_a_truncated_file_is_damaged(wisdom: Wisdom) -> None:
+    for number in range(100):
+        put(wisdom, f"mb{number:03}" + "x" * 200)
+    os.truncate(wisdom.path, wisdom.path.stat().st_size // 2)
+    with pytest.raises(WisdomError, match="damaged"):
+        wisdom.list()
+    assert wisdom.repair().aside is not None
+    put(wisdom)
+
+
+def test_a_record_edited_into_nonsense_is_damage(wisdom: Wisdom) -> None:
+    put(wisdom)
+    put(wisdom, "mb1ic65")
+    with sqlite3.connect(wisdom.path) as connection:
+        connection.execute("UPDATE records SET seconds = 'soon' WHERE problem = 'mb1ic65'")
+    connection.close()
+    with pytest.raises(WisdomError, match="a record with seconds"):
+        wisdom.list()
+    assert wisdom.repair().kept == 1
+    assert [record.problem for record in wisdom.list()] == ["mb1ic64"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("PRAGMA application_id = 1", "of another program"),
+        ("PRAGMA user_version = 99", "has schema 99, this polysci reads 1: upgrade"),
+    ],
+)
+def test_other_databases_are_left_alone(wisdom: Wisdom, statement: str, message: str) -> None:
+    put(wisdom)
+    with sqlite3.connect(wisdom.path) as connection:
+        connection.execute(statement)
+    connection.close()
+    before = wisdom.path.read_bytes()
+    for use in (wisdom.list, lambda: put(wisdom), wisdom.repair):
+        with pytest.raises(WisdomError, match=message):
+            use()
+    assert wisdom.path.read_bytes() == before
+
+
+def test_a_held_lock_is_waited_for_and_then_named(
+    wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(wisdom)
+    monkeypatch.setattr("polysci.wisdom.store._BUSY_SECONDS", 0.2)
+    holder = sqlite3.connect(wisdom.path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(WisdomError, match="locked by another process"):
+        wisdom.list()
+    holder.close()
+    assert len(wisdom.list()) == 1
+
+
+def test_paths_with_uri_characters_work(tmp_path: Path) -> None:
+    wisdom = Wisdom(tmp_path / "a?mode=memory#%41 b" / "w.sqlite")
+    mine = put(wisdom)
+    assert wisdom.path.exists() and wisdom.list() == (mine,)
+
+
+def test_a_moved_journal_stays_with_its_database(wisdom: Wisdom) -> None:
+    wisdom.path.parent.mkdir()
+    wisdom.path.write_bytes(b"not a database" * 100)
+    shutil.copy(wisdom.path, f"{wisdom.path}-journal")
+    aside = wisdom.repair().aside
+    assert aside is not None and Path(f"{aside}-journal").exists()
+    assert not Path(f"{wisdom.path}-journal").exists()
+
+
+def test_features_have_one_spelling() -> None:
+    assert canonical_features("fma, avx2 fma") == canonical_features({"fma", "avx2"}) == "avx2 fma"
