@@ -44,14 +44,11 @@ def check_writable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> 
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
 
 
-def check_apart(out: Floats, others: dict[str, Floats | None]) -> None:
-    """Raise ``ValueError`` if ``out`` shares memory with any of some contiguous arrays."""
-    for name, other in others.items():
-        # Bounds decide: contiguous arrays have no gaps in which the other could lie.
-        if other is not None and np.may_share_memory(out, other):
-            raise ValueError(
-                f"out: expected memory apart from {name}, got an overlap; use out.copy() or no out"
-            )
+def overlap(name: str) -> ValueError:
+    """The error for an ``out`` that shares memory with the argument ``name``."""
+    return ValueError(
+        f"out: expected memory apart from {name}, got an overlap; pass another array or no out"
+    )
 
 
 def limits(clamp: Any, activation: Any) -> tuple[float, float]:

@@ -169,6 +169,8 @@ def _only_statement(scop: Scop) -> Statement:
 def _box(statement: Statement) -> tuple[list[int], list[int]]:
     """First value and trip count of every loop."""
     box = statement.box
+    if box.is_empty():
+        raise _refused(statement, "a loop around it never runs")
     if not box.is_box():
         raise _refused(statement, "the loops do not span a box (a bound or step varies)")
     lows, extents = [], []
@@ -182,7 +184,7 @@ def _box(statement: Statement) -> tuple[list[int], list[int]]:
 def _operand(scop: Scop, statement: Statement, access: Access, lows: Sequence[int]) -> Operand:
     pieces = isl.PwMultiAff.from_map(access.map)
     if not pieces.isa_multi_aff():
-        raise _refused(statement, f"the subscripts of {access.array} differ between iterations")
+        raise _refused(statement, f"a subscript of {access.array} divides or chooses")
     subscripts = pieces.as_multi_aff()
     index = []
     for axis in range(subscripts.dim(isl.dim_type.out)):

@@ -17,7 +17,7 @@ from pathlib import Path
 from polysci import target as target_module
 from polysci.build import compiler, eviction, folder, library, process
 from polysci.errors import BuildError, SpecError
-from polysci.target import ISAS, Target
+from polysci.target import Isa, Target
 
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
 PEERS = {"torch": "pip install 'polysci[peers]'", "onnx": "pip install 'polysci[onnx]'"}
@@ -69,12 +69,7 @@ def _program(found: compiler.Compiler, target: Target) -> Check:
     """Compile one function for each instruction set that should run, and run them in a child."""
     names = [isa.name for isa in target.runnable]
     name = f"builds and runs {', '.join(names)}"
-    text = "".join(
-        f"{isa.attribute} float f_{isa}(float a, float b, float c);\n"
-        f"{isa.attribute} float f_{isa}(float a, float b, float c) {{ return a * b + c; }}\n"
-        for isa in ISAS.values()
-        if isa.name in names
-    )
+    text = "".join(_function(isa) for isa in target.runnable)
     code = "".join(
         f"f = lib.f_{name}; f.restype = ctypes.c_float\n"
         "print(f(*map(ctypes.c_float, (2, 3, 4))), flush=True)\n"
@@ -90,7 +85,21 @@ def _program(found: compiler.Compiler, target: Target) -> Check:
         return Check(name, True, f"{time.monotonic() - start:.2f} s with a process to run them in")
     failed = names[min(len(values), len(names) - 1)]
     detail = f"{failed}: {done}; got {values} instead of 10.0 each"
-    return Check(name, False, detail, f"set POLYSCI_ISA to one that comes before {failed}")
+    if failed == names[0]:
+        return Check(name, False, detail, "repair the compiler or name another one in CC")
+    before = names[names.index(failed) - 1]
+    return Check(name, False, detail, f"set POLYSCI_ISA={before}")
+
+
+def _function(isa: Isa) -> str:
+    """C for a * b + c that needs the widest vectors and the fused operation of the set."""
+    head = f"{isa.attribute} float f_{isa}(float a, float b, float c)"
+    vector = f"typedef float vector __attribute__((vector_size({4 * isa.lanes_f32})));"
+    sum_ = f"__builtin_fmaf(a, b, c) + square[{isa.lanes_f32 - 1}]"
+    return (
+        f"{head};\n{head} {{\n{vector}\nvolatile vector zero = {{0}};\n"
+        f"vector square = zero * zero;\nreturn {sum_};\n}}\n"
+    )
 
 
 def _openmp(found: compiler.Compiler) -> Check:

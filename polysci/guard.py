@@ -43,8 +43,8 @@ class Guarded:
         for where, slack in (("after the end", self._after), ("before the start", self._before)):
             touched = np.flatnonzero(slack != _CANARY)
             if touched.size:
-                gap = int(touched[0]) + 1 if slack is self._after else slack.size - touched[-1]
-                return f"{int(gap)} bytes {where}"
+                far = touched[-1] + 1 if slack is self._after else slack.size - touched[0]
+                return f"as far as {far} bytes {where}"
         return None
 
     def freeze(self) -> None:

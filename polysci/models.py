@@ -1,4 +1,4 @@
-"""Model files: lists of layers, one a line in benchdnn's words, and where the package keeps its data."""
+"""Model files: lists of layers, one a line; and where the package keeps its data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polysci.ops.conv2d import Conv2d
 
 _PACKAGE = Path(__file__).resolve().parent
 # A comment starts at a '#' outside the quotes of the layer's name.
-_LINE = re.compile(r'(?P<layer>[^"#]*(?:".*?"(?:\*[^\s#]*)?(?=\s*(?:#|$))|"[^#]*)?)(?:#.*)?', re.S)
+_LAYER = re.compile(r'[^"#]*(?:"(?:\\.|[^"\\])*(?:"[^#]*)?)?')
 
 
 def resource(*parts: str) -> Path:
@@ -45,11 +45,11 @@ def load(path_or_name: str | PathLike[str], layout: str = "nhwc") -> list[Conv2d
         raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
     layers = []
     for number, line in enumerate(text.split("\n"), 1):
-        layer = _without_comment(line)
-        if layer.strip():
-            layers.append(parse_problem(layer, layout, where=f"{path}:{number}"))
+        layer = _LAYER.match(line)
+        if layer and layer.group().strip():
+            layers.append(parse_problem(layer.group(), layout, where=f"{path}:{number}"))
     if not layers:
-        raise SpecError(f"{path}: no layers; a model file has one layer a line, '#' starts a comment")
+        raise SpecError(f"{path}: no layers; it has one a line, and '#' starts a comment")
     return layers
 
 
@@ -63,8 +63,3 @@ def _find(path_or_name: str | PathLike[str]) -> Path:
             "give a path or one of these names"
         )
     return resource("models", f"{path.name}.txt")
-
-
-def _without_comment(line: str) -> str:
-    match = _LINE.match(line)
-    return match.group("layer") if match else line

@@ -17,7 +17,7 @@ FAULTS = {
     "write_before": "y[-1] = 0.0f;",
     "read_after": "{ volatile const float *p = x; y[0] += 0.0f * p[XSIZE]; }",
     "read_before": "{ volatile const float *p = x; y[0] += 0.0f * p[-1]; }",
-    "write_input": "((float *)x)[0] = x[0];",
+    "write_input": "((volatile float *)x)[0] = x[0];",
     "workspace_after": "((float *)workspace)[WSSIZE] = 0.0f;",
     "ignores_clamp": "",
     "prints": 'printf("{\\"seconds\\": 1}\\n"); fflush(stdout);',
@@ -99,9 +99,11 @@ double peak(int64_t iterations)
 
 def text(problem: Conv2d, symbol: str = "naive", fault: str | None = None) -> str:
     """The C text of a problem; ``fault`` is a key of ``FAULTS``, done after a right result."""
-    pairs = zip("S P D".split(), (problem.stride, problem.pad, problem.dilation), strict=True)
     constants = {name: getattr(problem, name) for name in "NCHWKRSPQ"}
-    constants |= {f"{name}{axis}": value for name, pair in pairs for axis, value in zip("HW", pair)}
+    for name, (along_h, along_w) in zip(
+        "SPD", (problem.stride, problem.pad, problem.dilation), strict=True
+    ):
+        constants |= {f"{name}H": along_h, f"{name}W": along_w}
     constants |= {"G": problem.groups, "CG": problem.C // problem.groups}
     constants |= {"WSSIZE": -(-problem.K // 16) * 16}
     constants |= {"XSIZE": problem.N * problem.C * problem.H * problem.W}

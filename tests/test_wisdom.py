@@ -239,8 +239,9 @@ def test_files_that_cannot_be_read_or_written_are_named(wisdom: Wisdom, tmp_path
 WRITER = """
 import sys
 from polysci.wisdom import Wisdom
+wisdom = Wisdom(sys.argv[1])
 for turn in range(5):
-    Wisdom(sys.argv[1]).record("p", 1, "avx2", "measure", f"{sys.argv[2]}.{turn} > k", 1e-3, host="h")
+    wisdom.record("p", 1, "avx2", "measure", f"{sys.argv[2]}.{turn} > k", 1e-3, host="h")
 """
 
 
@@ -301,7 +302,7 @@ def test_a_read_only_file_can_be_read_and_says_so_when_written(shared_folder: Pa
     shared_folder.chmod(0o555)
     with unprivileged():
         assert wisdom.list() == (mine,)
-        with pytest.raises(WisdomError, match="is read-only .*POLYSCI_CACHE_DIR"):
+        with pytest.raises(WisdomError, match=r"is read-only .*POLYSCI_CACHE_DIR"):
             put(wisdom, "mb1ic65")
     assert wisdom.list() == (mine,)
 
@@ -423,12 +424,11 @@ def test_paths_with_uri_characters_work(tmp_path: Path) -> None:
     assert wisdom.path.exists() and wisdom.list() == (mine,)
 
 
-def test_a_moved_journal_stays_with_its_database(wisdom: Wisdom) -> None:
-    wisdom.path.parent.mkdir()
-    wisdom.path.write_bytes(b"not a database" * 100)
+def test_a_journal_moves_with_its_database(wisdom: Wisdom) -> None:
+    put(wisdom)
     shutil.copy(wisdom.path, f"{wisdom.path}-journal")
-    aside = wisdom.repair().aside
-    assert aside is not None and Path(f"{aside}-journal").exists()
+    aside = wisdom._move_aside()
+    assert aside.exists() and Path(f"{aside}-journal").exists()
     assert not Path(f"{wisdom.path}-journal").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -48,6 +49,10 @@ def default_flags(openmp: bool = True) -> tuple[str, ...]:
 def without_openmp(flags: Sequence[str]) -> tuple[str, ...]:
     """The same flags for a compiler that lacks OpenMP: its pragmas become comments."""
     return (*(flag for flag in flags if flag != "-fopenmp"), "-Wno-unknown-pragmas")
+
+
+# The first line worth reading: not collect2's, which follows what the linker itself has to say.
+_ERROR = re.compile(r"^(?!collect2).*(error\b|undefined reference)", re.IGNORECASE)
 
 
 class CompileTimeoutError(BuildError):
@@ -172,7 +177,7 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
 def _excerpt(stderr: str, lines: int = 12) -> str:
     """The first lines of what it said, from the first error on if there is one."""
     said = stderr.strip().splitlines()
-    first = next((i for i, line in enumerate(said) if "error" in line.lower()), 0)
+    first = next((i for i, line in enumerate(said) if _ERROR.search(line)), 0)
     part = said[first : first + lines]
     rest = len(said) - first - len(part)
     more = [f"... and {rest} more lines"] if rest > 0 else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import re
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ _pinned: set[str] = set()
 class Library:
     """A loaded shared object: ``lib`` has its functions, ``ffi`` makes their arguments.
 
-    It is unloaded when the last reference to ``lib`` is gone.
+    It is unloaded once nothing refers to ``lib`` or ``ffi`` any more.
     """
 
     path: Path
@@ -81,9 +80,8 @@ def pin_openmp() -> None:
         _pinned.add(file)
 
 
-@functools.lru_cache(maxsize=256)
 def _declared(cdefs: str) -> Any:
-    ffi = cffi.FFI()
+    ffi = cffi.FFI()  # one for each library, because it keeps what it has loaded
     ffi.cdef(cdefs)
     return ffi
 

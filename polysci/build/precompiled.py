@@ -6,12 +6,14 @@ moves, because clang remembers where the header was; it counts once its digest s
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from polysci.build import process
@@ -34,11 +36,16 @@ def header_for(
     text = "\0".join([TEXT, compiler.identity, *flags])
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
     with _lock:
-        if folder / key not in _known:
-            _known[folder / key] = _kept(folder, key) or _made(
-                compiler, flags, folder, key, timeout
-            )
-        return _known[folder / key]
+        if folder / key in _known:
+            return _known[folder / key]
+        found = _kept(folder, key)
+        if found is None:
+            with _turn(folder) as ours:
+                if not ours:  # another process makes one: this text goes without
+                    return None
+                found = _kept(folder, key) or _made(compiler, flags, folder, key, timeout)
+        _known[folder / key] = found
+        return found
 
 
 def forget(header: Path) -> None:
@@ -54,6 +61,22 @@ def forget_all() -> None:
     """Look at the files again at the next question."""
     with _lock:
         _known.clear()
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[bool]:
+    """Whether no other process makes headers here; the kernel ends the turn of a killed one."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = stack.enter_context((folder / "lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
+        except BlockingIOError:
+            ours = False
+        except OSError:  # a file system without locks, or without room
+            ours = True
+        yield ours
 
 
 def _kept(folder: Path, key: str) -> Path | None:
@@ -73,14 +96,13 @@ def _made(
 ) -> Path | None:
     home: Path | None = None
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         home = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=folder))
         (home / _NAME).write_text(TEXT)
         _compile(compiler, flags, home, timeout)
         partial = home / "partial"
         partial.write_bytes(_digest(_compiled(home)))
         partial.rename(home / "sha256")
-        kept = _kept(folder, key)  # perhaps another process's, which was faster
+        kept = _kept(folder, key)  # perhaps another's, where there are no locks
     except (OSError, PolysciError):
         kept = None
     if home is not None and (kept is None or kept.parent != home):

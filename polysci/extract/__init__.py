@@ -31,11 +31,10 @@ def extract(
     arrays that the text does not declare. The Scop bears the file's name.
 
     Raises SpecError with file, line, column and a caret where the text is not C or not affine, or
-    where a subscript can leave its array; UnsupportedError when isl finds it too involved.
+    where a subscript can leave its array; UnsupportedError when isl finds it too involved;
+    TypeError for a source of another kind.
     """
-    text = source if isinstance(source, str) else str(source)
-    if not isinstance(source, str) and "#pragma scop" not in text:
-        text = f"#pragma scop\n{text}\n#pragma endscop\n"
+    text = source if isinstance(source, str) else _printed(source)
     try:
         with bounded(f"extraction of {filename}"):
             return _extract(text, filename, given_shapes(arrays))
@@ -43,6 +42,13 @@ def extract(
         raise SpecError(
             f"{filename}: statements or expressions nested too deeply; split them"
         ) from None
+
+
+def _printed(tree: Generable) -> str:
+    if not hasattr(tree, "generate"):
+        raise TypeError(f"source: expected C text or a cgen tree, got {type(tree).__name__}")
+    text = "\n".join(tree.generate())
+    return text if "#pragma scop" in text else f"#pragma scop\n{text}\n#pragma endscop\n"
 
 
 def _extract(text: str, filename: str, given: Mapping[str, tuple[int, ...]]) -> Scop:

@@ -21,12 +21,16 @@ RULE = "Arrays are declared with constant extents: float A[64][56], or #define N
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """The arrays in reach: declared in the text or given by the caller. ``used`` fills up."""
+    """The arrays in reach: declared in the text or given by the caller.
+
+    ``used`` fills up with those that the nest touches, ``iterators`` with the names of its loops.
+    """
 
     source: Source
     declared: Mapping[str, Sequence[Declared]]
     given: Mapping[str, tuple[int, ...]]
     used: dict[str, Array] = field(default_factory=dict)
+    iterators: set[str] = field(default_factory=set)
 
     def find(self, name: str, node: c_ast.Node) -> Array:
         """The array ``name`` that ``node`` refers to. Raises SpecError."""
@@ -34,14 +38,22 @@ class Arrays:
             self.used[name] = self._resolve(name, node)
         return self.used[name]
 
-    def knows(self, name: str) -> bool:
-        return name in self.used or name in self.given or name in self.declared
+    def declare(self, array: Array, node: c_ast.Node, iterators: Sequence[str]) -> None:
+        """A scalar of the region's own; two of one name and type count as one."""
+        name = array.name
+        taken = name in iterators or name in self.given or name in RESERVED
+        if taken or name in self.source.constants or self.used.get(name, array) != array:
+            self.source.fail(place_of(node), f"the name {name} is taken; rename this one")
+        self.used[name] = array
 
     def _resolve(self, name: str, node: c_ast.Node) -> Array:
         place = place_of(node)
         if name in self.source.constants or name in RESERVED:
             what = "a macro" if name in self.source.constants else "a word of isl's notation"
             self.source.fail(place, f"{name} is {what}; rename the array")
+        if name in self.iterators:
+            what = f"{name} is the iterator of a loop that does not enclose this"
+            self.source.fail(place, what, RULE)
         found = self.declared.get(name, ())
         shapes = {d.sizes: d for d in found}
         if not found and name not in self.given:
@@ -61,7 +73,8 @@ class Arrays:
         values = [integer(size, self.source.constants) for size in declared.sizes]
         for size, value in zip(declared.sizes, values, strict=True):
             if value is None or value < 1:
-                self.source.fail(place, f"the extent {size!r} of {declared.name}", RULE)
+                what = f"the extent {size[:24]!r} of {declared.name} is not a positive integer"
+                self.source.fail(place, what, RULE)
         shape = tuple(value for value in values if value is not None)
         if prod(shape) > LARGEST:
             self.source.fail(place, f"{declared.name} has more than 2^63 elements")

@@ -131,6 +131,9 @@ class Walk:
         if name in self.source.constants or name in RESERVED:
             what = "a macro" if name in self.source.constants else "a word of isl's notation"
             self.source.fail(place_of(node), f"{name} is {what}; rename the iterator")
+        if name in self.arrays.used:
+            self.source.fail(place_of(node), f"{name} is read or written as a variable elsewhere")
+        self.arrays.iterators.add(name)
 
     def _step(self, node: c_ast.For, name: str, level: Level) -> int:
         change = node.next
@@ -139,7 +142,7 @@ class Walk:
         sign = _STEPS.get(change.op, 0) if target is not None else 0
         if sign == 0 or not isinstance(target, c_ast.ID) or target.name != name:
             place = place_of(node if change is None else change)
-            self.source.fail(place, f"the step of {name} is not constant", RULE_LOOP)
+            self.source.fail(place, f"this does not change {name} by a constant", RULE_LOOP)
         if isinstance(change, c_ast.UnaryOp):
             return sign
         step = sign * affine.constant(change.rvalue, replace(level, iterators=()))
@@ -169,13 +172,13 @@ class Walk:
 
     def declaration(self, node: c_ast.Decl, nest: Nest) -> None:
         words = _type_words(node)
-        if words is None or self.arrays.knows(node.name):
-            what = f"the declaration of {node.name}" if node.name else "a declaration"
-            rule = "Inside the region only new scalars are declared; arrays go before it."
-            self.source.fail(place_of(node), what, rule)
+        if words is None or not node.name:
+            rule = "Inside the region only scalars are declared; arrays go before it."
+            self.source.fail(place_of(node), "this declaration in the region", rule)
         if node.init is None and _is_iterator_type(words):
             return
-        self.arrays.used[node.name] = Array(node.name, (), " ".join(words))
+        array = Array(node.name, (), " ".join(words))
+        self.arrays.declare(array, node, nest.level.iterators)
         if node.init is not None:
             target = c_ast.ID(node.name, node.coord)
             self.assignment(c_ast.Assignment("=", target, node.init, node.coord), nest)

@@ -70,4 +70,6 @@ def _refuse(source: Source, message: str, last: Place) -> NoReturn:
     end = source.place(source.region[1])
     if what.startswith("At end of input") or place.line >= end.line:
         place, what = end, "the region ends inside a statement or a brace"
+    if what.startswith("before: "):
+        what = f"unexpected {what.removeprefix('before: ')[:24]!r}"
     source.fail(place, f"not C as we read it: {what[:1].lower()}{what[1:]}")

@@ -138,7 +138,6 @@ def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[
     rule = "A file has one region: #pragma scop, the loop nest, #pragma endscop."
     if not marks:
         raise SpecError(f"{filename}: no #pragma scop found. {rule}")
-    wanted = "scop"
     for (mark, found), expected in zip(marks, ("scop", "endscop"), strict=False):
         if found != expected:
             what = "a scop inside a scop" if found == "scop" else "#pragma endscop without a scop"
@@ -208,6 +207,9 @@ def _check_region(source: Source, directives: list[re.Match[str]]) -> None:
                 source.opaque[word.group()],
                 "Macros are '#define NAME integer'; the region is read without a preprocessor.",
             )
+    odd = re.search(r"[^\x20-\x7e\s]|\$", source.code[first:last])
+    if odd:
+        source.fail(source.place(first + odd.start()), f"the character {odd.group()!a} in the code")
     _check_nesting(source)
 
 

@@ -3,7 +3,8 @@
 The grammar follows oneDNN's tests/benchdnn: words in any order, each at most once, ``_`` between
 two words ignored; ``n`` starts the name, which ends the text and, as in benchdnn's own files, may
 carry a multiplicity (``n"res2a*3"``). A shell eats the quotes, so ``nres2a*3`` is read too, and so
-is a multiplicity after the quotes or without a name.
+is a multiplicity after the quotes or without a name. Inside quotes a backslash goes before ``"``
+and may go before itself.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from polysci.errors import PolysciError, SpecError
 LIMIT = 2**63  # values and products stay below
 SHOWN = 100  # columns of the text in a message
 _NUMBER = re.compile(r"[0-9]+")
+_NEGATIVE = re.compile(r"-[0-9]{1,20}")
 _REPEATED = re.compile(r"\*([0-9]+)\Z")
-_SUFFIX = re.compile(r"\*([^\"]*)\Z")
+_QUOTED = re.compile(r'"((?:\\.|[^"\\])*)"', re.S)
+_ESCAPED = re.compile(r'\\(["\\])')
+_SPECIAL = re.compile(r'["\\]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ def label(name: str, multiplicity: int) -> str:
     """The end of the words: ``n"name*multiplicity"``, with what is default left out."""
     repeated = multiplicity != 1 or _REPEATED.search(name)
     times = f"*{multiplicity}" if repeated else ""
-    return f'n"{name}{times}"' if name or times else ""
+    escaped = _SPECIAL.sub(r"\\\g<0>", name)
+    return f'n"{escaped}{times}"' if name or times else ""
 
 
 def _list(keys: Sequence[str]) -> str:
@@ -105,15 +110,15 @@ def _start(line: Line) -> int:
 def _number_end(line: Line, key: re.Match[str]) -> int:
     """Where the number after ``key`` ends."""
     number = _NUMBER.match(line.text, key.end())
-    after = line.text[key.end() : key.end() + 1]
     end = number.end() if number else key.end()
     following = line.text[end : end + 1]
     if following.isnumeric() and not following.isascii():
         raise line.error(end, f"{key.group()}: {following!r} is not one of the digits 0-9")
     if number:
         return end
-    if after == "-":
-        raise line.error(key.start(), f"{key.group()} must not be negative")
+    negative = _NEGATIVE.match(line.text, key.end())
+    if negative:
+        raise line.error(key.start(), f"{key.group()}{negative.group()} must not be negative")
     raise line.error(key.start(), f"{key.group()} has no number", "A word is a key and its number.")
 
 
@@ -145,14 +150,14 @@ def _label(line: Line, text: str, at: int) -> tuple[str, int]:
 
 def _quoted(line: Line, at: int, rest: str) -> tuple[str, str | None]:
     """Name and multiplicity text of ``"name"`` or ``"name"*3``."""
-    if len(rest) > 1 and rest.endswith('"'):
-        return rest[1:-1], None
-    suffix = _SUFFIX.search(rest)
-    if suffix and suffix.start() > 1 and rest[suffix.start() - 1] == '"':
-        return rest[1 : suffix.start() - 1], suffix.group(1)
-    closed = rest.rfind('"')
-    what = "the name's quote is not closed" if closed == 0 else "text after the name's quote"
-    raise line.error(at + 1 + (closed + 1 if closed else 0), what, 'A name is n"text" and ends it.')
+    rule = 'A name is n"text" and ends the words.'
+    match = _QUOTED.match(rest)
+    if match is None:
+        raise line.error(at + 1, "the name's quote is not closed", rule)
+    after = rest[match.end() :]
+    if after and after[0] != "*":
+        raise line.error(at + 1 + match.end(), "text after the name's quote", rule)
+    return _ESCAPED.sub(r"\1", match.group(1)), after[1:] if after else None
 
 
 def _plain(line: Line, at: int, rest: str) -> tuple[str, str | None]:
@@ -166,7 +171,8 @@ def _plain(line: Line, at: int, rest: str) -> tuple[str, str | None]:
 
 def _times(line: Line, at: int, digits: str) -> int:
     if not _NUMBER.fullmatch(digits):
-        raise line.error(at, f"*{digits[:8]}: no multiplicity", "It is * and a number, at the end.")
+        what = f"{digits[:8]!r} is no multiplicity"
+        raise line.error(at, what, "It is * and a number, at the end.")
     times = _number(line, at, digits)
     if times < 1:
         raise line.error(at, "*0: the multiplicity must be positive")

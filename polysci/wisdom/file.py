@@ -19,7 +19,7 @@ _NEWER: Final = f"{store.UPSERT} WHERE excluded.timestamp > records.timestamp"
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What ``Wisdom.repair`` did: where the damaged file went (None: it was sound), records kept."""
+    """Where ``Wisdom.repair`` put the damaged file (None: it was sound); records left."""
 
     aside: Path | None
     kept: int

@@ -146,7 +146,8 @@ def _has_records(path: Path, connection: sqlite3.Connection) -> bool:
     version = _first(connection, "PRAGMA user_version")
     if version != SCHEMA:
         raise WisdomError(
-            f"{path}: has schema {version}, this polysci reads {SCHEMA}: upgrade polysci or {_OTHER}"
+            f"{path}: has schema {version}, this polysci reads {SCHEMA}: upgrade polysci, "
+            f"or {_OTHER}"
         )
     return True
 

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d.rules import FieldError, extent, span
+from polysci.ops.conv2d.rules import FieldError, span
 from polysci.ops.words import Words, label
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Input, output and filter extents, stride, padding before, and dilation from 0."""
+    """Input, output (None: to compute) and filter extents, stride, padding, dilation from 0."""
 
     i: int
-    o: int
+    o: int | None
     k: int
     s: int
     p: int
@@ -52,7 +52,7 @@ def arguments(words: Words) -> dict[str, Any]:
     """The arguments of Conv2d that ``words`` stand for. Raises SpecError or UnsupportedError."""
     for key in _POSITIVE:
         if words.get(key) == 0:
-            raise words.line.error(words.at(key), f"{key}0: {key} must be positive")
+            raise words.line.error(words.at(key), f"{key}0 must be positive")
     for key in ("ic", "oc"):
         if words.get(key) is None:
             raise words.line.error(words.at(), f"{key} is missing", "ic and oc have no default.")
@@ -102,8 +102,9 @@ def located(words: Words, error: FieldError) -> Exception:
         key = _WORDS.get(field, field)
         names[field] = f"{key}{value - 1 if field.startswith('dilation') else value}"
     keys = [_WORDS.get(field, field) for field in error.fields()]
-    squares = [f"{key[0]}h" for key in keys if key[1:] == "w"]
-    return words.line.error(words.at(*keys, *squares), error.told(names))
+    computed = [f"i{key[1]}" for key in keys if key in ("oh", "ow")]
+    squares = [f"{key[0]}h" for key in keys + computed if key[1:] == "w"]
+    return words.line.error(words.at(*keys, *computed, *squares), error.told(names))
 
 
 def _or(value: int | None, default: int) -> int:
@@ -142,7 +143,7 @@ def _axis(words: Words, letter: str) -> Axis | None:
     used = span(k, d + 1)
     if given["o"] is None:
         pad = given["p"] or 0
-        return Axis(i, extent(i, used, s, pad), k, s, pad, d)
+        return Axis(i, None, k, s, pad, d)
     pad = _or(given["p"], _centred(given["o"], i, s, used))
     if pad < 0:
         what = f"o{letter}{given['o']} leaves input unused and p{letter} is not given"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LAYOUTS = ("nhwc", "nchw")
+SUPPORTED = ("f32",)
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
 
@@ -72,24 +74,22 @@ class Conv2d:
         be 0. Raises TypeError for a value that is no integer, SpecError for a broken rule and
         UnsupportedError for a dtype that convolutions do not have.
         """
-        values = dict(N=N, C=C, H=H, W=W, K=K, R=R, S=S, groups=groups, multiplicity=multiplicity)
-        values = {field: rules.integer(field, value) for field, value in values.items()}
+        sizes = {"N": N, "C": C, "H": H, "W": W, "K": K, "R": R, "S": S}
+        counts = sizes | {"groups": groups, "multiplicity": multiplicity}
+        values = {field: rules.integer(field, value) for field, value in counts.items()}
         pairs = {"stride": stride, "pad": pad, "dilation": dilation}
         fixed = {field: rules.pair(field, value) for field, value in pairs.items()}
-        flat = {f"{f}[{axis}]": value[axis] for f, value in fixed.items() for axis in (0, 1)}
-        rules.check_values(values | flat)
+        flat = values | rules.flat(fixed)
+        rules.check_values(flat)
         texts = _texts(layout=layout, dtype=dtype, name=name)
-        chosen = {"P": P, "Q": Q}
-        outputs = _outputs(values | flat, chosen)
-        given = {out: value is not None for out, value in chosen.items()}
-        rules.check_output(values | flat | outputs, given, DTYPES[texts["dtype"]].bytes)
-        for field, value in (values | fixed | outputs | texts).items():
+        given = {o: rules.integer(o, v) for o, v in (("P", P), ("Q", Q)) if v is not None}
+        outputs = dict(zip("PQ", rules.outputs(flat), strict=True)) | given
+        rules.check_output(flat | outputs, given, DTYPES[dtype].bytes)
+        for field, value in {**values, **fixed, **outputs, **texts}.items():
             object.__setattr__(self, field, value)
 
     @classmethod
-    def parse(
-        cls, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
-    ) -> Self:
+    def parse(cls, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = "") -> Self:
         """The convolution that benchdnn's words describe; ``parse(str(x)) == x`` but for layout.
 
         Raises SpecError, with a caret under the offending word, or UnsupportedError for 3-D words.
@@ -110,9 +110,11 @@ class Conv2d:
 
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed; an output extent that was the computed one stays so."""
-        for (size, taps, out, axis), extent in zip(rules.AXES, self._computed(), strict=True):
+        values = {field: getattr(self, field) for field in "HWRS"}
+        values |= rules.flat({f: getattr(self, f) for f in ("stride", "pad", "dilation")})
+        for (size, taps, out, _), computed in zip(rules.AXES, rules.outputs(values), strict=True):
             moved = {size, taps, "stride", "pad", "dilation"} & changes.keys()
-            if moved and getattr(self, out) == extent[axis]:
+            if moved and getattr(self, out) == computed:
                 changes.setdefault(out, None)
         return dataclasses.replace(self, **changes)
 
@@ -169,8 +171,8 @@ class Conv2d:
     ) -> NDArray[Any]:
         """``clip(conv(x, w) + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
 
-        Shapes: ``x_shape``, ``w_shape``, ``(K,)``, ``y_shape``; returns ``y_shape``. Raises ValueError
-        for another shape.
+        Shapes: ``x_shape``, ``w_shape``, ``(K,)``, ``y_shape``; returns ``y_shape``.
+        Raises ValueError for another shape.
         """
         return reference.convolve(self, x, w, bias, residual, clamp)
 
@@ -180,7 +182,7 @@ class Conv2d:
         The default is this machine's physical memory.
         """
         item = DTYPES[self.dtype].bytes
-        sizes = {name: item * _count(shape) for name, (shape, _) in self.arrays().items()}
+        sizes = {name: item * math.prod(shape) for name, (shape, _) in self.arrays().items()}
         limit = rules.physical_memory() if available is None else available
         if sum(sizes.values()) > limit:
             told = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
@@ -190,3 +192,26 @@ class Conv2d:
         if self.layout == "nhwc":
             return (n, height, width, channels)
         return (n, channels, height, width)
+
+
+def _texts(*, layout: str, dtype: str, name: str) -> dict[str, str]:
+    """The text fields, checked."""
+    texts = {"layout": layout, "dtype": dtype, "name": name}
+    texts = {field: rules.text(field, value) for field, value in texts.items()}
+    for field, known in (("layout", LAYOUTS), ("dtype", tuple(DTYPES))):
+        if texts[field] not in known:
+            raise SpecError(f"Conv2d: {field}={texts[field]!r} is none of {', '.join(known)}")
+    if dtype not in SUPPORTED:
+        raise UnsupportedError(f"Conv2d: {dtype} convolutions are not supported, only f32 ones")
+    bad = next((c for c in texts["name"] if not c.isprintable()), None)
+    if bad is not None:
+        raise SpecError(f"Conv2d: name holds {bad!r}; a name is printable text")
+    return texts
+
+
+def _strides(shape: Shape, layout: str) -> Shape:
+    """Strides in elements of a logical (n, c, h, w) shape stored contiguously in ``layout``."""
+    _, c, h, w = shape
+    if layout == "nhwc":
+        return (h * w * c, 1, w * c, c)
+    return (c * h * w, h * w, w, 1)

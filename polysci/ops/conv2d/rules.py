@@ -1,11 +1,11 @@
-"""What makes a convolution valid: types, signs, divisibility, a non-empty output, 64-bit products."""
+"""What makes a convolution valid: types, signs, divisibility, an output, 64-bit products."""
 
 from __future__ import annotations
 
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from polysci.errors import SpecError
 from polysci.ops.words import LIMIT
@@ -23,7 +23,7 @@ class FieldError(SpecError):
 
     def __init__(self, template: str, values: Mapping[str, int]) -> None:
         self.template, self.values = template, dict(values)
-        super().__init__(f"Conv2d: {self.told({k: f'{k}={v}' for k, v in values.items()})}")
+        super().__init__(f"Conv2d: {self.told({k: f'{k}={_shown(v)}' for k, v in values.items()})}")
 
     def told(self, names: Mapping[str, str]) -> str:
         """The message, with the fields called ``names``."""
@@ -78,6 +78,25 @@ def span(taps: int, dilation: int) -> int:
     return (taps - 1) * dilation + 1
 
 
+def flat(pairs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """``{"pad": (1, 2)}`` as ``{"pad[0]": 1, "pad[1]": 2}``."""
+    return {f"{field}[{axis}]": value[axis] for field, value in pairs.items() for axis in (0, 1)}
+
+
+def outputs(v: Mapping[str, int]) -> tuple[int, int]:
+    """The extents P and Q of symmetric padding; below 1 if the filter does not fit."""
+    p, q = (
+        extent(
+            v[size],
+            span(v[taps], v[f"dilation[{axis}]"]),
+            v[f"stride[{axis}]"],
+            v[f"pad[{axis}]"],
+        )
+        for size, taps, _, axis in AXES
+    )
+    return p, q
+
+
 def check_values(values: Mapping[str, int]) -> None:
     """Signs, 64 bits and divisibility of every field but the output. Raises FieldError."""
     for field, value in values.items():
@@ -92,25 +111,26 @@ def check_values(values: Mapping[str, int]) -> None:
             raise FieldError(f"{{{field}}} is not divisible by {{groups}}", values)
 
 
-def check_output(values: Mapping[str, int], given: Mapping[str, bool], item: int) -> None:
+def check_output(values: Mapping[str, int], given: Container[str], item: int) -> None:
     """A positive output and products below 2^63; ``item`` is the size of an element in bytes.
 
-    ``given`` tells, for P and Q, whether the caller chose the extent. Raises FieldError.
+    ``given`` holds those of P and Q that the caller chose. Raises FieldError.
     """
     for size, taps, out, axis in AXES:
         if values[out] >= 1:
             continue
-        if given[out]:
+        if out in given:
             raise FieldError(f"{{{out}}} must be positive", values)
         used = span(values[taps], values[f"dilation[{axis}]"])
         raise FieldError(
-            f"{{{size}}} gives an empty output: the filter spans {used} of the "
-            f"{values[size] + 2 * values[f'pad[{axis}]']} elements that {{pad[{axis}]}} makes it",
+            f"{{{taps}}} gives an empty output: the filter spans {used} elements with "
+            f"{{dilation[{axis}]}}, and {{{size}}} has "
+            f"{values[size] + 2 * values[f'pad[{axis}]']} with {{pad[{axis}]}} on both sides",
             values,
         )
     for what, field, product in _products(values, item):
         if product >= LIMIT:
-            raise FieldError(f"{{{field}}}: {what} is {product}, beyond 2^63", values)
+            raise FieldError(f"{{{field}}}: {what} is {_shown(product)}, beyond 2^63", values)
 
 
 def _products(v: Mapping[str, int], item: int) -> Iterator[tuple[str, str, int]]:
@@ -144,6 +164,12 @@ def _padded(v: Mapping[str, int], size: str, taps: str, out: str, axis: int) -> 
 def physical_memory() -> int:
     """Bytes of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _shown(value: int) -> str:
+    """Digits, or a power of two: Python refuses to print integers of thousands of digits."""
+    bits = value.bit_length()
+    return str(value) if bits <= 256 else f"about {'-' if value < 0 else ''}2^{bits - 1}"
 
 
 def _told(value: object) -> str:

@@ -1,0 +1,80 @@
+"""The textbook loop nest of a convolution as a cgen tree: what the operator means, nothing more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cgen
+
+from polysci.ops.conv2d import rules
+
+if TYPE_CHECKING:
+    from polysci.ops.conv2d.problem import Conv2d
+
+
+def nest(problem: Conv2d) -> cgen.Module:
+    """``void conv2d(O, I, W)``: O, zeroed by the caller, accumulates; the loops are a scop.
+
+    Logical arrays I[N][C][H][W], W[K][C/g][R][S] and O[N][K][P][Q]; loops n, g (only with groups),
+    k, p, q, c, r, s. Guards keep I in bounds where the padding makes them necessary.
+    """
+    grouped = problem.groups > 1
+    loops = {"n": problem.N} | ({"g": problem.groups} if grouped else {})
+    loops |= {"k": problem.K // problem.groups, "p": problem.P, "q": problem.Q}
+    loops |= {"c": problem.C // problem.groups, "r": problem.R, "s": problem.S}
+    tree = _guarded(problem, _statement(problem))
+    for name, extent in reversed(loops.items()):
+        tree = _loop(name, extent, tree)
+    body = cgen.Block([cgen.Pragma("scop"), tree, cgen.Pragma("endscop")])
+    shapes = {name: shape for name, (shape, _) in problem.arrays().items()}
+    arguments = [_array(name, shapes[name], "OIW") for name in "OIW"]
+    head = cgen.FunctionDeclaration(cgen.Value("void", "conv2d"), arguments)
+    return cgen.Module([cgen.Include("stdint.h"), cgen.FunctionBody(head, body)])
+
+
+def _loop(name: str, extent: int, body: cgen.Generable) -> cgen.For:
+    start, end, step = f"int64_t {name} = 0", f"{name} < {extent}", f"++{name}"
+    return cgen.For(cgen.Line(start), cgen.Line(end), cgen.Line(step), body)
+
+
+def _array(name: str, shape: tuple[int, ...], order: str) -> cgen.Declarator:
+    tree: cgen.Declarator = cgen.Value("float" if name == order[0] else "const float", name)
+    for extent in shape:
+        tree = cgen.ArrayOf(tree, extent)
+    return tree
+
+
+def _statement(problem: Conv2d) -> cgen.Assign:
+    grouped = problem.groups > 1
+    k = _sum(_times("g", problem.K // problem.groups), "k") if grouped else "k"
+    c = _sum(_times("g", problem.C // problem.groups), "c") if grouped else "c"
+    out = f"O[n][{k}][p][q]"
+    row, column = (_tap(problem, axis) for axis in (0, 1))
+    return cgen.Assign(out, f"{out} + I[n][{c}][{row}][{column}] * W[{k}][c][r][s]")
+
+
+def _guarded(problem: Conv2d, statement: cgen.Generable) -> cgen.Generable:
+    """``statement`` under the conditions that some tap of the box needs."""
+    conditions = []
+    for size, taps, out, axis in rules.AXES:
+        extent, tap = getattr(problem, size), _tap(problem, axis)
+        reach = rules.span(getattr(problem, taps), problem.dilation[axis])
+        last = (getattr(problem, out) - 1) * problem.stride[axis] + reach - 1 - problem.pad[axis]
+        conditions += [f"{tap} >= 0"] if problem.pad[axis] else []
+        conditions += [f"{tap} < {extent}"] if last >= extent else []
+    return cgen.If(cgen.Line(" && ".join(conditions)), statement) if conditions else statement
+
+
+def _tap(problem: Conv2d, axis: int) -> str:
+    """The input row or column that a tap reads: ``p * sh + r * dh - ph``."""
+    out, tap = ("p", "r") if axis == 0 else ("q", "s")
+    read = _sum(_times(out, problem.stride[axis]), _times(tap, problem.dilation[axis]))
+    return f"{read} - {problem.pad[axis]}" if problem.pad[axis] else read
+
+
+def _times(name: str, factor: int) -> str:
+    return name if factor == 1 else f"{name} * {factor}"
+
+
+def _sum(left: str, right: str) -> str:
+    return f"{left} + {right}"

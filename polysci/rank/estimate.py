@@ -1,0 +1,38 @@
+"""What a ranker is told and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polysci.contraction import Contraction
+from polysci.footprint import Count, Level
+from polysci.machine import Machine
+from polysci.space import Strides
+from polysci.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A problem on a machine: everything that does not depend on the schedule."""
+
+    contraction: Contraction
+    strides: Strides
+    target: Target
+    machine: Machine
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted seconds of every schedule of a family, and the parts they add up from.
+
+    ``levels`` is the traffic into L1, L2 and L3 in bytes, by operand.
+    """
+
+    seconds: Count
+    compute: Count
+    calls: Count
+    packing: Count
+    transfer: Count
+    imbalance: Count
+    levels: tuple[Level, Level, Level]

@@ -1,0 +1,219 @@
+"""The default ranker: register-tile compute, traffic over all cache levels, packing, balance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from polysci.codegen.plan import columns_of, cut_axes, masks_of
+from polysci.contraction import Contraction, Dim
+from polysci.errors import UnsupportedError
+from polysci.footprint import FLOAT, LINE, Count, Level, footprint, line_bytes, refetches
+from polysci.footprint import traffic as level_traffic
+from polysci.rank.estimate import Context, Estimate
+from polysci.space import Family, RegisterTile
+
+USABLE = 0.8  # of a cache: the rest holds what the model does not count
+WAYS = 8  # of an L1 set
+PAGE = 4096  # bytes after which L1 sets repeat: 64 sets of one line
+EXPOSED = (0.10, 0.35, 0.7)  # share of a transfer from L2, L3, memory that compute does not hide
+
+
+def traffic(context: Context, family: Family) -> Estimate:
+    """Seconds = balanced (compute + calls + exposed transfers) + packing + starting threads."""
+    nest = _Nest(context, family)
+    compute, calls = nest.compute(), nest.calls()
+    levels = nest.levels()
+    machine = context.machine
+    rates = (machine.l2, machine.l3, machine.memory)
+    transfer = sum(
+        (
+            share * level.total / (rate * 1e9)
+            for share, level, rate in zip(EXPOSED, levels, rates, strict=True)
+        ),
+        np.zeros(1),
+    )
+    work = np.maximum(compute, nest.conflicts()) + calls + transfer
+    packing, imbalance = nest.packing(), nest.imbalance()
+    started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) if context.threads > 1 else 0.0
+    threads = context.threads if family.parallel else 1
+    seconds = (work + packing) / threads * imbalance + started
+    whole = np.broadcast_to
+    size = len(family)
+    return Estimate(
+        *(np.array(whole(part, size)) for part in (seconds, compute, calls, packing, transfer)),
+        np.array(whole(imbalance, size)), levels,
+    )  # fmt: skip
+
+
+class _Nest:
+    """A family's loops: extents inside every depth and trip counts, as arrays over schedules."""
+
+    def __init__(self, context: Context, family: Family) -> None:
+        self.context, self.family = context, family
+        self.contraction = context.contraction
+        self.column = columns_of(self.contraction)
+        self.lanes = family.tiles[0].kernel.lanes
+        current = {d.name: np.full(1, float(d.extent)) for d in self.contraction.dims}
+        self.tiles, self.trips = [dict(current)], list[Count]()
+        for position, dim in enumerate(family.dims):
+            step = family.steps[:, position].astype(np.float64)
+            self.trips.append(np.ceil(current[dim] / step))
+            current[dim] = np.minimum(step, current[dim])
+            self.tiles.append(dict(current))
+
+    def _dim(self, name: str) -> Dim:
+        return next(d for d in self.contraction.dims if d.name == name)
+
+    def _by_tile(self, cost: Callable[[RegisterTile], float]) -> Count:
+        """A property of register tiles, for every schedule of the family."""
+        return np.array([cost(tile) for tile in self.family.tiles])[self.family.which]
+
+    def compute(self) -> Count:
+        """Seconds of FMA work: every register tile at its kernel's measured rate, tails included.
+
+        Taps that lie in the padding are skipped, unless packing filled it with zeros.
+        """
+        skipped = 1.0 if self.family.pack >= 0 else valid_share(self.contraction)
+        return self._by_tile(self._tile_seconds) * skipped
+
+    def _tile_seconds(self, tile: RegisterTile) -> float:
+        kernel, machine, sizes = tile.kernel, self.context.machine, dict(tile.sizes)
+        around = prod(
+            d.extent
+            for d in self.contraction.dims
+            if d.role in ("k", "br", "m", "batch") and d.name not in sizes
+        )
+        total = 0.0
+        parts = [self._parts(name, size) for name, size in sizes.items() if name != self.column.name]
+        for count, rows in _combine(parts):
+            for columns, width in self._parts(self.column.name, sizes[self.column.name]):
+                vecs = -(-width // self.lanes)
+                name = f"{kernel.family}_{kernel.isa}_{kernel.dtype}_{rows}x{vecs * self.lanes}"
+                rate = machine.peak * machine.of_kernel(name, rows, vecs)
+                total += count * columns * rows * vecs * self.lanes * 2.0 / (rate * 1e9)
+        return total * around
+
+    def _parts(self, name: str, size: int) -> list[tuple[int, int]]:
+        """How many tiles of which size cut a dimension."""
+        whole, rest = divmod(self._dim(name).extent, size)
+        return [(whole, size)] + ([(1, rest)] if rest else [])
+
+    def calls(self) -> Count:
+        """Seconds of entering register tiles, starting their runs and moving C."""
+        machine = self.context.machine
+        number = prod(self.trips, start=np.ones(1))
+        taps = [d.extent for d in self.contraction.by_role("br")]
+        runs = prod(taps[:-1]) if taps else 1
+        split = np.ones(1)
+        for dim, trip in zip(self.family.dims, self.trips, strict=True):
+            if self._dim(dim).role == "k":
+                split = split * trip
+        stored = self._by_tile(lambda tile: tile.rows * tile.kernel.vecs * 0.5e-9)
+        move = stored * np.where(split > 1, 2.0, 1.0) * (6.0 if self._scattered() else 1.0)
+        return number * (machine.call_ns * 1e-9 + runs * machine.run_ns * 1e-9 + move)
+
+    def _scattered(self) -> bool:
+        out = self.contraction.out
+        return out.offset(self.context.strides[out.array]).coef(self.column.name) != 1
+
+    def levels(self) -> tuple[Level, Level, Level]:
+        """Traffic into L1, L2 and the last level."""
+        working, moved = [], []
+        for depth, tile in enumerate(self.tiles):
+            a, b, c = self._bytes(tile, depth)
+            working.append(a + b + c)
+            times = [
+                refetches(operand, self.family.dims, self.trips, depth)
+                for operand in (self.contraction.a, self.contraction.b, self.contraction.out)
+            ]
+            moved.append((a * times[0], b * times[1], 2.0 * c * times[2]))
+        target = self.context.target
+        shared = target.l3 / max(1, self.context.threads)
+        sizes = (target.l1, target.l2, shared)
+        levels = [level_traffic(working, moved, USABLE * size) for size in sizes]
+        return levels[0], levels[1], levels[2]
+
+    def _bytes(self, tile: dict[str, Count], depth: int) -> tuple[Count, Count, Count]:
+        """Bytes of A, B and C inside a depth, in whole cache lines."""
+        contraction, strides = self.contraction, self.context.strides
+        if 0 <= self.family.pack <= depth:
+            a = footprint(contraction.a, tile) * FLOAT
+        else:
+            a = line_bytes(contraction.a, strides[contraction.a.array], tile)
+        padded = dict(tile)
+        padded[self.column.name] = np.ceil(tile[self.column.name] / self.lanes) * self.lanes
+        b = np.ones(1) * FLOAT
+        for dim in contraction.dims:
+            if contraction.b.uses(dim.name):
+                b = b * padded[dim.name]
+        c = line_bytes(contraction.out, strides[contraction.out.array], tile)
+        return a, b, c
+
+    def conflicts(self) -> Count:
+        """Seconds the rows of A take when they crowd into too few L1 sets, else 0.
+
+        Rows whose distance is a multiple of many lines share few sets; beyond the ways of a set
+        every broadcast fetches a line from L2.
+        """
+        if self.family.pack >= 0 or self.contraction.a.uses(self.column.name):
+            return np.zeros(1)
+        return self._by_tile(self._crowded_seconds)
+
+    def _crowded_seconds(self, tile: RegisterTile) -> float:
+        a = self.contraction.a
+        offset = a.offset(self.context.strides[a.array])
+        places = [0]
+        for name, count in tile.sizes:
+            if name != self.column.name:
+                step = offset.coef(name) * FLOAT
+                places = [at + i * step for at in places for i in range(count)]
+        sets = Counter(line % (PAGE // LINE) for line in {place // LINE for place in places})
+        crowded = sum(lines for lines in sets.values() if lines > WAYS - 1)
+        macs = prod(d.extent for d in self.contraction.dims)
+        steps = macs / (len(places) * tile.kernel.vecs * self.lanes)
+        return steps * crowded * LINE * 1.5 / (self.context.machine.l2 * 1e9)
+
+    def packing(self) -> Count:
+        """Seconds of copying A, as often as the loops around the packing run."""
+        if self.family.pack < 0:
+            return np.zeros(1)
+        depth = self.family.pack
+        size = footprint(self.contraction.a, self.tiles[depth])
+        times = prod(self.trips[:depth], start=np.ones(1))
+        a = self.contraction.a
+        depths = [d.name for d in self.contraction.by_role("k")]
+        offset = a.offset(self.context.strides[a.array])
+        contiguous = any(offset.coef(name) == 1 for name in [*depths, self.column.name])
+        return size * times * 2 * FLOAT / (self.context.machine.copy * 1e9 * (1 if contiguous else 0.2))
+
+    def imbalance(self) -> Count:
+        """The busiest thread's share of the tasks, over the mean."""
+        if not self.family.parallel:
+            return np.ones(1)
+        tasks = prod(self.trips[: self.family.parallel], start=np.ones(1))
+        return np.ceil(tasks / self.context.threads) * self.context.threads / tasks
+
+
+def valid_share(contraction: Contraction) -> float:
+    """Share of the multiplications that read inside the image."""
+    share, extents = 1.0, {d.name: d for d in contraction.dims}
+    try:
+        cut = cut_axes(contraction)
+    except UnsupportedError:
+        return 1.0
+    for name, (axis, tap) in cut.items():
+        masks = masks_of(contraction, extents[name], extents[name].extent, axis, tap)[0]
+        share *= sum(mask.bit_count() for mask in masks) / (extents[name].extent * len(masks))
+    return share
+
+
+def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Products of (count, size) over several dimensions."""
+    found = [(1, 1)]
+    for part in parts:
+        found = [(n * count, rows * size) for n, rows in found for count, size in part]
+    return found

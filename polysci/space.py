@@ -1,0 +1,251 @@
+"""Which schedules to consider, in a deterministic order, as families that differ in steps only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations, product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.codegen.plan import columns_of
+from polysci.contraction import Contraction, Dim
+from polysci.microkernel import Microkernel
+from polysci.microkernel import family as kernels_of
+from polysci.schedule import Loop, Pack, Schedule
+
+FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
+SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
+SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
+LEAST_DEPTH = 32  # reduction steps below which a call costs more than it computes
+
+Strides = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """Extents of one microkernel call: dimension -> size, and the kernel that computes it."""
+
+    kernel: Microkernel
+    sizes: tuple[tuple[str, int], ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Schedules with the same loop order: ``steps[i, j]`` is the step of loop j in schedule i.
+
+    ``which[i]`` is the index of its register tile in ``tiles``; ``parallel`` counts the leading
+    parallel loops; ``pack`` is the number of loops around the packing, -1 for none. Loops that run
+    once are kept, so that all members have the same loops.
+    """
+
+    dims: tuple[str, ...]
+    steps: NDArray[np.int64]
+    which: NDArray[np.intp]
+    tiles: tuple[RegisterTile, ...]
+    extents: Mapping[str, int]
+    pack: int = -1
+    pad: int = 0
+    parallel: int = 0
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def schedule(self, index: int) -> Schedule:
+        """One member as a schedule, without the loops that run once."""
+        current, words = dict(self.extents), list[Loop | Pack]()
+        for position, (dim, step) in enumerate(zip(self.dims, self.steps[index], strict=True)):
+            if position == self.pack:
+                words.append(Pack("A", self.pad))
+            if step < current[dim]:
+                words.append(Loop(dim, int(step), position < self.parallel))
+                current[dim] = int(step)
+        return Schedule(tuple(words), str(self.tiles[self.which[index]].kernel))
+
+
+def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
+    """Largest sizes up to ``limit`` that cut ``extent`` into equal parts, the last one smaller."""
+    sizes: list[int] = []
+    parts = -(-extent // max(1, limit))
+    while len(sizes) < count and parts <= extent:
+        size = -(-extent // parts)
+        if size not in sizes:
+            sizes.append(size)
+        parts += 1
+    return sizes
+
+
+def row_dims(contraction: Contraction, strides: Strides) -> list[Dim]:
+    """Row dimensions with more than one position, the fastest in C last."""
+    offset = contraction.out.offset(strides[contraction.out.array])
+    rows = [d for d in contraction.dims if d.role == "m" and d.extent > 1]
+    return sorted(rows, key=lambda d: -offset.coef(d.name))
+
+
+def register_tiles(
+    contraction: Contraction, strides: Strides, isa: str, limit: int
+) -> list[RegisterTile]:
+    """Shapes of one call, best use of the FMA units first."""
+    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    depthwise = contraction.a.uses(column.name)
+    kernels = kernels_of("depthwise" if depthwise else "brgemm", isa, "f32")
+    inner = rows[-1] if rows else None
+    outer = rows[-2] if len(rows) > 1 else None
+    most: dict[int, int] = {}
+    for kernel in kernels:
+        most[kernel.vecs] = max(most.get(kernel.vecs, 0), kernel.rows)
+    by_shape = {(kernel.rows, kernel.vecs): kernel for kernel in kernels}
+    found: dict[tuple[tuple[str, int], ...], RegisterTile] = {}
+    for vecs, limit_rows in most.items():
+        lanes = kernels[0].lanes
+        width = min(vecs * lanes, column.extent)
+        if -(-width // lanes) < vecs:
+            continue
+        for q in even_splits(inner.extent, limit_rows) if inner else [1]:
+            whole = inner is None or q == inner.extent
+            p_limit = limit_rows // q if whole and outer else 1
+            for p in sorted({*even_splits(outer.extent, p_limit, 3), 1} if outer else {1}):
+                if p * q > limit_rows:
+                    continue
+                sizes = {column.name: width}
+                sizes |= {inner.name: q} if inner else {}
+                sizes |= {outer.name: p} if outer else {}
+                tile = RegisterTile(by_shape[p * q, vecs], tuple(sizes.items()), p * q)
+                found[tile.sizes] = tile
+    ranked = sorted(found.values(), key=lambda tile: -_use(contraction, tile))
+    return ranked[:limit]
+
+
+def _use(contraction: Contraction, tile: RegisterTile) -> float:
+    """Share of the issued FMA lanes that do work, less what too few accumulators leave idle."""
+    issued, useful = 1.0, 1.0
+    extents = {d.name: d.extent for d in contraction.dims}
+    for dim, size in tile.sizes:
+        useful *= extents[dim]
+        lanes = tile.kernel.lanes if dim == tile.sizes[0][0] else 1
+        issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
+    accumulators = tile.rows * tile.kernel.vecs
+    loads = accumulators / (tile.rows + tile.kernel.vecs)
+    return useful / issued * min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1
+
+
+def schedules(
+    contraction: Contraction,
+    strides: Strides,
+    isa: str,
+    threads: int = 1,
+    *,
+    tiles: int = 8,
+    blocks: int = 2,
+) -> Iterator[Family]:
+    """Every family of the space; ``blocks`` bounds how many dimensions get a cache block."""
+    shapes = tuple(register_tiles(contraction, strides, isa, tiles))
+    choices = [_choices(contraction, strides, tile) for tile in shapes]
+    extents = {d.name: d.extent for d in contraction.dims}
+    for blocked, dims in _orders(contraction, strides, blocks):
+        rows, which = list[tuple[int, ...]](), list[int]()
+        for index, (tile, choice) in enumerate(zip(shapes, choices, strict=True)):
+            sizes = dict(tile.sizes)
+            options = [
+                choice.get(dim, []) if dim in dims[position + 1 :] or (dim in blocked)
+                else [sizes.get(dim, 1)]
+                for position, dim in enumerate(dims)
+            ]  # fmt: skip
+            members = list(product(*options))
+            rows += members
+            which += [index] * len(members)
+        if rows:
+            steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
+            family = Family(dims, steps, np.array(which, dtype=np.intp), shapes, extents)
+            yield from _knobs(contraction, strides, family, threads)
+
+
+def _orders(
+    contraction: Contraction, strides: Strides, blocks: int
+) -> Iterator[tuple[frozenset[str], tuple[str, ...]]]:
+    """Loop orders: batch, images and cache blocks outside in any order, register tiles inside.
+
+    With each order, the reductions in it: they have a block but no register-tile loop.
+    """
+    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    around = [
+        d.name for d in contraction.by_role("batch") if d.name != column.name and d.extent > 1
+    ]
+    images = [d.name for d in rows[:-2]]
+    depths = [d.name for d in contraction.by_role("k") if d.extent > LEAST_DEPTH]
+    blockable = [column.name, *(d.name for d in rows[-2:-1]), *depths]
+    for count in range(min(blocks, len(blockable)) + 1):
+        for blocked in combinations(blockable, count):
+            for outer in permutations([*images, *blocked]):
+                for point in _point_orders([d.name for d in rows[-2:]], column.name):
+                    yield frozenset(blocked) & frozenset(depths), (*around, *outer, *point)
+
+
+def _choices(
+    contraction: Contraction, strides: Strides, tile: RegisterTile
+) -> dict[str, list[int]]:
+    """Cache blocks of every dimension that can have one."""
+    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    sizes, found = dict(tile.sizes), dict[str, list[int]]()
+    for dim in (column, *rows[-2:-1]):
+        steps = [sizes[dim.name] * factor for factor in FACTORS]
+        found[dim.name] = [step for step in steps if step < dim.extent]
+    for dim in contraction.by_role("k"):
+        parts = {-(-dim.extent // share) for share in SHARES}
+        parts = {-(-part // 16) * 16 for part in parts}
+        found[dim.name] = sorted(p for p in parts if LEAST_DEPTH <= p < dim.extent)
+    return found
+
+
+def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
+    """Orders of the register-tile loops: the column outside, in the middle or inside."""
+    return [(*rows[:at], column, *rows[at:]) for at in range(len(rows) + 1)]
+
+
+def _knobs(
+    contraction: Contraction, strides: Strides, family: Family, threads: int
+) -> Iterator[Family]:
+    """Packing and parallel loops of one order."""
+    for parallel in _parallel(contraction, family.dims, threads):
+        for pack in _packings(contraction, strides, family, parallel):
+            pad = _pad(contraction, strides) if pack >= 0 else 0
+            yield replace(family, pack=pack, pad=pad, parallel=parallel)
+
+
+def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> list[int]:
+    """How many leading loops may be parallel: distinct dimensions, none of the reduction."""
+    if threads == 1:
+        return [0]
+    free = 0
+    roles = {d.name: d.role for d in contraction.dims}
+    for dim in dims:
+        if roles[dim] in ("k", "br") or dim in dims[:free]:
+            break
+        free += 1
+    return list(range(1, min(free, 4) + 1))
+
+
+def _packings(
+    contraction: Contraction,
+    strides: Strides,
+    family: Family,
+    parallel: int,
+) -> list[int]:
+    """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
+    dims, column = family.dims, columns_of(contraction)
+    stride = contraction.a.offset(strides[contraction.a.array]).coef(column.name)
+    needed = stride not in (0, 1)
+    depths = [] if needed else [-1]
+    moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
+    taps = prod(d.extent for d in contraction.by_role("br"))
+    latest = len(dims) - 2 if taps > 1 else len(dims) - 1
+    return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
+
+
+def _pad(contraction: Contraction, strides: Strides) -> int:
+    """Elements between packed pixels that spread them over the cache sets: 16, or none needed."""
+    depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
+    return 16 if prod(depth) * 4 % SET_STRIDE == 0 else 0

@@ -1,0 +1,398 @@
+"""The driver: from a problem to its best schedule, by model alone or by measuring the best few."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from polysci import codegen, legality, schedule
+from polysci.build import cache
+from polysci.build.compiler import find_compiler
+from polysci.build.library import load
+from polysci.calibrate import machine_of, peak_text
+from polysci.choose import Choice, choices, predicted
+from polysci.codegen import Source
+from polysci.contraction import Contraction, contraction
+from polysci.errors import (
+    BuildError,
+    CheckError,
+    PolysciError,
+    SpecError,
+    UnsupportedError,
+    WisdomError,
+)
+from polysci.extract import extract
+from polysci.measure import Bench, Measurement, host_digest, protocol
+from polysci.ops.conv2d import Conv2d
+from polysci.primitive import Primitive
+from polysci.rank import Context
+from polysci.schedule import Schedule
+from polysci.scop import Scop
+from polysci.target import Target, detect
+from polysci.wisdom import Wisdom
+
+SYMBOL = "primitive"
+TIE = 0.01  # of the median: within it the schedule that the model prefers wins
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How hard to look: schedules measured, register tiles and cache blocks in the space."""
+
+    measured: int
+    tiles: int
+    blocks: int
+    finalists: int = 4
+
+
+LEVELS: Mapping[str, Level] = {
+    "wisdom-only": Level(0, 0, 0),
+    "estimate": Level(0, 8, 2),
+    "measure": Level(10, 8, 2),
+    "patient": Level(60, 14, 3, 6),
+    "exhaustive": Level(1_000_000, 40, 3, 10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate: predicted seconds, measured median, or why it fell out."""
+
+    schedule: Schedule
+    predicted: float
+    seconds: float | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the search found. ``measurement`` is None where nothing was run; times in seconds."""
+
+    problem: Conv2d
+    schedule: Schedule
+    source: Source
+    predicted: float
+    measurement: Measurement | None
+    trials: tuple[Trial, ...]
+    spent: float
+    level: str
+    threads: int
+    interrupted: bool = False
+
+    def primitive(self) -> Primitive:
+        """Build (or find in the cache) and load the primitive."""
+        path = cache.build(self.source.file)
+        library = load(path, self.source.declarations)
+        return Primitive(
+            self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the search is doing now: ``stage`` and how far it is."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@lru_cache(maxsize=256)
+def model_of(problem: Conv2d) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
+    """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
+    scop = extract(problem.nest())
+    strides = {name: strides for name, (_, strides) in problem.arrays().items()}
+    return scop, contraction(scop), strides
+
+
+def context_of(problem: Conv2d, threads: int = 1, target: Target | None = None) -> Context:
+    """Everything a ranker needs; the machine is calibrated if it never was."""
+    target = target or detect()
+    _, roles, strides = model_of(problem)
+    return Context(roles, strides, target, machine_of(target), threads)
+
+
+def emit(problem: Conv2d, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
+    """C source of a problem under a schedule, once isl has found it legal.
+
+    Raises IllegalScheduleError, SpecError or UnsupportedError.
+    """
+    scop, roles, strides = model_of(problem)
+    legality.check(scop, roles, plan)
+    return codegen.emit(roles, strides, plan, symbol=symbol, threads=threads)
+
+
+def optimize(
+    problem: Conv2d,
+    level: str = "measure",
+    threads: int = 1,
+    *,
+    target: Target | None = None,
+    ranker: str = "traffic",
+    time_limit: float | None = None,
+    wisdom: Wisdom | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Find a schedule for ``problem`` and the C that implements it.
+
+    ``level`` is one of LEVELS, as FFTW's: ``estimate`` runs nothing, ``measure`` times the model's
+    best few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises
+    WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
+    until then counts. Records go to ``wisdom`` (default: the user's file) and are reused.
+    """
+    if level not in LEVELS:
+        raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
+    if threads < 1:
+        raise SpecError(f"threads={threads}: at least one thread is needed")
+    if time_limit is not None and not time_limit > 0:
+        raise SpecError(f"time limit {time_limit}: expected a positive number of seconds")
+    problem.check_memory()
+    search = _Search(
+        problem, level, threads, target or detect(), ranker,
+        wisdom if wisdom is not None else Wisdom(), progress or (lambda _: None), time_limit,
+    )  # fmt: skip
+    return search.run()
+
+
+@dataclass(slots=True)
+class _Search:
+    problem: Conv2d
+    level: str
+    threads: int
+    target: Target
+    ranker: str
+    wisdom: Wisdom
+    progress: Callable[[Progress], None]
+    time_limit: float | None
+    start: float = field(default_factory=time.monotonic)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def run(self) -> Result:
+        known = self._recorded()
+        if known:
+            return known
+        if self.level == "wisdom-only":
+            raise WisdomError(
+                f"no record for {self.problem} with {self.threads} thread(s) on this machine; "
+                f"'polysci optimize' measures one"
+            )
+        plan = LEVELS[self.level]
+        self.progress(Progress("ranking", 0, 1))
+        context = context_of(self.problem, self.threads, self.target)
+        ranked = choices(
+            context, max(plan.measured, 5), ranker=self.ranker, tiles=plan.tiles, blocks=plan.blocks
+        )
+        if not plan.measured:
+            return self._estimated(ranked)
+        return self._measured(self._seeded(context, ranked), plan.finalists)
+
+    @property
+    def host(self) -> str:
+        return host_digest(f"{self.target} {self.target.features}")
+
+    def _late(self) -> bool:
+        spent = time.monotonic() - self.start
+        return self.time_limit is not None and spent > self.time_limit
+
+    def _recorded(self) -> Result | None:
+        """The result of an earlier search at this level or above, if its schedule still works."""
+        level = "estimate" if self.level == "wisdom-only" else self.level
+        features = self.target.isa.features
+        record = self.wisdom.best(
+            self._key(), self.threads, features, host=self.host, level=level
+        )
+        if record is None:
+            return None
+        try:
+            plan = schedule.parse(record.schedule)
+            source = emit(self.problem, plan, self.threads)
+        except PolysciError as error:
+            _log.warning("ignoring the record %s: %s", record.schedule, error)
+            return None
+        measurement = Measurement(
+            (record.seconds,), self.problem.flops, record.schedule, "recorded", self.threads,
+            self.host,
+        )  # fmt: skip
+        return self._result(plan, source, record.seconds, measurement)
+
+    def _key(self) -> str:
+        return self.problem.key
+
+    def _estimated(self, ranked: Sequence[Choice]) -> Result:
+        """The first choice of the model that compiles."""
+        refusal: Exception | None = None
+        for choice in ranked:
+            self.progress(Progress("compiling", 0, 1))
+            try:
+                source = emit(self.problem, choice.schedule, self.threads)
+                cache.build(source.file)
+            except UnsupportedError as error:
+                refusal = error
+                continue
+            return self._result(choice.schedule, source, choice.seconds, None)
+        raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
+
+    def _seeded(self, context: Context, ranked: list[Choice]) -> list[tuple[Schedule, float]]:
+        """The model's choices, after what did well on other machines."""
+        found = [(choice.schedule, choice.seconds) for choice in ranked]
+        known = {str(plan) for plan, _ in found}
+        seeds: list[tuple[Schedule, float]] = []
+        for record in self.wisdom.seeds(
+            self._key(), self.threads, self.target.isa.features, host=self.host
+        )[:2]:
+            with suppress(PolysciError):
+                plan = schedule.parse(record.schedule)
+                if str(plan) not in known and _runs_on(plan, self.target):
+                    seeds.append((plan, predicted(context, plan)))
+        return [*found[:1], *seeds, *found[1:]]
+
+    def _measured(self, candidates: list[tuple[Schedule, float]], finalists: int) -> Result:
+        """Build, check and time the candidates in batches; then time the best ones together."""
+        sources: dict[str, tuple[Source, Path]] = {}
+        with Bench(self.problem, self.threads) as bench:
+            try:
+                self._rounds(bench, candidates, sources)
+                timed = self._finals(bench, sources, finalists)
+            except KeyboardInterrupt:
+                if not any(trial.seconds for trial in self.trials.values()):
+                    raise
+                self.interrupted = True
+                timed = {}
+            return self._won(bench, sources, timed)
+
+    def _rounds(
+        self,
+        bench: Bench,
+        candidates: list[tuple[Schedule, float]],
+        sources: dict[str, tuple[Source, Path]],
+    ) -> None:
+        size = 4
+        for at in range(0, len(candidates), size):
+            if self._late() and any(trial.seconds for trial in self.trials.values()):
+                return
+            self.progress(Progress("measuring", at, len(candidates)))
+            batch = [*self._built(candidates[at : at + size])]
+            ready: list[tuple[Trial, Source, Path]] = []
+            for trial, source, path in batch:
+                try:
+                    bench.check(path, SYMBOL)
+                except CheckError as error:
+                    _log.warning("%s: %s fell out: %s", self.problem, trial.schedule, error)
+                    self._note(trial, fault=str(error))
+                    continue
+                ready.append((trial, source, path))
+            for trial, source, path in ready:
+                try:
+                    samples = bench.time([(path, SYMBOL)], samples=5, min_sample_s=1e-3)[0]
+                except CheckError as error:
+                    self._note(trial, fault=str(error))
+                    continue
+                sources[str(trial.schedule)] = (source, path)
+                self._note(trial, seconds=sorted(samples)[len(samples) // 2])
+
+    def _note(self, trial: Trial, *, seconds: float | None = None, fault: str = "") -> None:
+        noted = Trial(trial.schedule, trial.predicted, seconds, fault)
+        self.trials[str(trial.schedule)] = noted
+
+    def _built(
+        self, candidates: Sequence[tuple[Schedule, float]]
+    ) -> Iterator[tuple[Trial, Source, Path]]:
+        """The candidates that compile; two compilers run at a time."""
+        emitted: list[tuple[Trial, Source]] = []
+        for plan, seconds in candidates:
+            trial = Trial(plan, seconds)
+            try:
+                emitted.append((trial, emit(self.problem, plan, self.threads)))
+            except PolysciError as error:
+                self._note(trial, fault=str(error))
+        try:
+            paths = cache.build_many([source.file for _, source in emitted], jobs=2)
+        except BuildError:
+            paths = []
+        if paths:
+            yield from ((t, s, path) for (t, s), path in zip(emitted, paths, strict=True))
+            return
+        for trial, source in emitted:  # one of them does not build: find out which
+            try:
+                yield trial, source, cache.build(source.file)
+            except BuildError as error:
+                if len(emitted) == 1 and not self.trials:
+                    raise
+                self._note(trial, fault=str(error))
+
+    def _finals(
+        self, bench: Bench, sources: dict[str, tuple[Source, Path]], finalists: int
+    ) -> dict[str, tuple[float, ...]]:
+        """Samples of the fastest few, taken in turns."""
+        timed = [trial for trial in self.trials.values() if trial.seconds is not None]
+        best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))[:finalists]
+        self.progress(Progress("comparing", 0, 1))
+        names = [str(trial.schedule) for trial in best]
+        samples = bench.time([(sources[name][1], SYMBOL) for name in names], samples=11)
+        return dict(zip(names, samples, strict=True))
+
+    def _won(
+        self,
+        bench: Bench,
+        sources: dict[str, tuple[Source, Path]],
+        timed: dict[str, tuple[float, ...]],
+    ) -> Result:
+        """Record and return the winner: the fastest, or within a tie the model's preference."""
+        if not timed:
+            timed = {n: (t.seconds,) for n, t in self.trials.items() if t.seconds is not None}
+        if not timed:
+            faults = "; ".join(f"{t.schedule}: {t.fault}" for t in self.trials.values())
+            raise CheckError(f"{self.problem}: no candidate survived: {faults}")
+        median = {name: sorted(its)[len(its) // 2] for name, its in timed.items()}
+        least = min(median.values())
+        near = [name for name, seconds in median.items() if seconds <= least * (1 + TIE)]
+        name = min(near, key=lambda name: (self.trials[name].predicted, name))
+        measurement = Measurement(
+            timed[name], self.problem.flops, name, protocol(len(timed[name])), self.threads,
+            self.host, None if self.interrupted else self._peak(bench),
+        )  # fmt: skip
+        for other, seconds in median.items():
+            self.trials[other] = Trial(
+                self.trials[other].schedule, self.trials[other].predicted, seconds
+            )
+        level = "estimate" if self.interrupted or self._late() else self.level
+        self._keep(name, measurement, level)
+        source, _ = sources[name]
+        return self._result(
+            self.trials[name].schedule, source, self.trials[name].predicted, measurement
+        )
+
+    def _peak(self, bench: Bench) -> float | None:
+        """FMA peak of one core now, times the threads."""
+        with suppress(PolysciError):
+            return bench.peak(cache.build(peak_text(self.target.isa.name)), "peak") * self.threads
+        return None
+
+    def _keep(self, name: str, measurement: Measurement, level: str) -> None:
+        try:
+            self.wisdom.record(
+                self._key(), self.threads, self.target.isa.features, level, name,
+                measurement.median, host=self.host, gflops=measurement.gflops,
+                isa=self.target.isa.name, compiler=find_compiler().identity,
+            )  # fmt: skip
+        except WisdomError as error:
+            _log.warning("the result is not recorded: %s", error)
+
+    def _result(
+        self, plan: Schedule, source: Source, seconds: float, measurement: Measurement | None
+    ) -> Result:
+        return Result(
+            self.problem, plan, source, seconds, measurement, tuple(self.trials.values()),
+            time.monotonic() - self.start, self.level, self.threads, self.interrupted,
+        )  # fmt: skip
+
+
+def _runs_on(plan: Schedule, target: Target) -> bool:
+    return any(f"_{isa.name}_" in plan.kernel for isa in target.runnable)

@@ -1,0 +1,171 @@
+"""Targets: detection from real and made-up machines, caps, description files."""
+
+import itertools
+import os
+
+import pytest
+
+from polysci import target
+from polysci.errors import SpecError
+from polysci.target import ISAS, KIB, MIB, detect, from_toml
+
+AVX512 = "fpu sse2 avx avx2 fma avx512f avx512bw avx512dq avx512vl"
+
+
+@pytest.fixture(autouse=True)
+def no_cap(monkeypatch):
+    monkeypatch.delenv("POLYSCI_ISA", raising=False)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A file tree like the kernel's, for a CPU with the given flags and L3."""
+
+    def make(flags, *, cpus=2, l3="32768K", caches=True):
+        (tmp_path / "proc").mkdir()
+        one = f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n\n"
+        (tmp_path / "proc/cpuinfo").write_text(one * cpus)
+        rows = (("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"))
+        for i, row in enumerate((*rows, ("3", "Unified", l3)) if caches else ()):
+            index = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+            index.mkdir(parents=True)
+            for name, text in zip(("level", "type", "size"), row, strict=True):
+                (index / name).write_text(text + "\n")
+        return tmp_path
+
+    return make
+
+
+def test_isas_get_better_down_the_table():
+    rows = list(ISAS.values())
+    assert list(ISAS) == ["portable", "avx2", "avx512"]
+    assert rows[0].features == () and rows[0].attribute == ""
+    for worse, better in itertools.pairwise(rows):
+        assert set(worse.features) < set(better.features)
+        assert worse.lanes_f32 < better.lanes_f32
+
+
+def test_attribute_and_flags_name_the_same_features():
+    assert ISAS["avx2"].attribute == '__attribute__((target("avx2,fma")))'
+    assert ISAS["avx2"].cflags == ("-mavx2", "-mfma")
+
+
+def test_this_host():
+    found = detect()
+    assert found.isa == found.runnable[-1]
+    assert 8 * KIB <= found.l1 <= found.l2 <= found.l3
+    assert found.cores == len(os.sched_getaffinity(0))
+    assert from_toml(found.to_toml()) == found
+    assert "\n" not in str(found)
+
+
+def test_a_server(machine):
+    found = detect(root=machine(AVX512))
+    assert (found.isa.name, found.l1, found.l2) == ("avx512", 48 * KIB, 2 * MIB)
+    assert found.l3 == 32 * MIB
+    assert found.model_name == "Some CPU"
+    assert found.assumed == ()
+    assert str(found).startswith("avx512 L1=48K L2=2M L3=32M cores=")
+    assert found.has("fma") and not found.has("amx_tile")
+
+
+@pytest.mark.parametrize(("cpus", "l3"), [(1, 4 * MIB), (2, 8 * MIB), (200, 480 * MIB)])
+def test_a_guest_hopes_for_its_share_of_the_host_cache(machine, cpus, l3):
+    root = machine(f"{AVX512} hypervisor", cpus=cpus, l3="491520K")
+    assert detect(root=root).l3 == l3
+
+
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [
+        ("sse2", "portable"),
+        ("avx2", "portable"),
+        ("avx2 fma", "avx2"),
+        ("avx2 fma avx512f avx512bw", "avx2"),
+        (AVX512, "avx512"),
+    ],
+)
+def test_an_isa_needs_all_its_features(machine, flags, isa):
+    assert detect(root=machine(flags)).isa.name == isa
+
+
+def test_caps(machine, monkeypatch):
+    root = machine(AVX512)
+    assert detect("avx2", root=root).isa is ISAS["avx2"]
+    assert detect(ISAS["portable"], root=root).isa is ISAS["portable"]
+    monkeypatch.setenv("POLYSCI_ISA", "avx2")
+    assert detect(root=root).isa is ISAS["avx2"]
+    assert detect("portable", root=root).isa is ISAS["portable"]
+    assert detect("avx512", root=root).isa is ISAS["avx2"]
+
+
+def test_a_cap_above_the_cpu_is_no_promise(machine):
+    assert detect("avx512", root=machine("avx2 fma")).isa is ISAS["avx2"]
+
+
+def test_an_unknown_cap_is_named(monkeypatch):
+    with pytest.raises(SpecError, match=r"no instruction set 'avx9'; known: portable, avx2"):
+        detect("avx9")
+    monkeypatch.setenv("POLYSCI_ISA", "native")
+    with pytest.raises(SpecError, match=r"POLYSCI_ISA: no instruction set 'native'"):
+        detect()
+
+
+def test_without_sysfs_caches_are_assumed_and_said_so(machine):
+    found = detect(root=machine(AVX512, caches=False))
+    assert found.assumed == ("l1", "l2", "l3")
+    assert (found.l1, found.l2, found.l3) == tuple(target.ASSUMED_CACHES.values())
+    assert ("L1", "32K (assumed)") in found.rows()
+
+
+def test_without_cpuinfo_everything_is_assumed(tmp_path):
+    found = detect(root=tmp_path)
+    assert found.isa is ISAS["portable"]
+    assert found.assumed == ("features", "l1", "l2", "l3")
+
+
+def test_damaged_sysfs_is_as_good_as_none(machine):
+    root = machine(AVX512)
+    (root / "sys/devices/system/cpu/cpu0/cache/index0/size").write_text("many\n")
+    (root / "sys/devices/system/cpu/cpu0/cache/index2/size").write_text("0K\n")
+    assert detect(root=root).assumed == ("l1", "l2")
+
+
+GOOD = 'isa = "avx2"\nfeatures = ["avx2", "fma"]\nl1 = 1\nl2 = 2\nl3 = 3\ncores = 4\n'
+
+
+def test_a_short_description_is_enough():
+    found = from_toml(GOOD)
+    assert (found.cores, found.model_name, found.assumed) == (4, "unknown", ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("isa =", "isa", "not TOML"),
+        ('"avx2"\n', '"mmx"\n', "isa: no instruction set 'mmx'"),
+        ('"avx2"\n', "5\n", "isa must be a string, got 5"),
+        (', "fma"', "", "isa avx2 needs features that are absent: fma"),
+        ('["avx2", "fma"]', '"avx2"', "features must be a list of strings"),
+        ("l1 = 1", "l1 = 0", "l1 must be a positive integer, got 0"),
+        ("l1 = 1", "l1 = true", "l1 must be a positive integer, got True"),
+        ("l2 = 2", "", "l2 must be a positive integer, got None"),
+        ("cores = 4", "cores = 4\nl4 = 9", "unknown key 'l4'"),
+    ],
+)
+def test_a_wrong_description_is_refused(old, new, message):
+    with pytest.raises(SpecError, match=message.replace("[", r"\[")):
+        from_toml(GOOD.replace(old, new))
+
+
+def test_names_survive_the_file():
+    odd = 'a "quoted" \\ name\twith\ncontrol \x7f'
+    found = target.Target(ISAS["portable"], (), 1, 2, 3, 4, odd)
+    assert from_toml(found.to_toml()).model_name == odd
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(32 * KIB, "32K"), (MIB, "1M"), (1500, "1500"), (1536 * KIB, "1536K")]
+)
+def test_sizes(size, text):
+    assert target.size_text(size) == text
