@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
@@ -16,6 +17,7 @@ from polysci.schedule import Schedule
 from polysci.space import Family, RegisterTile, row_dims, schedules
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
+ALIKE = 4  # at most a fourth of the choices may share register tile and packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,12 @@ def _distinct(
     """The best of a pool, one a schedule text, leaving out what cannot be generated."""
     found: dict[str, Choice] = {}
     refusal: Exception | None = None
+    alike: Counter[tuple[str, int]] = Counter()
     for seconds, number, index in pool:
         family, estimate = families[number]
         schedule = family.schedule(index)
-        if str(schedule) in found:
+        kind = (schedule.kernel, family.pack)
+        if str(schedule) in found or alike[kind] >= max(2, count // ALIKE):
             continue
         try:
             kinds = codegen.plan(context.contraction, context.strides, schedule).classes()
@@ -88,6 +92,7 @@ def _distinct(
             refusal = error
             continue
         if len(kinds) <= MOST_CLASSES or not found:
+            alike[kind] += 1
             found[str(schedule)] = Choice(schedule, seconds, family, index, estimate)
         if len(found) == count:
             break

@@ -295,7 +295,7 @@ class _Search:
                     self._note(trial, fault=str(error))
                     continue
                 sources[str(trial.schedule)] = (source, path)
-                self._note(trial, seconds=sorted(samples)[len(samples) // 2])
+                self._note(trial, seconds=min(samples))
 
     def _note(self, trial: Trial, *, seconds: float | None = None, fault: str = "") -> None:
         noted = Trial(trial.schedule, trial.predicted, seconds, fault)

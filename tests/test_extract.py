@@ -245,7 +245,8 @@ def test_reductions(value: str, reduction: str, factors: int) -> None:
 def test_cgen_tree() -> None:
     def loop(name: str, extent: int, body: cgen.Generable) -> cgen.For:
         heads = (f"int64_t {name} = 0", f"{name} < {extent}", f"++{name}")
-        return cgen.For(*map(cgen.Line, heads), body)
+        start, end, step = map(cgen.Line, heads)
+        return cgen.For(start, end, step, body)
 
     statement = cgen.Assign("C[i][j]", "C[i][j] + A[i][k] * B[k][j]")
     tree = loop("i", 4, loop("j", 5, loop("k", 6, statement)))

@@ -31,12 +31,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def worker() -> Iterator[Child]:
+@pytest.fixture(scope="module")
+def shared_worker() -> Iterator[Child]:
     with Child(COMMAND) as child:
-        question = {"op": "prepare", "problem": str(SMALL), "layout": "nhwc", "seed": 0}
-        assert child.ask(question, 60) == {}
         yield child
+
+
+@pytest.fixture
+def worker(shared_worker: Child) -> Child:
+    if not shared_worker.alive:
+        shared_worker.restart()
+    question = {"op": "prepare", "problem": str(SMALL), "layout": "nhwc", "seed": 0}
+    assert shared_worker.ask(question, 60) == {}
+    return shared_worker
 
 
 def check(worker: Child, so: Path, symbol: str = "naive") -> dict[str, str]:
@@ -54,11 +61,10 @@ def check(worker: Child, so: Path, symbol: str = "naive") -> dict[str, str]:
     ],
     ids=str,
 )
-def test_plain_loops_pass(problem: Conv2d) -> None:
-    with Child(COMMAND) as child:
-        layout = problem.layout
-        child.ask({"op": "prepare", "problem": str(problem), "layout": layout, "seed": 0}, 60)
-        assert check(child, naive.compiled(problem)) == {}
+def test_plain_loops_pass(worker: Child, problem: Conv2d) -> None:
+    layout = problem.layout
+    worker.ask({"op": "prepare", "problem": str(problem), "layout": layout, "seed": 0}, 60)
+    assert check(worker, naive.compiled(problem)) == {}
 
 
 def test_prints_go_to_stderr_and_stdin_is_empty(worker: Child) -> None:
