@@ -7,13 +7,6 @@
  * store).  Every field of ps_tile is a compile-time constant there, so all loops over rows and
  * vectors unroll and the accumulators live in registers. */
 
-#define PS_KERNEL PS_TARGET __attribute__((noinline))
-#if defined(__clang__)
-#define PS_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define PS_UNROLL _Pragma("GCC unroll 64")
-#endif
-
 /* Integers, for any caller. */
 #define PS_SCALAR static inline __attribute__((unused))
 PS_SCALAR int64_t ps_least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -77,28 +70,103 @@ PS_INLINE void ps_store_part(ps_tile t, float *p, int v, ps_vec x)
         ps_store_first(q, x, t.lanes);
 }
 
-/* One vector of C whose columns lie c_col apart. */
-PS_INLINE ps_vec ps_gather_part(ps_tile t, const float *p, int v)
+/* Whether the rows of C are neighbours, so that a transposed tile is stored by whole vectors. */
+PS_INLINE int ps_rows_touch(ps_tile t)
 {
-    float part[PS_LANES] = {0};
-    const int lanes = ps_whole(t, v) ? PS_LANES : t.lanes;
-    for (int j = 0; j < lanes; ++j)
-        part[j] = p[(v * PS_LANES + j) * t.c_col];
-    return ps_load(part);
+    return t.c_inner == 1 && (t.rows <= t.wrap || t.c_outer == t.wrap);
 }
 
-/* The tile to columns c_col apart, through a transpose that stays in L1. */
-PS_INLINE void ps_scatter(const ps_vec *acc, ps_tile t, float *c)
+/* Where columns of C lie c_col apart: up to PS_LANES rows of vector v, from row `first`, read
+ * through a transpose.  x[i] is row first + i. */
+PS_INLINE void ps_gather(ps_vec *x, ps_tile t, const float *c, int first, int v)
 {
-    float part[64 * PS_LANES];
-    for (int v = 0; v < t.vecs; ++v) {
-        const int lanes = ps_whole(t, v) ? PS_LANES : t.lanes;
+    const int rows = t.rows - first < PS_LANES ? t.rows - first : PS_LANES;
+    const int lanes = ps_whole(t, v) ? PS_LANES : t.lanes;
+    if (ps_rows_touch(t)) {
         PS_UNROLL
-        for (int i = 0; i < t.rows; ++i)
-            ps_store(part + i * PS_LANES, acc[i * t.vecs + v]);
+        for (int j = 0; j < PS_LANES; ++j)
+            x[j] = j < lanes ? ps_load_first(c + (v * PS_LANES + j) * t.c_col + first, rows)
+                             : ps_zero();
+        ps_transpose(x);
+        return;
+    }
+    PS_UNROLL
+    for (int i = 0; i < rows; ++i) {
+        float part[PS_LANES] = {0};
         for (int j = 0; j < lanes; ++j)
+            part[j] = c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, first + i)];
+        x[i] = ps_load(part);
+    }
+}
+
+/* The reverse; x is used up. */
+PS_INLINE void ps_scatter(ps_vec *x, ps_tile t, float *c, int first, int v)
+{
+    const int rows = t.rows - first < PS_LANES ? t.rows - first : PS_LANES;
+    const int lanes = ps_whole(t, v) ? PS_LANES : t.lanes;
+    if (ps_rows_touch(t)) {
+        ps_transpose(x);
+        PS_UNROLL
+        for (int j = 0; j < PS_LANES; ++j) {
+            float *p = c + (v * PS_LANES + j) * t.c_col + first;
+            if (j < lanes && rows == PS_LANES)
+                ps_store(p, x[j]);
+            else if (j < lanes)
+                ps_store_first(p, x[j], rows);
+        }
+        return;
+    }
+    PS_UNROLL
+    for (int i = 0; i < rows; ++i) {
+        float part[PS_LANES];
+        ps_store(part, x[i]);
+        for (int j = 0; j < lanes; ++j)
+            c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, first + i)] = part[j];
+    }
+}
+
+/* acc += a tile of memory shaped like C. */
+PS_INLINE void ps_accumulate(ps_vec *acc, ps_tile t, const float *c)
+{
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        if (t.c_col == 1) {
+            PS_UNROLL
             for (int i = 0; i < t.rows; ++i)
-                c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, i)] = part[i * PS_LANES + j];
+                acc[i * t.vecs + v] =
+                    ps_add(acc[i * t.vecs + v], ps_load_part(t, c + ps_c_row(t, i), v));
+            continue;
+        }
+        PS_UNROLL
+        for (int first = 0; first < t.rows; first += PS_LANES) {
+            ps_vec x[PS_LANES];
+            ps_gather(x, t, c, first, v);
+            PS_UNROLL
+            for (int i = 0; i < PS_LANES; ++i)
+                if (first + i < t.rows)
+                    acc[(first + i) * t.vecs + v] = ps_add(acc[(first + i) * t.vecs + v], x[i]);
+        }
+    }
+}
+
+PS_INLINE void ps_put(ps_vec *acc, ps_tile t, float *c)
+{
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        if (t.c_col == 1) {
+            PS_UNROLL
+            for (int i = 0; i < t.rows; ++i)
+                ps_store_part(t, c + ps_c_row(t, i), v, acc[i * t.vecs + v]);
+            continue;
+        }
+        PS_UNROLL
+        for (int first = 0; first < t.rows; first += PS_LANES) {
+            ps_vec x[PS_LANES];
+            PS_UNROLL
+            for (int i = 0; i < PS_LANES; ++i)
+                x[i] = first + i < t.rows ? acc[(first + i) * t.vecs + v] : ps_zero();
+            ps_scatter(x, t, c, first, v);
+        }
     }
 }
 
@@ -107,15 +175,8 @@ PS_INLINE void ps_begin(ps_vec *acc, ps_tile t, const float *c, int accumulate)
     PS_UNROLL
     for (int i = 0; i < t.rows * t.vecs; ++i)
         acc[i] = ps_zero();
-    if (!accumulate)
-        return;
-    PS_UNROLL
-    for (int i = 0; i < t.rows; ++i) {
-        PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v)
-            acc[i * t.vecs + v] = t.c_col == 1 ? ps_load_part(t, c + ps_c_row(t, i), v)
-                                               : ps_gather_part(t, c + ps_c_row(t, i), v);
-    }
+    if (accumulate)
+        ps_accumulate(acc, t, c);
 }
 
 /* acc += A * B over `length` steps, A moving by a_k and B by one row of the panel.  Only rows whose
@@ -144,37 +205,22 @@ PS_INLINE void ps_run(ps_vec *acc, ps_tile t, uint32_t rows, const float *restri
 
 PS_INLINE void ps_end(ps_vec *acc, ps_tile t, float *c, const ps_epilogue *e)
 {
-    PS_UNROLL
-    for (int v = 0; v < t.vecs; ++v) {
-        if (e && e->bias) {
+    if (e && e->bias) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
             const ps_vec x = ps_load_part(t, e->bias, v);
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i)
                 acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
         }
-        if (e && e->residual) {
-            PS_UNROLL
-            for (int i = 0; i < t.rows; ++i) {
-                const float *p = e->residual + ps_c_row(t, i);
-                const ps_vec x = t.c_col == 1 ? ps_load_part(t, p, v) : ps_gather_part(t, p, v);
-                acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
-            }
-        }
-        if (e && e->clamp) {
-            const ps_vec lowest = ps_splat(e->clamp[0]), highest = ps_splat(e->clamp[1]);
-            PS_UNROLL
-            for (int i = 0; i < t.rows; ++i)
-                acc[i * t.vecs + v] = ps_min(ps_max(acc[i * t.vecs + v], lowest), highest);
-        }
     }
-    if (t.c_col != 1) {
-        ps_scatter(acc, t, c);
-        return;
-    }
-    PS_UNROLL
-    for (int i = 0; i < t.rows; ++i) {
+    if (e && e->residual)
+        ps_accumulate(acc, t, e->residual);
+    if (e && e->clamp) {
+        const ps_vec lowest = ps_splat(e->clamp[0]), highest = ps_splat(e->clamp[1]);
         PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v)
-            ps_store_part(t, c + ps_c_row(t, i), v, acc[i * t.vecs + v]);
+        for (int i = 0; i < t.rows * t.vecs; ++i)
+            acc[i] = ps_min(ps_max(acc[i], lowest), highest);
     }
+    ps_put(acc, t, c);
 }

@@ -28,3 +28,23 @@ PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm256_fmadd_ps(x
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm256_add_ps(x, y); }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm256_max_ps(x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm256_min_ps(x, y); }
+/* x[i] lane j <-> x[j] lane i. */
+PS_INLINE void ps_transpose(ps_vec *x)
+{
+    ps_vec y[8];
+    PS_UNROLL
+    for (int i = 0; i < 8; i += 4) { /* 4x4 blocks inside 128-bit lanes */
+        const ps_vec a = _mm256_unpacklo_ps(x[i], x[i + 1]), b = _mm256_unpackhi_ps(x[i], x[i + 1]);
+        const ps_vec c = _mm256_unpacklo_ps(x[i + 2], x[i + 3]);
+        const ps_vec d = _mm256_unpackhi_ps(x[i + 2], x[i + 3]);
+        y[i] = _mm256_shuffle_ps(a, c, 0x44);
+        y[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        y[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        y[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    PS_UNROLL
+    for (int i = 0; i < 4; ++i) { /* then the 2x2 of 128-bit lanes */
+        x[i] = _mm256_permute2f128_ps(y[i], y[i + 4], 0x20);
+        x[i + 4] = _mm256_permute2f128_ps(y[i], y[i + 4], 0x31);
+    }
+}

@@ -25,3 +25,29 @@ PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm512_fmadd_ps(x
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm512_add_ps(x, y); }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm512_max_ps(x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm512_min_ps(x, y); }
+/* x[i] lane j <-> x[j] lane i. */
+PS_INLINE void ps_transpose(ps_vec *x)
+{
+    ps_vec y[16];
+    PS_UNROLL
+    for (int i = 0; i < 16; i += 4) { /* 4x4 blocks inside 128-bit lanes */
+        const ps_vec a = _mm512_unpacklo_ps(x[i], x[i + 1]), b = _mm512_unpackhi_ps(x[i], x[i + 1]);
+        const ps_vec c = _mm512_unpacklo_ps(x[i + 2], x[i + 3]);
+        const ps_vec d = _mm512_unpackhi_ps(x[i + 2], x[i + 3]);
+        y[i] = _mm512_shuffle_ps(a, c, 0x44);
+        y[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        y[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        y[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    PS_UNROLL
+    for (int i = 0; i < 4; ++i) { /* then the 4x4 of 128-bit lanes */
+        const ps_vec a = _mm512_shuffle_f32x4(y[i], y[i + 4], 0x88);
+        const ps_vec b = _mm512_shuffle_f32x4(y[i], y[i + 4], 0xdd);
+        const ps_vec c = _mm512_shuffle_f32x4(y[i + 8], y[i + 12], 0x88);
+        const ps_vec d = _mm512_shuffle_f32x4(y[i + 8], y[i + 12], 0xdd);
+        x[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        x[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        x[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        x[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}

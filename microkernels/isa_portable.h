@@ -43,3 +43,13 @@ PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y)
         x[i] = x[i] < y[i] ? x[i] : y[i];
     return x;
 }
+/* x[i] lane j <-> x[j] lane i. */
+PS_INLINE void ps_transpose(ps_vec *x)
+{
+    for (int i = 0; i < PS_LANES; ++i)
+        for (int j = 0; j < i; ++j) {
+            const float moved = x[i][j];
+            x[i][j] = x[j][i];
+            x[j][i] = moved;
+        }
+}

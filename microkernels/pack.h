@@ -7,11 +7,35 @@ typedef struct {
     int64_t x_pixel, x_channel;
 } ps_row;
 
-/* 16 channels at a time, so that a cache line of the source serves 16 neighbouring pixels. */
-PS_INLINE void ps_transpose(float *restrict box, int64_t box_pixel, const float *restrict x,
-                            int64_t x_pixel, int64_t x_channel, int64_t pixels, int64_t channels)
+/* Pixels next to each other in x become channels next to each other in the box: a block of
+ * PS_LANES pixels x PS_LANES channels at a time, in registers. */
+PS_INLINE void ps_turn(float *restrict box, int64_t box_pixel, const float *restrict x,
+                       int64_t x_channel, int64_t pixels, int64_t channels)
 {
-    for (int64_t c0 = 0; c0 < channels; c0 += 16)
+    for (int64_t c0 = 0; c0 < channels; c0 += PS_LANES) {
+        const int deep = (int)ps_least(channels - c0, PS_LANES);
+        for (int64_t i0 = 0; i0 < pixels; i0 += PS_LANES) {
+            const int wide = (int)ps_least(pixels - i0, PS_LANES);
+            const float *from = x + i0 + c0 * x_channel;
+            float *to = box + i0 * box_pixel + c0;
+            ps_vec block[PS_LANES];
+            PS_UNROLL
+            for (int c = 0; c < PS_LANES; ++c)
+                block[c] = c < deep ? ps_load_first(from + c * x_channel, wide) : ps_zero();
+            ps_transpose(block);
+            PS_UNROLL
+            for (int i = 0; i < PS_LANES; ++i)
+                if (i < wide)
+                    ps_store_first(to + i * box_pixel, block[i], deep);
+        }
+    }
+}
+
+/* The same for pixels that do not touch. */
+PS_INLINE void ps_pick(float *restrict box, int64_t box_pixel, const float *restrict x,
+                       int64_t x_pixel, int64_t x_channel, int64_t pixels, int64_t channels)
+{
+    for (int64_t c0 = 0; c0 < channels; c0 += 16) /* a cache line of x serves several pixels */
         for (int64_t i = 0; i < pixels; ++i)
             for (int64_t c = c0; c < ps_least(channels, c0 + 16); ++c)
                 box[i * box_pixel + c] = x[i * x_pixel + c * x_channel];
@@ -35,8 +59,10 @@ PS_INLINE void ps_pack_row(float *restrict box, const float *restrict x, ps_row 
         for (int64_t i = 0; i < count - skip; ++i)
             for (int64_t c = 0; c < channels; ++c)
                 box[i * row.box_pixel + c] = x[i * row.step * row.x_pixel + c];
+    } else if (row.step * row.x_pixel == 1) {
+        ps_turn(box, row.box_pixel, x, row.x_channel, count - skip, channels);
     } else {
-        ps_transpose(box, row.box_pixel, x, row.step * row.x_pixel, row.x_channel, count - skip,
-                     channels);
+        ps_pick(box, row.box_pixel, x, row.step * row.x_pixel, row.x_channel, count - skip,
+                channels);
     }
 }

@@ -1,1 +1,61 @@
 """Fast CPU primitives: polyhedral outer loops around hand-written microkernels."""
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polysci import errors, extract
+    from polysci.api import compile
+    from polysci.ops import parse_problem
+    from polysci.ops.conv2d import Conv2d
+    from polysci.primitive import Primitive
+    from polysci.schedule import Schedule
+    from polysci.target import Target, detect
+    from polysci.tune import Result, optimize
+    from polysci.wisdom import Wisdom
+
+__all__ = [
+    "Conv2d",
+    "Primitive",
+    "Result",
+    "Schedule",
+    "Target",
+    "Wisdom",
+    "compile",
+    "detect",
+    "errors",
+    "extract",
+    "optimize",
+    "parse_problem",
+]
+
+# Imported on first use (PEP 562): NumPy, islpy and cgen together take half a second.
+_HOMES = MappingProxyType(
+    {
+        "Conv2d": "polysci.ops.conv2d",
+        "Primitive": "polysci.primitive",
+        "Result": "polysci.tune",
+        "Schedule": "polysci.schedule",
+        "Target": "polysci.target",
+        "Wisdom": "polysci.wisdom",
+        "compile": "polysci.api",
+        "detect": "polysci.target",
+        "optimize": "polysci.tune",
+        "parse_problem": "polysci.ops",
+    }
+)
+_MODULES = ("errors", "extract")
+
+if not TYPE_CHECKING:  # a checker would take any attribute for granted
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return import_module(f"polysci.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'polysci' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

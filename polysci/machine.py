@@ -28,7 +28,7 @@ class Machine:
     memory: float
     copy: float
     call_ns: float = 10.0
-    run_ns: float = 2.5
+    run_ns: float = 3.5
     fork_us: float = 3.0
     measured: bool = False
     efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -43,25 +43,20 @@ class Microkernel:
 @cache
 def lanes(isa: str) -> int:
     """f32 lanes of a vector of an ISA, as its header says."""
-    found = re.search(r"PS_LANES = (\d+)", source(isa))
+    found = re.search(r"PS_LANES = (\d+)", header(f"isa_{isa}"))
     if found is None:
         raise UnsupportedError(f"microkernels/isa_{isa}.h does not define PS_LANES")
     return int(found[1])
 
 
 @cache
-def source(isa: str) -> str:
-    """C text of an ISA's vector primitives."""
-    path = resource("microkernels", f"isa_{isa}.h")
-    if not path.is_file():
-        raise UnsupportedError(f"no microkernels for ISA {isa!r}: {path} does not exist")
-    return path.read_text(encoding="utf-8")
-
-
-@cache
-def template() -> str:
-    """C text of the microkernel template that the primitives of any ISA complete."""
-    return resource("microkernels", "brgemm.h").read_text(encoding="utf-8")
+def header(name: str) -> str:
+    """C text of ``microkernels/NAME.h``. Raises UnsupportedError where there is none."""
+    path = resource("microkernels", f"{name}.h")
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnsupportedError(f"no microkernel source {path}: {error.strerror}") from None
 
 
 @cache

@@ -58,9 +58,7 @@ def assemble(sources: Sequence[Source]) -> str:
 
 def headers(isa: str) -> str:
     """The hand-written part: an ISA's vector primitives, the microkernel, packing."""
-    pack = microkernel.resource("microkernels", "pack.h").read_text(encoding="utf-8")
-    parts = [microkernel.source(isa), microkernel.template(), pack]
-    return "\n".join(["#include <stdint.h>", *parts])
+    return "\n".join([microkernel.header(name) for name in ("prelude", f"isa_{isa}", "brgemm", "pack")])
 
 
 def emit(

@@ -106,15 +106,28 @@ class _Nest:
         """Seconds of entering register tiles, starting their runs and moving C."""
         machine = self.context.machine
         number = prod(self.trips, start=np.ones(1))
-        taps = [d.extent for d in self.contraction.by_role("br")]
-        runs = prod(taps[:-1]) if taps else 1
+        runs = self._runs()
         split = np.ones(1)
         for dim, trip in zip(self.family.dims, self.trips, strict=True):
             if self._dim(dim).role == "k":
                 split = split * trip
         stored = self._by_tile(lambda tile: tile.rows * tile.kernel.vecs * 0.5e-9)
-        move = stored * np.where(split > 1, 2.0, 1.0) * (6.0 if self._scattered() else 1.0)
+        move = stored * np.where(split > 1, 2.0, 1.0) * (2.0 if self._scattered() else 1.0)
         return number * (machine.call_ns * 1e-9 + runs * machine.run_ns * 1e-9 + move)
+
+    def _runs(self) -> int:
+        """Runs of one call: neighbouring taps join where A is contiguous across them."""
+        taps, depths = self.contraction.by_role("br"), self.contraction.by_role("k")
+        if not taps:
+            return 1
+        offset = self.contraction.a.offset(self.context.strides[self.contraction.a.array])
+        channels = prod(d.extent for d in depths)
+        joined = channels == 1 or any(
+            offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
+        )
+        if self.family.pack >= 0:
+            joined = self.family.pad == 0
+        return prod(d.extent for d in (taps[:-1] if joined else taps))
 
     def _scattered(self) -> bool:
         out = self.contraction.out

@@ -1,0 +1,95 @@
+"""Random reals with a float64 reference and the error that no order of f32 summation exceeds."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.exact import Floats
+from polysci.ops.conv2d import Conv2d
+
+UNIT: Final = 2.0**-24  # largest relative error of one f32 rounding
+_REFERENCE: Final = 1 + 2.0**-28  # float64 rounds as often, with errors 2^-29 of f32's
+_EPILOGUE: Final = 2  # additions: bias and residual; a clamp rounds nothing
+
+Doubles = NDArray[np.float64]
+
+
+def gamma(count: int) -> float:
+    """``n u / (1 - n u)``: the relative error bound of ``count`` roundings.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1.
+    """
+    return count * UNIT / (1 - count * UNIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Reals:
+    """Inputs from (-1, 1) in the problem's layout, and what the results are compared with.
+
+    ``inputs`` as of ``exact.Arrays``; ``sums`` is the convolution in float64, ``sizes`` the same of
+    absolute values, ``terms`` the products in one sum.
+    """
+
+    inputs: dict[str, Floats]
+    sums: Doubles
+    sizes: Doubles
+    terms: int
+    along_k: tuple[int, ...]
+
+    @classmethod
+    def of(cls, problem: Conv2d, seed: int) -> "Reals":
+        """Reproducible inputs; the clamp cuts a part of the results."""
+        random = np.random.default_rng(seed)
+        shapes = {
+            "x": problem.x_shape,
+            "w": problem.w_shape,
+            "bias": (problem.K,),
+            "residual": problem.y_shape,
+        }
+        inputs = {
+            name: random.random(shape, np.float32) * np.float32(2) - np.float32(1)
+            for name, shape in shapes.items()
+        }
+        x, w = (inputs[name].astype(np.float64) for name in "xw")
+        sums = problem.reference(x, w)
+        limit = float(np.std(sums)) or 1.0
+        inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
+        terms = problem.C // problem.groups * problem.R * problem.S
+        along_k = (1, problem.K, 1, 1) if problem.layout == "nchw" else (1, 1, 1, problem.K)
+        return cls(inputs, sums, problem.reference(abs(x), abs(w)), terms, along_k)
+
+    def share(self, variant: str, got: Floats) -> Doubles:
+        """Error over bound, element by element; above 1, or NaN, where the result is wrong.
+
+        ``variant`` is ``plain`` or ``fused`` (bias, residual and clamp).
+        """
+        expected, sizes, count = self.sums, self.sizes, self.terms
+        if variant == "fused":
+            bias, residual = self.inputs["bias"].reshape(self.along_k), self.inputs["residual"]
+            expected = np.clip(expected + bias + residual, *self.inputs["clamp"])
+            sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
+        error, bound = abs(got - expected), gamma(count) * _REFERENCE * sizes
+        return np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
+
+    def fault(self, variant: str, got: Floats) -> str | None:
+        """The worst element outside its bound, or None."""
+        share = np.nan_to_num(self.share(variant, got), nan=np.inf)
+        wrong = np.count_nonzero(share > 1)
+        if not wrong:
+            return None
+        worst = np.unravel_index(int(np.argmax(share)), share.shape)
+        index = ", ".join(str(int(i)) for i in worst)
+        return (
+            f"{wrong} of {share.size} elements are outside the error bound, the worst at [{index}]:"
+            f" got {float(got[worst])!r}, {float(share[worst]):.3g} times the bound away"
+        )
+
+    def worst(self, variant: str, got: Floats) -> float:
+        """The largest share of the bound that an error takes."""
+        return float(np.max(self.share(variant, got), initial=0.0))
+
+    def arrays(self) -> dict[str, Any]:
+        """The inputs by name."""
+        return self.inputs
