@@ -1,7 +1,7 @@
 """Random reals with a float64 reference and the error that no order of f32 summation exceeds."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,3 @@ class Reals:
     def worst(self, variant: str, got: Floats) -> float:
         """The largest share of the bound that an error takes."""
         return float(np.max(self.share(variant, got), initial=0.0))
-
-    def arrays(self) -> dict[str, Any]:
-        """The inputs by name."""
-        return self.inputs

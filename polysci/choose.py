@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from polysci import codegen
+from polysci.codegen import groups
 from polysci.codegen.plan import columns_of
+from polysci.contraction import Contraction
 from polysci.errors import SpecError, UnsupportedError
-from polysci.microkernel import find
+from polysci.microkernel import find, lanes
 from polysci.rank import RANKERS, Context, Estimate
 from polysci.schedule import Schedule
 from polysci.space import Family, RegisterTile, row_dims, schedules
@@ -46,20 +49,45 @@ def choices(
     if ranker not in RANKERS:
         raise SpecError(f"ranker {ranker!r}: expected one of {', '.join(RANKERS)}")
     predict = RANKERS[ranker]
-    space = schedules(
-        context.contraction, context.strides, context.target.isa.name, context.threads,
-        tiles=tiles, blocks=blocks,
-    )  # fmt: skip
     pool: list[tuple[float, int, int]] = []
-    families: list[tuple[Family, Estimate]] = []
-    for family in space:
-        estimate = predict(context, family)
-        best = _least(estimate.seconds, 6 * count)
-        pool += [(float(estimate.seconds[i]), len(families), int(i)) for i in best]
-        families.append((family, estimate))
-        if len(pool) > 64 * count:
-            pool = sorted(pool)[: 16 * count]
+    families: list[_Ranked] = []
+    for factor, wide in _widths(context):
+        for family in schedules(
+            wide.contraction, wide.strides, wide.target.isa.name, wide.threads,
+            tiles=tiles, blocks=blocks,
+        ):  # fmt: skip
+            estimate = predict(wide, family)
+            best = _least(estimate.seconds, 6 * count)
+            pool += [(float(estimate.seconds[i]), len(families), int(i)) for i in best]
+            families.append(_Ranked(factor, family, estimate))
+            if len(pool) > 64 * count:
+                pool = sorted(pool)[: 16 * count]
     return _distinct(context, sorted(pool), families, count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """A family of the problem with ``factor`` groups in one call, and its estimate."""
+
+    factor: int
+    family: Family
+    estimate: Estimate
+
+    def schedule(self, contraction: Contraction, index: int) -> Schedule:
+        plan = self.family.schedule(index)
+        return groups.from_merged(contraction, plan, self.factor) if self.factor > 1 else plan
+
+
+def _widths(context: Context) -> Iterator[tuple[int, Context]]:
+    """The problem as it is, and with so many narrow groups in one call as fill the lanes."""
+    yield 1, context
+    group = groups.group_of(context.contraction)
+    if group is None:
+        return
+    columns = context.contraction.by_role("n")[0].extent
+    for factor in range(2, group.extent + 1):
+        if group.extent % factor == 0 and factor * columns <= lanes(context.target.isa.name):
+            yield factor, replace(context, contraction=groups.merged(context.contraction, factor))
 
 
 def _least(seconds: np.ndarray, count: int) -> np.ndarray:
@@ -73,7 +101,7 @@ def _least(seconds: np.ndarray, count: int) -> np.ndarray:
 def _distinct(
     context: Context,
     pool: list[tuple[float, int, int]],
-    families: list[tuple[Family, Estimate]],
+    families: list[_Ranked],
     count: int,
 ) -> list[Choice]:
     """The best of a pool, one a schedule text, leaving out what cannot be generated."""
@@ -81,9 +109,9 @@ def _distinct(
     refusal: Exception | None = None
     alike: Counter[tuple[str, int]] = Counter()
     for seconds, number, index in pool:
-        family, estimate = families[number]
-        schedule = family.schedule(index)
-        kind = (schedule.kernel, family.pack)
+        ranked = families[number]
+        schedule = ranked.schedule(context.contraction, index)
+        kind = (schedule.kernel, ranked.family.pack)
         if str(schedule) in found or alike[kind] >= max(2, count // ALIKE):
             continue
         try:
@@ -93,7 +121,7 @@ def _distinct(
             continue
         if len(kinds) <= MOST_CLASSES or not found:
             alike[kind] += 1
-            found[str(schedule)] = Choice(schedule, seconds, family, index, estimate)
+            found[str(schedule)] = Choice(schedule, seconds, ranked.family, index, ranked.estimate)
         if len(found) == count:
             break
     if not found:
@@ -103,7 +131,16 @@ def _distinct(
 
 def predicted(context: Context, plan: Schedule, ranker: str = "traffic") -> float:
     """Predicted seconds of one schedule."""
-    return float(RANKERS[ranker](context, family_of(context, plan)).seconds[0])
+    return float(estimate_of(context, plan, ranker).seconds[0])
+
+
+def estimate_of(context: Context, plan: Schedule, ranker: str = "traffic") -> Estimate:
+    """A ranker's estimate of one schedule."""
+    factor = groups.factor_in(context.contraction, plan)
+    if factor > 1:
+        plan = groups.to_merged(context.contraction, plan, factor)
+        context = replace(context, contraction=groups.merged(context.contraction, factor))
+    return RANKERS[ranker](context, family_of(context, plan))
 
 
 def family_of(context: Context, plan: Schedule) -> Family:

@@ -53,6 +53,10 @@ class Arrays:
         inputs["clamp"] = np.array([-limit, limit + 1], np.float32)
         return cls(inputs, plain, np.clip(fused, *inputs["clamp"]))
 
+    def fault(self, variant: str, got: Floats) -> str | None:
+        """How ``got`` differs from the ``plain`` or ``fused`` result, or None."""
+        return difference(got, self.fused if variant == "fused" else self.plain)
+
 
 def difference(got: Floats, expected: Floats) -> str | None:
     """How two arrays differ: how many elements, the first one's index and both values; or None."""

@@ -30,7 +30,8 @@ def extent_of(operand: Operand, axis: int, tile: Extents) -> Count:
     for coef, size in terms:
         span = span + coef * (size - 1)
         dense = dense * size
-    return np.minimum(np.minimum(span, dense), operand.shape[axis])
+    touched: Count = np.minimum(np.minimum(span, dense), operand.shape[axis])
+    return touched
 
 
 def footprint(operand: Operand, tile: Extents) -> Count:

@@ -56,9 +56,7 @@ def from_json(text: str) -> Machine:
         efficiency = {str(k): float(v) for k, v in data.pop("efficiency").items()}
         measured = bool(data.pop("measured"))
         numbers = {name: float(value) for name, value in data.items()}
-        machine = Machine(
-            **numbers, measured=measured, efficiency=MappingProxyType(efficiency)
-        )
+        machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(f"machine parameters: {error}") from error
     if not all(value > 0 for value in numbers.values()):
@@ -69,5 +67,3 @@ def from_json(text: str) -> Machine:
 def assumed(target: Target) -> Machine:
     """Parameters typical of a 3 GHz server core with the target's vectors."""
     return Machine(peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0, copy=15.0)
-
-

@@ -129,15 +129,19 @@ class Bench:
     """A worker process prepared with exact inputs of ``problem``, to check and time candidates.
 
     ``threads`` bounds the OpenMP pool of code that does not fix its own; ``timeout`` is the limit
-    in seconds for one call into a candidate and its surroundings. A candidate's fault raises
+    in seconds for one call into a candidate and its surroundings, ``seed`` that of the inputs. A
+    candidate's fault raises
     ``CandidateError`` and ends the worker; the next question finds a new one. So does Ctrl-C,
     which then propagates.
     """
 
-    def __init__(self, problem: Conv2d, threads: int = 1, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self, problem: Conv2d, threads: int = 1, *, timeout: float = 30.0, seed: int = 0
+    ) -> None:
         self.problem = problem
         self.threads = threads
         self.timeout = timeout
+        self.seed = seed
         env = {
             "OMP_NUM_THREADS": str(threads),
             "OMP_DYNAMIC": "FALSE",
@@ -174,6 +178,26 @@ class Bench:
         """
         self._ask((so, symbol), {"op": "check", "so": str(so), "symbol": symbol})
 
+    def bound(self, so: Path, symbol: str) -> float:
+        """As ``check``, for random reals within the error bound; returns its largest share used."""
+        self._ask((so, symbol), {"op": "prepare_bound"}, _PREPARE_S)
+        question = {"op": "bound", "so": str(so), "symbol": symbol}
+        return float(self._ask((so, symbol), question)["worst"])
+
+    def load(
+        self, candidate: Candidate, min_sample_s: float = MIN_SAMPLE_S, cold_bytes: int = 0
+    ) -> int:
+        """Make a candidate ready to be sampled; the handle holds until the worker ends."""
+        so, symbol = candidate
+        question = {"op": "load", "so": str(so), "symbol": symbol}
+        options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
+        return int(self._ask(candidate, question | options)["handle"])
+
+    def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> float:
+        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
+        question = {"op": "sample", "handle": handle, "warm_up_s": warm_up_s}
+        return float(self._ask(candidate, question)["seconds"])
+
     def time(
         self,
         candidates: Sequence[Candidate],
@@ -191,21 +215,17 @@ class Bench:
         """
         start = time.monotonic()
         cold_bytes = max(_COLD_FLOOR, 2 * detect().l3) if cold else 0
-        options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
         loaded: list[tuple[Candidate, int]] = []
         taken: list[list[float]] = [[] for _ in candidates]
         try:
             for candidate in candidates:
-                so, symbol = candidate
-                question = {"op": "load", "so": str(so), "symbol": symbol, **options}
-                loaded.append((candidate, self._ask(candidate, question)["handle"]))
+                loaded.append((candidate, self.load(candidate, min_sample_s, cold_bytes)))
             for turn in range(max(samples, LEAST_SAMPLES)):
                 late = budget_s is not None and time.monotonic() - start > budget_s
                 if late and turn >= LEAST_SAMPLES:
                     break
                 for (candidate, handle), its in zip(loaded, taken, strict=True):
-                    answer = self._ask(candidate, {"op": "sample", "handle": handle})
-                    its.append(answer["seconds"])
+                    its.append(self.sample(candidate, handle))
         finally:
             with suppress(CheckError):
                 if self._prepared:
@@ -217,10 +237,12 @@ class Bench:
         question = {"op": "peak", "so": str(so), "symbol": symbol}
         return float(self._ask((so, symbol), question)["gflops"])
 
-    def _ask(self, candidate: Candidate, question: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(
+        self, candidate: Candidate, question: Mapping[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
         self._prepare()
         try:
-            answer = self._child.ask(question, self.timeout)
+            answer = self._child.ask(question, timeout or self.timeout)
             if "fault" in answer:
                 raise CheckError(answer["fault"])
         except CheckError as error:
@@ -235,7 +257,12 @@ class Bench:
         if self._prepared:
             return
         layout = self.problem.layout
-        question = {"op": "prepare", "problem": str(self.problem), "layout": layout, "seed": 0}
+        question = {
+            "op": "prepare",
+            "problem": str(self.problem),
+            "layout": layout,
+            "seed": self.seed,
+        }
         try:
             if not self._child.alive:
                 self._child.restart()

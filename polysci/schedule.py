@@ -1,4 +1,4 @@
-"""A schedule: ordered tile loops, parallel marks, packing and the microkernel, as one line of text."""
+"""A schedule: tile loops, parallel marks, packing and the microkernel, as one line of text."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class Schedule:
         current = dict(extents)
         for loop in self.loops:
             if loop.dim not in current:
-                raise SpecError(f"schedule: loop {loop}: no dimension {loop.dim!r} in {list(extents)}")
+                known = ", ".join(extents)
+                raise SpecError(f"schedule: loop {loop}: no dimension {loop.dim!r} among {known}")
             if loop.step < 1:
                 raise SpecError(f"schedule: loop {loop}: the step must be at least 1")
             if loop.step > current[loop.dim]:
@@ -123,9 +124,7 @@ def parse(text: str) -> Schedule:
     steps: list[Loop | Pack] = []
     for word in body.split():
         if found := _LOOP.fullmatch(word):
-            steps.append(
-                Loop(found["dim"], int(found["step"] or 1), found["parallel"] is not None)
-            )
+            steps.append(Loop(found["dim"], int(found["step"] or 1), found["parallel"] is not None))
         elif found := _PACK.fullmatch(word):
             if any(isinstance(step, Pack) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one packing at most")

@@ -129,7 +129,8 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
         issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
     accumulators = tile.rows * tile.kernel.vecs
     loads = accumulators / (tile.rows + tile.kernel.vecs)
-    return useful / issued * min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1
+    busy = float(min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1)
+    return useful / issued * busy
 
 
 def schedules(

@@ -96,11 +96,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the search is doing now: ``stage`` and how far it is."""
+    """What the search is doing now: ``stage``, how far it is, the least measured seconds."""
 
     stage: str
     done: int
     total: int
+    best: float | None = None
 
 
 @lru_cache(maxsize=256)
@@ -205,9 +206,7 @@ class _Search:
         """The result of an earlier search at this level or above, if its schedule still works."""
         level = "estimate" if self.level == "wisdom-only" else self.level
         features = self.target.isa.features
-        record = self.wisdom.best(
-            self._key(), self.threads, features, host=self.host, level=level
-        )
+        record = self.wisdom.best(self._key(), self.threads, features, host=self.host, level=level)
         if record is None:
             return None
         try:
@@ -277,7 +276,7 @@ class _Search:
         for at in range(0, len(candidates), size):
             if self._late() and any(trial.seconds for trial in self.trials.values()):
                 return
-            self.progress(Progress("measuring", at, len(candidates)))
+            self.progress(Progress("measuring", at, len(candidates), self._best()))
             batch = [*self._built(candidates[at : at + size])]
             ready: list[tuple[Trial, Source, Path]] = []
             for trial, source, path in batch:
@@ -296,6 +295,9 @@ class _Search:
                     continue
                 sources[str(trial.schedule)] = (source, path)
                 self._note(trial, seconds=min(samples))
+
+    def _best(self) -> float | None:
+        return min((t.seconds for t in self.trials.values() if t.seconds), default=None)
 
     def _note(self, trial: Trial, *, seconds: float | None = None, fault: str = "") -> None:
         noted = Trial(trial.schedule, trial.predicted, seconds, fault)
@@ -333,7 +335,7 @@ class _Search:
         """Samples of the fastest few, taken in turns."""
         timed = [trial for trial in self.trials.values() if trial.seconds is not None]
         best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))[:finalists]
-        self.progress(Progress("comparing", 0, 1))
+        self.progress(Progress("comparing", 0, 1, self._best()))
         names = [str(trial.schedule) for trial in best]
         samples = bench.time([(sources[name][1], SYMBOL) for name in names], samples=11)
         return dict(zip(names, samples, strict=True))

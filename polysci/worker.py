@@ -8,22 +8,27 @@ Whatever the loaded code prints goes to stderr.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from math import ceil, inf
+from math import ceil, inf, prod
 from pathlib import Path
 from typing import IO, Any, Final
 
 from polysci import abi, aligned
+from polysci.bound import Reals
 from polysci.build.library import load
 from polysci.build.process import exit_with_parent
 from polysci.errors import CheckError, PolysciError
-from polysci.exact import Arrays, Floats, difference
+from polysci.exact import Arrays, Floats
 from polysci.guard import Guarded, Side
 from polysci.ops import parse_problem
+from polysci.ops.conv2d import Conv2d
 
-OPERATIONS: Final = ("prepare", "check", "load", "sample", "unload", "peak")
+OPERATIONS: Final = (
+    *("prepare", "check", "prepare_bound", "bound"),
+    *("load", "sample", "unload", "peak"),
+)
 
 _WARM_UP_S: Final = 5e-3
 _PEAK_RUNS: Final = 7
@@ -34,16 +39,20 @@ _UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 
 def main() -> None:
     """Answer questions until stdin ends."""
+    serve(Worker(), OPERATIONS)
+
+
+def serve(service: object, operations: Sequence[str]) -> None:
+    """Let the methods of ``service`` called ``operations`` answer the questions on stdin."""
     exit_with_parent()
     questions, answers = _private_pipes()
-    worker = Worker()
     for line in questions:
         question = json.loads(line)
         op = question.pop("op")
-        if op not in OPERATIONS:
-            raise ValueError(f"op: expected one of {', '.join(OPERATIONS)}, got {op!r}")
+        if op not in operations:
+            raise ValueError(f"op: expected one of {', '.join(operations)}, got {op!r}")
         try:
-            answer = getattr(worker, op)(**question)
+            answer = getattr(service, op)(**question)
         except PolysciError as error:
             answer = {"fault": str(error)}
         answers.write(json.dumps(answer) + "\n")
@@ -81,6 +90,22 @@ class Timed:
     arguments: Iterator[tuple[Any, ...]]
     keep: tuple[Any, ...]
 
+    def warm_up(self, least_s: float) -> None:
+        """One call, and more of them until ``least_s`` seconds have passed."""
+        start = time.perf_counter()
+        self.seconds(1)
+        while time.perf_counter() - start < least_s:
+            self.seconds(1)
+
+    def calls(self, least_s: float) -> int:
+        """How many calls make a sample of ``least_s`` seconds or 100 ticks; warms up for it."""
+        least = max(least_s, 100 * time.get_clock_info("perf_counter").resolution)
+        spent, calls, once = 0.0, 0, inf
+        while calls < 2 or (spent < _WARM_UP_S and calls < 1000):
+            seconds = self.seconds(1)
+            spent, calls, once = spent + seconds, calls + 1, min(once, seconds)
+        return ceil(least / once)
+
     def seconds(self, calls: int) -> float:
         """Mean time of one of several calls in a row; the Python loop adds 0.3 us to each."""
         run, arguments = self.run, list(islice(self.arguments, calls))
@@ -94,23 +119,37 @@ class Worker:
     """The operations; they raise ``CheckError`` for a candidate's fault."""
 
     def __init__(self) -> None:
+        self._problem: tuple[Conv2d, int]
         self._arrays: Arrays
-        self._guarded: dict[tuple[str, Side], Guarded] = {}
+        self._reals: Reals | None = None
+        self._guarded: dict[tuple[type, str, Side], Guarded] = {}
         self._copies: list[tuple[Floats, Floats]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
 
     def prepare(self, problem: str, layout: str, seed: int) -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
-        self._arrays = Arrays.of(parse_problem(problem, layout), seed)
+        self._problem = parse_problem(problem, layout), seed
+        self._arrays, self._reals = Arrays.of(*self._problem), None
         self._guarded = {}
         return self.unload()
 
     def check(self, so: str, symbol: str) -> dict[str, Any]:
         """Compare with the references, bit for bit, between guard pages: both ends of buffers."""
-        functions = _bind(so, symbol)
-        self._check(symbol, functions, "end", ("plain", "fused"))
-        self._check(symbol, functions, "start", ("fused",))
+        for _ in self._verified(so, symbol, self._arrays):
+            pass
         return {}
+
+    def prepare_bound(self) -> dict[str, Any]:
+        """Make random reals and their float64 references, if they are not there."""
+        self._reals = self._reals or Reals.of(*self._problem)
+        return {}
+
+    def bound(self, so: str, symbol: str) -> dict[str, Any]:
+        """Compare random reals with float64; ``worst`` is the largest share of the error bound."""
+        self.prepare_bound()
+        assert self._reals is not None
+        verified = self._verified(so, symbol, self._reals)
+        return {"worst": max(self._reals.worst(variant, y) for variant, y in verified)}
 
     def load(self, so: str, symbol: str, cold_bytes: int, min_sample_s: float) -> dict[str, Any]:
         """Pack weights, warm up and decide how many calls make a sample; answers a handle.
@@ -118,22 +157,20 @@ class Worker:
         With ``cold_bytes`` successive calls use other buffers, of at least so many bytes in all.
         """
         functions = _bind(so, symbol)
-        self._guarded = {}  # the largest problems need the memory now
+        self._guarded, self._reals = {}, None  # the largest problems need the memory now
         _stage(f"timing {symbol}")
         timed = self._ready(functions, cold_bytes)
-        least = max(min_sample_s, 100 * time.get_clock_info("perf_counter").resolution)
-        spent, calls, once = 0.0, 0, inf
-        while calls < 2 or (spent < _WARM_UP_S and calls < 1000):
-            seconds = timed.seconds(1)
-            spent, calls, once = spent + seconds, calls + 1, min(once, seconds)
-        self._timed.append((timed, ceil(least / once), cold_bytes > 0))
+        self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
         return {"handle": len(self._timed) - 1}
 
-    def sample(self, handle: int) -> dict[str, Any]:
-        """One sample, in seconds a call; where caches shall be warm, after an untimed call."""
+    def sample(self, handle: int, warm_up_s: float = 0.0) -> dict[str, Any]:
+        """One sample, in seconds a call; where caches shall be warm, after an untimed call.
+
+        The untimed calls last at least ``warm_up_s``.
+        """
         timed, calls, cold = self._timed[handle]
         if not cold:
-            timed.seconds(1)
+            timed.warm_up(warm_up_s)
         return {"seconds": timed.seconds(calls)}
 
     def unload(self) -> dict[str, Any]:
@@ -157,44 +194,61 @@ class Worker:
                 rates.append(flops / seconds * 1e-9)
         return {"gflops": max(rates)}
 
-    def _check(
-        self, symbol: str, functions: abi.Functions, side: Side, variants: tuple[str, ...]
-    ) -> None:
+    def _verified(
+        self, so: str, symbol: str, reference: Arrays | Reals
+    ) -> Iterator[tuple[str, Floats]]:
+        """Every variant and its result, once found right, with buffers at either guard page."""
+        functions = _bind(so, symbol)
+        yield from self._results(symbol, functions, reference, "end", ("plain", "fused"))
+        yield from self._results(symbol, functions, reference, "start", ("fused",))
+
+    def _results(
+        self,
+        symbol: str,
+        functions: abi.Functions,
+        reference: Arrays | Reals,
+        side: Side,
+        variants: tuple[str, ...],
+    ) -> Iterator[tuple[str, Floats]]:
         pointer = _pointers(functions)
+        shape = self._problem[0].y_shape
         where = f"with the {side} of every buffer at a guard page"
         _stage(f"{symbol}_pack_weights, {where}")
         packed = _unset(functions.packed_size, side, abi.ALIGNMENT)
-        functions.pack(pointer(self._input("w", side).array), pointer(packed.array))
+        w = self._input(reference, "w", side)
+        functions.pack(pointer(w.array), pointer(packed.array))
         _expect_intact(f"{symbol}_pack_weights", packed=packed)
         packed.freeze()
         for variant in variants:
             what = f"{symbol}, {'bias + residual + clamp' if variant == 'fused' else 'plain'} call"
             _stage(f"{what}, {where}")
-            expected: Floats = getattr(self._arrays, variant)
-            y = _unset(expected.nbytes, side, 4)
+            y = _unset(4 * prod(shape), side, 4)
             workspace = _unset(functions.workspace_size, side, abi.ALIGNMENT)
             optional = [
-                pointer(self._input(name, side).array) if variant == "fused" else pointer(None)
+                pointer(self._input(reference, name, side).array if variant == "fused" else None)
                 for name in ("bias", "residual", "clamp")
             ]
-            x = pointer(self._input("x", side).array)
+            x = pointer(self._input(reference, "x", side).array)
             status = functions.run(
                 x, pointer(packed.array), pointer(y.array), *optional, pointer(workspace.array)
             )
             _expect_ok(what, status)
             _expect_intact(what, y=y, workspace=workspace)
-            if fault := difference(y.array.reshape(expected.shape), expected):
+            got = y.array.reshape(shape)
+            if fault := reference.fault(variant, got):
                 raise CheckError(f"{what}: wrong result: {fault}")
+            yield variant, got
 
-    def _input(self, name: str, side: Side) -> Guarded:
+    def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
         """An input in read-only memory, made once for each placement."""
-        if (name, side) not in self._guarded:
-            array = self._arrays.inputs[name]
+        key = type(reference), name, side
+        if key not in self._guarded:
+            array = reference.inputs[name]
             guarded = Guarded(array.nbytes, side)
             guarded.array[:] = array.ravel()
             guarded.freeze()
-            self._guarded[name, side] = guarded
-        return self._guarded[name, side]
+            self._guarded[key] = guarded
+        return self._guarded[key]
 
     def _ready(self, functions: abi.Functions, cold_bytes: int) -> Timed:
         pointer = _pointers(functions)

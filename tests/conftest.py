@@ -1,20 +1,23 @@
-"""What every test shares: a cache directory of its own, one calibration, golden files, ISA marks."""
+"""What tests share: a cache directory, one calibration, golden files, marks for what a CPU has."""
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-# Set before anything imports polysci, and inherited by every child process.
-_CACHE = Path(tempfile.mkdtemp(prefix="polysci-tests-"))
-os.environ["POLYSCI_CACHE_DIR"] = str(_CACHE)
-for _name in ("POLYSCI_ISA", "POLYSCI_NUM_THREADS"):
-    os.environ.pop(_name, None)
+from polysci.calibrate import machine_of, stored
+from polysci.machine import Machine, assumed
+from polysci.target import detect, isa_named
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# No time limit an example: the machine may be shared. In CI the same examples every time.
+settings.register_profile("tests", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,26 +26,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_unconfigure() -> None:
-    shutil.rmtree(_CACHE, ignore_errors=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test module is imported; child processes inherit it."""
+    path = tempfile.mkdtemp(prefix="polysci-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(path, ignore_errors=True))
+    os.environ["POLYSCI_CACHE_DIR"] = path
+    for name in ("POLYSCI_ISA", "POLYSCI_NUM_THREADS"):
+        os.environ.pop(name, None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    from polysci.target import detect, isa_named
-
-    features = detect().features
     for mark in item.iter_markers("isa"):
-        if not isa_named(mark.args[0]).runs_on(features):
+        if not isa_named(mark.args[0]).runs_on(detect().features):
             pytest.skip(f"this CPU lacks {mark.args[0]}")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def other_machines() -> None:
-    """Assumed rates for the lesser instruction sets: a test that caps the ISA calibrates nothing."""
-    from polysci.calibrate import stored
-    from polysci.machine import assumed
-    from polysci.target import detect
-
+def lesser_machines() -> None:
+    """Assumed rates for all but the best instruction set: a test that caps it measures nothing."""
     best = detect()
     for isa in best.runnable:
         if isa != best.isa:
@@ -51,30 +52,25 @@ def other_machines() -> None:
 
 
 @pytest.fixture(scope="session")
-def machine() -> object:
-    """This machine's rates; measured (some 15 s) by the first test that needs them."""
-    from polysci.calibrate import machine_of
-    from polysci.target import detect
-
+def machine() -> Machine:
+    """This machine's rates, measured by the first test that asks; it takes a quarter minute."""
     return machine_of(detect())
 
 
 @pytest.fixture
-def fresh_cache(
-    machine: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A cache directory for this test alone, empty but for the machine's rates."""
-    path = tmp_path / "cache"
+def fresh_cache(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache directory for one test, empty but for the machine's rates."""
+    path = tmp_path / "fresh-cache"
     path.mkdir(mode=0o700)
-    for rates in _CACHE.glob("machine-*.json"):
-        shutil.copy(rates, path)
+    for isa in detect().runnable:
+        shutil.copy(stored(detect(isa)), path)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
     return path
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """``golden(name, text)``: the text is that of tests/golden/NAME, or becomes it when updating."""
+    """``golden(name, text)``: the text is that of tests/golden/NAME, or becomes it on update."""
 
     def compare(name: str, text: str) -> None:
         path = GOLDEN / name

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-import cgen as c
-
 from polysci import microkernel
+from polysci.codegen import ctree as c
 from polysci.codegen.loops import Call, declared, iterators, nest
 from polysci.codegen.packing import box_function, box_origins, box_rows, weights_function
 from polysci.codegen.plan import Plan, plan
@@ -58,7 +57,9 @@ def assemble(sources: Sequence[Source]) -> str:
 
 def headers(isa: str) -> str:
     """The hand-written part: an ISA's vector primitives, the microkernel, packing."""
-    return "\n".join([microkernel.header(name) for name in ("prelude", f"isa_{isa}", "brgemm", "pack")])
+    return "\n".join(
+        [microkernel.header(name) for name in ("prelude", f"isa_{isa}", "brgemm", "pack")]
+    )
 
 
 def emit(
@@ -78,7 +79,7 @@ def emit(
         raise SpecError(f"symbol {symbol!r} is not a C identifier")
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
-    emitter = _Emitter(plan(contraction, strides, schedule), strides, symbol, threads)
+    emitter = _Emitter(plan(contraction, strides, schedule), strides, schedule, symbol, threads)
     return Source(emitter.text(), symbol, emitter.plan.kernel.isa, schedule)
 
 
@@ -86,13 +87,14 @@ def emit(
 class _Emitter:
     plan: Plan
     strides: Mapping[str, tuple[int, ...]]
+    schedule: Schedule
     symbol: str
     threads: int
 
     def text(self) -> str:
         plan, a = self.plan, self.plan.contraction.a
         parts: list[c.Generable] = [
-            c.Line(f"/* {self.symbol}: {plan.schedule} */"),
+            c.Line(f"/* {self.symbol}: {self.schedule} */"),
             *(
                 tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces))
                 for index, pieces in enumerate(plan.classes())
@@ -137,7 +139,7 @@ class _Emitter:
             "        const float *residual, const float *clamp, void *workspace)"
         )
         body: list[c.Generable] = [
-            c.If("!PS_CPU_OK()", c.Statement("return 1")),
+            c.when("!PS_CPU_OK()", c.Statement("return 1")),
             c.Statement("ps_args args = {x, packed, y, bias, residual, clamp}"),
         ]
         if self.plan.box is None:
@@ -167,11 +169,11 @@ class _Emitter:
             self._call,
             lambda origin: self._pack("thread", origin),
         )
-        tasks = c.For(
+        tasks = c.loop(
             f"int64_t task = {total} * thread / {self.threads}",
             f"task < {total} * (thread + 1) / {self.threads}",
             "++task",
-            c.Block([*declared(origin, inner), *_flat(inner)]),
+            c.Block([*declared(origin, inner), *c.items(inner)]),
         )
         body = c.Block([c.Statement("ps_args local = args, *const g = &local"), tasks])
         return self._team(body)
@@ -182,7 +184,7 @@ class _Emitter:
             c.Line("#ifdef _OPENMP"),
             c.Line(f"#pragma omp parallel for num_threads({self.threads}) schedule(static)"),
             c.Line("#endif"),
-            c.For("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
+            c.loop("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
         ]
 
     def _pack_shared(self) -> list[c.Generable]:
@@ -230,8 +232,8 @@ class _Emitter:
         if plan.blocked and plan.depth:
             at, size = origin[plan.depth], call.tile.size(plan.depth)
             arguments += [f"{at} == 0", f"{at} + {size} == {plan.extent(plan.depth)}"]
-        for tap, dim in plan.ranges.items():
-            arguments += self._range(tap, dim, origin.get(dim, "0"))
+        for tap, row in plan.ranges.items():
+            arguments += self._range(tap, row, origin.get(row, "0"))
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 
     def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:
@@ -256,10 +258,6 @@ class _Emitter:
         first = f"ps_ceil_div({_sum(moved, {dim: at}, -affine.const)}, {across})"
         last = f"ps_ceil_div({_sum(moved, {dim: at}, limit - affine.const)}, {across})"
         return [first, f"ps_least({self.plan.extent(tap)}, {last})"]
-
-
-def _flat(block: c.Generable) -> list[c.Generable]:
-    return list(block.contents) if isinstance(block, c.Block) else [block]
 
 
 def _sum(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:

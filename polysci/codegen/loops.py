@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import cgen as c
 import islpy as isl
 
+from polysci.codegen import ctree as c
 from polysci.codegen.plan import Piece, Plan
 from polysci.codegen.tiles import Tile
 from polysci.schedule import Loop
@@ -79,11 +80,11 @@ def schedule_tree(plan: Plan, parameters: int) -> isl.Schedule:
         node = node.insert_partial_schedule(isl.MultiUnionPwAff(f"[{{{maps}}}]"))
         node = node.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate)
         tree = node.get_schedule()
-    if not plan.schedule.pack or plan.schedule.pack_depth < max(parameters, 1):
-        if not (plan.schedule.pack and parameters and plan.schedule.pack_depth == parameters):
-            return tree
+    depth = plan.schedule.pack_depth
+    if plan.box is None or depth == 0:  # packed before all loops, by the caller
+        return tree
     node = tree.get_root().child(0)
-    for _ in range(parameters, plan.schedule.pack_depth):
+    for _ in range(parameters, depth):
         node = node.child(0)
     graft = isl.ScheduleNode.from_extension(_packing(plan, parameters))
     return node.graft_before(graft).get_schedule()
@@ -92,7 +93,8 @@ def schedule_tree(plan: Plan, parameters: int) -> isl.Schedule:
 def _packing(plan: Plan, parameters: int) -> isl.UnionMap:
     """The instances of packing: one for every iteration of the loops around it."""
     loops = plan.schedule.loops[: plan.schedule.pack_depth]
-    names, bounds, inside = iterators(plan)[: len(loops)], [], {}
+    names = iterators(plan)[: len(loops)]
+    bounds, inside = list[str](), dict[str, tuple[str, int]]()
     for name, loop in zip(names, loops, strict=True):
         bounds.append(f"0 <= {name} < {plan.extent(loop.dim)} and {name} mod {loop.step} = 0")
         if loop.dim in inside:
@@ -159,6 +161,7 @@ def declared(values: Mapping[str, str], body: c.Generable) -> list[c.Generable]:
     ]
 
 
+_KIND: Any = isl.ast_node_type  # its members are not declared
 _INTEGER = {"min": "ps_least", "max": "ps_most", "floord": "ps_floor_div"}
 
 
@@ -179,10 +182,10 @@ class _Printer:
 
     def node(self, node: isl.AstNode) -> c.Generable:
         printers = {
-            isl.ast_node_type.for_: self._for,
-            isl.ast_node_type.if_: self._if,
-            isl.ast_node_type.block: self._block,
-            isl.ast_node_type.user: self._user,
+            _KIND.for_: self._for,
+            _KIND.if_: self._if,
+            _KIND.block: self._block,
+            _KIND.user: self._user,
         }
         return printers[node.get_type()](node)
 
@@ -197,7 +200,7 @@ class _Printer:
         if node.for_is_degenerate():
             return c.Block([*declared({name: start}, body), *body.contents])
         step = _text(node.for_get_inc())
-        return c.For(
+        return c.loop(
             f"int64_t {name} = {start}",
             _text(node.for_get_cond()),
             f"++{name}" if step == "1" else f"{name} += {step}",
@@ -207,8 +210,8 @@ class _Printer:
     def _if(self, node: isl.AstNode) -> c.Generable:
         condition, then = _text(node.if_get_cond()), self._body(node.if_get_then_node())
         if node.if_has_else_node():
-            return c.If(condition, then, self._body(node.if_get_else_node()))
-        return c.If(condition, then)
+            return c.when(condition, then, self._body(node.if_get_else_node()))
+        return c.when(condition, then)
 
     def _block(self, node: isl.AstNode) -> c.Generable:
         children = node.block_get_children()
@@ -229,6 +232,5 @@ class _Printer:
         """Origin of the packed tile: the innermost value of every dimension looped around it."""
         around = [*iterators(self.plan)[: self.parameters], *arguments]
         return {
-            loop.dim: value
-            for loop, value in zip(self.plan.schedule.loops, around, strict=False)
+            loop.dim: value for loop, value in zip(self.plan.schedule.loops, around, strict=False)
         }

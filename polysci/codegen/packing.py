@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-import cgen as c
-
+from polysci.codegen import ctree as c
 from polysci.codegen.plan import Box, Plan
 from polysci.errors import UnsupportedError
-
-
-def loop(name: str, extent: int, body: c.Generable) -> c.Generable:
-    """``for (name = 0; name < extent; ++name)``."""
-    return c.For(f"int64_t {name} = 0", f"{name} < {extent}", f"++{name}", body)
-
-
-def stepped(name: str, extent: int, step: int, body: list[c.Generable]) -> c.Generable:
-    """``for (name = 0; name < extent; name += step)``."""
-    return c.For(f"int64_t {name} = 0", f"{name} < {extent}", f"{name} += {step}", c.Block(body))
 
 
 def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
@@ -31,25 +20,30 @@ def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Gener
     around = [*(d.name for d in plan.groups), *plan.taps]
     terms = [f"{offset.coef(dim)} * {dim}" for dim in around if offset.coef(dim)]
     terms.append(f"{offset.coef(column)} * ({column} + j)")
-    if depth:
+    real = f"{column} + j < {extent}"
+    if depth and plan.merged > 1:  # zeros where a column meets another group's depth
+        columns, deep = extent // plan.merged, plan.extent(depth) // plan.merged
+        terms.append(f"{offset.coef(depth)} * (({depth} + i) % {deep})")
+        real += f" && ({column} + j) / {columns} == ({depth} + i) / {deep}"
+    elif depth:
         terms.append(f"{offset.coef(depth)} * ({depth} + i)")
-    value = f"{column} + j < {extent} ? w[{' + '.join(terms)}] : 0.0f"
-    body: c.Generable = c.For(
+    value = f"{real} ? w[{' + '.join(terms)}] : 0.0f"
+    body: c.Generable = c.loop(
         "int64_t j = 0", "j < width", "++j", c.Statement(f"*packed++ = {value}")
     )
     if depth:
-        body = c.For("int64_t i = 0", "i < deep", "++i", body)
+        body = c.loop("int64_t i = 0", "i < deep", "++i", body)
     for tap in reversed(plan.taps):
-        body = loop(tap, plan.extent(tap), body)
+        body = c.counted(tap, plan.extent(tap), body)
     if depth:
         whole, step = plan.extent(depth), plan.tile[depth]
-        deep = c.Statement(f"const int64_t deep = ps_least({whole} - {depth}, {step})")
-        body = stepped(depth, whole, step, [deep, body])
+        length = f"const int64_t deep = ps_least({whole} - {depth}, {step})"
+        body = c.counted(depth, whole, c.Block([c.Statement(length), body]), step=step)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
     width = f"const int64_t width = ps_least({vectors}, {plan.columns_padded(tile)})"
-    body = stepped(column, extent, tile, [c.Statement(width), body])
+    body = c.counted(column, extent, c.Block([c.Statement(width), body]), step=tile)
     for group in reversed(plan.groups):
-        body = loop(group.name, group.extent, body)
+        body = c.counted(group.name, group.extent, body)
     head = f"void {name}(const float *restrict w, float *restrict packed)"
     return c.Collection([c.Line(head), c.Block([body])])
 
@@ -112,7 +106,7 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
     head = ", ".join(["const float *restrict x", "float *restrict box", *parameters])
     body = [
         c.Statement(f"static const ps_row shape = {{{constants}}}"),
-        c.For("int64_t row = first", "row < last", "++row", c.Block(lines)),
+        c.loop("int64_t row = first", "row < last", "++row", c.Block(lines)),
     ]
     return c.Collection([c.Line(f"static PS_KERNEL void {name}({head})"), c.Block(body)])
 
@@ -121,6 +115,8 @@ def _low(plan: Plan, axis: int) -> str:
     """Smallest source index of an axis that the tile at the given origins reads."""
     affine = plan.contraction.a.index[axis]
     if any(affine.coef(d.name) < 0 for d in plan.contraction.dims):
-        raise UnsupportedError(f"cannot pack {plan.contraction.a.array}: axis {axis} runs backwards")
+        raise UnsupportedError(
+            f"cannot pack {plan.contraction.a.array}: axis {axis} runs backwards"
+        )
     terms = [f"{affine.coef(dim)} * {dim}" for dim in box_origins(plan) if affine.coef(dim)]
     return " + ".join([*terms, str(affine.const)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
+from polysci.codegen import groups
 from polysci.contraction import Contraction, Dim, Operand
 from polysci.errors import UnsupportedError
 from polysci.microkernel import Microkernel, find
@@ -56,7 +57,8 @@ class Plan:
 
     ``coef`` maps operand ("A", "C") and dimension to the storage stride in elements; ``rows`` are
     the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
-    reduction inside a run; ``taps`` the filter dimensions, whole inside a call.
+    reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
+    schedule are those of ``merged`` groups in one call.
     """
 
     contraction: Contraction
@@ -72,6 +74,7 @@ class Plan:
     box: Box | None
     pieces: Mapping[str, tuple[Piece, ...]]
     ranges: Mapping[str, str]
+    merged: int = 1
 
     def extent(self, dim: str) -> int:
         return next(d.extent for d in self.contraction.dims if d.name == dim)
@@ -132,9 +135,7 @@ def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -
     return {d.name: offset.coef(d.name) for d in dims}
 
 
-def box_of(
-    contraction: Contraction, tile: Mapping[str, int], pad: int, fastest: str | None
-) -> Box:
+def box_of(contraction: Contraction, tile: Mapping[str, int], pad: int, fastest: str | None) -> Box:
     """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous."""
     extents, steps = [], []
     for affine in contraction.a.index:
@@ -181,7 +182,9 @@ def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
         rows = [d for d in on_axis if d.role == "m"]
         taps = [d for d in on_axis if d.role in ("br", "k")]
         if len(rows) != 1 or len(taps) > 1 or any(d.role == "k" for d in taps):
-            raise UnsupportedError(f"{contraction}: cannot cut axis {axis} of {contraction.a.array}")
+            raise UnsupportedError(
+                f"{contraction}: cannot cut axis {axis} of {contraction.a.array}"
+            )
         found[rows[0].name] = (axis, taps[0].name if taps else None)
     return found
 
@@ -218,6 +221,11 @@ def plan(
     extents = {d.name: d.extent for d in contraction.dims}
     schedule.check(extents)
     kernel = find(schedule.kernel)
+    merged = groups.factor_in(contraction, schedule)
+    if merged > 1:
+        schedule = groups.to_merged(contraction, schedule, merged)
+        contraction = groups.merged(contraction, merged)
+        extents = {d.name: d.extent for d in contraction.dims}
     tile = schedule.tile(extents)
     column = columns_of(contraction)
     roles = {d.name: d.role for d in contraction.dims}
@@ -246,7 +254,7 @@ def plan(
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         tuple(d.name for d in contraction.dims if d.role == "br"),
-        coef, base, box, pieces, ranges,
+        coef, base, box, pieces, ranges, merged,
     )  # fmt: skip
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-import cgen as c
-
+from polysci.codegen import ctree as c
 from polysci.codegen.plan import Piece, Plan
 
 
@@ -102,12 +101,10 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
     extent, masks = plan.extent(tap), tile.masks(tap)
     by_a, by_b = a[tap], tile.depth * tile.width * prod(plan.extent(t) for t in inner)
     if tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
-        first, last = (
-            (f"{tap}_first", f"{tap}_last") if tap in plan.ranges else ("0", str(extent))
-        )
+        first, last = (f"{tap}_first", f"{tap}_last") if tap in plan.ranges else ("0", str(extent))
         body = list(_taps(tile, inner, step.at(masks[0], by_a, by_b, tap)))
         if body:
-            yield c.For(f"int64_t {tap} = {first}", f"{tap} < {last}", f"++{tap}", c.Block(body))
+            yield c.loop(f"int64_t {tap} = {first}", f"{tap} < {last}", f"++{tap}", c.Block(body))
     elif not inner and (tile.depth == 1 or by_a == tile.depth * stride):
         yield from _merged(tile, step, masks, by_a, by_b)
     else:

@@ -41,12 +41,20 @@ def traffic(context: Context, family: Family) -> Estimate:
     started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) if context.threads > 1 else 0.0
     threads = context.threads if family.parallel else 1
     seconds = (work + packing) / threads * imbalance + started
-    whole = np.broadcast_to
     size = len(family)
+
+    def each(part: Count) -> Count:
+        return np.array(np.broadcast_to(part, size))
+
     return Estimate(
-        *(np.array(whole(part, size)) for part in (seconds, compute, calls, packing, transfer)),
-        np.array(whole(imbalance, size)), levels,
-    )  # fmt: skip
+        seconds=each(seconds),
+        compute=each(compute),
+        calls=each(calls),
+        packing=each(packing),
+        transfer=each(transfer),
+        imbalance=each(imbalance),
+        levels=levels,
+    )
 
 
 class _Nest:
@@ -88,7 +96,9 @@ class _Nest:
             if d.role in ("k", "br", "m", "batch") and d.name not in sizes
         )
         total = 0.0
-        parts = [self._parts(name, size) for name, size in sizes.items() if name != self.column.name]
+        parts = [
+            self._parts(name, size) for name, size in sizes.items() if name != self.column.name
+        ]
         for count, rows in _combine(parts):
             for columns, width in self._parts(self.column.name, sizes[self.column.name]):
                 vecs = -(-width // self.lanes)
@@ -201,7 +211,13 @@ class _Nest:
         depths = [d.name for d in self.contraction.by_role("k")]
         offset = a.offset(self.context.strides[a.array])
         contiguous = any(offset.coef(name) == 1 for name in [*depths, self.column.name])
-        return size * times * 2 * FLOAT / (self.context.machine.copy * 1e9 * (1 if contiguous else 0.2))
+        return (
+            size
+            * times
+            * 2
+            * FLOAT
+            / (self.context.machine.copy * 1e9 * (1 if contiguous else 0.2))
+        )
 
     def imbalance(self) -> Count:
         """The busiest thread's share of the tasks, over the mean."""

@@ -1,0 +1,30 @@
+# make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
+PYTHON ?= python3
+INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
+
+resnet50: .venv/installed
+	.venv/bin/polysci optimize models/resnet50.txt --threads 1
+	@if .venv/bin/python -c "import torch" 2>/dev/null; \
+	then .venv/bin/polysci bench models/resnet50.txt --against torch --threads 1; \
+	else echo "To compare with oneDNN: .venv/bin/pip install '.[peers]', and make resnet50 again."; fi
+
+test: .venv/installed-dev
+	.venv/bin/python -m pytest
+
+.venv/installed: pyproject.toml | tools
+	$(INSTALL) . && touch $@
+
+.venv/installed-dev: pyproject.toml | tools
+	$(INSTALL) '.[dev]' && touch $@
+
+tools:
+	@$(PYTHON) -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || \
+	{ echo "polysci needs Python 3.11 or newer with its venv module; $(PYTHON) is not that. Install" \
+	"it (Debian, Ubuntu: apt install python3-venv; Fedora: dnf install python3; Alpine: apk add" \
+	"python3) or name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
+	@command -v $${CC:-cc} >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || \
+	{ echo "polysci needs a C compiler; there is no cc, gcc or clang. Install one (Debian, Ubuntu:" \
+	"apt install gcc; Fedora: dnf install gcc; Alpine: apk add gcc musl-dev) or name one in CC."; \
+	exit 1; } >&2
+
+.PHONY: resnet50 test tools

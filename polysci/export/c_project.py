@@ -1,0 +1,101 @@
+"""Layers -> a C project: one .c and one .h for all, a self-test, a Makefile and a CMakeLists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from polysci.export import folder
+from polysci.export.project import Planned, Project, Unit, filled, project
+
+_DECLARATIONS = """\
+int64_t {0}_workspace_size(void);
+int64_t {0}_packed_size(void);
+void {0}_pack_weights(const float *w, float *packed);
+int {0}(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace);
+"""
+
+
+def export_c(
+    results: Sequence[Planned], out: Path, *, name: str | None = None, force: bool = False
+) -> list[Path]:
+    """Write a C project of ``results`` (``tune.Result`` or ``Layer``) into the directory ``out``.
+
+    NAME.c, NAME.h, selftest.c, Makefile, CMakeLists.txt and README.md need nothing but a C
+    compiler; the same layers give the same bytes. ``name`` (default: the directory's) begins all
+    symbols and is made an identifier where it is none. Returns the paths written.
+
+    Raises SpecError for no layers or a directory that holds other files (unless ``force``, which
+    replaces the six and leaves the rest), UnsupportedError for layers of several instruction sets,
+    PolysciError if ``out`` cannot be written.
+    """
+    whole = project(results, name, out)
+    leftovers = (f"lib{whole.name}.a", "*.o", "selftest", "build*")
+    return folder.write(out, files(whole), leftovers=leftovers, force=force)
+
+
+def files(whole: Project) -> dict[str, str]:
+    """The text of every file of the project."""
+    example = whole.units[0].symbol
+    values = {
+        "NAME": whole.name,
+        "UPPER": whole.name.upper(),
+        "SIZE": whole.size,
+        "ISA": whole.isa,
+        "FEATURES": whole.features,
+        "EXAMPLE": example,
+        "LAYERS": "\n".join(map(_documented, whole.units)),
+        "CODE": whole.code(),
+        "ROWS": "\n".join(map(_row, whole.units)),
+        "OPENMP": filled("openmp.mk", {}) if whole.threads > 1 else "OPENMP =\n",
+        "FIND_OPENMP": filled("openmp.cmake", {"NAME": whole.name}) if whole.threads > 1 else "",
+    }
+    made = {
+        f"{whole.name}.c": "source.c",
+        f"{whole.name}.h": "header.h",
+        "selftest.c": "selftest.c",
+        "Makefile": "makefile.mk",
+        "CMakeLists.txt": "cmakelists.txt",
+        "README.md": "c_readme.md",
+    }
+    return {path: filled(template, values) for path, template in made.items()}
+
+
+def _documented(unit: Unit) -> str:
+    """Comment and declarations of one layer."""
+    problem, threads = unit.layer.problem, unit.layer.threads
+    axes = {"nhwc": ("N H W C", "N P Q K"), "nchw": ("N C H W", "N K P Q")}[problem.layout]
+    label = f" ({unit.label})" if unit.label else ""
+    rows = [
+        ("x", problem.x_shape, axes[0]),
+        ("w", problem.w_shape, "K C/groups R S"),
+        ("y, residual", problem.y_shape, axes[1]),
+        ("bias", (problem.K,), "K"),
+    ]
+    lines = [
+        f"/* {unit.identifier}{label}: {unit.words}",
+        f" * {problem.layout.upper()}, {threads} thread{'s' * (threads > 1)}",
+        *(f" *   {which:<12} {_extents(shape, names)}" for which, shape, names in rows),
+    ]
+    return "\n".join(lines) + " */\n" + _DECLARATIONS.format(unit.symbol)
+
+
+def _extents(shape: tuple[int, ...], axes: str) -> str:
+    """``1 x 56 x 56 x 64 (N H W C), strides 200704 3584 64 1``."""
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return f"{' x '.join(map(str, shape))} ({axes}), strides {' '.join(map(str, strides))}"
+
+
+def _row(unit: Unit) -> str:
+    """One layer in the self-test's table."""
+    p, symbol = unit.layer.problem, unit.symbol
+    sizes = ", ".join(str(getattr(p, size)) for size in "NCHWKRSPQ")
+    pairs = ", ".join(f"{{{h}, {w}}}" for h, w in (p.stride, p.pad, p.dilation))
+    functions = ", ".join(
+        f"{symbol}{end}" for end in ("_workspace_size", "_packed_size", "_pack_weights", "")
+    )
+    nhwc = int(p.layout == "nhwc")
+    return f'    {{"{unit.identifier}", {sizes}, {pairs}, {p.groups}, {nhwc},\n     {functions}}},'

@@ -1,0 +1,99 @@
+"""Files into a directory: all or none, and never over what somebody else put there."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from polysci.errors import PolysciError, SpecError
+from polysci.export.project import MARK
+
+SCRATCH = ".polysci-"
+_HEAD = 400  # bytes of a text file in which the mark stands
+
+
+def write(
+    out: Path,
+    files: Mapping[str, str | bytes],
+    *,
+    leftovers: Sequence[str] = (),
+    force: bool = False,
+) -> list[Path]:
+    """Write ``files`` (relative path -> content) into ``out``, which is made if it is not there.
+
+    Everything is written aside and then renamed, so that a failure leaves what was there before.
+    ``leftovers`` are patterns of names that building an earlier export may have left. Raises
+    SpecError if ``out`` is no directory or, without ``force``, holds anything else; PolysciError
+    if it cannot be written.
+    """
+    made = not out.exists()
+    try:
+        _check(out, files, (*leftovers, f"{SCRATCH}*"), force)
+        out.mkdir(parents=True, exist_ok=True)
+        _place(out, files)
+    except OSError as error:
+        if made:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+        reason = error.strerror or str(error)
+        raise PolysciError(
+            f"{out}: cannot be written: {reason}; choose another directory"
+        ) from error
+    return [out / path for path in files]
+
+
+def _check(out: Path, files: Mapping[str, object], leftovers: Sequence[str], force: bool) -> None:
+    if out.is_symlink() and not out.exists():
+        raise SpecError(f"{out}: a symbolic link to nothing; give a directory")
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise SpecError(f"{out}: a file, expected a directory")
+    if force:
+        return
+    if foreign := list(_foreign(out, "", files, leftovers)):
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise SpecError(
+            f"{out}: holds other files ({', '.join(map(repr, foreign[:3]))}{more}); choose an empty "
+            "directory, or force it to replace what has the same name"
+        )
+
+
+def _foreign(
+    directory: Path, at: str, files: Collection[str], leftovers: Sequence[str]
+) -> Iterator[str]:
+    """Relative paths of what no export of these files has written."""
+    for entry in sorted(directory.iterdir()):
+        path = f"{at}{entry.name}"
+        real = not entry.is_symlink()
+        if any(fnmatch(entry.name, pattern) for pattern in leftovers):
+            continue
+        if real and entry.is_dir() and any(file.startswith(f"{path}/") for file in files):
+            yield from _foreign(entry, f"{path}/", files, leftovers)
+        elif not (real and path in files and entry.is_file() and _ours(entry)):
+            yield path
+
+
+def _ours(path: Path) -> bool:
+    """Whether a file has our mark; a binary one lies beside text that has it."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return MARK.encode() in head or head.startswith(b"\x7fELF")
+
+
+def _place(out: Path, files: Mapping[str, str | bytes]) -> None:
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=out))
+    try:
+        for path, content in files.items():
+            aside = scratch / path
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(content.encode() if isinstance(content, str) else content)
+        for path in files:
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / path).replace(out / path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""Names from outside -> identifiers that are safe and distinct in C, C++, Python and file systems.
+
+An identifier has ASCII letters, digits and single underscores, starts with a letter and is no
+keyword; what a name loses on the way can make two names equal, and then the later one is numbered.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+LONGEST = 60  # characters of a layer's identifier, before a number that tells it from others
+LONGEST_PROJECT = 40
+
+_KEYWORDS = frozenset(
+    """
+    alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor
+    bool break case catch char char8_t char16_t char32_t class co_await co_return co_yield compl
+    concept const const_cast consteval constexpr constinit continue decltype default delete do
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int
+    long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+    public reflexpr register reinterpret_cast requires restrict return short signed sizeof static
+    static_assert static_cast struct switch synchronized template this thread_local throw true try
+    typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t
+    while xor xor_eq
+    """.split()
+) | frozenset(keyword.kwlist)
+
+# Functions with an underscore in the headers that the self-test includes.
+_LIBRARY = frozenset({"aligned_alloc", "at_quick_exit", "quick_exit"})
+
+# What the exported code defines itself beside the layers, without the project's name; lower case.
+_OWN = frozenset({"supported", "ok", "no_isa", "h"})
+
+# A header, module or build target of this name would hide another one; lower case.
+_TAKEN = (
+    frozenset(
+        """
+        all assert check clean complex cpuid ctype depend edit_cache errno fenv float format help
+        immintrin install inttypes iso646 layer libc limits list locale main makefile math numpy
+        omp package polysci primitive rebuild_cache run selftest setjmp signal stdalign stdarg
+        stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings test tests tgmath
+        threads time uchar unistd wchar wctype
+        """.split()
+    )
+    | {name.lower() for name in sys.stdlib_module_names}
+    | _KEYWORDS
+)
+
+# Generated code adds these to a layer's symbol; one layer's symbol must not be another's helper.
+_HELPER = re.compile(r"_(?:workspace_size|packed_size|pack_weights|pack|t[0-9]+)\Z")
+
+
+def words(text: str, longest: int = LONGEST) -> str:
+    """The letters and digits of a text, accents removed, joined by single underscores."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
+    return re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:longest].strip("_")
+
+
+def project(text: str) -> str:
+    """The identifier of a project: prefix of its symbols, name of its files and of its package."""
+    name = words(text, LONGEST_PROJECT)
+    if not name or not name[0].isalpha() or f"{name}_".lower().startswith("ps_"):
+        name = f"layers_{name}".rstrip("_")  # ps_ begins the names of the microkernels
+    return f"{name}_layers" if name.lower() in _TAKEN else name
+
+
+def layers(names: Sequence[str], prefix: str) -> list[str]:
+    """One identifier a name, in order; ``prefix_identifier`` is free to use as a symbol as well.
+
+    A name that is an identifier already keeps it, whatever comes before it; an empty one becomes
+    ``layer_`` and its position, counted from 1.
+    """
+    claimed = _Claimed(prefix)
+    found: dict[int, str] = {}
+    plain = [words(name) for name in names]
+    order = sorted(range(len(names)), key=lambda at: names[at] != plain[at])
+    for at in order:
+        found[at] = claimed.claim(_start(plain[at], at + 1))
+    return [found[at] for at in range(len(names))]
+
+
+def remark(text: str, longest: int = 200) -> str:
+    """A text as it may stand inside a C comment, a Makefile's or Markdown: harmless ASCII."""
+    return re.sub(r"[^A-Za-z0-9 .,:;+()=>/-]", "_", text)[:longest]
+
+
+def _start(plain: str, position: int) -> str:
+    if not plain:
+        return f"layer_{position}"
+    bad = not plain[0].isalpha() or plain in _KEYWORDS or plain.lower() in _OWN
+    return f"layer_{plain}" if bad else plain
+
+
+@dataclass(slots=True)
+class _Claimed:
+    """Identifiers given so far; ``owners`` are those whose helper one of them would be."""
+
+    prefix: str
+    identifiers: set[str] = field(default_factory=set)
+    owners: set[str] = field(default_factory=set)
+
+    def claim(self, wanted: str) -> str:
+        """``wanted``, or the first of ``wanted_2, wanted_3 ...`` that is free."""
+        identifier, number = wanted, 1
+        while not self._free(identifier):
+            number += 1
+            identifier = f"{wanted}_{number}"
+        self.identifiers.add(identifier)
+        self.owners.add(_HELPER.sub("", identifier))
+        return identifier
+
+    def _free(self, identifier: str) -> bool:
+        symbol = f"{self.prefix}_{identifier}"
+        if symbol in _KEYWORDS or symbol in _LIBRARY or symbol.endswith("_t"):  # POSIX: types
+            return False
+        helped = {identifier, _HELPER.sub("", identifier)} & self.identifiers
+        return not helped and identifier not in self.owners

@@ -1,0 +1,180 @@
+"""Ours and a peer's, side by side: two worker processes take turns, never both at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any, Final, Self
+
+from polysci.build.process import Child
+from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.measure import Bench, Candidate
+from polysci.ops.conv2d import Conv2d
+from polysci.peers import PEERS, Peer
+
+LEAST_ROUNDS: Final = 9
+ROUNDS: Final = 15
+WARM_UP_S: Final = 5e-3  # idle OpenMP threads of the other side spin for some milliseconds
+SAMPLE_S: Final = 5e-3
+_ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the child finds this package
+_PREPARE_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Samples of ours and of the peer's, in seconds a call, taken in turns.
+
+    ``peak_gflops`` is the FMA peak of all threads, ``path`` what the peer called, ``version`` its
+    own.
+    """
+
+    problem: Conv2d
+    seconds: tuple[float, ...]
+    peer_seconds: tuple[float, ...]
+    peak_gflops: float
+    path: str
+    version: str
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s of ours at the median."""
+        return self.problem.flops / median(self.seconds) * 1e-9
+
+    @property
+    def peak_fraction(self) -> float:
+        """GFLOP/s over the FMA peak."""
+        return self.gflops / self.peak_gflops
+
+    @property
+    def ratio(self) -> float:
+        """The peer's median time over ours: above 1 where ours is faster."""
+        return median(self.peer_seconds) / median(self.seconds)
+
+    def row(self) -> dict[str, Any]:
+        """The numbers as JSON members."""
+        return {
+            "layer": self.problem.name or str(self.problem),
+            "seconds": median(self.seconds),
+            "gflops": self.gflops,
+            "peak_gflops": self.peak_gflops,
+            "peak_fraction": self.peak_fraction,
+            "peer_seconds": median(self.peer_seconds),
+            "ratio": self.ratio,
+            "path": self.path,
+            "rounds": len(self.seconds),
+            "multiplicity": self.problem.multiplicity,
+            "problem": str(self.problem),
+            "layout": self.problem.layout,
+        }
+
+
+def geomean(values: list[float]) -> float:
+    """The geometric mean of positive numbers."""
+    return exp(sum(map(log, values)) / len(values))
+
+
+def peer_named(name: str) -> Peer:
+    """A row of PEERS whose package is installed.
+
+    Raises SpecError for another name and UnsupportedError, with the remedy, where it is missing.
+    """
+    if name not in PEERS:
+        raise SpecError(f"peer {name!r}: expected one of {', '.join(PEERS)}")
+    peer = PEERS[name]
+    if importlib.util.find_spec(peer.package) is None:
+        raise UnsupportedError(f"the peer {name} is not installed: {peer.install}")
+    return peer
+
+
+class Rival:
+    """A peer's worker process, started once for many problems."""
+
+    def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 120.0) -> None:
+        self.threads, self.timeout = threads, timeout
+        env = {
+            "OMP_NUM_THREADS": str(threads),
+            "OPENBLAS_NUM_THREADS": "1",
+            # Results stay in the heap: without it every large one costs its page faults again.
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+            "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+        self._child = Child([sys.executable, "-P", "-m", "polysci.peers", peer.name], env)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; any number of times."""
+        self._child.close()
+
+    def prepare(self, problem: Conv2d) -> tuple[str, str]:
+        """Check the peer's result, choose its fastest path; returns the path and the version."""
+        if not self._child.alive:
+            self._child.restart()
+        words = {"problem": str(problem), "layout": problem.layout}
+        found = self._ask({"op": "prepare", "threads": self.threads, "seed": 0, **words})
+        chosen = self._ask({"op": "load", "min_sample_s": SAMPLE_S})
+        return str(chosen["path"]), str(found["version"])
+
+    def sample(self) -> float:
+        """One sample, in seconds a call, after a warm-up."""
+        return float(self._ask({"op": "sample", "warm_up_s": WARM_UP_S})["seconds"])
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        limit = self.timeout if question["op"] == "sample" else _PREPARE_S
+        answer = self._child.ask(question, limit)
+        if "fault" in answer:
+            raise CheckError(f"the peer failed: {answer['fault']}")
+        return answer
+
+
+def compare(
+    problem: Conv2d,
+    candidate: Candidate,
+    peak: Candidate,
+    rival: Rival,
+    *,
+    rounds: int = ROUNDS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Time a compiled candidate and the rival in turns; both are checked first.
+
+    ``peak`` is the probe of the FMA peak, run before and after. Raises SpecError for fewer than
+    LEAST_ROUNDS and CheckError where either side fails.
+    """
+    if rounds < LEAST_ROUNDS:
+        raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
+    path, version = rival.prepare(problem)
+    ours, theirs = list[float](), list[float]()
+    with Bench(problem, rival.threads) as bench:
+        bench.check(*candidate)
+        peaks = [bench.peak(*peak)]
+        handle = bench.load(candidate, SAMPLE_S)
+        for turn in range(rounds):
+            if progress:
+                progress(turn, rounds)
+            sides = (
+                lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S)),
+                lambda: theirs.append(rival.sample()),
+            )
+            for take in sides if turn % 2 == 0 else reversed(sides):
+                take()
+        peaks.append(bench.peak(*peak))
+    gflops = max(peaks) * rival.threads
+    return Comparison(problem, tuple(ours), tuple(theirs), gflops, path, version)
