@@ -74,7 +74,7 @@ def calibrate(target: Target, progress: Progress | None = None) -> Machine:
     efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
     machine = replace(
         assumed(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
-        memory=rates["read_memory"], copy=rates["read_l3"] / 2, measured=True,
+        memory=rates["read_memory"], copy=2 * rates["read_l3"], measured=True,
         efficiency=MappingProxyType(efficiency),
     )  # fmt: skip
     _write(stored(target), machine.to_json())

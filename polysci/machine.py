@@ -27,8 +27,8 @@ class Machine:
     l3: float
     memory: float
     copy: float
-    call_ns: float = 10.0
-    run_ns: float = 3.5
+    call_ns: float = 7.0
+    run_ns: float = 2.5
     fork_us: float = 3.0
     measured: bool = False
     efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,4 +1,4 @@
-"""Every microkernel against plain loops: all tails, runs, masks and epilogues, between guard pages."""
+"""Every microkernel against plain loops: tails, runs, masks, epilogues, between guard pages."""
 
 import ctypes
 import shutil
@@ -77,10 +77,10 @@ def test_every_line_of_the_list_is_registered() -> None:
 
 def test_register_tiles_fit_the_registers() -> None:
     for kernel in microkernel.registry().values():
-        spare = kernel.vecs + (0 if kernel.isa == "avx512" and kernel.family == "brgemm" else 1)
-        needed = kernel.rows * kernel.vecs + spare
-        # x86-64 without AVX-512 has 16 vector registers; the portable rule is the same.
-        assert needed <= ISAS[kernel.isa].registers + 2, kernel
+        # AVX-512 takes the broadcast of A from memory inside the FMA.
+        of_a = 0 if (kernel.isa, kernel.family) == ("avx512", "brgemm") else 1
+        needed = kernel.rows * kernel.vecs + kernel.vecs + of_a
+        assert needed <= ISAS[kernel.isa].registers, kernel
 
 
 def test_every_isa_can_compute_any_number_of_rows() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polysci.export import folder
-from polysci.export.project import Planned, Project, Unit, filled, project
+from polysci.export.project import Planned, Project, Unit, filled, project, title
 
 _DECLARATIONS = """\
 int64_t {0}_workspace_size(void);
@@ -15,6 +15,14 @@ void {0}_pack_weights(const float *w, float *packed);
 int {0}(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
 """
+_TEMPLATES = {
+    "{0}.c": "source.c",
+    "{0}.h": "header.h",
+    "selftest.c": "selftest.c",
+    "Makefile": "makefile.mk",
+    "CMakeLists.txt": "cmakelists.txt",
+    "README.md": "c_readme.md",
+}
 
 
 def export_c(
@@ -30,9 +38,21 @@ def export_c(
     replaces the six and leaves the rest), UnsupportedError for layers of several instruction sets,
     PolysciError if ``out`` cannot be written.
     """
-    whole = project(results, name, out)
-    leftovers = (f"lib{whole.name}.a", "*.o", "selftest", "build*")
-    return folder.write(out, files(whole), leftovers=leftovers, force=force)
+    check_c(out, name=name, force=force)
+    whole = project(results, title(out, name))
+    return folder.write(out, files(whole), leftovers=_leftovers(whole.name), force=force)
+
+
+def check_c(out: Path, *, name: str | None = None, force: bool = False) -> None:
+    """Raise what ``export_c`` would find wrong with ``out``, before there are any results."""
+    called = title(out, name)
+    paths = [path.format(called) for path in _TEMPLATES]
+    folder.check(out, paths, leftovers=_leftovers(called), force=force)
+
+
+def _leftovers(name: str) -> tuple[str, ...]:
+    """What building an earlier export leaves behind."""
+    return (f"lib{name}.a", f"{name}.o", "selftest.o", "selftest", "build")
 
 
 def files(whole: Project) -> dict[str, str]:
@@ -51,15 +71,9 @@ def files(whole: Project) -> dict[str, str]:
         "OPENMP": filled("openmp.mk", {}) if whole.threads > 1 else "OPENMP =\n",
         "FIND_OPENMP": filled("openmp.cmake", {"NAME": whole.name}) if whole.threads > 1 else "",
     }
-    made = {
-        f"{whole.name}.c": "source.c",
-        f"{whole.name}.h": "header.h",
-        "selftest.c": "selftest.c",
-        "Makefile": "makefile.mk",
-        "CMakeLists.txt": "cmakelists.txt",
-        "README.md": "c_readme.md",
+    return {
+        path.format(whole.name): filled(template, values) for path, template in _TEMPLATES.items()
     }
-    return {path: filled(template, values) for path, template in made.items()}
 
 
 def _documented(unit: Unit) -> str:

@@ -30,23 +30,35 @@ def write(
     SpecError if ``out`` is no directory or, without ``force``, holds anything else; PolysciError
     if it cannot be written.
     """
+    check(out, files, leftovers=leftovers, force=force)
     made = not out.exists()
     try:
-        _check(out, files, (*leftovers, f"{SCRATCH}*"), force)
         out.mkdir(parents=True, exist_ok=True)
         _place(out, files)
     except OSError as error:
         if made:
             with contextlib.suppress(OSError):
                 out.rmdir()
-        reason = error.strerror or str(error)
-        raise PolysciError(
-            f"{out}: cannot be written: {reason}; choose another directory"
-        ) from error
+        raise _failure(out, error) from error
     return [out / path for path in files]
 
 
-def _check(out: Path, files: Mapping[str, object], leftovers: Sequence[str], force: bool) -> None:
+def check(
+    out: Path, files: Collection[str], *, leftovers: Sequence[str] = (), force: bool = False
+) -> None:
+    """Raise what ``write`` would for a directory that is none or that holds other files."""
+    try:
+        _check(out, files, (*leftovers, f"{SCRATCH}*"), force)
+    except OSError as error:
+        raise _failure(out, error) from error
+
+
+def _failure(out: Path, error: OSError) -> PolysciError:
+    reason = error.strerror or str(error)
+    return PolysciError(f"{out}: cannot be written: {reason}; choose another directory")
+
+
+def _check(out: Path, files: Collection[str], leftovers: Sequence[str], force: bool) -> None:
     if out.is_symlink() and not out.exists():
         raise SpecError(f"{out}: a symbolic link to nothing; give a directory")
     if not out.exists():
@@ -58,8 +70,8 @@ def _check(out: Path, files: Mapping[str, object], leftovers: Sequence[str], for
     if foreign := list(_foreign(out, "", files, leftovers)):
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise SpecError(
-            f"{out}: holds other files ({', '.join(map(repr, foreign[:3]))}{more}); choose an empty "
-            "directory, or force it to replace what has the same name"
+            f"{out}: holds other files ({', '.join(map(repr, foreign[:3]))}{more}); choose an "
+            "empty directory, or force it to replace what has the same name"
         )
 
 

@@ -12,23 +12,20 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 LONGEST = 60  # characters of a layer's identifier, before a number that tells it from others
 LONGEST_PROJECT = 40
 
-_KEYWORDS = frozenset(
-    """
-    alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor
-    bool break case catch char char8_t char16_t char32_t class co_await co_return co_yield compl
-    concept const const_cast consteval constexpr constinit continue decltype default delete do
-    double dynamic_cast else enum explicit export extern false float for friend goto if inline int
-    long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
-    public reflexpr register reinterpret_cast requires restrict return short signed sizeof static
-    static_assert static_cast struct switch synchronized template this thread_local throw true try
-    typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t
-    while xor xor_eq
-    """.split()
-) | frozenset(keyword.kwlist)
+
+def _listed(name: str) -> frozenset[str]:
+    """The words of a text file beside this module."""
+    text = Path(__file__).with_name("templates").joinpath(name).read_text(encoding="ascii")
+    return frozenset(text.split())
+
+
+# Of C and C++ in the file.
+_KEYWORDS = _listed("keywords.txt") | frozenset(keyword.kwlist)
 
 # Functions with an underscore in the headers that the self-test includes.
 _LIBRARY = frozenset({"aligned_alloc", "at_quick_exit", "quick_exit"})
@@ -37,19 +34,7 @@ _LIBRARY = frozenset({"aligned_alloc", "at_quick_exit", "quick_exit"})
 _OWN = frozenset({"supported", "ok", "no_isa", "h"})
 
 # A header, module or build target of this name would hide another one; lower case.
-_TAKEN = (
-    frozenset(
-        """
-        all assert check clean complex cpuid ctype depend edit_cache errno fenv float format help
-        immintrin install inttypes iso646 layer libc limits list locale main makefile math numpy
-        omp package polysci primitive rebuild_cache run selftest setjmp signal stdalign stdarg
-        stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings test tests tgmath
-        threads time uchar unistd wchar wctype
-        """.split()
-    )
-    | {name.lower() for name in sys.stdlib_module_names}
-    | _KEYWORDS
-)
+_TAKEN = _listed("taken.txt") | {name.lower() for name in sys.stdlib_module_names} | _KEYWORDS
 
 # Generated code adds these to a layer's symbol; one layer's symbol must not be another's helper.
 _HELPER = re.compile(r"_(?:workspace_size|packed_size|pack_weights|pack|t[0-9]+)\Z")

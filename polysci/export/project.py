@@ -122,29 +122,33 @@ class Project:
         )
 
 
-def project(planned: Sequence[Planned], name: str | None, out: Path) -> Project:
+def title(out: Path, name: str | None) -> str:
+    """The identifier of a project: of its name, by default that of its directory."""
+    return names.project(out.resolve().name if name is None else name)
+
+
+def project(planned: Sequence[Planned], name: str) -> Project:
     """Give every layer its identifier and generate its code; equal layers share it.
 
-    ``name`` defaults to that of the directory ``out``. Raises SpecError where there are no layers,
+    ``name`` is an identifier. Raises SpecError where there are no layers,
     UnsupportedError for layers of several instruction sets or without images, and whatever
     ``tune.emit`` finds wrong with a schedule.
     """
     if not planned:
         raise SpecError("nothing to export: expected at least one layer, got none")
-    title = names.project(out.resolve().name if name is None else name)
     layers = [Layer(each.problem, each.schedule, each.threads) for each in planned]
-    identifiers = names.layers([layer.problem.name for layer in layers], title)
+    identifiers = names.layers([layer.problem.name for layer in layers], name)
     first: dict[tuple[str, str, int], str] = {}
     units: list[Unit] = []
     sources: list[Source] = []
     for layer, identifier in zip(layers, identifiers, strict=True):
-        symbol = f"{title}_{identifier}"
+        symbol = f"{name}_{identifier}"
         code = first.setdefault((layer.problem.key, str(layer.schedule), layer.threads), symbol)
         if code == symbol:
             sources.append(_emitted(layer, symbol))
         units.append(Unit(layer, identifier, symbol, code))
     _check_isas(units, sources)
-    return Project(title, tuple(units), tuple(sources))
+    return Project(name, tuple(units), tuple(sources))
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:

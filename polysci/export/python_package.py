@@ -1,4 +1,4 @@
-"""Layers -> a Python package that needs NumPy only: a shared object, its C source, a thin loader."""
+"""Layers -> a Python package that needs NumPy only: shared object, its C text, thin loader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from pathlib import Path
 
 from polysci.build import cache
 from polysci.export import folder
-from polysci.export.project import MARK, Planned, Project, Unit, filled, project
+from polysci.export.project import MARK, Planned, Project, Unit, filled, project, title
+
+_TEMPLATES = {
+    "{0}/__init__.py": "package.txt",
+    "{0}/_runtime.py": "runtime.py",
+    "{0}/py.typed": "typed.txt",
+    "pyproject.toml": "pyproject.txt",
+    "README.md": "python_readme.md",
+}
+_SOURCE, _BINARY = "{0}/_native.c", "{0}/_native.so"
+_LEFTOVERS = ("__pycache__", "*.egg-info", "build", "dist")
 
 
 def export_python(
@@ -23,9 +33,15 @@ def export_python(
 
     Raises as ``export_c`` does, and BuildError if there is no compiler or it fails.
     """
-    whole = project(results, name, out)
-    leftovers = ("__pycache__", "*.egg-info", "build", "dist")
-    return folder.write(out, files(whole), leftovers=leftovers, force=force)
+    check_python(out, name=name, force=force)
+    whole = project(results, title(out, name))
+    return folder.write(out, files(whole), leftovers=_LEFTOVERS, force=force)
+
+
+def check_python(out: Path, *, name: str | None = None, force: bool = False) -> None:
+    """Raise what ``export_python`` would find wrong with ``out``, before there are any results."""
+    paths = [path.format(title(out, name)) for path in (*_TEMPLATES, _SOURCE, _BINARY)]
+    folder.check(out, paths, leftovers=_LEFTOVERS, force=force)
 
 
 def files(whole: Project) -> dict[str, str | bytes]:
@@ -44,16 +60,9 @@ def files(whole: Project) -> dict[str, str | bytes]:
         "LAYERS": "\n".join(map(_made, whole.units)),
         "ALL": "".join(f'    "{unit.identifier}",\n' for unit in whole.units),
     }
-    package = whole.name
-    return {
-        f"{package}/__init__.py": filled("package.txt", values),
-        f"{package}/_runtime.py": filled("runtime.py", values),
-        f"{package}/_native.c": source,
-        f"{package}/_native.so": binary,
-        f"{package}/py.typed": f"# {MARK}\n",
-        "pyproject.toml": filled("pyproject.txt", values),
-        "README.md": filled("python_readme.md", values),
-    }
+    texts = {path: filled(template, values) for path, template in _TEMPLATES.items()}
+    made = {**texts, _SOURCE: source, _BINARY: binary}
+    return {path.format(whole.name): content for path, content in made.items()}
 
 
 def _made(unit: Unit) -> str:
@@ -63,7 +72,7 @@ def _made(unit: Unit) -> str:
         f"{unit.identifier} = _Layer(\n"
         f"    _library,\n"
         f'    "{unit.symbol}",\n'
-        f"    name={ascii(problem.name)},\n"
+        f"    name={problem.name!a},\n"
         f'    words="{unit.words}",\n'
         f'    layout="{problem.layout}",\n'
         f'    schedule="{layer.schedule}",\n'

@@ -19,7 +19,7 @@ from polysci.space import Family, RegisterTile
 USABLE = 0.8  # of a cache: the rest holds what the model does not count
 WAYS = 8  # of an L1 set
 PAGE = 4096  # bytes after which L1 sets repeat: 64 sets of one line
-EXPOSED = (0.10, 0.35, 0.7)  # share of a transfer from L2, L3, memory that compute does not hide
+EXPOSED = (0.02, 0.05, 0.3)  # share of a transfer from L2, L3, memory that compute does not hide
 
 
 def traffic(context: Context, family: Family) -> Estimate:
@@ -121,7 +121,7 @@ class _Nest:
         for dim, trip in zip(self.family.dims, self.trips, strict=True):
             if self._dim(dim).role == "k":
                 split = split * trip
-        stored = self._by_tile(lambda tile: tile.rows * tile.kernel.vecs * 0.5e-9)
+        stored = self._by_tile(lambda tile: tile.rows * tile.kernel.vecs * 0.35e-9)
         move = stored * np.where(split > 1, 2.0, 1.0) * (2.0 if self._scattered() else 1.0)
         return number * (machine.call_ns * 1e-9 + runs * machine.run_ns * 1e-9 + move)
 

@@ -192,8 +192,7 @@ static int check(const layer *l)
     int passed = passes(l, "bare", d, 0, 0, 0);
     passed += passes(l, "bias, residual, clamp", d, floats(bias), floats(residual), clamp);
 
-    int whole = released(packed);
-    if (!whole) {
+    if (!released(packed)) {
         printf("FAILED %s: wrote outside the packed weights\n", l->name);
         passed = 0;
     }

@@ -1,0 +1,199 @@
+"""The nearest rivals of a schedule: like it but for one trait, and the term that costs them more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from polysci import codegen
+from polysci.choose import family_of
+from polysci.errors import SpecError, UnsupportedError
+from polysci.footprint import Level
+from polysci.rank import RANKERS, Context, Estimate
+from polysci.schedule import Schedule
+from polysci.space import Family, schedules
+from polysci.tabular import bytes_text, time_text
+
+LEVELS = ("L1", "L2", "L3")
+_NEAREST = 6  # members of a family that are looked at for each trait
+_KEPT = 12  # rivals a trait before those that cannot be generated are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The parts of one prediction, in seconds; ``other``: crowded L1 sets, starting threads.
+
+    ``levels`` is the traffic into L1, L2 and L3 in bytes of A, B and C, and the working set kept.
+    """
+
+    seconds: float
+    compute: float
+    calls: float
+    packing: float
+    transfer: float
+    other: float
+    imbalance: float
+    levels: tuple[tuple[float, float, float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A schedule that differs in ``trait``, its prediction, and why it lost."""
+
+    trait: str
+    schedule: Schedule
+    terms: Terms
+    why: str
+
+
+def terms_of(context: Context, plan: Schedule, ranker: str = "traffic") -> Terms:
+    """The ranker's prediction for one schedule, in its parts."""
+    return _terms(context, plan, RANKERS[ranker](context, family_of(context, plan)))
+
+
+def _terms(context: Context, plan: Schedule, estimate: Estimate) -> Terms:
+    parts = ("seconds", "compute", "calls", "packing", "transfer", "imbalance")
+    value = {name: float(getattr(estimate, name)[0]) for name in parts}
+    threads = context.threads if plan.parallel else 1
+    known = value["compute"] + value["calls"] + value["packing"] + value["transfer"]
+    other = max(0.0, value["seconds"] - known / threads * value["imbalance"])
+    levels = tuple(_bytes(level) for level in estimate.levels)
+    return Terms(**value, other=other, levels=levels)
+
+
+def _bytes(level: Level) -> tuple[float, float, float, float]:
+    a, b, c, kept = (float(np.ravel(x)[0]) for x in (level.a, level.b, level.c, level.working_set))
+    return a, b, c, kept
+
+
+def rivals(context: Context, chosen: Schedule, ranker: str = "traffic") -> tuple[Rival, ...]:
+    """The best predicted rival of every trait that has one."""
+    extents = {d.name: d.extent for d in context.contraction.dims}
+    pools: dict[str, dict[str, tuple[float, Schedule]]] = {trait: {} for trait in TRAITS}
+    space = schedules(
+        context.contraction, context.strides, context.target.isa.name, context.threads
+    )
+    for family in space:
+        seconds = RANKERS[ranker](context, family).seconds
+        for index in _nearest(family, seconds, chosen.tile(extents)):
+            plan = family.schedule(index)
+            for trait, differs in TRAITS.items():
+                if differs(plan, chosen, extents):
+                    pools[trait].setdefault(str(plan), (float(seconds[index]), plan))
+    own = terms_of(context, chosen, ranker)
+    found = []
+    for trait, pool in pools.items():
+        ordered = sorted(pool.values(), key=lambda one: (one[0], str(one[1])))[:_KEPT]
+        plan = next((plan for _, plan in ordered if _generates(context, plan)), None)
+        if plan is not None:
+            terms = terms_of(context, plan, ranker)
+            found.append(Rival(trait, plan, terms, why(context, own, terms)))
+    return tuple(found)
+
+
+def _nearest(family: Family, seconds: np.ndarray, tile: Mapping[str, int]) -> list[int]:
+    """The least members of a family: of all, and of those with the register tile ``tile``."""
+    same = [all(tile[dim] == size for dim, size in shape.sizes) for shape in family.tiles]
+    found = list(np.argsort(seconds, kind="stable")[:_NEAREST])
+    members = np.flatnonzero(np.array(same)[family.which])
+    found += list(members[np.argsort(seconds[members], kind="stable")[:_NEAREST]])
+    return sorted(map(int, set(found)))
+
+
+def _generates(context: Context, plan: Schedule) -> bool:
+    try:
+        codegen.plan(context.contraction, context.strides, plan)
+    except (SpecError, UnsupportedError):
+        return False
+    return True
+
+
+Extents = Mapping[str, int]
+Differs = Callable[[Schedule, Schedule, Extents], bool]
+
+
+def _same_call(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    rows = _call(plan, extents) == _call(chosen, extents)
+    return rows and plan.kernel == chosen.kernel
+
+
+def _call(plan: Schedule, extents: Extents) -> dict[str, int]:
+    """Extents of one call, without reductions, which are another trait."""
+    tile = plan.tile(extents)
+    looped = {loop.dim for loop in plan.loops}
+    return {dim: size for dim, size in tile.items() if dim in looped and size < extents[dim]}
+
+
+def _order(plan: Schedule) -> tuple[str, ...]:
+    """Dimensions in the order of their innermost loops."""
+    return tuple(dict.fromkeys(loop.dim for loop in reversed(plan.loops)))
+
+
+def _packing(plan: Schedule) -> tuple[int, int]:
+    return (plan.pack_depth, plan.pack.pad) if plan.pack else (-1, 0)
+
+
+def _other_tile(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    return plan.kernel != chosen.kernel
+
+
+def _other_order(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    return _same_call(plan, chosen, extents) and _order(plan) != _order(chosen)
+
+
+def _other_blocks(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    same = _order(plan) == _order(chosen) and _packing(plan)[0] >= 0 == (_packing(chosen)[0] >= 0)
+    return same and plan.kernel == chosen.kernel and plan.loops != chosen.loops
+
+
+def _other_packing(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    return _same_call(plan, chosen, extents) and _packing(plan) != _packing(chosen)
+
+
+def _other_parallel(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    marks = [loop.dim for loop in plan.parallel], [loop.dim for loop in chosen.parallel]
+    return _same_call(plan, chosen, extents) and marks[0] != marks[1]
+
+
+TRAITS: Mapping[str, Differs] = MappingProxyType(
+    {
+        "register tile": _other_tile,
+        "loop order": _other_order,
+        "cache blocks": _other_blocks,
+        "packing": _other_packing,
+        "parallel loops": _other_parallel,
+    }
+)
+
+
+def why(context: Context, chosen: Terms, rival: Terms) -> str:
+    """The term that grows most, in words; or that the model sees no loss."""
+    names = ("compute", "calls", "packing", "transfer", "other")
+    grown = {name: getattr(rival, name) - getattr(chosen, name) for name in names}
+    grown["imbalance"] = (rival.imbalance - chosen.imbalance) * chosen.compute / context.threads
+    name = max(grown, key=lambda name: grown[name])
+    lost = rival.seconds - chosen.seconds
+    if lost <= 0:
+        return f"the model puts it {time_text(-lost)} ahead" if lost < 0 else "a tie in the model"
+    told = f"{time_text(getattr(rival, name))} against {time_text(getattr(chosen, name))}"
+    if name == "imbalance":
+        told = f"the busiest thread has {rival.imbalance:.2f} of the mean, not {chosen.imbalance:.2f}"
+    return f"{name}: {told}" + (_traffic(context, chosen, rival) if name == "transfer" else "")
+
+
+def _traffic(context: Context, chosen: Terms, rival: Terms) -> str:
+    """The level and operand whose traffic grows most, weighed by the level's rate."""
+    machine = context.machine
+    rates = (machine.l2, machine.l3, machine.memory)
+    grown = {
+        (level, operand): (rival.levels[level][operand] - chosen.levels[level][operand])
+        / rates[level]
+        for level in range(len(LEVELS))
+        for operand in range(3)
+    }
+    level, operand = max(grown, key=lambda key: grown[key])
+    before, after = chosen.levels[level][operand], rival.levels[level][operand]
+    return f"; {'ABC'[operand]} into {LEVELS[level]}: {bytes_text(after)}, not {bytes_text(before)}"

@@ -1,0 +1,35 @@
+"""Aligned plain text: columns, bytes and times as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: str = "  ") -> str:
+    """Rows of cells as lines; columns in ``left`` start together, the others end together."""
+    count = max(map(len, rows))
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(count)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
+
+
+def bytes_text(size: float) -> str:
+    """Three digits and a unit: ``1.50 MiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
+def time_text(seconds: float) -> str:
+    """Microseconds up to 10 ms, then milliseconds or seconds."""
+    if abs(seconds) < 10e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.1f} ms" if abs(seconds) < 10 else f"{seconds:.1f} s"
