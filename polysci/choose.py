@@ -44,8 +44,32 @@ def choices(
 ) -> list[Choice]:
     """The ``count`` schedules of least predicted time; ties go to the text that sorts first.
 
-    Raises SpecError for a ranker that does not exist, UnsupportedError where nothing fits.
+    At most a fourth of them share register tile and packing, so that a systematic error of the
+    model does not decide for all. Raises SpecError for a ranker that does not exist,
+    UnsupportedError where nothing fits.
     """
+    found = every(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
+    alike: Counter[tuple[str, int]] = Counter()
+    chosen: list[Choice] = []
+    for choice in found:
+        kind = (choice.schedule.kernel, choice.family.pack)
+        alike[kind] += 1
+        if alike[kind] <= max(2, count // ALIKE):
+            chosen.append(choice)
+        if len(chosen) == count:
+            break
+    return sorted(chosen, key=lambda choice: (choice.seconds, str(choice.schedule)))
+
+
+def every(
+    context: Context,
+    most: int | None = None,
+    *,
+    ranker: str = "traffic",
+    tiles: int = 8,
+    blocks: int = 2,
+) -> Iterator[Choice]:
+    """Schedules by predicted time, best first; ``most`` bounds how many of one family count."""
     if ranker not in RANKERS:
         raise SpecError(f"ranker {ranker!r}: expected one of {', '.join(RANKERS)}")
     predict = RANKERS[ranker]
@@ -57,12 +81,10 @@ def choices(
             tiles=tiles, blocks=blocks,
         ):  # fmt: skip
             estimate = predict(wide, family)
-            best = _least(estimate.seconds, 6 * count)
+            best = _least(estimate.seconds, most or len(family))
             pool += [(float(estimate.seconds[i]), len(families), int(i)) for i in best]
             families.append(_Ranked(factor, family, estimate))
-            if len(pool) > 64 * count:
-                pool = sorted(pool)[: 16 * count]
-    return _distinct(context, sorted(pool), families, count)
+    return _distinct(context, sorted(pool), families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +121,33 @@ def _least(seconds: np.ndarray, count: int) -> np.ndarray:
 
 
 def _distinct(
-    context: Context,
-    pool: list[tuple[float, int, int]],
-    families: list[_Ranked],
-    count: int,
-) -> list[Choice]:
-    """The best of a pool, one a schedule text, leaving out what cannot be generated."""
-    found: dict[str, Choice] = {}
+    context: Context, pool: list[tuple[float, int, int]], families: list[_Ranked]
+) -> Iterator[Choice]:
+    """The members of a pool, one a schedule text, leaving out what cannot be generated."""
+    seen: set[str] = set()
     refusal: Exception | None = None
-    alike: Counter[tuple[str, int]] = Counter()
+    large: Choice | None = None  # the best of those with too many kinds of tiles
+    found = False
     for seconds, number, index in pool:
         ranked = families[number]
         schedule = ranked.schedule(context.contraction, index)
-        kind = (schedule.kernel, ranked.family.pack)
-        if str(schedule) in found or alike[kind] >= max(2, count // ALIKE):
+        if str(schedule) in seen:
             continue
+        seen.add(str(schedule))
         try:
             kinds = codegen.plan(context.contraction, context.strides, schedule).classes()
         except (SpecError, UnsupportedError) as error:
             refusal = error
             continue
-        if len(kinds) <= MOST_CLASSES or not found:
-            alike[kind] += 1
-            found[str(schedule)] = Choice(schedule, seconds, ranked.family, index, ranked.estimate)
-        if len(found) == count:
-            break
-    if not found:
+        choice = Choice(schedule, seconds, ranked.family, index, ranked.estimate)
+        if len(kinds) <= MOST_CLASSES:
+            found = True
+            yield choice
+        large = large or choice
+    if not found and large is None:
         raise UnsupportedError(f"no schedule fits {context.contraction}: {refusal}")
-    return sorted(found.values(), key=lambda choice: (choice.seconds, str(choice.schedule)))
+    if not found and large is not None:
+        yield large
 
 
 def predicted(context: Context, plan: Schedule, ranker: str = "traffic") -> float:

@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from polysci import codegen, legality, schedule
 from polysci.build import cache
 from polysci.build.compiler import find_compiler
 from polysci.build.library import load
 from polysci.calibrate import machine_of, peak_text
-from polysci.choose import Choice, choices, predicted
+from polysci.choose import Choice, choices, every, predicted
 from polysci.codegen import Source
 from polysci.contraction import Contraction, contraction
 from polysci.errors import (
@@ -43,9 +44,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How hard to look: schedules measured, register tiles and cache blocks in the space."""
+    """How hard to look: schedules measured (None: all), register tiles and blocks in the space."""
 
-    measured: int
+    measured: int | None
     tiles: int
     blocks: int
     finalists: int = 4
@@ -56,7 +57,7 @@ LEVELS: Mapping[str, Level] = {
     "estimate": Level(0, 8, 2),
     "measure": Level(10, 8, 2),
     "patient": Level(60, 14, 3, 6),
-    "exhaustive": Level(1_000_000, 40, 3, 10),
+    "exhaustive": Level(None, 40, 3, 10),
 }
 
 
@@ -112,11 +113,16 @@ def model_of(problem: Conv2d) -> tuple[Scop, Contraction, Mapping[str, tuple[int
     return scop, contraction(scop), strides
 
 
-def context_of(problem: Conv2d, threads: int = 1, target: Target | None = None) -> Context:
-    """Everything a ranker needs; the machine is calibrated if it never was."""
+def context_of(
+    problem: Conv2d,
+    threads: int = 1,
+    target: Target | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Context:
+    """Everything a ranker needs; the machine is calibrated if it never was (some 15 seconds)."""
     target = target or detect()
     _, roles, strides = model_of(problem)
-    return Context(roles, strides, target, machine_of(target), threads)
+    return Context(roles, strides, target, machine_of(target, progress), threads)
 
 
 def emit(problem: Conv2d, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
@@ -186,11 +192,18 @@ class _Search:
             )
         plan = LEVELS[self.level]
         self.progress(Progress("ranking", 0, 1))
-        context = context_of(self.problem, self.threads, self.target)
-        ranked = choices(
-            context, max(plan.measured, 5), ranker=self.ranker, tiles=plan.tiles, blocks=plan.blocks
-        )
-        if not plan.measured:
+        context = context_of(
+            self.problem, self.threads, self.target,
+            lambda done, total: self.progress(Progress("calibrating", done, total)),
+        )  # fmt: skip
+        space: dict[str, Any] = {
+            "ranker": self.ranker, "tiles": plan.tiles, "blocks": plan.blocks,
+        }  # fmt: skip
+        if plan.measured is None:
+            ranked = list(every(context, **space))
+        else:
+            ranked = choices(context, plan.measured or 5, **space)
+        if plan.measured == 0:
             return self._estimated(ranked)
         return self._measured(self._seeded(context, ranked), plan.finalists)
 

@@ -39,10 +39,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = sysconfig.get_paths(vars={"base": str(home), "platbase": str(home)})
     # A line of a .pth file comes after the environment's own packages, and its .pth files rest.
     site = Path(paths["purelib"], "borrowed.pth")
-    site.write_text(f"{sysconfig.get_paths()['purelib']}\n", encoding="utf-8")
+    ours = {sysconfig.get_path(name): None for name in ("purelib", "platlib")}
+    site.write_text("\n".join(ours), encoding="utf-8")
     binaries = Path(paths["scripts"])
     pip = [sys.executable, "-m", "pip", "--python", binaries / "python", "--quiet"]
-    run(*pip, "install", "--no-deps", "--no-index", wheel)
+    run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=home)
     return binaries
 
 

@@ -218,6 +218,8 @@ def plan(
 
     Raises SpecError for loops that do not nest, UnsupportedError for what cannot be generated.
     """
+    if contraction.clipped:
+        raise UnsupportedError(f"{contraction}: guards cut the output {contraction.out}")
     extents = {d.name: d.extent for d in contraction.dims}
     schedule.check(extents)
     kernel = find(schedule.kernel)

@@ -1,0 +1,97 @@
+"""The README tells the truth: its Python runs; its commands, options, files and names exist."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from polysci.machine import Machine
+from polysci.tune import LEVELS
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = [
+    shlex.split(line.removeprefix("$ "))
+    for block in blocks("console")
+    for line in block.splitlines()
+    if line.startswith("$ ")
+]
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python(
+    block: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+
+
+@cache
+def help_of(command: str) -> str:
+    asked = [sys.executable, "-m", "polysci", command, "--help"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def exists(words: list[str]) -> bool:
+    """Whether the program knows this command and its options; nothing of it is run."""
+    program, command, *rest = words
+    options = [word for word in rest if word.startswith("-")]
+    match Path(program).name:
+        case "make":
+            asked = [shutil.which("make") or pytest.skip("make is not installed"), "-n", command]
+            return subprocess.run(asked, cwd=ROOT, capture_output=True, check=False).returncode == 0
+        case "polysci":
+            known = set(re.findall(r"(?<!\S)--?\w[\w-]*", help_of(command)))
+            return set(options) <= known and all(map(given, rest))
+        case "pip":
+            extras = re.findall(r"\w+", "".join(re.findall(r"\[(.*)\]", rest[-1])))
+            return command == "install" and set(extras) <= set(PROJECT["optional-dependencies"])
+    return False
+
+
+def given(word: str) -> bool:
+    """Whether a word that names a file of the repository names one that is there."""
+    return not word.startswith(("models/", "tests/")) or (ROOT / word).exists()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
+def test_command(words: list[str]) -> None:
+    assert exists(words)
+
+
+def test_there_are_blocks_of_both_kinds() -> None:
+    assert len(blocks("python")) >= 1 and len(COMMANDS) > 10
+    assert ["make", "resnet50"] in COMMANDS and ["make", "test"] in COMMANDS
+
+
+def test_links_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
+    assert links and not [
+        link for link in links if "://" not in link and not (ROOT / link).exists()
+    ]
+
+
+def test_environment_variables_are_those_that_are_read() -> None:
+    told = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)) & set(re.findall("[A-Z_]+", TEXT))
+    read = {"CC"}
+    for path in (ROOT / "polysci").rglob("*.py"):
+        read |= set(re.findall(r"\bPOLYSCI_[A-Z_]+\b", path.read_text(encoding="utf-8")))
+    assert told == read
+
+
+def test_levels_are_those_that_exist() -> None:
+    section = TEXT.split("## How hard it looks")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `([\w-]+)`", section, re.MULTILINE)) == set(LEVELS)
