@@ -52,7 +52,7 @@ def choices(
     alike: Counter[tuple[str, int]] = Counter()
     chosen: list[Choice] = []
     for choice in found:
-        kind = (choice.schedule.kernel, choice.family.pack)
+        kind = (choice.schedule.kernel, int(choice.family.pack[choice.index]))
         alike[kind] += 1
         if alike[kind] <= max(2, count // ALIKE):
             chosen.append(choice)
@@ -177,7 +177,10 @@ def family_of(context: Context, plan: Schedule) -> Family:
     return Family(
         tuple(loop.dim for loop in loops),
         np.array([[loop.step for loop in loops]], dtype=np.int64).reshape(1, len(loops)),
-        np.zeros(1, dtype=np.intp), (shape,), extents,
-        plan.pack_depth if plan.pack else -1, plan.pack.pad if plan.pack else 0,
-        len(plan.parallel),
-    )  # fmt: skip
+        np.zeros(1, dtype=np.intp),
+        (shape,),
+        extents,
+        np.array([plan.pack_depth if plan.pack else -1], dtype=np.intp),
+        np.array([len(plan.parallel)], dtype=np.intp),
+        plan.pack.pad if plan.pack else 0,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from math import prod
 
@@ -37,9 +37,9 @@ class RegisterTile:
 class Family:
     """Schedules with the same loop order: ``steps[i, j]`` is the step of loop j in schedule i.
 
-    ``which[i]`` is the index of its register tile in ``tiles``; ``parallel`` counts the leading
-    parallel loops; ``pack`` is the number of loops around the packing, -1 for none. Loops that run
-    once are kept, so that all members have the same loops.
+    ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
+    parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
+    its padding. Loops that run once are kept, so that all members have the same loops.
     """
 
     dims: tuple[str, ...]
@@ -47,9 +47,9 @@ class Family:
     which: NDArray[np.intp]
     tiles: tuple[RegisterTile, ...]
     extents: Mapping[str, int]
-    pack: int = -1
+    pack: NDArray[np.intp]
+    parallel: NDArray[np.intp]
     pad: int = 0
-    parallel: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -58,10 +58,10 @@ class Family:
         """One member as a schedule, without the loops that run once."""
         current, words = dict(self.extents), list[Loop | Pack]()
         for position, (dim, step) in enumerate(zip(self.dims, self.steps[index], strict=True)):
-            if position == self.pack:
+            if position == self.pack[index]:
                 words.append(Pack("A", self.pad))
             if step < current[dim]:
-                words.append(Loop(dim, int(step), position < self.parallel))
+                words.append(Loop(dim, int(step), position < self.parallel[index]))
                 current[dim] = int(step)
         return Schedule(tuple(words), str(self.tiles[self.which[index]].kernel))
 
@@ -160,8 +160,20 @@ def schedules(
             which += [index] * len(members)
         if rows:
             steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
-            family = Family(dims, steps, np.array(which, dtype=np.intp), shapes, extents)
-            yield from _knobs(contraction, strides, family, threads)
+            base = np.array(which, dtype=np.intp)
+            knobs = _knobs(contraction, strides, dims, threads)
+            if knobs:
+                copies, size = len(knobs), len(rows)
+                yield Family(
+                    dims,
+                    np.tile(steps, (copies, 1)),
+                    np.tile(base, copies),
+                    shapes,
+                    extents,
+                    np.repeat(np.array([pack for pack, _ in knobs], dtype=np.intp), size),
+                    np.repeat(np.array([threads for _, threads in knobs], dtype=np.intp), size),
+                    _pad(contraction),
+                )
 
 
 def _orders(
@@ -207,13 +219,14 @@ def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
 
 
 def _knobs(
-    contraction: Contraction, strides: Strides, family: Family, threads: int
-) -> Iterator[Family]:
-    """Packing and parallel loops of one order."""
-    for parallel in _parallel(contraction, family.dims, threads):
-        for pack in _packings(contraction, strides, family, parallel):
-            pad = _pad(contraction, strides) if pack >= 0 else 0
-            yield replace(family, pack=pack, pad=pad, parallel=parallel)
+    contraction: Contraction, strides: Strides, dims: tuple[str, ...], threads: int
+) -> list[tuple[int, int]]:
+    """Places of packing and numbers of parallel loops that one order may have."""
+    return [
+        (pack, parallel)
+        for parallel in _parallel(contraction, dims, threads)
+        for pack in _packings(contraction, strides, dims, parallel)
+    ]
 
 
 def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> list[int]:
@@ -232,11 +245,11 @@ def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> 
 def _packings(
     contraction: Contraction,
     strides: Strides,
-    family: Family,
+    dims: tuple[str, ...],
     parallel: int,
 ) -> list[int]:
     """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
-    dims, column = family.dims, columns_of(contraction)
+    column = columns_of(contraction)
     stride = contraction.a.offset(strides[contraction.a.array]).coef(column.name)
     needed = stride not in (0, 1)
     depths = [] if needed else [-1]
@@ -246,7 +259,7 @@ def _packings(
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
 
 
-def _pad(contraction: Contraction, strides: Strides) -> int:
+def _pad(contraction: Contraction) -> int:
     """Elements between packed pixels that spread them over the cache sets: 16, or none needed."""
     depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
     return 16 if prod(depth) * 4 % SET_STRIDE == 0 else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
@@ -158,16 +158,15 @@ def cuts(
     extent: int, step: int, masks_at: Mapping[int, tuple[int, ...]] | None = None
 ) -> tuple[Piece, ...]:
     """Group the tiles of one dimension into runs of equal size and equal masks."""
-    pieces: list[Piece] = []
+    runs: list[tuple[int, int, int, tuple[int, ...]]] = []  # first, last, size, masks
     for origin in range(0, extent, step):
         masks = masks_at[origin] if masks_at else ()
-        piece = Piece(origin, origin, step, min(step, extent - origin), masks)
-        previous = pieces[-1] if pieces else None
-        if previous and (previous.size, previous.masks) == (piece.size, piece.masks):
-            pieces[-1] = replace(previous, last=origin)
+        size = min(step, extent - origin)
+        if runs and runs[-1][2:] == (size, masks):
+            runs[-1] = (runs[-1][0], origin, size, masks)
         else:
-            pieces.append(piece)
-    return tuple(pieces)
+            runs.append((origin, origin, size, masks))
+    return tuple(Piece(first, last, step, size, masks) for first, last, size, masks in runs)
 
 
 def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:

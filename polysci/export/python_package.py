@@ -61,7 +61,7 @@ def files(whole: Project) -> dict[str, str | bytes]:
         "ALL": "".join(f'    "{unit.identifier}",\n' for unit in whole.units),
     }
     texts = {path: filled(template, values) for path, template in _TEMPLATES.items()}
-    made = {**texts, _SOURCE: source, _BINARY: binary}
+    made: dict[str, str | bytes] = {**texts, _SOURCE: source, _BINARY: binary}
     return {path.format(whole.name): content for path, content in made.items()}
 
 

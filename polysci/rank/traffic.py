@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -18,6 +19,7 @@ from polysci.space import Family, RegisterTile
 
 USABLE = 0.8  # of a cache: the rest holds what the model does not count
 WAYS = 8  # of an L1 set
+STORE_NS = 0.35  # of a vector of C on its way out of the registers
 PAGE = 4096  # bytes after which L1 sets repeat: 64 sets of one line
 EXPOSED = (0.02, 0.05, 0.3)  # share of a transfer from L2, L3, memory that compute does not hide
 
@@ -38,8 +40,9 @@ def traffic(context: Context, family: Family) -> Estimate:
     )
     work = np.maximum(compute, nest.conflicts()) + calls + transfer
     packing, imbalance = nest.packing(), nest.imbalance()
-    started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) if context.threads > 1 else 0.0
-    threads = context.threads if family.parallel else 1
+    regions = 1 + (family.pack == 0)
+    started = machine.fork_us * 1e-6 * regions * (family.parallel > 0)
+    threads = np.where(family.parallel > 0, context.threads, 1)
     seconds = (work + packing) / threads * imbalance + started
     size = len(family)
 
@@ -65,6 +68,7 @@ class _Nest:
         self.contraction = context.contraction
         self.column = columns_of(self.contraction)
         self.lanes = family.tiles[0].kernel.lanes
+        self.packed = family.pack >= 0
         current = {d.name: np.full(1, float(d.extent)) for d in self.contraction.dims}
         self.tiles, self.trips = [dict(current)], list[Count]()
         for position, dim in enumerate(family.dims):
@@ -85,7 +89,7 @@ class _Nest:
 
         Taps that lie in the padding are skipped, unless packing filled it with zeros.
         """
-        skipped = 1.0 if self.family.pack >= 0 else valid_share(self.contraction)
+        skipped = np.where(self.packed, 1.0, valid_share(self.contraction))
         return self._by_tile(self._tile_seconds) * skipped
 
     def _tile_seconds(self, tile: RegisterTile) -> float:
@@ -121,23 +125,30 @@ class _Nest:
         for dim, trip in zip(self.family.dims, self.trips, strict=True):
             if self._dim(dim).role == "k":
                 split = split * trip
-        stored = self._by_tile(lambda tile: tile.rows * tile.kernel.vecs * 0.35e-9)
-        move = stored * np.where(split > 1, 2.0, 1.0) * (2.0 if self._scattered() else 1.0)
+        split = np.where(split > 1, 2.0, 1.0)  # C is read back as well
+        move = self._by_tile(self._moved) * STORE_NS * 1e-9 * split
         return number * (machine.call_ns * 1e-9 + runs * machine.run_ns * 1e-9 + move)
 
-    def _runs(self) -> int:
+    def _runs(self) -> Count:
         """Runs of one call: neighbouring taps join where A is contiguous across them."""
         taps, depths = self.contraction.by_role("br"), self.contraction.by_role("k")
         if not taps:
-            return 1
+            return np.ones(1)
         offset = self.contraction.a.offset(self.context.strides[self.contraction.a.array])
         channels = prod(d.extent for d in depths)
         joined = channels == 1 or any(
             offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
         )
-        if self.family.pack >= 0:
-            joined = self.family.pad == 0
-        return prod(d.extent for d in (taps[:-1] if joined else taps))
+        inner = taps[-1].extent
+        direct, packed = 1 if joined else inner, 1 if self.family.pad == 0 else inner
+        around = prod(d.extent for d in taps[:-1])
+        return around * np.where(self.packed, packed, direct).astype(np.float64)
+
+    def _moved(self, tile: RegisterTile) -> float:
+        """Vectors of C that one call stores; a transposed tile costs as its whole blocks."""
+        if not self._scattered():
+            return tile.rows * tile.kernel.vecs
+        return 2.5 * -(-tile.rows // self.lanes) * self.lanes * tile.kernel.vecs
 
     def _scattered(self) -> bool:
         out = self.contraction.out
@@ -163,10 +174,11 @@ class _Nest:
     def _bytes(self, tile: dict[str, Count], depth: int) -> tuple[Count, Count, Count]:
         """Bytes of A, B and C inside a depth, in whole cache lines."""
         contraction, strides = self.contraction, self.context.strides
-        if 0 <= self.family.pack <= depth:
-            a = footprint(contraction.a, tile) * FLOAT
-        else:
-            a = line_bytes(contraction.a, strides[contraction.a.array], tile)
+        a = np.where(
+            self.packed & (self.family.pack <= depth),
+            footprint(contraction.a, tile) * FLOAT,
+            line_bytes(contraction.a, strides[contraction.a.array], tile),
+        )
         padded = dict(tile)
         padded[self.column.name] = np.ceil(tile[self.column.name] / self.lanes) * self.lanes
         b = np.ones(1) * FLOAT
@@ -182,9 +194,9 @@ class _Nest:
         Rows whose distance is a multiple of many lines share few sets; beyond the ways of a set
         every broadcast fetches a line from L2.
         """
-        if self.family.pack >= 0 or self.contraction.a.uses(self.column.name):
+        if self.contraction.a.uses(self.column.name):
             return np.zeros(1)
-        return self._by_tile(self._crowded_seconds)
+        return np.where(self.packed, 0.0, self._by_tile(self._crowded_seconds))
 
     def _crowded_seconds(self, tile: RegisterTile) -> float:
         a = self.contraction.a
@@ -202,31 +214,31 @@ class _Nest:
 
     def packing(self) -> Count:
         """Seconds of copying A, as often as the loops around the packing run."""
-        if self.family.pack < 0:
-            return np.zeros(1)
-        depth = self.family.pack
-        size = footprint(self.contraction.a, self.tiles[depth])
-        times = prod(self.trips[:depth], start=np.ones(1))
+        copied = np.zeros(len(self.family))
+        times = np.ones(1)
+        for depth in range(int(self.family.pack.max()) + 1):
+            size = footprint(self.contraction.a, self.tiles[depth]) * times
+            copied = np.where(self.family.pack == depth, size, copied)
+            times = times * self.trips[depth]
         a = self.contraction.a
         depths = [d.name for d in self.contraction.by_role("k")]
         offset = a.offset(self.context.strides[a.array])
         contiguous = any(offset.coef(name) == 1 for name in [*depths, self.column.name])
-        return (
-            size
-            * times
-            * 2
-            * FLOAT
-            / (self.context.machine.copy * 1e9 * (1 if contiguous else 0.2))
-        )
+        rate = self.context.machine.copy * 1e9 * (1.0 if contiguous else 0.2)
+        return copied * 2 * FLOAT / rate
 
     def imbalance(self) -> Count:
         """The busiest thread's share of the tasks, over the mean."""
-        if not self.family.parallel:
-            return np.ones(1)
-        tasks = prod(self.trips[: self.family.parallel], start=np.ones(1))
-        return np.ceil(tasks / self.context.threads) * self.context.threads / tasks
+        tasks = np.ones(len(self.family))
+        for position in range(int(self.family.parallel.max())):
+            inside = position < self.family.parallel
+            tasks = tasks * np.where(inside, self.trips[position], 1.0)
+        threads = self.context.threads
+        shared = np.ceil(tasks / threads) * threads / tasks
+        return np.where(self.family.parallel > 0, shared, 1.0)
 
 
+@lru_cache(maxsize=64)
 def valid_share(contraction: Contraction) -> float:
     """Share of the multiplications that read inside the image."""
     share, extents = 1.0, {d.name: d for d in contraction.dims}
