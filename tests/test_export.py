@@ -191,7 +191,7 @@ def test_identifiers_are_safe_and_distinct(texts: list[str], title: str, prefix:
         derived = [f"{symbol}{end}" for symbol in symbols for end in ends]
         derived += [f"{project}_supported", f"{project}_OK", f"{project}_NO_ISA", f"{project}_H"]
         assert len({*derived}) == len(derived)
-        for name in (*found, project, *derived):
+        for name in (*found, names.project(title), *derived):
             assert re.fullmatch(r"[A-Za-z]\w{0,120}", name, re.ASCII) and "__" not in name
             assert not keyword.iskeyword(name)
         assert not {*derived} & {"not_eq", "aligned_alloc", "int64_t"}

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -33,9 +32,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def package(exported: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
-    return Path(shutil.copytree(exported, tmp_path / "net", symlinks=True))
+def package(tmp_path: Path) -> Path:
+    """One of a single layer, to damage."""
+    export_python(layers(RUNS[-1])[3:4], tmp_path / "net")
+    return tmp_path / "net"
 
 
 @pytest.fixture(scope="module")

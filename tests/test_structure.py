@@ -42,7 +42,8 @@ def too_large(path: Path) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES:
-                yield f"{name(path)}:{node.lineno}: {node.name}: {lines} lines, {FUNCTION_LINES} allowed"
+                place = f"{name(path)}:{node.lineno}: {node.name}"
+                yield f"{place}: {lines} lines, {FUNCTION_LINES} are allowed"
 
 
 def test_names_say_what_a_module_does() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen.plan import Box, Plan
+from polysci.codegen.plan import Plan
 from polysci.errors import UnsupportedError
 
 
@@ -48,16 +48,11 @@ def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Gener
     return c.Collection([c.Line(head), c.Block([body])])
 
 
-def box_axes(box: Box) -> list[int]:
-    """Axes of a box from the slowest to the fastest."""
-    return sorted(range(len(box.extents)), key=lambda axis: -box.strides[axis])
-
-
 def box_rows(plan: Plan) -> int:
     """Rows of the box (all but the two fastest axes): the unit in which threads share copying."""
     if plan.box is None:
         return 0
-    return prod(plan.box.extents[axis] for axis in box_axes(plan.box)[:-2])
+    return prod(plan.box.extents[axis] for axis in plan.box.order[:-2])
 
 
 def box_origins(plan: Plan) -> list[str]:
@@ -72,7 +67,7 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
     box, a = plan.box, plan.contraction.a
     if box is None or len(box.extents) < 2:
         raise UnsupportedError(f"cannot pack {a.array}: it has fewer than two axes")
-    *outer, middle, fast = box_axes(box)
+    *outer, middle, fast = box.order
     low = {axis: _low(plan, axis) for axis in (*outer, middle, fast)}
     lines: list[c.Generable] = []
     rest = "row"

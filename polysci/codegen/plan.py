@@ -36,17 +36,19 @@ class Box:
     """A packed copy of an operand: per array axis the extent, source step and stride.
 
     Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
-    that the enclosing tile reads.
+    that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
+    alone do not tell, because those around an axis of one position are equal.
     """
 
     extents: tuple[int, ...]
     steps: tuple[int, ...]
     strides: tuple[int, ...]
+    order: tuple[int, ...]
 
     @property
     def size(self) -> int:
         """Elements, rounded up to whole cache lines."""
-        widest = max(range(len(self.extents)), key=lambda axis: self.strides[axis])
+        widest = self.order[0]
         size = self.extents[widest] * self.strides[widest]
         return -(-size // ALIGNMENT) * ALIGNMENT
 
@@ -151,7 +153,7 @@ def box_of(contraction: Contraction, tile: Mapping[str, int], pad: int, fastest:
     for axis in reversed(axes):
         strides[axis] = stride
         stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
-    return Box(tuple(extents), tuple(steps), tuple(strides))
+    return Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes))
 
 
 def cuts(

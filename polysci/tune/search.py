@@ -1,24 +1,21 @@
-"""The driver: from a problem to its best schedule, by model alone or by measuring the best few."""
+"""The search: rank, build, check and time, record and reuse."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from polysci import codegen, legality, schedule
+from polysci import schedule
 from polysci.build import cache
 from polysci.build.compiler import find_compiler
-from polysci.build.library import load
-from polysci.calibrate import machine_of, peak_text
+from polysci.calibrate import peak_text
 from polysci.choose import Choice, choices, every, predicted
 from polysci.codegen import Source
-from polysci.contraction import Contraction, contraction
 from polysci.errors import (
     BuildError,
     CheckError,
@@ -27,112 +24,18 @@ from polysci.errors import (
     UnsupportedError,
     WisdomError,
 )
-from polysci.extract import extract
 from polysci.measure import Bench, Measurement, host_digest, protocol
 from polysci.ops.conv2d import Conv2d
-from polysci.primitive import Primitive
 from polysci.rank import Context
 from polysci.schedule import Schedule
-from polysci.scop import Scop
 from polysci.target import Target, detect
+from polysci.tune.model import SYMBOL, context_of, emit
+from polysci.tune.result import LEVELS, Progress, Result, Trial
 from polysci.wisdom import Wisdom
 
-SYMBOL = "primitive"
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
+BATCH = 4  # candidates built and tried together
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """How hard to look: schedules measured (None: all), register tiles and blocks in the space."""
-
-    measured: int | None
-    tiles: int
-    blocks: int
-    finalists: int = 4
-
-
-LEVELS: Mapping[str, Level] = {
-    "wisdom-only": Level(0, 0, 0),
-    "estimate": Level(0, 8, 2),
-    "measure": Level(10, 8, 2),
-    "patient": Level(60, 14, 3, 6),
-    "exhaustive": Level(None, 40, 3, 10),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One candidate: predicted seconds, measured median, or why it fell out."""
-
-    schedule: Schedule
-    predicted: float
-    seconds: float | None = None
-    fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the search found. ``measurement`` is None where nothing was run; times in seconds."""
-
-    problem: Conv2d
-    schedule: Schedule
-    source: Source
-    predicted: float
-    measurement: Measurement | None
-    trials: tuple[Trial, ...]
-    spent: float
-    level: str
-    threads: int
-    interrupted: bool = False
-
-    def primitive(self) -> Primitive:
-        """Build (or find in the cache) and load the primitive."""
-        path = cache.build(self.source.file)
-        library = load(path, self.source.declarations)
-        return Primitive(
-            self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the search is doing now: ``stage``, how far it is, the least measured seconds."""
-
-    stage: str
-    done: int
-    total: int
-    best: float | None = None
-
-
-@lru_cache(maxsize=256)
-def model_of(problem: Conv2d) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
-    """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
-    scop = extract(problem.nest())
-    strides = {name: strides for name, (_, strides) in problem.arrays().items()}
-    return scop, contraction(scop), strides
-
-
-def context_of(
-    problem: Conv2d,
-    threads: int = 1,
-    target: Target | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Context:
-    """Everything a ranker needs; the machine is calibrated if it never was (some 15 seconds)."""
-    target = target or detect()
-    _, roles, strides = model_of(problem)
-    return Context(roles, strides, target, machine_of(target, progress), threads)
-
-
-def emit(problem: Conv2d, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
-    """C source of a problem under a schedule, once isl has found it legal.
-
-    Raises IllegalScheduleError, SpecError or UnsupportedError.
-    """
-    scop, roles, strides = model_of(problem)
-    legality.check(scop, roles, plan)
-    return codegen.emit(roles, strides, plan, symbol=symbol, threads=threads)
 
 
 def optimize(
@@ -285,12 +188,13 @@ class _Search:
         candidates: list[tuple[Schedule, float]],
         sources: dict[str, tuple[Source, Path]],
     ) -> None:
-        size = 4
-        for at in range(0, len(candidates), size):
-            if self._late() and any(trial.seconds for trial in self.trials.values()):
+        for at in range(0, len(candidates), BATCH):
+            spent = time.monotonic() - self.start
+            enough = any(trial.seconds for trial in self.trials.values())
+            if enough and (self._late() or spent > LEVELS[self.level].seconds):
                 return
             self.progress(Progress("measuring", at, len(candidates), self._best()))
-            batch = [*self._built(candidates[at : at + size])]
+            batch = [*self._built(candidates[at : at + BATCH])]
             ready: list[tuple[Trial, Source, Path]] = []
             for trial, source, path in batch:
                 try:

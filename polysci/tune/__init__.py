@@ -1,0 +1,18 @@
+"""The driver: from a problem to its best schedule, by model alone or by measuring the best few."""
+
+from polysci.tune.model import SYMBOL, context_of, emit, model_of
+from polysci.tune.result import LEVELS, Level, Progress, Result, Trial
+from polysci.tune.search import optimize
+
+__all__ = [
+    "LEVELS",
+    "SYMBOL",
+    "Level",
+    "Progress",
+    "Result",
+    "Trial",
+    "context_of",
+    "emit",
+    "model_of",
+    "optimize",
+]

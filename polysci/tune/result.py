@@ -1,0 +1,83 @@
+"""What a search is asked for, what it tells meanwhile and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from polysci.build import cache
+from polysci.build.library import load
+from polysci.codegen import Source
+from polysci.measure import Measurement
+from polysci.ops.conv2d import Conv2d
+from polysci.primitive import Primitive
+from polysci.schedule import Schedule
+from polysci.tune.model import SYMBOL
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How hard to look: schedules measured (None: all), register tiles and blocks in the space.
+
+    After ``seconds`` no further schedule is begun, the first few apart: huge layers take long.
+    """
+
+    measured: int | None
+    tiles: int
+    blocks: int
+    finalists: int = 4
+    seconds: float = inf
+
+
+LEVELS: Mapping[str, Level] = {
+    "wisdom-only": Level(0, 0, 0),
+    "estimate": Level(0, 8, 2),
+    "measure": Level(10, 8, 2, seconds=5.0),
+    "patient": Level(60, 14, 3, 6),
+    "exhaustive": Level(None, 40, 3, 10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate: predicted seconds, measured median, or why it fell out."""
+
+    schedule: Schedule
+    predicted: float
+    seconds: float | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the search found. ``measurement`` is None where nothing was run; times in seconds."""
+
+    problem: Conv2d
+    schedule: Schedule
+    source: Source
+    predicted: float
+    measurement: Measurement | None
+    trials: tuple[Trial, ...]
+    spent: float
+    level: str
+    threads: int
+    interrupted: bool = False
+
+    def primitive(self) -> Primitive:
+        """Build (or find in the cache) and load the primitive."""
+        path = cache.build(self.source.file)
+        library = load(path, self.source.declarations)
+        return Primitive(
+            self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the search is doing now: ``stage``, how far it is, the least measured seconds."""
+
+    stage: str
+    done: int
+    total: int
+    best: float | None = None
