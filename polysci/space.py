@@ -204,8 +204,10 @@ def _choices(
     column, rows = columns_of(contraction), row_dims(contraction, strides)
     sizes, found = dict(tile.sizes), dict[str, list[int]]()
     for dim in (column, *rows[-2:-1]):
-        steps = [sizes[dim.name] * factor for factor in FACTORS]
-        found[dim.name] = [step for step in steps if step < dim.extent]
+        size = sizes[dim.name]
+        steps = {size * factor for factor in FACTORS}
+        steps |= {-(-dim.extent // (share * size)) * size for share in SHARES[:3]}
+        found[dim.name] = sorted(step for step in steps if size < step < dim.extent)
     for dim in contraction.by_role("k"):
         parts = {-(-dim.extent // share) for share in SHARES}
         parts = {-(-part // 16) * 16 for part in parts}

@@ -228,14 +228,23 @@ class _Nest:
         return copied * 2 * FLOAT / rate
 
     def imbalance(self) -> Count:
-        """The busiest thread's share of the tasks, over the mean."""
-        tasks = np.ones(len(self.family))
-        for position in range(int(self.family.parallel.max())):
-            inside = position < self.family.parallel
-            tasks = tasks * np.where(inside, self.trips[position], 1.0)
-        threads = self.context.threads
-        shared = np.ceil(tasks / threads) * threads / tasks
-        return np.where(self.family.parallel > 0, shared, 1.0)
+        """The busiest thread's share of the work, over the mean.
+
+        Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
+        """
+        family, threads = self.family, self.context.threads
+        inside = [position < family.parallel for position in range(int(family.parallel.max()))]
+        trips = [np.where(on, t, 1.0) for on, t in zip(inside, self.trips, strict=False)]
+        tasks = prod(trips, start=np.ones(len(family)))
+        share = np.ceil(tasks / threads)  # of the first thread, in tasks
+        uneven, spanned, below = np.ones(len(family)), np.zeros(len(family), dtype=bool), tasks
+        for position, (on, trip) in enumerate(zip(inside, trips, strict=True)):
+            dim = family.dims[position]
+            whole = trip * family.steps[:, position] / self.tiles[position][dim]
+            uneven = np.where(on & ~spanned, uneven * np.maximum(whole, 1.0), uneven)
+            below = below / trip
+            spanned = spanned | (share >= below)
+        return np.where(family.parallel > 0, share * threads / tasks * uneven, 1.0)
 
 
 @lru_cache(maxsize=64)
