@@ -27,12 +27,14 @@ def compile(
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
-    ``problem`` is a Conv2d or benchdnn's words, which ``layout`` (default "nhwc") completes. The
-    other arguments and what they raise are those of ``polysci.optimize``; BuildError where there
-    is no working C compiler.
+    ``problem`` is a Conv2d or benchdnn's words, which ``layout`` (default "nhwc") completes. One
+    without images gets the primitive of one image, whose result for none is empty. The other
+    arguments and what they raise are those of ``polysci.optimize``; BuildError where there is no
+    working C compiler.
     """
+    asked = _problem(problem, layout)
     return optimize(
-        _problem(problem, layout), level, threads,
+        asked if asked.N else asked.with_(N=1), level, threads,
         target=target, ranker=ranker, time_limit=time_limit, wisdom=wisdom, progress=progress,
     ).primitive()  # fmt: skip
 

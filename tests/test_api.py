@@ -87,6 +87,13 @@ def test_compile_takes_words_and_a_layout(machine: Machine) -> None:
     assert np.array_equal(prim(x, prim.pack_weights(w)), prim.problem.reference(x, w))
 
 
+def test_no_images_give_an_empty_result(machine: Machine) -> None:
+    problem = polysci.Conv2d(N=0, C=8, H=5, W=5, K=8, R=3, S=3)
+    prim = polysci.compile(problem, "estimate")
+    x, w, *_ = inputs(problem)
+    assert prim(x, prim.pack_weights(w)).shape == problem.y_shape == (0, 3, 3, 8)
+
+
 def test_compile_refuses_what_it_cannot_mean() -> None:
     problem = polysci.Conv2d(N=1, C=8, H=5, W=5, K=8, R=1, S=1)
     with pytest.raises(TypeError, match="expected a Conv2d or benchdnn's words, got dict"):

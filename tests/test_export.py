@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.export import Layer, check_c, check_python, export_c, export_python, names
 from polysci.target import ISAS, detect
+from polysci.tune import Result, emit
 from tests.exported import IDENTIFIERS, edited, layers, run
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -53,16 +54,16 @@ def selftest(folder: Path, out: Path, cc: str, *flags: str) -> subprocess.Comple
     return run(out, cwd=folder)
 
 
-@pytest.mark.parametrize("flags", ["-O3", "-O0", "-O1 -fopenmp", "-fsanitize=address,undefined"])
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("cc", COMPILERS)
+BUILDS = [(cc, isa, flags) for cc in COMPILERS for isa in ISAS for flags in ("-O3", "-O0")]
+SPECIAL = [("gcc", "portable", "-O1 -fopenmp"), ("gcc", "portable", "-fsanitize=address,undefined")]
+
+
+@pytest.mark.parametrize(("cc", "isa", "flags"), BUILDS + SPECIAL)
 def test_c_compiles_without_warnings_and_passes_its_own_test(
     projects: dict[str, Path], tmp_path: Path, cc: str, isa: str, flags: str
 ) -> None:
-    if "-f" in flags and isa != "portable":
-        pytest.skip("once is enough")
-    if "-f" in flags and (cc != "gcc" or not links(cc, *flags.split())):
-        pytest.skip(f"{cc} cannot link {flags}, or another compiler did it")
+    if not links(cc, *flags.split()):
+        pytest.skip(f"{cc} cannot link {flags}")
     done = selftest(projects[isa], tmp_path / "selftest", cc, *flags.split())
     if isa in RUNS:
         assert (done.returncode, done.stdout) == (0, "14 passed, 0 failed\n")
@@ -152,8 +153,26 @@ def test_the_same_layers_give_the_same_bytes(projects: dict[str, Path], tmp_path
                 assert leak not in text
 
 
-def test_readme_is_ten_lines(projects: dict[str, Path]) -> None:
-    assert len((projects["portable"] / "README.md").read_text().splitlines()) <= 10
+def test_results_are_exported_as_layers_are(projects: dict[str, Path], tmp_path: Path) -> None:
+    results = [
+        Result(
+            each.problem, each.schedule, emit(each.problem, each.schedule, each.threads), 1e-6,
+            None, (), 0.1, "estimate", each.threads,
+        )
+        for each in layers("portable")
+    ]  # fmt: skip
+    for path in export_c(results, tmp_path / "net"):
+        assert path.read_bytes() == (projects["portable"] / path.name).read_bytes()
+
+
+def test_readme_is_short_and_names_openmp_where_it_counts(
+    projects: dict[str, Path], tmp_path: Path
+) -> None:
+    readme = (projects["portable"] / "README.md").read_text()
+    assert len(readme.splitlines()) <= 10 and "`-std=c11 -O3 -fopenmp`" in readme
+    export_c(layers("portable")[:1], tmp_path / "one")
+    for name in ("README.md", "Makefile", "CMakeLists.txt"):
+        assert "openmp" not in (tmp_path / "one" / name).read_text()
 
 
 def test_layers_of_one_shape_share_their_code(projects: dict[str, Path]) -> None:

@@ -68,11 +68,21 @@ def files(whole: Project) -> dict[str, str]:
         "LAYERS": "\n".join(map(_documented, whole.units)),
         "CODE": whole.code(),
         "ROWS": "\n".join(map(_row, whole.units)),
-        "OPENMP": filled("openmp.mk", {}) if whole.threads > 1 else "OPENMP =\n",
-        "FIND_OPENMP": filled("openmp.cmake", {"NAME": whole.name}) if whole.threads > 1 else "",
+        **_openmp(whole),
     }
     return {
         path.format(whole.name): filled(template, values) for path, template in _TEMPLATES.items()
+    }
+
+
+def _openmp(whole: Project) -> dict[str, str]:
+    """What the build files and the README say about OpenMP; nothing where no layer uses it."""
+    if whole.threads == 1:
+        return {"OPENMP": "OPENMP =", "FIND_OPENMP": "", "WITH_OPENMP": ""}
+    return {
+        "OPENMP": filled("openmp.mk", {}),
+        "FIND_OPENMP": filled("openmp.cmake", {"NAME": whole.name}),
+        "WITH_OPENMP": " -fopenmp",
     }
 
 

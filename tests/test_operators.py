@@ -1,0 +1,287 @@
+"""Generated convolutions against exact integers, float64 bounds and the textbook nest, as run."""
+
+import ctypes
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci import codegen
+from polysci.build import cache
+from polysci.build.compiler import default_flags
+from polysci.build.library import load
+from polysci.build.process import Child
+from polysci.choose import choices
+from polysci.codegen import Source
+from polysci.exact import Arrays
+from polysci.ops.conv2d import Conv2d
+from polysci.primitive import Primitive
+from polysci.schedule import Schedule, parse
+from polysci.target import detect
+from polysci.tune import emit
+from tests import samples
+
+# Of every group of features a small one; the model's choice for it, and random schedules.
+PROBLEMS = {
+    "3x3": Conv2d(N=1, C=16, H=8, W=8, K=20, R=3, S=3, pad=1),
+    "3x3 without padding": Conv2d(N=1, C=8, H=7, W=9, K=17, R=3, S=3),
+    "1x1": Conv2d(N=1, C=24, H=7, W=7, K=40, R=1, S=1),
+    "1x1 with padding": Conv2d(N=1, C=5, H=6, W=6, K=12, R=1, S=1, pad=1),
+    "1x1 with stride 2": Conv2d(N=1, C=64, H=9, W=9, K=70, R=1, S=1, stride=2),
+    "unequal strides": Conv2d(N=1, C=7, H=9, W=12, K=18, R=3, S=3, stride=(2, 3), pad=(1, 0)),
+    "strides beyond the filter": Conv2d(N=1, C=6, H=11, W=10, K=9, R=2, S=2, stride=3),
+    "stem": Conv2d(N=1, C=3, H=13, W=13, K=24, R=7, S=7, stride=2, pad=3),
+    "more padding at the end": Conv2d(N=1, C=4, H=9, W=9, K=8, R=3, S=3, pad=1, P=12, Q=11),
+    "cropped output": Conv2d(N=1, C=4, H=12, W=12, K=10, R=3, S=3, pad=1, P=5, Q=7),
+    "dilated": Conv2d(N=1, C=5, H=10, W=11, K=12, R=3, S=3, dilation=(2, 3), pad=(2, 3)),
+    "dilated and strided": Conv2d(N=1, C=8, H=11, W=9, K=16, R=3, S=2, dilation=2, stride=2, pad=1),
+    "groups": Conv2d(N=2, C=12, H=7, W=6, K=60, R=3, S=3, pad=1, groups=3),
+    "narrow groups": Conv2d(N=1, C=16, H=6, W=6, K=16, R=3, S=3, pad=1, groups=8),
+    "groups of four": Conv2d(N=1, C=32, H=5, W=7, K=32, R=3, S=3, stride=2, pad=1, groups=8),
+    "depthwise": Conv2d(N=1, C=20, H=8, W=9, K=20, R=3, S=3, pad=1, groups=20),
+    "strided depthwise": Conv2d(N=1, C=33, H=9, W=9, K=33, R=5, S=5, stride=2, pad=2, groups=33),
+    "depth multiplier": Conv2d(N=1, C=5, H=7, W=7, K=15, R=3, S=3, pad=1, groups=5),
+    "wide depth multiplier": Conv2d(N=1, C=3, H=6, W=6, K=57, R=3, S=3, groups=3),
+    "one input channel": Conv2d(N=1, C=1, H=9, W=9, K=19, R=3, S=3, pad=1),
+    "one output channel": Conv2d(N=1, C=40, H=7, W=7, K=1, R=3, S=3, pad=1),
+    "filter beyond the image": Conv2d(N=1, C=6, H=2, W=3, K=11, R=5, S=5, pad=2),
+    "rows of nothing but padding": Conv2d(N=1, C=3, H=3, W=3, K=7, R=2, S=2, pad=2, P=7, Q=7),
+    "row filter": Conv2d(N=1, C=9, H=5, W=12, K=16, R=1, S=7, pad=(0, 3)),
+    "column filter": Conv2d(N=1, C=9, H=12, W=5, K=16, R=7, S=1, pad=(3, 0)),
+    "rows merged into one call": Conv2d(N=1, C=34, H=7, W=7, K=50, R=3, S=3, pad=1),
+    "batch": Conv2d(N=3, C=10, H=4, W=5, K=14, R=3, S=3, pad=1),
+    "matrix product": Conv2d(N=5, C=70, H=1, W=1, K=33, R=1, S=1),
+    "deep": Conv2d(N=1, C=130, H=4, W=4, K=36, R=1, S=1),
+}  # fmt: skip
+
+# A third of the compile time of users' builds, for the same semantics.
+QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
+BEST = detect().isa.name
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem on an instruction set; the model's choice of schedule, or random ones."""
+
+    name: str
+    layout: str
+    isa: str
+    chosen: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.layout}, {self.isa}"
+
+    @property
+    def problem(self) -> Conv2d:
+        return PROBLEMS[self.name].with_(layout=self.layout)
+
+    @property
+    def flags(self) -> Sequence[str]:
+        return default_flags() if self.chosen else QUICK
+
+    def sources(self) -> list[Source]:
+        """For one thread and for two; on lesser instruction sets for one of them."""
+        seed = list(PROBLEMS).index(self.name)
+        both = self.isa == BEST and not self.chosen
+        return [self._source(threads, seed) for threads in ((1, 2) if both else (1 + seed % 2,))]
+
+    def _source(self, threads: int, seed: int) -> Source:
+        context = samples.fixed_context(self.problem, threads, detect(self.isa))
+        if self.chosen:
+            plan = choices(context, 1)[0].schedule
+        else:
+            (plan,) = samples.members(context, 1, seed)
+        return emit(self.problem, plan, threads, f"with_{threads}")
+
+
+def random_cases() -> list[Case]:
+    """Every problem in both layouts on the best ISA, in one layout on the others."""
+    found = [Case(name, layout, BEST) for name in PROBLEMS for layout in ("nhwc", "nchw")]
+    for index, name in enumerate(PROBLEMS):
+        lesser = detect().runnable[:-1]
+        found += [Case(name, ("nhwc", "nchw")[index % 2], isa.name) for isa in lesser]
+    return found
+
+
+def chosen_cases() -> list[Case]:
+    """The model's choice for every problem, in alternating layouts."""
+    layouts = ("nhwc", "nchw", "nchw")
+    return [
+        Case(name, layouts[index % 3], BEST, chosen=True) for index, name in enumerate(PROBLEMS)
+    ]
+
+
+class Judge:
+    """One worker process for all problems: exact and bound mode between guard pages."""
+
+    def __init__(self) -> None:
+        self._child = Child([sys.executable, "-m", "polysci.worker"])
+        self._prepared: Conv2d | None = None
+
+    def judge(self, problem: Conv2d, so: Path, symbol: str) -> None:
+        if not self._child.alive:
+            self._child.restart()
+            self._prepared = None
+        if self._prepared != problem:
+            self._ask(op="prepare", problem=str(problem), layout=problem.layout, seed=0)
+            self._prepared = problem
+        self._ask(op="check", so=str(so), symbol=symbol)
+        assert self._ask(op="bound", so=str(so), symbol=symbol)["worst"] <= 1
+
+    def _ask(self, **question: Any) -> dict[str, Any]:
+        answer = self._child.ask(question, 60)
+        assert "fault" not in answer, answer["fault"]
+        return answer
+
+    def close(self) -> None:
+        self._child.close()
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    judge = Judge()
+    yield judge
+    judge.close()
+
+
+Built = tuple[list[Source], Future[Path]]
+
+
+def build(sources: Sequence[Source], flags: Sequence[str] = QUICK) -> Path:
+    return cache.build(codegen.assemble(sources), flags=flags)
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest) -> Iterator[dict[Case, Built | Exception]]:
+    """The sources of all cases that will run, two compilers at work on them."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    cases = [spec.params.get("case") for spec in specs if spec]
+    found: dict[Case, Built | Exception] = {}
+    with ThreadPoolExecutor(2) as pool:
+        for case in (case for case in cases if isinstance(case, Case)):
+            try:
+                sources = case.sources()
+            except Exception as error:  # the fault of one case is for its own test
+                found[case] = error
+            else:
+                found[case] = sources, pool.submit(build, sources, case.flags)
+        yield found
+
+
+@pytest.mark.parametrize("case", random_cases(), ids=str)
+def test_random_schedules_are_right(
+    built: dict[Case, Built | Exception], judge: Judge, case: Case
+) -> None:
+    made = built[case]
+    if isinstance(made, Exception):
+        raise made
+    sources, path = made
+    for source in sources:
+        judge.judge(case.problem, path.result(), source.symbol)
+
+
+@pytest.mark.parametrize("case", chosen_cases(), ids=str)
+def test_the_choice_of_the_model_is_right(
+    built: dict[Case, Built | Exception], judge: Judge, case: Case
+) -> None:
+    test_random_schedules_are_right(built, judge, case)
+
+
+def test_every_number_of_output_channels_up_to_40(judge: Judge) -> None:
+    problems = [Conv2d(N=1, C=3, H=4, W=5, K=k, R=2, S=2) for k in range(1, 41)]
+    sources = []
+    for seed, problem in enumerate(problems):
+        context = samples.fixed_context(problem, 1, detect())
+        sources.append(emit(problem, samples.members(context, 1, seed)[0], 1, f"with_{problem.K}"))
+    parts = [sources[start::4] for start in range(4)]
+    paths = cache.build_many([codegen.assemble(part) for part in parts], flags=QUICK)
+    for index, (problem, source) in enumerate(zip(problems, sources, strict=True)):
+        judge.judge(problem, paths[index % 4], source.symbol)
+
+
+# Packing everywhere, blocks that do not divide, merged rows, loops shared by three threads.
+BY_HAND = """
+n p k:8 > brgemm_portable_f32_7x8
+n c:5 p k:8 > brgemm_portable_f32_7x8
+c:7 n k:16 p:3 p k:8 q:4 > brgemm_portable_f32_4x8
+pack(A) n p k:8 > brgemm_portable_f32_7x8
+n pack(A)+16 p k:8 > brgemm_portable_f32_7x8
+n p:5 pack(A) p k:4 q:3 > brgemm_portable_f32_3x4
+n c:4 pack(A)+1 k:8 p > brgemm_portable_f32_7x8
+n p c:6 pack(A) k:8 > brgemm_portable_f32_7x8
+p:3 n c:6 c:3 pack(A) p k:4 > brgemm_portable_f32_7x4
+n k:4 p:2 > brgemm_portable_f32_14x4
+n* p* k:8 > brgemm_portable_f32_7x8
+n* k:8* pack(A) p > brgemm_portable_f32_7x8
+pack(A)+16 n* p:3* c:5 p k:8 > brgemm_portable_f32_7x8
+k:16* p:2* n c:6 pack(A) k:4 p q:5 > brgemm_portable_f32_5x4
+"""
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Conv2d(N=2, C=12, H=7, W=7, K=20, R=3, S=3, pad=1),
+        Conv2d(N=2, C=12, H=14, W=16, K=20, R=3, S=3, stride=2, pad=(1, 2), dilation=(1, 2), P=7, Q=7),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_schedules_written_by_hand(judge: Judge, problem: Conv2d, layout: str) -> None:
+    problem = problem.with_(layout=layout)
+    plans = [parse(line) for line in BY_HAND.strip().splitlines()]
+    sources = [emit(problem, plan, 3, f"line_{index}") for index, plan in enumerate(plans)]
+    paths = cache.build_many([codegen.assemble(sources[at::2]) for at in range(2)], flags=QUICK)
+    for index, source in enumerate(sources):
+        judge.judge(problem, paths[index % 2], source.symbol)
+
+
+@pytest.mark.parametrize("name", ["3x3", "dilated and strided", "groups", "depth multiplier"])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_the_textbook_nest_gives_the_same(name: str, layout: str) -> None:
+    """The very nest that the schedule was derived from, compiled as it stands."""
+    problem = PROBLEMS[name].with_(layout=layout)
+    (plan,) = samples.members(samples.fixed_context(problem, 1, detect()), 1, seed=7)
+    source = emit(problem, plan)
+    text = "void conv2d(float *O, const float *I, const float *W);\n"
+    nest = "\n".join(problem.nest().generate()).replace("void conv2d(", "void textbook(")
+    flags = [*QUICK, "-Wno-unknown-pragmas"]
+    ours, theirs = cache.build_many([source.file, text + nest], flags=flags)
+    inputs = Arrays.of(problem, 3).inputs
+    primitive = Primitive(
+        problem, plan, source, load(ours, source.declarations), source.symbol, None
+    )
+    got = primitive(inputs["x"], primitive.pack_weights(inputs["w"]))
+    assert np.array_equal(logical(problem, got), textbook(problem, theirs, inputs))
+
+
+def logical(problem: Conv2d, array: np.ndarray) -> np.ndarray:
+    """In the order N, C, H, W, contiguous."""
+    swapped = array if problem.layout == "nchw" else array.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(swapped)
+
+
+def textbook(problem: Conv2d, path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    run = ctypes.CDLL(str(path)).textbook
+    result = np.zeros((problem.N, problem.K, problem.P, problem.Q), np.float32)
+    operands = [result, logical(problem, inputs["x"]), np.ascontiguousarray(inputs["w"])]
+    run(*(ctypes.c_void_p(array.ctypes.data) for array in operands))
+    return result
+
+
+def test_a_fault_in_the_code_is_noticed(judge: Judge) -> None:
+    """The judge is no rubber stamp: one wrong constant in the loops, one in the packing."""
+    problem = PROBLEMS["3x3"].with_(layout="nhwc")
+    plan = parse("pack(A) p k:8 > brgemm_portable_f32_8x8")
+    source = emit(problem, plan, 1, "sound")
+    judge.judge(problem, build([source]), "sound")
+    for right, wrong in [(".rows = 8", ".rows = 7"), (".step = 1", ".step = 2")]:
+        assert right in source.text
+        text = codegen.assemble([source]).replace(right, wrong)
+        with pytest.raises(AssertionError, match="wrong result"):
+            judge.judge(problem, cache.build(text, flags=QUICK), "sound")
