@@ -185,6 +185,9 @@ PS_INLINE void ps_run(ps_vec *acc, ps_tile t, uint32_t rows, const float *restri
                       const float *restrict b, int64_t length, int64_t a_k)
 {
     for (int64_t k = 0; k < length; ++k, a += a_k, b += t.vecs * PS_LANES) {
+        /* A step loads its own operands: rows that overlap by a few elements tempt compilers to
+         * carry loads from step to step in registers that the accumulators need. */
+        __asm__ volatile("" : : : "memory");
         ps_vec bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)
@@ -219,8 +222,8 @@ PS_INLINE void ps_end(ps_vec *acc, ps_tile t, float *c, const ps_epilogue *e)
     if (e && e->clamp) {
         const ps_vec lowest = ps_splat(e->clamp[0]), highest = ps_splat(e->clamp[1]);
         PS_UNROLL
-        for (int i = 0; i < t.rows * t.vecs; ++i)
-            acc[i] = ps_min(ps_max(acc[i], lowest), highest);
+        for (int i = 0; i < t.rows * t.vecs; ++i) /* in this order a NaN stays one */
+            acc[i] = ps_min(highest, ps_max(lowest, acc[i]));
     }
     ps_put(acc, t, c);
 }

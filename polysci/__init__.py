@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from polysci.api import compile
     from polysci.ops import parse_problem
     from polysci.ops.conv2d import Conv2d
+    from polysci.ops.nest import Nest
     from polysci.primitive import Primitive
     from polysci.schedule import Schedule
     from polysci.target import Target, detect
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Conv2d",
+    "Nest",
     "Primitive",
     "Result",
     "Schedule",
@@ -34,6 +36,7 @@ __all__ = [
 _HOMES = MappingProxyType(
     {
         "Conv2d": "polysci.ops.conv2d",
+        "Nest": "polysci.ops.nest",
         "Primitive": "polysci.primitive",
         "Result": "polysci.tune",
         "Schedule": "polysci.schedule",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polysci.errors import SpecError
-from polysci.ops import parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops import problem_of
+from polysci.ops.problem import Problem
 from polysci.primitive import Primitive
 from polysci.target import Target
 from polysci.tune import Progress, optimize
@@ -14,7 +13,7 @@ from polysci.wisdom import Wisdom
 
 
 def compile(
-    problem: Conv2d | str,
+    problem: Problem | str,
     level: str = "measure",
     threads: int = 1,
     *,
@@ -27,25 +26,13 @@ def compile(
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
-    ``problem`` is a Conv2d or benchdnn's words, which ``layout`` (default "nhwc") completes. One
-    without images gets the primitive of one image, whose result for none is empty. The other
-    arguments and what they raise are those of ``polysci.optimize``; BuildError where there is no
-    working C compiler.
+    ``problem`` is a Conv2d, a Nest, or the text of one; ``layout`` (default "nhwc") completes
+    benchdnn's words. A convolution without images gets the primitive of one image, whose result for
+    none is empty. The other arguments and what they raise are those of ``polysci.optimize``;
+    BuildError where there is no working C compiler.
     """
-    asked = _problem(problem, layout)
+    asked = problem_of(problem, layout)
     return optimize(
-        asked if asked.N else asked.with_(N=1), level, threads,
+        asked.with_(N=1) if 0 in asked.y_shape else asked, level, threads,
         target=target, ranker=ranker, time_limit=time_limit, wisdom=wisdom, progress=progress,
     ).primitive()  # fmt: skip
-
-
-def _problem(problem: Conv2d | str, layout: str | None) -> Conv2d:
-    if isinstance(problem, str):
-        return parse_problem(problem, layout or "nhwc")
-    if not isinstance(problem, Conv2d):
-        raise TypeError(
-            f"problem: expected a Conv2d or benchdnn's words, got {type(problem).__name__}"
-        )
-    if layout not in (None, problem.layout):
-        raise SpecError(f"layout: the problem has {problem.layout!r}, got {layout!r} beside it")
-    return problem

@@ -16,7 +16,7 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Floats
     """An f32 array of ``shape`` as C code can read it; a misaligned one is copied.
 
     Raises ``TypeError`` for no NumPy array, another dtype or byte order, ``ValueError`` for another
-    shape (whose ``axes`` are named, as ``NHWC``) or gaps between elements.
+    shape (whose ``axes`` are named, as ``N H W C``) or gaps between elements.
     """
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         kind = f"{type(array).__module__}.{type(array).__qualname__}"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.exact import Floats
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem, bias_shape, input_shapes
 
 UNIT: Final = 2.0**-24  # largest relative error of one f32 rounding
 _REFERENCE: Final = 1 + 2.0**-28  # float64 rounds as often, with errors 2^-29 of f32's
@@ -28,37 +28,30 @@ def gamma(count: int) -> float:
 class Reals:
     """Inputs from (-1, 1) in the problem's layout, and what the results are compared with.
 
-    ``inputs`` as of ``exact.Arrays``; ``sums`` is the convolution in float64, ``sizes`` the same of
-    absolute values, ``terms`` the products in one sum.
+    ``inputs`` as of ``exact.Arrays``; ``sums`` is the result in float64, ``sizes`` the same of
+    absolute values, ``terms`` the products in one sum, ``along`` the shape that adds a bias to y.
     """
 
     inputs: dict[str, Floats]
     sums: Doubles
     sizes: Doubles
     terms: int
-    along_k: tuple[int, ...]
+    along: tuple[int, ...]
 
     @classmethod
-    def of(cls, problem: Conv2d, seed: int) -> "Reals":
+    def of(cls, problem: Problem, seed: int) -> "Reals":
         """Reproducible inputs; the clamp cuts a part of the results."""
         random = np.random.default_rng(seed)
-        shapes = {
-            "x": problem.x_shape,
-            "w": problem.w_shape,
-            "bias": (problem.K,),
-            "residual": problem.y_shape,
-        }
         inputs = {
             name: random.random(shape, np.float32) * np.float32(2) - np.float32(1)
-            for name, shape in shapes.items()
+            for name, shape in input_shapes(problem).items()
         }
         x, w = (inputs[name].astype(np.float64) for name in "xw")
         sums = problem.reference(x, w)
         limit = float(np.std(sums)) or 1.0
         inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
-        terms = problem.C // problem.groups * problem.R * problem.S
-        along_k = (1, problem.K, 1, 1) if problem.layout == "nchw" else (1, 1, 1, problem.K)
-        return cls(inputs, sums, problem.reference(abs(x), abs(w)), terms, along_k)
+        sizes = problem.reference(abs(x), abs(w))
+        return cls(inputs, sums, sizes, problem.terms, bias_shape(problem))
 
     def share(self, variant: str, got: Floats) -> Doubles:
         """Error over bound, element by element; above 1, or NaN, where the result is wrong.
@@ -67,7 +60,7 @@ class Reals:
         """
         expected, sizes, count = self.sums, self.sizes, self.terms
         if variant == "fused":
-            bias, residual = self.inputs["bias"].reshape(self.along_k), self.inputs["residual"]
+            bias, residual = self.inputs["bias"].reshape(self.along), self.inputs["residual"]
             expected = np.clip(expected + bias + residual, *self.inputs["clamp"])
             sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
         error, bound = abs(got - expected), gamma(count) * _REFERENCE * sizes

@@ -31,16 +31,19 @@ def machine_of(target: Target, progress: Progress | None = None) -> Machine:
 
     Where measuring fails the documented defaults stand in, with a logged warning.
     """
-    path = stored(target)
     try:
-        return from_json(path.read_text(encoding="utf-8"))
-    except (OSError, PolysciError):
-        pass
-    try:
-        return calibrate(target, progress)
+        return known(target) or calibrate(target, progress)
     except PolysciError as error:
         _log.warning("calibration failed, using assumed rates: %s", error)
         return assumed(target)
+
+
+def known(target: Target) -> Machine | None:
+    """The stored parameters of this machine, if it was ever measured."""
+    try:
+        return from_json(stored(target).read_text(encoding="utf-8"))
+    except (OSError, PolysciError):
+        return None
 
 
 def stored(target: Target) -> Path:

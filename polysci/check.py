@@ -10,7 +10,7 @@ from typing import Final
 from polysci.build import cache
 from polysci.errors import BuildError, SpecError
 from polysci.measure import Bench, CandidateError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.schedule import Schedule
 from polysci.tune import SYMBOL, emit
 
@@ -26,7 +26,7 @@ class Verdict:
     ``worst`` is the largest share of the error bound that was used; None in exact mode.
     """
 
-    problem: Conv2d
+    problem: Problem
     schedule: Schedule
     threads: int
     mode: str
@@ -42,9 +42,10 @@ class Verdict:
     def command(self) -> str:
         """The command line that repeats this very check."""
         words = str(self.problem.with_(name="", multiplicity=1))
+        layout = ["--layout", self.problem.layout] if self.problem.layout else []
         return shlex.join(
             [
-                *("polysci", "check", words, "--layout", self.problem.layout),
+                *("polysci", "check", words, *layout),
                 *("--threads", str(self.threads), "--schedule", str(self.schedule)),
                 *("--mode", self.mode, "--seed", str(self.seed)),
             ]
@@ -55,7 +56,7 @@ class Verdict:
 
 
 def check(
-    problem: Conv2d,
+    problem: Problem,
     schedules: Iterable[Schedule],
     threads: int = 1,
     *,

@@ -11,8 +11,7 @@ import numpy as np
 
 from polysci import codegen
 from polysci.codegen import groups
-from polysci.codegen.plan import columns_of
-from polysci.contraction import Contraction
+from polysci.contraction import Contraction, columns_of
 from polysci.errors import SpecError, UnsupportedError
 from polysci.microkernel import find, lanes
 from polysci.rank import RANKERS, Context, Estimate

@@ -118,6 +118,20 @@ class Contraction:
         return any(dim.role == "n" for dim in self.dims)
 
 
+def columns_of(contraction: Contraction) -> Dim:
+    """The dimension that runs along the vector lanes: n, or the batch where there is no GEMM.
+
+    Raises UnsupportedError where it is not one dimension.
+    """
+    wide = [d for d in contraction.dims if d.role == "n" and d.extent > 1]
+    if not wide and all(d.extent == 1 for d in contraction.dims if d.role in ("n", "k")):
+        wide = [d for d in contraction.dims if d.role == "batch" and d.extent > 1]
+    wide = wide or [d for d in contraction.dims if d.role == "n"]
+    if len(wide) != 1:
+        raise UnsupportedError(f"{contraction}: expected one column dimension, found {len(wide)}")
+    return wide[0]
+
+
 def contraction(scop: Scop) -> Contraction:
     """The GEMM roles of the one statement ``O[f] += A[g] * B[h]`` of ``scop``.
 
@@ -138,7 +152,7 @@ def contraction(scop: Scop) -> Contraction:
         raise _refused(
             statement, f"a guard keeps {b_op} inside its bounds; only A and O may be cut"
         )
-    dims = _dims(statement, extents, out_op, a_op, b_op)
+    dims = _dims(statement, extents, (out_op, a_op, b_op), padded=cut[1])
     return Contraction(dims, out_op, a_op, b_op, padded=cut[1], clipped=cut[0])
 
 
@@ -225,9 +239,13 @@ def _windowed(factor: Operand, other: Operand, out: Operand) -> bool:
 
 
 def _dims(
-    statement: Statement, extents: Sequence[int], out: Operand, a: Operand, b: Operand
+    statement: Statement,
+    extents: Sequence[int],
+    operands: tuple[Operand, Operand, Operand],
+    *,
+    padded: bool,
 ) -> tuple[Dim, ...]:
-    dims = []
+    (out, a, b), dims = operands, list[Dim]()
     for name, extent in zip(statement.iterators, extents, strict=True):
         mentions = (out.uses(name), a.uses(name), b.uses(name))
         role = _ROLE_OF.get(mentions)
@@ -240,6 +258,10 @@ def _dims(
         raise _refused(statement, "it overwrites its target in every step of a reduction")
     rows = [dim.name for dim in dims if dim.role == "m"]
     deep = max(reductions, key=lambda dim: _depth_rank(dim, rows, a), default=None)
+    if not any(dim.role == "n" for dim in dims) or (
+        deep and padded and not _depth_rank(deep, rows, a)[0]
+    ):
+        deep = None  # a filter's taps all: a product of two vectors each, or cut by the padding
     return tuple(Dim(dim.name, dim.extent, "k") if dim is deep else dim for dim in dims)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem, bias_shape, input_shapes
 
 Floats = NDArray[np.float32]
 
@@ -14,10 +14,9 @@ _EXACT: Final = 1 << 24  # f32 holds every integer up to here
 _LARGEST: Final = 4
 
 
-def largest_value(problem: Conv2d) -> int:
+def largest_value(problem: Problem) -> int:
     """The largest absolute value of the inputs such that f32 holds every partial sum exactly."""
-    depth = problem.C // problem.groups * problem.R * problem.S
-    fits = (a for a in range(_LARGEST, 1, -1) if depth * a * a + 2 * a < _EXACT)
+    fits = (a for a in range(_LARGEST, 1, -1) if problem.terms * a * a + 2 * a < _EXACT)
     return next(fits, 1)
 
 
@@ -25,7 +24,7 @@ def largest_value(problem: Conv2d) -> int:
 class Arrays:
     """Inputs of a problem, in its layout, with its results: plain, and clamp(y + bias + residual).
 
-    ``inputs`` are x, w (KCRS), bias (K), residual (like y) and clamp (lo, hi).
+    ``inputs`` are x, w, bias, residual (like y) and clamp (lo, hi).
     """
 
     inputs: dict[str, Floats]
@@ -33,22 +32,15 @@ class Arrays:
     fused: Floats
 
     @classmethod
-    def of(cls, problem: Conv2d, seed: int) -> "Arrays":
+    def of(cls, problem: Problem, seed: int) -> "Arrays":
         """Integers up to ``largest_value``; the clamp cuts about a third of the results."""
         random, top = np.random.default_rng(seed), largest_value(problem)
-        shapes = {
-            "x": problem.x_shape,
-            "w": problem.w_shape,
-            "bias": (problem.K,),
-            "residual": problem.y_shape,
-        }
         inputs = {
             name: random.integers(-top, top + 1, shape, np.int8).astype(np.float32)
-            for name, shape in shapes.items()
+            for name, shape in input_shapes(problem).items()
         }
         plain = np.asarray(problem.reference(inputs["x"], inputs["w"]), np.float32)
-        along_k = (1, problem.K, 1, 1) if problem.layout == "nchw" else (1, 1, 1, problem.K)
-        fused = plain + inputs["residual"] + inputs["bias"].reshape(along_k)
+        fused = plain + inputs["residual"] + inputs["bias"].reshape(bias_shape(problem))
         limit = max(1.0, float(np.rint(np.std(fused))))
         inputs["clamp"] = np.array([-limit, limit + 1], np.float32)
         return cls(inputs, plain, np.clip(fused, *inputs["clamp"]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +24,30 @@ FLOAT = 4  # bytes of an f32
 def extent_of(operand: Operand, axis: int, tile: Extents) -> Count:
     """Positions along one axis that a tile touches: the image of a box, clipped to the array.
 
-    The span of the image, less the holes between positions where the step is the largest.
+    Exact for subscripts of up to two dimensions, wherever the tile lies inside the array.
     """
     terms = [(abs(coef), tile[dim]) for dim, coef in operand.index[axis].terms if dim in tile]
-    span, dense = np.ones(1), np.ones(1)
+    touched = _pair(terms) if len(terms) == 2 else _span(terms)
+    clipped: Count = np.minimum(touched, operand.shape[axis])
+    return clipped
+
+
+def _pair(terms: Sequence[tuple[int, Count]]) -> Count:
+    """Distinct values of ``a*x + b*y``: they repeat under (x + b/g, y - a/g), g = gcd(a, b)."""
+    (a, m), (b, n) = terms
+    common = gcd(a, b)
+    distinct: Count = m * n - np.maximum(m - b // common, 0) * np.maximum(n - a // common, 0)
+    return distinct
+
+
+def _span(terms: Sequence[tuple[int, Count]]) -> Count:
+    """No more than the span of the image, and no more than the points of the box."""
+    span, points = np.ones(1), np.ones(1)
     for coef, size in terms:
         span = span + coef * (size - 1)
-        dense = dense * size
-    touched: Count = np.minimum(np.minimum(span, dense), operand.shape[axis])
-    return touched
+        points = points * size
+    least: Count = np.minimum(span, points)
+    return least
 
 
 def footprint(operand: Operand, tile: Extents) -> Count:
@@ -50,8 +66,9 @@ def line_bytes(operand: Operand, strides: Sequence[int], tile: Extents) -> Count
     for axis in next_axes[1:]:  # whole inner axes merge into longer runs
         whole = run >= _inner_size(operand, next_axes, axis)
         run = np.where(whole, run * extent_of(operand, axis, tile), run)
-    lines = np.ceil(run * FLOAT / LINE) * LINE
-    return footprint(operand, tile) / run * lines
+    runs = footprint(operand, tile) / run
+    lines: Count = runs * np.ceil(run * FLOAT / LINE) * LINE
+    return lines
 
 
 def _inner_size(operand: Operand, order: Sequence[int], axis: int) -> float:
@@ -64,12 +81,14 @@ def _inner_size(operand: Operand, order: Sequence[int], axis: int) -> float:
 def refetches(operand: Operand, dims: Sequence[str], trips: Sequence[Count], depth: int) -> Count:
     """How often the loops outside ``depth`` bring an operand's tile in.
 
-    Once for every iteration of the innermost loop that indexes it, and of all loops around that.
+    Once for every iteration of the innermost loop that indexes it and runs more than once, and of
+    all loops around that.
     """
-    last = max((i for i in range(depth) if operand.uses(dims[i])), default=-1)
-    total = np.ones(1)
-    for trip in trips[: last + 1]:
-        total = total * trip
+    total, around = np.ones(1), np.ones(1)
+    for dim, trip in zip(dims[:depth], trips[:depth], strict=True):
+        around = around * trip
+        if operand.uses(dim):
+            total = np.where(trip > 1, around, total)
     return total
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
@@ -59,8 +60,8 @@ def from_json(text: str) -> Machine:
         machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(f"machine parameters: {error}") from error
-    if not all(value > 0 for value in numbers.values()):
-        raise SpecError("machine parameters: every rate must be positive")
+    if not all(isfinite(value) and value > 0 for value in (*numbers.values(), *efficiency.values())):
+        raise SpecError("machine parameters: every rate must be positive and finite")
     return machine
 
 

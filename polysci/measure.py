@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from polysci.build.process import Child
 from polysci.errors import CheckError, SpecError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.target import detect
 
 Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it
@@ -136,7 +136,7 @@ class Bench:
     """
 
     def __init__(
-        self, problem: Conv2d, threads: int = 1, *, timeout: float = 30.0, seed: int = 0
+        self, problem: Problem, threads: int = 1, *, timeout: float = 30.0, seed: int = 0
     ) -> None:
         self.problem = problem
         self.threads = threads

@@ -1,4 +1,4 @@
-"""Model files: lists of layers, one a line; and where the package keeps its data."""
+"""Model files: lists of layers, one a line, or a C loop nest; and where the package keeps data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from polysci.errors import SpecError
 from polysci.ops import parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.nest import Nest
+from polysci.ops.problem import Problem
 
 _PACKAGE = Path(__file__).resolve().parent
 # A comment starts at a '#' outside the quotes of the layer's name.
@@ -30,13 +31,16 @@ def names() -> list[str]:
     return sorted(path.stem for path in resource("models").glob("*.txt"))
 
 
-def load(path_or_name: str | PathLike[str], layout: str = "nhwc") -> list[Conv2d]:
+def load(path_or_name: str | PathLike[str], layout: str = "nhwc") -> list[Problem]:
     """The layers of a model file, in its order; ``resnet50`` stands for the package's own file.
 
-    Raises SpecError with ``file:line:column`` and a caret for a line that breaks the grammar, and
-    for a file that is missing, unreadable, not UTF-8 or without layers.
+    A file that ends in .c holds one loop nest. Raises SpecError with ``file:line:column`` and a
+    caret for a line that breaks the grammar, and for a file that is missing, unreadable, not UTF-8
+    or without layers; UnsupportedError for a nest that polysci does not compute.
     """
     path = _find(path_or_name)
+    if path.suffix == ".c":
+        return [Nest(path)]
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:

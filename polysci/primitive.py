@@ -13,7 +13,7 @@ from polysci.aligned import F32
 from polysci.build.library import Library
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.measure import Measurement
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem, input_shapes
 
 Floats = NDArray[np.float32]
 
@@ -42,6 +42,7 @@ class Primitive:
 
     __slots__ = (
         "_axes",
+        "_batched",
         "_compute",
         "_ffi",
         "_identity",
@@ -64,7 +65,7 @@ class Primitive:
 
     def __init__(
         self,
-        problem: Conv2d,
+        problem: Problem,
         schedule: object,
         source: object,
         library: Library,
@@ -82,16 +83,9 @@ class Primitive:
         self._workspace_shape = (-(-functions.workspace_size // 4),)
         self._packed_shape = (-(-functions.packed_size // 4),)
         self._identity = f"{problem.key} {schedule}"
-        y_shape, layout = tuple(problem.y_shape), problem.layout.upper()
-        self._shapes: dict[str, tuple[int, ...]] = {
-            "x": tuple(problem.x_shape),
-            "w": tuple(problem.w_shape),
-            "bias": (problem.K,),
-            "residual": y_shape,
-            "out": y_shape,
-        }
-        self._axes = {"x": layout, "w": "K C/groups R S", "bias": "K", "residual": layout}
-        self._axes["out"] = layout
+        self._shapes = input_shapes(problem) | {"out": problem.y_shape}
+        self._axes = {name: problem.axes.get(name, problem.axes["y"]) for name in self._shapes}
+        self._batched = problem.batched
         self._ffi: Any = library.ffi
         # The pointer keeps its array alive; a sum made from it does not.
         self._pointer = partial(self._ffi.from_buffer, self._ffi.typeof("float[]"))
@@ -104,7 +98,7 @@ class Primitive:
         return f"Primitive({self.problem}, {self.schedule})"
 
     def pack_weights(self, w: Floats) -> PackedWeights:
-        """Bring ``w`` (K, C/groups, R, S) into the order that calls need; do it once.
+        """Bring ``w`` (of a convolution: K, C/groups, R, S) into the order that calls need, once.
 
         Raises ``TypeError`` or ``ValueError`` as calls do.
         """
@@ -128,8 +122,8 @@ class Primitive:
         """Compute ``clamp(conv(x, w) + bias + residual)`` into ``out`` or a new, aligned array.
 
         ``x`` and ``residual`` (like y) in the problem's layout, ``bias`` (K), all f32 and
-        C-contiguous; ``clamp=(lo, hi)``, or ``activation="relu"`` for (0, inf). An ``x`` with no
-        images gives an empty result. ``out`` may be ``residual`` itself, which then is copied
+        C-contiguous; ``clamp=(lo, hi)``, or ``activation="relu"`` for (0, inf). A convolution of
+        no images gives an empty result. ``out`` may be ``residual`` itself, which then is copied
         first; it may overlap nothing else.
 
         Raises ``TypeError`` (no array, other dtype or byte order, unpacked weights) or
@@ -198,7 +192,7 @@ class Primitive:
             flags = array.flags
             if flags.c_contiguous and flags.aligned:
                 return array
-        if name == "x" and getattr(array, "shape", None) == (0, *shape[1:]):
+        if name == "x" and self._batched and getattr(array, "shape", None) == (0, *shape[1:]):
             shape = (0, *shape[1:])
         return arguments.readable(name, array, shape, self._axes[name])
 

@@ -10,8 +10,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.codegen.plan import columns_of
-from polysci.contraction import Contraction, Dim
+from polysci.contraction import Contraction, Dim, columns_of
 from polysci.microkernel import Microkernel
 from polysci.microkernel import family as kernels_of
 from polysci.schedule import Loop, Pack, Schedule

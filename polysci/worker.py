@@ -23,7 +23,7 @@ from polysci.errors import CheckError, PolysciError
 from polysci.exact import Arrays, Floats
 from polysci.guard import Guarded, Side
 from polysci.ops import parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
@@ -119,7 +119,7 @@ class Worker:
     """The operations; they raise ``CheckError`` for a candidate's fault."""
 
     def __init__(self) -> None:
-        self._problem: tuple[Conv2d, int]
+        self._problem: tuple[Problem, int]
         self._arrays: Arrays
         self._reals: Reals | None = None
         self._guarded: dict[tuple[type, str, Side], Guarded] = {}

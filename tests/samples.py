@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from polysci import codegen, space
-from polysci.errors import PolysciError, UnsupportedError
+from polysci.codegen import groups
+from polysci.errors import PolysciError
 from polysci.machine import assumed
+from polysci.microkernel import lanes
 from polysci.ops.conv2d import Conv2d
 from polysci.rank import Context
 from polysci.schedule import Schedule
@@ -48,17 +51,35 @@ def fits(context: Context, schedule: Schedule) -> bool:
     return True
 
 
-def members(context: Context, count: int, seed: int = 0) -> list[Schedule]:
+def members(
+    context: Context, count: int, seed: int = 0, *, merge_groups: bool = True
+) -> list[Schedule]:
     """``count`` different random schedules of the space, from as many families as possible."""
     pick, found = random.Random(seed), dict[str, Schedule]()
-    every = families(context)
-    for family in [f for _ in range(8) for f in pick.sample(every, len(every))]:
+    every = _families_by_width(context) if merge_groups else [(1, f) for f in families(context)]
+    for factor, family in [each for _ in range(8) for each in pick.sample(every, len(every))]:
         schedule = family.schedule(pick.randrange(len(family)))
+        if factor > 1:
+            schedule = groups.from_merged(context.contraction, schedule, factor)
         if str(schedule) not in found and fits(context, schedule):
             found[str(schedule)] = schedule
         if len(found) == count:
             break
     return list(found.values())
+
+
+def _families_by_width(context: Context) -> list[tuple[int, space.Family]]:
+    """Families with 1, 2, .. groups in one call, as far as a vector holds their columns."""
+    roles, found = context.contraction, [(1, family) for family in families(context)]
+    group = groups.group_of(roles)
+    if group is None:
+        return found
+    most = lanes(context.target.isa.name) // roles.by_role("n")[0].extent
+    for factor in range(2, min(most, group.extent) + 1):
+        if group.extent % factor == 0:
+            wide = replace(context, contraction=groups.merged(roles, factor))
+            found += [(factor, family) for family in families(wide)]
+    return found
 
 
 @st.composite
@@ -105,11 +126,3 @@ def _box(low: dict[str, int], size: dict[str, int]) -> Iterator[tuple[int, ...]]
     for at in range(low[dim], low[dim] + size[dim]):
         for point in _box({d: low[d] for d in rest}, {d: size[d] for d in rest}):
             yield (at, *point)
-
-
-def refused(context: Context) -> bool:
-    """Whether the space is empty or holds nothing that fits."""
-    try:
-        return not any(fits(context, f.schedule(0)) for f in families(context))
-    except UnsupportedError:
-        return True

@@ -12,7 +12,7 @@ import polysci
 from polysci.machine import Machine
 
 PUBLIC = """
-    Conv2d Primitive Result Schedule Target Wisdom
+    Conv2d Nest Primitive Result Schedule Target Wisdom
     compile detect errors extract optimize parse_problem
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"
@@ -96,7 +96,7 @@ def test_no_images_give_an_empty_result(machine: Machine) -> None:
 
 def test_compile_refuses_what_it_cannot_mean() -> None:
     problem = polysci.Conv2d(N=1, C=8, H=5, W=5, K=8, R=1, S=1)
-    with pytest.raises(TypeError, match="expected a Conv2d or benchdnn's words, got dict"):
+    with pytest.raises(TypeError, match="expected a Conv2d, a Nest or benchdnn's words, got dict"):
         polysci.compile({"N": 1})  # type: ignore[arg-type]
     with pytest.raises(polysci.errors.SpecError, match="'nhwc', got 'nchw' beside it"):
         polysci.compile(problem, layout="nchw")

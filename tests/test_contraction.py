@@ -106,7 +106,7 @@ FAMILY = {
         "n2 g4 p5 q5 r3 s3",
         "O[n][g][p][q] += I[n][g][p+r][q+s] * W[g][r][s];",
         "float O[2][4][5][5], I[2][4][7][7], W[4][3][3];",
-        "m=(n,p,q) k=s br=r batch=g",
+        "m=(n,p,q) br=(r,s) batch=g",
     ),
     "outer product": ("i3 j4", "C[i][j] += x[i] * y[j];", "float C[3][4], x[3], y[4];", "m=i n=j"),
     "extents of one": (

@@ -105,8 +105,8 @@ FAULTS = {
     "reads past a tail": "ps_load_first(p, n) ((void)(n), ps_load(p))",
     "writes past a tail": "ps_store_first(p, x, n) ((void)(n), ps_store(p, x))",
     "forgets the sum": "ps_fma(x, y, z) ((void)(z), (x) * (y))",
-    "has no lower bound": "ps_max(x, y) ((void)(y), (x))",
-    "has no upper bound": "ps_min(x, y) ((void)(y), (x))",
+    "has no lower bound": "ps_max(x, y) ((void)(x), (y))",
+    "has no upper bound": "ps_min(x, y) ((void)(x), (y))",
     "adds nothing": "ps_add(x, y) ((void)(y), (x))",
 }
 

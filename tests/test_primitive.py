@@ -176,7 +176,7 @@ def test_bad_arrays_are_named(
 
 
 def test_other_layouts_are_shape_errors(primitive: Primitive, wp: PackedWeights) -> None:
-    with pytest.raises(ValueError, match=r"x: expected shape \(2, 6, 7, 4\) \(NHWC\), got "):
+    with pytest.raises(ValueError, match=r"x: expected shape \(2, 6, 7, 4\) \(N H W C\), got "):
         primitive(np.ascontiguousarray(x().transpose(0, 3, 1, 2)), wp)
 
 

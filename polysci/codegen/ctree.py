@@ -10,7 +10,23 @@ from cgen import Block, Collection, Generable, Line, Statement
 
 _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
 
-__all__ = ["Block", "Collection", "Generable", "Line", "Statement", "counted", "loop", "when"]
+__all__ = [
+    "Block",
+    "Collection",
+    "Generable",
+    "Line",
+    "Statement",
+    "counted",
+    "items",
+    "loop",
+    "variable",
+    "when",
+]
+
+
+def variable(dim: str) -> str:
+    """The C variable that runs over a dimension: generated code's own names end in no digit."""
+    return f"{dim}0"
 
 
 def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
@@ -19,8 +35,9 @@ def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
     return made
 
 
-def counted(name: str, extent: int, body: Generable, *, step: int = 1) -> Generable:
-    """``for (int64_t name = 0; name < extent; name += step) body``."""
+def counted(dim: str, extent: int, body: Generable, *, step: int = 1) -> Generable:
+    """``for (int64_t dim0 = 0; dim0 < extent; dim0 += step) body``."""
+    name = variable(dim)
     update = f"++{name}" if step == 1 else f"{name} += {step}"
     return loop(f"int64_t {name} = 0", f"{name} < {extent}", update, body)
 

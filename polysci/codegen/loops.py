@@ -37,25 +37,31 @@ def iterators(plan: Plan) -> list[str]:
 
 def domains(plan: Plan, parameters: int) -> list[tuple[Tile, isl.Set]]:
     """The register-tile origins of every class, for fixed values of the first loops."""
-    dims = loop_dims(plan)
+    dims, origins = loop_dims(plan), ", ".join(map(_origin, loop_dims(plan)))
     names = iterators(plan)[:parameters]
     fixed = [
-        f"{loop.dim} - {loop.dim} mod {loop.step} = {name}"
+        f"{_origin(loop.dim)} - {_origin(loop.dim)} mod {loop.step} = {name}"
         for loop, name in zip(plan.schedule.loops, names, strict=False)
     ]
     head = f"[{', '.join(names)}] -> " if names else ""
     found = []
     for index, pieces in enumerate(plan.classes()):
         bounds = [_origins(dim, pieces[dim]) for dim in dims]
-        text = f"{head}{{ T{index}[{', '.join(dims)}] : {' and '.join(bounds + fixed) or 'true'} }}"
+        text = f"{head}{{ T{index}[{origins}] : {' and '.join(bounds + fixed) or 'true'} }}"
         found.append((Tile(plan, pieces), isl.Set(text)))
     return found
 
 
+def _origin(dim: str) -> str:
+    """isl's name for the origin along a dimension, which may look like an iterator itself."""
+    return f"{dim}_"
+
+
 def _origins(dim: str, piece: Piece) -> str:
+    origin = _origin(dim)
     if piece.first == piece.last:
-        return f"{dim} = {piece.first}"
-    return f"{piece.first} <= {dim} <= {piece.last} and {dim} mod {piece.step} = 0"
+        return f"{origin} = {piece.first}"
+    return f"{piece.first} <= {origin} <= {piece.last} and {origin} mod {piece.step} = 0"
 
 
 def loop_dims(plan: Plan) -> list[str]:
@@ -65,7 +71,7 @@ def loop_dims(plan: Plan) -> list[str]:
 
 def schedule_tree(plan: Plan, parameters: int) -> isl.Schedule:
     """One band of one member a loop, full and partial tiles separated, packing in its place."""
-    dims, loops = loop_dims(plan), plan.schedule.loops
+    origins, loops = ", ".join(map(_origin, loop_dims(plan))), plan.schedule.loops
     parts = domains(plan, parameters)
     union = isl.UnionSet.from_set(parts[0][1])
     for _, part in parts[1:]:
@@ -73,9 +79,7 @@ def schedule_tree(plan: Plan, parameters: int) -> isl.Schedule:
     tree = isl.Schedule.from_domain(union)
     for position in reversed(range(parameters, len(loops))):
         value = _value(loops, position)
-        maps = "; ".join(
-            f"T{index}[{', '.join(dims)}] -> [({value})]" for index in range(len(parts))
-        )
+        maps = "; ".join(f"T{index}[{origins}] -> [({value})]" for index in range(len(parts)))
         node = tree.get_root().child(0)
         node = node.insert_partial_schedule(isl.MultiUnionPwAff(f"[{{{maps}}}]"))
         node = node.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate)
@@ -109,9 +113,10 @@ def _packing(plan: Plan, parameters: int) -> isl.UnionMap:
 def _value(loops: tuple[Loop, ...], position: int) -> str:
     """What a loop iterates over: the origin of its tile."""
     loop = loops[position]
+    origin = _origin(loop.dim)
     if any(inner.dim == loop.dim for inner in loops[position + 1 :]):
-        return f"{loop.dim} - {loop.dim} mod {loop.step}"
-    return loop.dim
+        return f"{origin} - {origin} mod {loop.step}"
+    return origin
 
 
 def nest(

@@ -15,18 +15,19 @@ def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Gener
     Columns beyond the extent are filled with zeros up to whole vectors.
     """
     offset = plan.contraction.b.offset(strides)
-    column, depth = plan.column, plan.depth
-    extent, tile, lanes = plan.extent(column), plan.tile[column], plan.kernel.lanes
+    extent, tile, lanes = plan.extent(plan.column), plan.tile[plan.column], plan.kernel.lanes
+    column, depth = c.variable(plan.column), plan.depth and c.variable(plan.depth)
     around = [*(d.name for d in plan.groups), *plan.taps]
-    terms = [f"{offset.coef(dim)} * {dim}" for dim in around if offset.coef(dim)]
-    terms.append(f"{offset.coef(column)} * ({column} + j)")
+    terms = [str(offset.const)] if offset.const else []
+    terms += [f"{offset.coef(dim)} * {c.variable(dim)}" for dim in around if offset.coef(dim)]
+    terms.append(f"{offset.coef(plan.column)} * ({column} + j)")
     real = f"{column} + j < {extent}"
-    if depth and plan.merged > 1:  # zeros where a column meets another group's depth
-        columns, deep = extent // plan.merged, plan.extent(depth) // plan.merged
-        terms.append(f"{offset.coef(depth)} * (({depth} + i) % {deep})")
+    if plan.depth and plan.merged > 1:  # zeros where a column meets another group's depth
+        columns, deep = extent // plan.merged, plan.extent(plan.depth) // plan.merged
+        terms.append(f"{offset.coef(plan.depth)} * (({depth} + i) % {deep})")
         real += f" && ({column} + j) / {columns} == ({depth} + i) / {deep}"
-    elif depth:
-        terms.append(f"{offset.coef(depth)} * ({depth} + i)")
+    elif plan.depth:
+        terms.append(f"{offset.coef(plan.depth)} * ({depth} + i)")
     value = f"{real} ? w[{' + '.join(terms)}] : 0.0f"
     body: c.Generable = c.loop(
         "int64_t j = 0", "j < width", "++j", c.Statement(f"*packed++ = {value}")
@@ -35,13 +36,13 @@ def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Gener
         body = c.loop("int64_t i = 0", "i < deep", "++i", body)
     for tap in reversed(plan.taps):
         body = c.counted(tap, plan.extent(tap), body)
-    if depth:
-        whole, step = plan.extent(depth), plan.tile[depth]
+    if plan.depth:
+        whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
         length = f"const int64_t deep = ps_least({whole} - {depth}, {step})"
-        body = c.counted(depth, whole, c.Block([c.Statement(length), body]), step=step)
+        body = c.counted(plan.depth, whole, c.Block([c.Statement(length), body]), step=step)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
     width = f"const int64_t width = ps_least({vectors}, {plan.columns_padded(tile)})"
-    body = c.counted(column, extent, c.Block([c.Statement(width), body]), step=tile)
+    body = c.counted(plan.column, extent, c.Block([c.Statement(width), body]), step=tile)
     for group in reversed(plan.groups):
         body = c.counted(group.name, group.extent, body)
     head = f"void {name}(const float *restrict w, float *restrict packed)"
@@ -65,8 +66,8 @@ def box_origins(plan: Plan) -> list[str]:
 def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """``static void name(x, box, first, last, origins...)``: copy rows first..last-1 of the box."""
     box, a = plan.box, plan.contraction.a
-    if box is None or len(box.extents) < 2:
-        raise UnsupportedError(f"cannot pack {a.array}: it has fewer than two axes")
+    if box is None:
+        raise UnsupportedError(f"{plan.schedule} packs nothing")
     *outer, middle, fast = box.order
     low = {axis: _low(plan, axis) for axis in (*outer, middle, fast)}
     lines: list[c.Generable] = []
@@ -74,11 +75,11 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
     for axis in reversed(outer):
         extent, step = box.extents[axis], box.steps[axis]
         lines.append(
-            c.Statement(f"const int64_t at{axis} = {low[axis]} + {rest} % {extent} * {step}")
+            c.Statement(f"const int64_t at{axis}_ = {low[axis]} + {rest} % {extent} * {step}")
         )
         rest = f"{rest} / {extent}"
-    real = [f"at{axis} >= 0 && at{axis} < {a.shape[axis]}" for axis in outer]
-    terms = [f"{strides[axis]} * at{axis}" for axis in outer]
+    real = [f"at{axis}_ >= 0 && at{axis}_ < {a.shape[axis]}" for axis in outer]
+    terms = [f"{strides[axis]} * at{axis}_" for axis in outer]
     source = " + ".join(["x", *terms, f"{strides[fast]} * ({low[fast]})"])
     fields = {
         "pixels": box.extents[middle],
@@ -97,7 +98,7 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
         c.Statement(f"ps_pack_row(box + row * {pitch}, from, shape, {low[middle]}, {count})"),
     ]
     parameters = ["int64_t first", "int64_t last"]
-    parameters += [f"int64_t {dim}" for dim in box_origins(plan)]
+    parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
     head = ", ".join(["const float *restrict x", "float *restrict box", *parameters])
     body = [
         c.Statement(f"static const ps_row shape = {{{constants}}}"),
@@ -109,9 +110,6 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
 def _low(plan: Plan, axis: int) -> str:
     """Smallest source index of an axis that the tile at the given origins reads."""
     affine = plan.contraction.a.index[axis]
-    if any(affine.coef(d.name) < 0 for d in plan.contraction.dims):
-        raise UnsupportedError(
-            f"cannot pack {plan.contraction.a.array}: axis {axis} runs backwards"
-        )
-    terms = [f"{affine.coef(dim)} * {dim}" for dim in box_origins(plan) if affine.coef(dim)]
+    dims = [dim for dim in box_origins(plan) if affine.coef(dim)]
+    terms = [f"{affine.coef(dim)} * {c.variable(dim)}" for dim in dims]
     return " + ".join([*terms, str(affine.const)])

@@ -8,7 +8,7 @@ from itertools import product
 from math import gcd, prod
 
 from polysci.codegen import groups
-from polysci.contraction import Contraction, Dim, Operand
+from polysci.contraction import Contraction, Dim, Operand, columns_of
 from polysci.errors import UnsupportedError
 from polysci.microkernel import Microkernel, find
 from polysci.schedule import Schedule
@@ -120,17 +120,6 @@ class Plan:
         return self.depth is not None and self.tile[self.depth] < self.extent(self.depth)
 
 
-def columns_of(contraction: Contraction) -> Dim:
-    """The dimension that runs along the vector lanes: n, or the batch where there is no GEMM."""
-    wide = [d for d in contraction.dims if d.role == "n" and d.extent > 1]
-    if not wide and all(d.extent == 1 for d in contraction.dims if d.role in ("n", "k")):
-        wide = [d for d in contraction.dims if d.role == "batch" and d.extent > 1]
-    wide = wide or [d for d in contraction.dims if d.role == "n"]
-    if len(wide) != 1:
-        raise UnsupportedError(f"{contraction}: expected one column dimension, found {len(wide)}")
-    return wide[0]
-
-
 def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -> dict[str, int]:
     """Storage stride of every dimension, in elements."""
     offset = operand.offset(strides)
@@ -138,7 +127,10 @@ def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -
 
 
 def box_of(contraction: Contraction, tile: Mapping[str, int], pad: int, fastest: str | None) -> Box:
-    """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous."""
+    """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
+
+    Raises UnsupportedError where the packing functions cannot copy it.
+    """
     extents, steps = [], []
     for affine in contraction.a.index:
         terms = [(affine.coef(d.name), tile[d.name]) for d in contraction.dims]
@@ -153,7 +145,32 @@ def box_of(contraction: Contraction, tile: Mapping[str, int], pad: int, fastest:
     for axis in reversed(axes):
         strides[axis] = stride
         stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
-    return Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes))
+    box = Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes))
+    if why := _unpackable(contraction, box):
+        raise UnsupportedError(f"{contraction}: cannot pack {contraction.a}: {why}")
+    return box
+
+
+def _unpackable(contraction: Contraction, box: Box) -> str:
+    """What the packing functions cannot do, or nothing."""
+    if len(box.order) < 2:
+        return "it has fewer than two axes"
+    for axis, affine in enumerate(contraction.a.index):
+        if any(coef < 0 for _, coef in affine.terms):
+            return f"axis {axis} runs backwards"
+    fast = box.order[-1]
+    if box.steps[fast] != 1 or leaves(contraction, fast):
+        return f"its fastest axis, {fast}, has gaps or padding"
+    return ""
+
+
+def leaves(contraction: Contraction, axis: int) -> bool:
+    """Whether an axis of A is read outside its bounds."""
+    affine = contraction.a.index[axis]
+    ends = [coef * (contraction.extent(name) - 1) for name, coef in affine.terms]
+    low = affine.const + sum(end for end in ends if end < 0)
+    high = affine.const + sum(end for end in ends if end > 0)
+    return low < 0 or high >= contraction.a.shape[axis]
 
 
 def cuts(
@@ -175,14 +192,13 @@ def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
     """Row dimensions that may read outside A: the axis, and the filter dimension on it."""
     found: dict[str, tuple[int, str | None]] = {}
     for axis, affine in enumerate(contraction.a.index):
-        on_axis = [d for d in contraction.dims if affine.coef(d.name)]
-        low = affine.const + sum(min(0, affine.coef(d.name) * (d.extent - 1)) for d in on_axis)
-        high = affine.const + sum(max(0, affine.coef(d.name) * (d.extent - 1)) for d in on_axis)
-        if low >= 0 and high < contraction.a.shape[axis]:
+        if not leaves(contraction, axis):
             continue
+        on_axis = [d for d in contraction.dims if affine.coef(d.name)]
         rows = [d for d in on_axis if d.role == "m"]
-        taps = [d for d in on_axis if d.role in ("br", "k")]
-        if len(rows) != 1 or len(taps) > 1 or any(d.role == "k" for d in taps):
+        taps = [d for d in on_axis if d.role == "br"]
+        twice = any(d.name in found for d in rows)
+        if len(rows) != 1 or len(taps) > 1 or len(on_axis) > len(rows + taps) or twice:
             raise UnsupportedError(
                 f"{contraction}: cannot cut axis {axis} of {contraction.a.array}"
             )
@@ -335,9 +351,17 @@ def cut(
         step, masks = tile[dim.name], None
         if dim.name in cut_by:
             axis, tap = cut_by[dim.name]
-            if step == 1 and tap is not None and tap not in ranges:
+            if step == 1 and tap is not None and _ranges(contraction, cut_by, axis, tap):
                 ranges[tap] = dim.name
             else:
                 masks = masks_of(contraction, dim, step, axis, tap)
         pieces[dim.name] = cuts(dim.extent, step, masks)
     return pieces, ranges
+
+
+def _ranges(
+    contraction: Contraction, cut_by: Mapping[str, tuple[int, str | None]], axis: int, tap: str
+) -> bool:
+    """Whether a range of a tap, counted upwards, can tell which of them read inside A."""
+    alone = sum(other == tap for _, other in cut_by.values()) == 1
+    return alone and contraction.a.index[axis].coef(tap) > 0

@@ -70,7 +70,7 @@ class Step:
     b: str
 
     def at(self, rows: int, a: int, b: int, times: str = "") -> Step:
-        """Move by constant offsets, or by offsets ``times`` an iterator."""
+        """Move by constant offsets, or by offsets ``times`` a variable."""
 
         def moved(text: str, by: int) -> str:
             return f"{text} + {by} * {times}" if times else f"{text} + {by}" if by else text
@@ -102,9 +102,10 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
     by_a, by_b = a[tap], tile.depth * tile.width * prod(plan.extent(t) for t in inner)
     if tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
         first, last = (f"{tap}_first", f"{tap}_last") if tap in plan.ranges else ("0", str(extent))
-        body = list(_taps(tile, inner, step.at(masks[0], by_a, by_b, tap)))
+        at = c.variable(tap)
+        body = list(_taps(tile, inner, step.at(masks[0], by_a, by_b, at)))
         if body:
-            yield c.loop(f"int64_t {tap} = {first}", f"{tap} < {last}", f"++{tap}", c.Block(body))
+            yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", c.Block(body))
     elif not inner and (tile.depth == 1 or by_a == tile.depth * stride):
         yield from _merged(tile, step, masks, by_a, by_b)
     else:

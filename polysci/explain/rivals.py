@@ -87,10 +87,10 @@ def rivals(context: Context, chosen: Schedule, ranker: str = "traffic") -> tuple
     found = []
     for trait, pool in pools.items():
         ordered = sorted(pool.values(), key=lambda one: (one[0], str(one[1])))[:_KEPT]
-        plan = next((plan for _, plan in ordered if _generates(context, plan)), None)
-        if plan is not None:
-            terms = terms_of(context, plan, ranker)
-            found.append(Rival(trait, plan, terms, why(context, own, terms)))
+        rival = next((plan for _, plan in ordered if _generates(context, plan)), None)
+        if rival is not None:
+            terms = terms_of(context, rival, ranker)
+            found.append(Rival(trait, rival, terms, why(context, own, terms)))
     return tuple(found)
 
 

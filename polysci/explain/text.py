@@ -69,7 +69,7 @@ def _speed(it: Explanation, seconds: float) -> str:
 
 
 def _insides(it: Explanation) -> str:
-    rows = [("loop", "trips", "extents", "A", "B", "C", "working set")]
+    rows: list[tuple[str, ...]] = [("loop", "trips", "extents", "A", "B", "C", "working set")]
     before: dict[str, int] = {}
     for one in it.inside:
         extents = dict(one.extents)
@@ -81,7 +81,8 @@ def _insides(it: Explanation) -> str:
 
 
 def _traffic(it: Explanation) -> str:
-    rows = [("into", "size", "A", "B", "C", "total", "kept inside", "least", "times the least")]
+    head = ("into", "size", "A", "B", "C", "total", "kept inside", "least", "times the least")
+    rows: list[tuple[str, ...]] = [head]
     for flow in it.flows:
         sizes = (flow.size, flow.a, flow.b, flow.c, flow.total, flow.kept, flow.bound)
         times = f"{flow.total / flow.bound:.2f}"

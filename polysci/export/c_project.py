@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from polysci.export import folder
+from polysci.export import folder, selftest
 from polysci.export.project import Planned, Project, Unit, filled, project, title
 
 _DECLARATIONS = """\
@@ -18,11 +18,11 @@ int {0}(const float *x, const float *packed, float *y, const float *bias,
 _TEMPLATES = {
     "{0}.c": "source.c",
     "{0}.h": "header.h",
-    "selftest.c": "selftest.c",
     "Makefile": "makefile.mk",
     "CMakeLists.txt": "cmakelists.txt",
     "README.md": "c_readme.md",
 }
+_SELFTEST = "selftest.c"
 
 
 def export_c(
@@ -46,7 +46,7 @@ def export_c(
 def check_c(out: Path, *, name: str | None = None, force: bool = False) -> None:
     """Raise what ``export_c`` would find wrong with ``out``, before there are any results."""
     called = title(out, name)
-    paths = [path.format(called) for path in _TEMPLATES]
+    paths = [*(path.format(called) for path in _TEMPLATES), _SELFTEST]
     folder.check(out, paths, leftovers=_leftovers(called), force=force)
 
 
@@ -67,12 +67,10 @@ def files(whole: Project) -> dict[str, str]:
         "EXAMPLE": example,
         "LAYERS": "\n".join(map(_documented, whole.units)),
         "CODE": whole.code(),
-        "ROWS": "\n".join(map(_row, whole.units)),
         **_openmp(whole),
     }
-    return {
-        path.format(whole.name): filled(template, values) for path, template in _TEMPLATES.items()
-    }
+    made = {path.format(whole.name): filled(name, values) for path, name in _TEMPLATES.items()}
+    return made | {_SELFTEST: selftest.text(whole.units, values)}
 
 
 def _openmp(whole: Project) -> dict[str, str]:
@@ -89,17 +87,17 @@ def _openmp(whole: Project) -> dict[str, str]:
 def _documented(unit: Unit) -> str:
     """Comment and declarations of one layer."""
     problem, threads = unit.layer.problem, unit.layer.threads
-    axes = {"nhwc": ("N H W C", "N P Q K"), "nchw": ("N C H W", "N K P Q")}[problem.layout]
+    axes, layout = problem.axes, f"{problem.layout.upper()}, " if problem.layout else ""
     label = f" ({unit.label})" if unit.label else ""
     rows = [
-        ("x", problem.x_shape, axes[0]),
-        ("w", problem.w_shape, "K C/groups R S"),
-        ("y, residual", problem.y_shape, axes[1]),
-        ("bias", (problem.K,), "K"),
+        ("x", problem.x_shape, axes["x"]),
+        ("w", problem.w_shape, axes["w"]),
+        ("y, residual", problem.y_shape, axes["y"]),
+        ("bias", (problem.y_shape[problem.bias_axis],), axes["bias"]),
     ]
     lines = [
         f"/* {unit.identifier}{label}: {unit.words}",
-        f" * {problem.layout.upper()}, {threads} thread{'s' * (threads > 1)}",
+        f" * {layout}{threads} thread{'s' * (threads > 1)}",
         *(f" *   {which:<12} {_extents(shape, names)}" for which, shape, names in rows),
     ]
     return "\n".join(lines) + " */\n" + _DECLARATIONS.format(unit.symbol)
@@ -111,15 +109,3 @@ def _extents(shape: tuple[int, ...], axes: str) -> str:
     for extent in reversed(shape[1:]):
         strides.insert(0, strides[0] * extent)
     return f"{' x '.join(map(str, shape))} ({axes}), strides {' '.join(map(str, strides))}"
-
-
-def _row(unit: Unit) -> str:
-    """One layer in the self-test's table."""
-    p, symbol = unit.layer.problem, unit.symbol
-    sizes = ", ".join(str(getattr(p, size)) for size in "NCHWKRSPQ")
-    pairs = ", ".join(f"{{{h}, {w}}}" for h, w in (p.stride, p.pad, p.dilation))
-    functions = ", ".join(
-        f"{symbol}{end}" for end in ("_workspace_size", "_packed_size", "_pack_weights", "")
-    )
-    nhwc = int(p.layout == "nhwc")
-    return f'    {{"{unit.identifier}", {sizes}, {pairs}, {p.groups}, {nhwc},\n     {functions}}},'

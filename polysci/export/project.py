@@ -13,7 +13,7 @@ from polysci import codegen, tune
 from polysci.codegen import Source
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.schedule import Schedule
 from polysci.target import ISAS
 
@@ -46,7 +46,7 @@ class Planned(Protocol):
     """A problem whose schedule is decided: a ``tune.Result`` or a ``Layer``."""
 
     @property
-    def problem(self) -> Conv2d: ...
+    def problem(self) -> Problem: ...
 
     @property
     def schedule(self) -> Schedule: ...
@@ -59,7 +59,7 @@ class Planned(Protocol):
 class Layer:
     """A problem, a schedule and the threads to write into the code; nothing has to be measured."""
 
-    problem: Conv2d
+    problem: Problem
     schedule: Schedule
     threads: int = 1
 
@@ -75,7 +75,7 @@ class Unit:
 
     @property
     def words(self) -> str:
-        """The layer in benchdnn's words, without the name that came from outside."""
+        """The text of the layer, without the name that came from outside."""
         return str(self.layer.problem.with_(name="", multiplicity=1))
 
     @property
@@ -162,7 +162,7 @@ def _template(name: str) -> str:
 
 
 def _emitted(layer: Layer, symbol: str) -> Source:
-    if layer.problem.N == 0:
+    if 0 in layer.problem.y_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
     return tune.emit(layer.problem, layer.schedule, layer.threads, symbol)
 

@@ -80,5 +80,7 @@ def _made(unit: Unit) -> str:
         f"    x_shape={tuple(problem.x_shape)},\n"
         f"    w_shape={tuple(problem.w_shape)},\n"
         f"    y_shape={tuple(problem.y_shape)},\n"
+        f"    bias_axis={problem.bias_axis},\n"
+        f"    batched={problem.batched},\n"
         ")"
     )

@@ -5,14 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.nest import Nest
+from polysci.ops.problem import Problem
 
-OPS: Mapping[str, type[Conv2d]] = MappingProxyType({"conv": Conv2d})
+OPS: Mapping[str, type[Conv2d] | type[Nest]] = MappingProxyType({"conv": Conv2d, "nest": Nest})
 
 
-def parse_problem(text: str, layout: str = "nhwc", *, where: str = "") -> Conv2d:
-    """The problem that benchdnn's words describe; ``where`` (``file:line``) goes before an error.
+def parse_problem(text: str, layout: str = "nhwc", *, where: str = "") -> Problem:
+    """The problem that a text describes: benchdnn's words, or ``nest`` and what follows it.
 
-    Raises SpecError, with a caret under the offending word, or UnsupportedError.
+    ``layout`` is that of a convolution, ``where`` (``file:line``) goes before an error. Raises
+    SpecError, with a caret under the offending word, or UnsupportedError.
     """
-    return OPS["conv"].parse(text, layout, where=where)
+    if text.split(maxsplit=1)[:1] == ["nest"]:
+        return Nest.parse(text, where=where)
+    return Conv2d.parse(text, layout, where=where)
+
+
+def problem_of(given: Problem | str, layout: str | None = None) -> Problem:
+    """A problem, or the text of one, which ``layout`` (default "nhwc") completes.
+
+    Raises TypeError for anything else, SpecError for another layout than the problem has.
+    """
+    if isinstance(given, str):
+        return parse_problem(given, layout or "nhwc")
+    if not isinstance(given, Problem):
+        raise TypeError(
+            f"problem: expected a Conv2d, a Nest or benchdnn's words, got {type(given).__name__}"
+        )
+    if layout not in (None, given.layout):
+        raise SpecError(f"layout: the problem has {given.layout!r}, got {layout!r} beside it")
+    return given
+
+
+def convolution(problem: Problem) -> Conv2d:
+    """The problem as a convolution. Raises UnsupportedError for another operator."""
+    if not isinstance(problem, Conv2d):
+        raise UnsupportedError(f"{problem}: expected a convolution")
+    return problem

@@ -86,7 +86,7 @@ def read(line: Line, keys: Sequence[str]) -> Words:
         end = _number_end(line, key)
         values[key.group()] = Word(_number(line, key.end(), text[key.end() : end]), at)
         at = end + (text[end : end + 1] == "_")
-    name, multiplicity = _label(line, text, at)
+    name, multiplicity = ending(line, at)
     return Words(line, MappingProxyType(values), name, multiplicity)
 
 
@@ -129,9 +129,9 @@ def _number(line: Line, at: int, digits: str) -> int:
     return int(digits)
 
 
-def _label(line: Line, text: str, at: int) -> tuple[str, int]:
-    """The name and the multiplicity that end the text."""
-    rest = text[at:]
+def ending(line: Line, at: int) -> tuple[str, int]:
+    """The name and the multiplicity that end the text, from column ``at`` on."""
+    rest = line.text.rstrip()[at:]
     if not rest:
         return "", 1
     if rest[0] == "*":

@@ -16,7 +16,9 @@ from typing import Any, Final, Self
 from polysci.build.process import Child
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.measure import Bench, Candidate
+from polysci.ops import convolution
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
 
 LEAST_ROUNDS: Final = 9
@@ -35,7 +37,7 @@ class Comparison:
     own.
     """
 
-    problem: Conv2d
+    problem: Problem
     seconds: tuple[float, ...]
     peer_seconds: tuple[float, ...]
     peak_gflops: float
@@ -145,7 +147,7 @@ class Rival:
 
 
 def compare(
-    problem: Conv2d,
+    problem: Problem,
     candidate: Candidate,
     peak: Candidate,
     rival: Rival,
@@ -156,11 +158,11 @@ def compare(
     """Time a compiled candidate and the rival in turns; both are checked first.
 
     ``peak`` is the probe of the FMA peak, run before and after. Raises SpecError for fewer than
-    LEAST_ROUNDS and CheckError where either side fails.
+    LEAST_ROUNDS, UnsupportedError for no convolution and CheckError where either side fails.
     """
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
-    path, version = rival.prepare(problem)
+    path, version = rival.prepare(convolution(problem))
     ours, theirs = list[float](), list[float]()
     with Bench(problem, rival.threads) as bench:
         bench.check(*candidate)
@@ -169,7 +171,7 @@ def compare(
         for turn in range(rounds):
             if progress:
                 progress(turn, rounds)
-            sides = (
+            sides: tuple[Callable[[], None], ...] = (
                 lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S)),
                 lambda: theirs.append(rival.sample()),
             )

@@ -14,7 +14,7 @@ import numpy as np
 
 from polysci.errors import CheckError
 from polysci.exact import Arrays
-from polysci.ops import parse_problem
+from polysci.ops import convolution, parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.rules import AXES, extent, span
 from polysci.worker import Timed
@@ -29,7 +29,7 @@ class PyTorch:
     operations = ("prepare", "load", "sample")
 
     def __init__(self) -> None:
-        self._paths: dict[str, Callable[[], Any]] = {}
+        self._paths: Mapping[str, Callable[[], Any]] = {}
         self._timed: tuple[Timed, int]
 
     def prepare(self, problem: str, layout: str, threads: int, seed: int) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class PyTorch:
         Raises CheckError where PyTorch is missing or computes something else.
         """
         torch = _torch(threads)
-        conv = parse_problem(problem, layout)
+        conv = convolution(parse_problem(problem, layout))
         arrays = Arrays.of(conv, seed)
         with torch.inference_mode():
             self._paths = _paths(torch, conv, arrays)
@@ -93,7 +93,7 @@ def _paths(torch: Any, conv: Conv2d, arrays: Arrays) -> Mapping[str, Callable[[]
     pack = torch.ops.mkldnn._reorder_convolution_weight
     packed = pack(w, pad, stride, dilation, conv.groups, list(x.shape))
     pointwise = torch.ops.mkldnn._convolution_pointwise.default
-    fixed = (packed, None, pad, stride, dilation, conv.groups, "none", [], "")
+    fixed: tuple[Any, ...] = (packed, None, pad, stride, dilation, conv.groups, "none", [], "")
     name = "mkldnn._convolution_pointwise"
     if conv.layout == "nhwc":
         x = x.contiguous(memory_format=last)

@@ -8,9 +8,10 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
-from polysci.codegen.plan import columns_of, cut_axes, masks_of
-from polysci.contraction import Contraction, Dim
+from polysci.codegen.plan import cut_axes, masks_of
+from polysci.contraction import Contraction, Dim, columns_of
 from polysci.errors import UnsupportedError
 from polysci.footprint import FLOAT, LINE, Count, Level, footprint, line_bytes, refetches
 from polysci.footprint import traffic as level_traffic
@@ -41,8 +42,9 @@ def traffic(context: Context, family: Family) -> Estimate:
     work = np.maximum(compute, nest.conflicts()) + calls + transfer
     packing, imbalance = nest.packing(), nest.imbalance()
     regions = 1 + (family.pack == 0)
-    started = machine.fork_us * 1e-6 * regions * (family.parallel > 0)
-    threads = np.where(family.parallel > 0, context.threads, 1)
+    shared = nest.tasks() > 1  # one task is a serial program: its loops run once
+    started = machine.fork_us * 1e-6 * regions * shared
+    threads = np.where(shared, context.threads, 1)
     seconds = (work + packing) / threads * imbalance + started
     size = len(family)
 
@@ -232,10 +234,8 @@ class _Nest:
 
         Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
         """
-        family, threads = self.family, self.context.threads
-        inside = [position < family.parallel for position in range(int(family.parallel.max()))]
-        trips = [np.where(on, t, 1.0) for on, t in zip(inside, self.trips, strict=False)]
-        tasks = prod(trips, start=np.ones(len(family)))
+        family, threads, tasks = self.family, self.context.threads, self.tasks()
+        inside, trips = self._shared_loops()
         share = np.ceil(tasks / threads)  # of the first thread, in tasks
         uneven, spanned, below = np.ones(len(family)), np.zeros(len(family), dtype=bool), tasks
         for position, (on, trip) in enumerate(zip(inside, trips, strict=True)):
@@ -244,7 +244,17 @@ class _Nest:
             uneven = np.where(on & ~spanned, uneven * np.maximum(whole, 1.0), uneven)
             below = below / trip
             spanned = spanned | (share >= below)
-        return np.where(family.parallel > 0, share * threads / tasks * uneven, 1.0)
+        return np.where(tasks > 1, share * threads / tasks * uneven, 1.0)
+
+    def tasks(self) -> Count:
+        """Iterations that the threads share; 1 where there are no parallel loops."""
+        return prod(self._shared_loops()[1], start=np.ones(len(self.family)))
+
+    def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:
+        """For each leading loop: which schedules run it in parallel, and its trips there."""
+        most = int(self.family.parallel.max()) if self.context.threads > 1 else 0
+        inside = [position < self.family.parallel for position in range(most)]
+        return inside, [np.where(on, t, 1.0) for on, t in zip(inside, self.trips, strict=False)]
 
 
 @lru_cache(maxsize=64)

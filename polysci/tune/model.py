@@ -10,7 +10,7 @@ from polysci.calibrate import machine_of
 from polysci.codegen import Source
 from polysci.contraction import Contraction, contraction
 from polysci.extract import extract
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.rank import Context
 from polysci.schedule import Schedule
 from polysci.scop import Scop
@@ -20,7 +20,7 @@ SYMBOL = "primitive"
 
 
 @lru_cache(maxsize=256)
-def model_of(problem: Conv2d) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
+def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
     """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
@@ -28,7 +28,7 @@ def model_of(problem: Conv2d) -> tuple[Scop, Contraction, Mapping[str, tuple[int
 
 
 def context_of(
-    problem: Conv2d,
+    problem: Problem,
     threads: int = 1,
     target: Target | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -39,7 +39,7 @@ def context_of(
     return Context(roles, strides, target, machine_of(target, progress), threads)
 
 
-def emit(problem: Conv2d, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
+def emit(problem: Problem, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
     """C source of a problem under a schedule, once isl has found it legal.
 
     Raises IllegalScheduleError, SpecError or UnsupportedError.

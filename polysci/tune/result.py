@@ -10,7 +10,7 @@ from polysci.build import cache
 from polysci.build.library import load
 from polysci.codegen import Source
 from polysci.measure import Measurement
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.primitive import Primitive
 from polysci.schedule import Schedule
 from polysci.tune.model import SYMBOL
@@ -53,7 +53,7 @@ class Trial:
 class Result:
     """What the search found. ``measurement`` is None where nothing was run; times in seconds."""
 
-    problem: Conv2d
+    problem: Problem
     schedule: Schedule
     source: Source
     predicted: float

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,14 @@ from polysci.errors import (
     UnsupportedError,
     WisdomError,
 )
-from polysci.measure import Bench, Measurement, host_digest, protocol
-from polysci.ops.conv2d import Conv2d
+from polysci.measure import Bench, CandidateError, Measurement, host_digest, protocol
+from polysci.ops.problem import Problem
 from polysci.rank import Context
 from polysci.schedule import Schedule
 from polysci.target import Target, detect
 from polysci.tune.model import SYMBOL, context_of, emit
 from polysci.tune.result import LEVELS, Progress, Result, Trial
-from polysci.wisdom import Wisdom
+from polysci.wisdom import Record, Wisdom
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def optimize(
-    problem: Conv2d,
+    problem: Problem,
     level: str = "measure",
     threads: int = 1,
     *,
@@ -63,6 +63,11 @@ def optimize(
     if time_limit is not None and not time_limit > 0:
         raise SpecError(f"time limit {time_limit}: expected a positive number of seconds")
     problem.check_memory()
+    if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
+        one = optimize(
+            problem.with_(N=1), "estimate", threads, target=target, ranker=ranker, wisdom=wisdom
+        )
+        return replace(one, problem=problem, level=level)
     search = _Search(
         problem, level, threads, target or detect(), ranker,
         wisdom if wisdom is not None else Wisdom(), progress or (lambda _: None), time_limit,
@@ -72,7 +77,7 @@ def optimize(
 
 @dataclass(slots=True)
 class _Search:
-    problem: Conv2d
+    problem: Problem
     level: str
     threads: int
     target: Target
@@ -112,7 +117,7 @@ class _Search:
 
     @property
     def host(self) -> str:
-        return host_digest(f"{self.target} {self.target.features}")
+        return host_of(self.target)
 
     def _late(self) -> bool:
         spent = time.monotonic() - self.start
@@ -122,11 +127,21 @@ class _Search:
         """The result of an earlier search at this level or above, if its schedule still works."""
         level = "estimate" if self.level == "wisdom-only" else self.level
         features = self.target.isa.features
-        record = self.wisdom.best(self._key(), self.threads, features, host=self.host, level=level)
+        try:
+            record = self.wisdom.best(
+                self._key(), self.threads, features, host=self.host, level=level
+            )
+        except WisdomError as error:
+            if self.level == "wisdom-only":
+                raise
+            _log.warning("searching without records: %s", error)
+            return None
         if record is None:
             return None
         try:
             plan = schedule.parse(record.schedule)
+            if not _runs_on(plan, self.target):
+                raise UnsupportedError(f"this CPU does not run {plan.kernel}")
             source = emit(self.problem, plan, self.threads)
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
@@ -159,9 +174,12 @@ class _Search:
         found = [(choice.schedule, choice.seconds) for choice in ranked]
         known = {str(plan) for plan, _ in found}
         seeds: list[tuple[Schedule, float]] = []
-        for record in self.wisdom.seeds(
-            self._key(), self.threads, self.target.isa.features, host=self.host
-        )[:2]:
+        records: Sequence[Record] = ()
+        with suppress(WisdomError):
+            records = self.wisdom.seeds(
+                self._key(), self.threads, self.target.isa.features, host=self.host
+            )
+        for record in records[:2]:
             with suppress(PolysciError):
                 plan = schedule.parse(record.schedule)
                 if str(plan) not in known and _runs_on(plan, self.target):
@@ -170,6 +188,7 @@ class _Search:
 
     def _measured(self, candidates: list[tuple[Schedule, float]], finalists: int) -> Result:
         """Build, check and time the candidates in batches; then time the best ones together."""
+        find_compiler()  # its absence is no fault of a candidate
         sources: dict[str, tuple[Source, Path]] = {}
         with Bench(self.problem, self.threads) as bench:
             try:
@@ -250,12 +269,17 @@ class _Search:
         self, bench: Bench, sources: dict[str, tuple[Source, Path]], finalists: int
     ) -> dict[str, tuple[float, ...]]:
         """Samples of the fastest few, taken in turns."""
-        timed = [trial for trial in self.trials.values() if trial.seconds is not None]
-        best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))[:finalists]
-        self.progress(Progress("comparing", 0, 1, self._best()))
-        names = [str(trial.schedule) for trial in best]
-        samples = bench.time([(sources[name][1], SYMBOL) for name in names], samples=11)
-        return dict(zip(names, samples, strict=True))
+        while True:
+            timed = [trial for trial in self.trials.values() if trial.seconds is not None]
+            best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))
+            names = [str(trial.schedule) for trial in best[:finalists]]
+            self.progress(Progress("comparing", 0, 1, self._best()))
+            objects = {name: (sources[name][1], SYMBOL) for name in names}
+            try:
+                return dict(zip(names, bench.time([*objects.values()], samples=11), strict=True))
+            except CandidateError as error:  # the others are still there
+                guilty = next(n for n, found in objects.items() if found == error.candidate)
+                self._note(self.trials[guilty], fault=str(error))
 
     def _won(
         self,
@@ -311,6 +335,11 @@ class _Search:
             self.problem, plan, source, seconds, measurement, tuple(self.trials.values()),
             time.monotonic() - self.start, self.level, self.threads, self.interrupted,
         )  # fmt: skip
+
+
+def host_of(target: Target) -> str:
+    """The name under which this machine's records are kept."""
+    return host_digest(f"{target} {target.features}")
 
 
 def _runs_on(plan: Schedule, target: Target) -> bool:

@@ -53,9 +53,9 @@ class PackedWeights:
 class Layer:
     """One layer: ``y = layer(x, layer.pack_weights(w))``.
 
-    ``x_shape``, ``w_shape`` (K, C/groups, R, S) and ``y_shape`` are what it takes and gives, in
-    ``layout`` order; ``words`` describe it as benchdnn does. Calls release the GIL and may run in
-    several threads at once.
+    ``x_shape``, ``w_shape`` (of a convolution: K, C/groups, R, S) and ``y_shape`` are what it takes
+    and gives, in ``layout`` order if it has a choice of that; ``words`` describe it. Calls release
+    the GIL and may run in several threads at once.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Layer:
         x_shape: tuple[int, ...],
         w_shape: tuple[int, ...],
         y_shape: tuple[int, ...],
+        bias_axis: int,
+        batched: bool,
     ) -> None:
         self.name = name
         self.words = words
@@ -80,6 +82,8 @@ class Layer:
         self.x_shape = x_shape
         self.w_shape = w_shape
         self.y_shape = y_shape
+        self._bias_shape = (y_shape[bias_axis],)
+        self._batched = batched
         self._library = library
         self._identity = f"{words} {layout} {schedule}"
         self._run = _function(library, symbol, ctypes.c_int, 7)
@@ -90,10 +94,11 @@ class Layer:
 
     def __repr__(self) -> str:
         shapes = f"x {self.x_shape}, w {self.w_shape}, y {self.y_shape}"
-        return f"<{self._library.name} layer {self.name!r}: {self.layout}, {shapes}>"
+        layout = f"{self.layout}, " if self.layout else ""
+        return f"<{self._library.name} layer {self.name!r}: {layout}{shapes}>"
 
     def pack_weights(self, w: Floats) -> PackedWeights:
-        """Bring ``w`` (K, C/groups, R, S) into the order that calls need; do it once."""
+        """Bring ``w`` into the order that calls need; do it once."""
         w = _checked("w", w, self.w_shape)
         packed = _aligned((self._packed_size,))
         self._pack(_address(w), _address(packed))
@@ -112,8 +117,8 @@ class Layer:
         """``clamp(conv(x, w) + bias + residual)``, into ``out`` or a new array of ``y_shape``.
 
         ``x`` and ``residual`` (like y) in the layer's layout, ``bias`` (K), all float32 and
-        C-contiguous; ``clamp=(lo, hi)``. An ``x`` without images gives an empty result. ``out`` may
-        be ``residual`` itself; it may overlap nothing else.
+        C-contiguous; ``clamp=(lo, hi)``. A convolution of no images gives an empty result. ``out``
+        may be ``residual`` itself; it may overlap nothing else.
 
         Raises TypeError for no array, another dtype or byte order, or weights that are not packed;
         ValueError for another shape, gaps, overlap, a read-only ``out`` or another layer's
@@ -126,11 +131,12 @@ class Layer:
                 f"packed: expected weights packed for {self._identity!r}, got weights packed for "
                 f"{packed.identity!r}; use this layer's pack_weights"
             )
-        images = 0 if np.shape(x) == (0, *self.x_shape[1:]) else self.x_shape[0]
-        y_shape = (images, *self.y_shape[1:])
-        x = _checked("x", x, (images, *self.x_shape[1:]))
+        x_shape, y_shape = self.x_shape, self.y_shape
+        if self._batched and np.shape(x) == (0, *x_shape[1:]):
+            x_shape, y_shape = (0, *x_shape[1:]), (0, *y_shape[1:])
+        x = _checked("x", x, x_shape)
         if bias is not None:
-            bias = _checked("bias", bias, (self.w_shape[0],))
+            bias = _checked("bias", bias, self._bias_shape)
         if residual is not None:
             residual = _checked("residual", residual, y_shape)
         limits = None if clamp is None else _limits(clamp)
@@ -138,7 +144,7 @@ class Layer:
             _check_out(out, y_shape, {"x": x, "bias": bias, "packed": packed.array})
             residual = _apart(residual, out)
         y = out if out is not None and _usable(out) else _aligned(y_shape)
-        if images:
+        if x.size:
             self._compute(x, packed.array, y, bias, residual, limits)
         if out is None or y is out:
             return y

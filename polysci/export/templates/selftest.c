@@ -10,11 +10,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOOPS = @LOOPS@, AXES = @AXES@ };
+
+/* A loop of the definition of a layer: how often it runs, and the steps that it takes in the
+ * memory of w and y and along every axis of x. */
+typedef struct {
+    int64_t extent, w, y, x[AXES];
+} loop;
+
+/* An axis of x: the index at which the loops start, extent and stride. Beyond it x is zero. */
+typedef struct {
+    int64_t first, extent, stride;
+} axis;
+
+/* The loops are those over x and y, over all three, over x and w, over w and y. */
 typedef struct {
     const char *name;
-    int64_t n, c, h, w, k, r, s, p, q;
-    int64_t stride[2], pad[2], dilation[2], groups;
-    int nhwc;
+    int64_t x, w, y, bias; /* elements */
+    int64_t inner;         /* elements of y from one bias to the next */
+    int64_t w_first;
+    int rows, groups, terms, loops, axes; /* where each kind of loop ends */
+    loop loop[LOOPS];
+    axis axis[AXES];
     int64_t (*workspace_size)(void);
     int64_t (*packed_size)(void);
     void (*pack_weights)(const float *, float *);
@@ -71,76 +88,96 @@ static block integers(int64_t count, int top, uint32_t *state)
     return b;
 }
 
+/* How many points loops first .. last - 1 have. */
+static int64_t points(const layer *l, int first, int last)
+{
+    int64_t count = 1;
+    for (int d = first; d < last; ++d)
+        count *= l->loop[d].extent;
+    return count;
+}
+
+/* Move to the next point of these loops; 0, and back to the first one, after the last one. */
+static int next(const layer *l, int first, int last, int64_t *at)
+{
+    for (int d = last - 1; d >= first; --d) {
+        if (++at[d] < l->loop[d].extent)
+            return 1;
+        at[d] = 0;
+    }
+    return 0;
+}
+
 /* The largest value of the inputs for which every sum stays below 2^24. */
 static int largest(const layer *l)
 {
-    const int64_t depth = l->c / l->groups * l->r * l->s;
+    const int64_t depth = points(l, l->groups, l->terms);
     int top = 4;
     while (top > 1 && depth * top * top + 2 * top >= 1 << 24)
         --top;
     return top;
 }
 
-/* Weights from [k][c/groups][r][s] to [r][s][c/groups][k], for long inner loops. */
+/* Weights in the order of the loops, the columns last: for long inner loops. */
 static block turned(const layer *l, const float *w)
 {
-    const int64_t depth = l->c / l->groups, taps = l->r * l->s;
-    block b = allocate(l->k * depth * taps * 4);
-    for (int64_t k = 0; k < l->k; ++k)
-        for (int64_t c = 0; c < depth; ++c)
-            for (int64_t t = 0; t < taps; ++t)
-                floats(b)[(t * depth + c) * l->k + k] = w[(k * depth + c) * taps + t];
+    block b = allocate(points(l, l->rows, l->loops) * 4);
+    float *to = floats(b);
+    int64_t at[LOOPS] = {0};
+    do {
+        int64_t from = l->w_first;
+        for (int d = l->rows; d < l->loops; ++d)
+            from += at[d] * l->loop[d].w;
+        *to++ = w[from];
+    } while (next(l, l->rows, l->loops, at));
     return b;
 }
 
-static int64_t at(const layer *l, int64_t channels, int64_t height, int64_t width, int64_t n,
-                  int64_t channel, int64_t row, int64_t column)
+/* What a point reads of x, or null where that is outside. */
+static const float *element(const layer *l, const float *x, const int64_t *at)
 {
-    return l->nhwc ? ((n * height + row) * width + column) * channels + channel
-                   : ((n * channels + channel) * height + row) * width + column;
-}
-
-static void add_tap(const layer *l, const float *x, const float *w, float *sums, int64_t n,
-                    int64_t row, int64_t column)
-{
-    const int64_t depth = l->c / l->groups, width = l->k / l->groups;
-    for (int64_t g = 0; g < l->groups; ++g) {
-        float *sum = sums + g * width;
-        for (int64_t c = 0; c < depth; ++c) {
-            const float value = x[at(l, l->c, l->h, l->w, n, g * depth + c, row, column)];
-            const float *weights = w + c * l->k + g * width;
-            for (int64_t k = 0; k < width; ++k)
-                sum[k] += value * weights[k];
-        }
+    for (int a = 0; a < l->axes; ++a) {
+        int64_t index = l->axis[a].first;
+        for (int d = 0; d < l->terms; ++d)
+            index += at[d] * l->loop[d].x[a];
+        if (index < 0 || index >= l->axis[a].extent)
+            return 0;
+        x += index * l->axis[a].stride;
     }
+    return x;
 }
 
-/* conv(x, w) by plain loops; w as turned() leaves it, sums holds k values. */
-static void convolve(const layer *l, const float *x, const float *w, float *y, float *sums)
+/* The sums of products by plain loops; w as turned() leaves it, sums holds one row of columns. */
+static void contract(const layer *l, const float *x, const float *w, float *y, float *sums)
 {
-    const int64_t depth = l->c / l->groups;
-    for (int64_t n = 0; n < l->n; ++n)
-        for (int64_t p = 0; p < l->p; ++p)
-            for (int64_t q = 0; q < l->q; ++q) {
-                for (int64_t k = 0; k < l->k; ++k)
-                    sums[k] = 0.0f;
-                for (int64_t t = 0; t < l->r * l->s; ++t) {
-                    const int64_t r = t / l->s, s = t % l->s;
-                    const int64_t row = p * l->stride[0] + r * l->dilation[0] - l->pad[0];
-                    const int64_t column = q * l->stride[1] + s * l->dilation[1] - l->pad[1];
-                    if (row >= 0 && row < l->h && column >= 0 && column < l->w)
-                        add_tap(l, x, w + t * depth * l->k, sums, n, row, column);
-                }
-                for (int64_t k = 0; k < l->k; ++k)
-                    y[at(l, l->k, l->p, l->q, n, k, p, q)] = sums[k];
-            }
+    const int64_t width = points(l, l->terms, l->loops), depth = points(l, l->groups, l->terms);
+    const int64_t step = l->terms < l->loops ? l->loop[l->terms].y : 0;
+    int64_t at[LOOPS] = {0};
+    do {
+        int64_t group = 0, to = 0;
+        for (int d = l->rows; d < l->groups; ++d)
+            group = group * l->loop[d].extent + at[d];
+        for (int d = 0; d < l->groups; ++d)
+            to += at[d] * l->loop[d].y;
+        for (int64_t k = 0; k < width; ++k)
+            sums[k] = 0.0f;
+        const float *weights = w + group * depth * width;
+        do {
+            const float *value = element(l, x, at);
+            for (int64_t k = 0; value && k < width; ++k)
+                sums[k] += *value * weights[k];
+            weights += width;
+        } while (next(l, l->groups, l->terms, at));
+        for (int64_t k = 0; k < width; ++k)
+            y[to + k * step] = sums[k];
+    } while (next(l, 0, l->groups, at));
 }
 
 static float finished(const layer *l, int64_t i, float y, const float *bias, const float *residual,
                       const float *clamp)
 {
     if (bias)
-        y += bias[l->nhwc ? i % l->k : i / (l->p * l->q) % l->k];
+        y += bias[i / l->inner % l->bias];
     if (residual)
         y += residual[i];
     return clamp ? fminf(fmaxf(y, clamp[0]), clamp[1]) : y;
@@ -148,19 +185,18 @@ static float finished(const layer *l, int64_t i, float y, const float *bias, con
 
 typedef struct {
     const float *x, *packed, *sums;
-    int64_t size; /* of y, in elements */
 } data;
 
 /* One call against the expected result; 1 if they are equal. */
 static int passes(const layer *l, const char *which, data d, const float *bias,
                   const float *residual, const float *clamp)
 {
-    block y = allocate(d.size * 4), workspace = allocate(l->workspace_size());
+    block y = allocate(l->y * 4), workspace = allocate(l->workspace_size());
     int good = l->run(d.x, d.packed, floats(y), bias, residual, clamp, workspace.start)
                == @UPPER@_OK;
     if (!good)
         printf("FAILED %s (%s): not computed\n", l->name, which);
-    for (int64_t i = 0; good && i < d.size; ++i) {
+    for (int64_t i = 0; good && i < l->y; ++i) {
         const float got = floats(y)[i], expected = finished(l, i, d.sums[i], bias, residual, clamp);
         good = got == expected;
         if (!good)
@@ -176,19 +212,17 @@ static int passes(const layer *l, const char *which, data d, const float *bias,
 /* How many of the two checks of a layer pass. */
 static int check(const layer *l)
 {
-    const int64_t size = l->n * l->p * l->q * l->k;
     const int top = largest(l);
     uint32_t state = 1;
-    block x = integers(l->n * l->c * l->h * l->w, top, &state);
-    block w = integers(l->k * (l->c / l->groups) * l->r * l->s, top, &state);
-    block bias = integers(l->k, top, &state), residual = integers(size, top, &state);
-    block packed = allocate(l->packed_size()), sums = allocate(size * 4);
-    block weights = turned(l, floats(w)), pixel = allocate(l->k * 4);
+    block x = integers(l->x, top, &state), w = integers(l->w, top, &state);
+    block bias = integers(l->bias, top, &state), residual = integers(l->y, top, &state);
+    block packed = allocate(l->packed_size()), sums = allocate(l->y * 4);
+    block weights = turned(l, floats(w)), row = allocate(points(l, l->terms, l->loops) * 4);
     const float clamp[2] = {-5.0f, 7.0f};
-    const data d = {floats(x), floats(packed), floats(sums), size};
+    const data d = {floats(x), floats(packed), floats(sums)};
 
     l->pack_weights(floats(w), floats(packed));
-    convolve(l, floats(x), floats(weights), floats(sums), floats(pixel));
+    contract(l, floats(x), floats(weights), floats(sums), floats(row));
     int passed = passes(l, "bare", d, 0, 0, 0);
     passed += passes(l, "bias, residual, clamp", d, floats(bias), floats(residual), clamp);
 
@@ -196,7 +230,7 @@ static int check(const layer *l)
         printf("FAILED %s: wrote outside the packed weights\n", l->name);
         passed = 0;
     }
-    block others[] = {x, w, bias, residual, sums, weights, pixel};
+    block others[] = {x, w, bias, residual, sums, weights, row};
     for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
         free(others[i].memory);
     return passed;

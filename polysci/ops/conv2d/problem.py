@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from polysci.dtype import DTYPES
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import grammar, reference, rules
+from polysci.ops.problem import Shape, check_memory
 from polysci.ops.words import Line, read
 
 if TYPE_CHECKING:
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("nhwc", "nchw")
 SUPPORTED = ("f32",)
-Shape = tuple[int, ...]
+_AXES = {
+    layout: MappingProxyType({"x": x, "w": "K C/groups R S", "bias": "K", "y": y})
+    for layout, x, y in (("nhwc", "N H W C", "N P Q K"), ("nchw", "N C H W", "N K P Q"))
+}
 Pair = tuple[int, int]
 
 
@@ -121,8 +126,12 @@ class Conv2d:
     @property
     def flops(self) -> int:
         """Twice the multiply-adds of the full nest; taps that fall on padding are counted."""
-        depth = self.C // self.groups * self.R * self.S
-        return 2 * self.N * self.K * self.P * self.Q * depth
+        return 2 * self.N * self.K * self.P * self.Q * self.terms
+
+    @property
+    def terms(self) -> int:
+        """Products summed into one output: C/groups * R * S."""
+        return self.C // self.groups * self.R * self.S
 
     @property
     def x_shape(self) -> Shape:
@@ -138,6 +147,21 @@ class Conv2d:
     def y_shape(self) -> Shape:
         """Shape of the output tensor in its layout."""
         return self._ordered(self.N, self.K, self.P, self.Q)
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """Names of the axes of x, w, bias and y."""
+        return _AXES[self.layout]
+
+    @property
+    def bias_axis(self) -> int:
+        """The axis of y that counts output channels: the bias has (K,)."""
+        return 3 if self.layout == "nhwc" else 1
+
+    @property
+    def batched(self) -> bool:
+        """Axis 0 of x and y counts images; a call may have none."""
+        return True
 
     @property
     def pad_end(self) -> Pair:
@@ -181,12 +205,7 @@ class Conv2d:
 
         The default is this machine's physical memory.
         """
-        item = DTYPES[self.dtype].bytes
-        sizes = {name: item * math.prod(shape) for name, (shape, _) in self.arrays().items()}
-        limit = rules.physical_memory() if available is None else available
-        if sum(sizes.values()) > limit:
-            told = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
-            raise SpecError(f"{self}: {told} are beyond the {limit} bytes of memory")
+        check_memory(self, available)
 
     def _ordered(self, n: int, channels: int, height: int, width: int) -> Shape:
         if self.layout == "nhwc":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 from collections.abc import Container, Iterator, Mapping
 
 from polysci.errors import SpecError
@@ -159,11 +158,6 @@ def _of(factors: Mapping[str, int]) -> int:
 def _padded(v: Mapping[str, int], size: str, taps: str, out: str, axis: int) -> int:
     read = (v[out] - 1) * v[f"stride[{axis}]"] + span(v[taps], v[f"dilation[{axis}]"])
     return max(read, v[size] + v[f"pad[{axis}]"])
-
-
-def physical_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _shown(value: int) -> str:

@@ -1,0 +1,78 @@
+"""The command line: parse, call, print. ``polysci COMMAND --help`` tells the rest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from polysci.cli import bench, check, doctor, explain, export, machine, optimize, wisdom
+from polysci.cli.layers import Interrupted
+from polysci.errors import PolysciError, SpecError
+
+COMMANDS = (optimize, bench, explain, check, export, wisdom, machine, doctor)
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+_EXAMPLES = """\
+examples:
+  polysci optimize mb1ic64ih56oc64kh3ph1            one layer, in benchdnn's words
+  polysci optimize resnet50 --threads 2             every layer of models/resnet50.txt
+  polysci optimize my_nest.c                        a C loop nest between #pragma scop and endscop
+  polysci bench resnet50 --against torch            each layer beside oneDNN
+  polysci explain mb1ic64ih56oc64kh3ph1             why this schedule
+  polysci export resnet50 -o resnet50               one .c and one .h
+  polysci doctor                                    what is wrong here, and what to do about it
+
+environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar of the command line."""
+    top = argparse.ArgumentParser(
+        prog="polysci",
+        description="Fast CPU primitives: polyhedral outer loops around hand-written microkernels.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"polysci {_version()}")
+    top.add_argument(
+        "--traceback", action="store_true", help="show where an error was raised, for a report"
+    )
+    commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    for module in COMMANDS:
+        module.add(commands)
+    return top
+
+
+def _version() -> str:
+    try:
+        return version("polysci")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status.
+
+    0: done. 1: the work failed. 2: bad input. 130: Ctrl-C.
+    """
+    asked = parser().parse_args(argv)
+    try:
+        status: int = asked.run(asked)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (KeyboardInterrupt, Interrupted):
+        print("polysci: interrupted; what was measured is kept", file=sys.stderr)
+        return INTERRUPTED
+    except (PolysciError, TypeError, OSError, MemoryError) as error:
+        if asked.traceback or (isinstance(error, TypeError) and not str(error)):
+            raise
+        print(f"polysci: error: {str(error) or type(error).__name__}", file=sys.stderr)
+        return BAD_INPUT if isinstance(error, SpecError) else FAILED

@@ -1,0 +1,93 @@
+"""polysci check: is the generated code right?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from polysci.cli import layers as shared
+from polysci.errors import PolysciError, SpecError
+
+if TYPE_CHECKING:
+    from polysci.ops.problem import Problem
+    from polysci.schedule import Schedule
+
+_HELP = "compare results with exact and with bounded references, between guard pages"
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    command = commands.add_parser("check", help=_HELP, description=_HELP, allow_abbrev=False)
+    shared.layer_options(command)
+    shared.search_options(command, "estimate")
+    command.add_argument("--schedule", metavar="TEXT", help="check this one")
+    command.add_argument(
+        "--all", type=shared.positive, metavar="N", help="check the model's first N schedules"
+    )
+    command.add_argument(
+        "--mode", choices=("exact", "bound"), action="append",
+        help="small integers bit for bit, or random reals within the rounding bound (both)",
+    )  # fmt: skip
+    command.add_argument("--seed", type=int, default=0, help="of the inputs (0)")
+    command.add_argument("--json", action="store_true", help="JSON lines")
+    command.set_defaults(run=run)
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print PASS or FAIL and a command that repeats it, a line each; 1 if anything failed."""
+    from polysci.check import MODES, check
+
+    if asked.schedule and asked.all:
+        raise SpecError("--schedule and --all exclude each other")
+    passed, failed, seen = 0, 0, set[str]()
+    for problem in shared.problems(asked):
+        if problem.key in seen:
+            continue
+        seen.add(problem.key)
+        try:
+            plans = list(_plans(asked, problem))
+            verdicts = check(
+                problem, plans, shared.threads_of(asked),
+                modes=asked.mode or MODES, seed=asked.seed,
+            )  # fmt: skip
+            for verdict in verdicts:
+                passed, failed = passed + verdict.passed, failed + (not verdict.passed)
+                _show(asked, problem, verdict)
+        except SpecError:
+            raise
+        except PolysciError as error:
+            failed += 1
+            print(f"FAIL {shared.title(problem)}: {error}", flush=True)
+    if not asked.json:
+        print(f"{passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+def _plans(asked: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
+    """The schedules to check: the given one, the model's first, or what a search finds."""
+    from polysci import schedule
+    from polysci.choose import choices
+    from polysci.tune import context_of
+
+    if asked.schedule:
+        yield schedule.parse(asked.schedule)
+    elif asked.all:
+        context = context_of(problem, shared.threads_of(asked), shared.target_of(asked))
+        yield from (one.schedule for one in choices(context, asked.all, ranker=asked.ranker))
+    else:
+        found = next(iter(shared.tuned([problem], asked)))
+        if found.result is None:
+            raise PolysciError(found.fault)
+        yield found.result.schedule
+
+
+def _show(asked: argparse.Namespace, problem: Problem, verdict: Any) -> None:
+    if asked.json:
+        members = {"layer": shared.title(problem), "schedule": str(verdict.schedule)}
+        members |= {"mode": verdict.mode, "passed": verdict.passed, "fault": verdict.fault}
+        print(json.dumps(members | {"worst": verdict.worst, "command": verdict.command}))
+        return
+    fault = f"\n    {verdict.fault}" if verdict.fault else ""
+    print(f"{verdict}{fault}", flush=True)

@@ -1,0 +1,195 @@
+"""What several commands share: layers from arguments, common options, the tuned results."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polysci.errors import PolysciError, SpecError
+
+if TYPE_CHECKING:
+    from polysci.ops.problem import Problem
+    from polysci.target import Target
+    from polysci.tune import Progress, Result
+
+LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: the user asked
+    """Ctrl-C, after what was measured has been shown."""
+
+
+def layer_options(command: argparse.ArgumentParser) -> None:
+    """SPEC|FILE and how to read them."""
+    command.add_argument(
+        "layers", nargs="+", metavar="SPEC|FILE",
+        help="benchdnn words (mb1ic64ih56oc64kh3ph1), a file of them, the name of a network in "
+        "models/ (resnet50), or a .c file with a loop nest between #pragma scop and endscop",
+    )  # fmt: skip
+    command.add_argument(
+        "--layout", choices=("nhwc", "nchw"), default="nhwc", help="of both tensors (nhwc)"
+    )
+    command.add_argument("--batch", type=positive, metavar="N", help="replace the batch of all")
+    machine_options(command)
+
+
+def machine_options(command: argparse.ArgumentParser) -> None:
+    """What to generate code for."""
+    command.add_argument(
+        "--threads", type=positive, default=None, metavar="N",
+        help="OpenMP threads in the code (POLYSCI_NUM_THREADS, else 1)",
+    )  # fmt: skip
+    command.add_argument(
+        "--isa", metavar="NAME", help="cap the instruction set: portable, avx2, avx512"
+    )
+
+
+def search_options(command: argparse.ArgumentParser, level: str = "measure") -> None:
+    """How hard to look."""
+    command.add_argument(
+        "--level", choices=LEVELS, default=level, help=f"how hard to look ({level})"
+    )
+    command.add_argument("--ranker", default="traffic", metavar="NAME", help="cost model (traffic)")
+    command.add_argument(
+        "--time-limit", type=seconds, metavar="S", help="seconds for the whole run"
+    )
+
+
+def positive(text: str) -> int:
+    """A positive integer; argparse prints the error."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds; argparse prints the error."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, got {text!r}")
+    return value
+
+
+def threads_of(asked: argparse.Namespace) -> int:
+    """``--threads``, else POLYSCI_NUM_THREADS, else 1."""
+    if asked.threads is not None:
+        return int(asked.threads)
+    text = os.environ.get("POLYSCI_NUM_THREADS", "1")
+    try:
+        return positive(text)
+    except argparse.ArgumentTypeError as error:
+        raise SpecError(f"POLYSCI_NUM_THREADS: {error}") from None
+
+
+def target_of(asked: argparse.Namespace) -> Target:
+    """This machine, capped by ``--isa``."""
+    from polysci.target import detect
+
+    return detect(asked.isa)
+
+
+def problems(asked: argparse.Namespace) -> list[Problem]:
+    """The layers that the arguments name, in order. Raises SpecError."""
+    found = [problem for text in asked.layers for problem in _read(text, asked.layout)]
+    if asked.batch is not None:
+        found = [problem.with_(N=asked.batch) for problem in found]
+    for problem in found:
+        problem.check_memory()
+    return found
+
+
+def _read(text: str, layout: str) -> list[Problem]:
+    from polysci import models
+    from polysci.ops import parse_problem
+    from polysci.ops.nest import Nest
+
+    path = Path(text)
+    if path.suffix == ".c":
+        return [Nest(path)]
+    if path.suffix == ".txt" or text in models.names() or (os.sep in text and '"' not in text):
+        return models.load(text, layout)
+    return [parse_problem(text, layout)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A layer's result, or why there is none."""
+
+    problem: Problem
+    result: Result | None
+    fault: str = ""
+
+
+Watch = Callable[["Problem", "Progress"], None]
+
+
+def tuned(
+    layers: list[Problem], asked: argparse.Namespace, watch: Watch | None = None
+) -> Iterator[Tuned]:
+    """Optimise the layers one after the other; equal ones once. Ends after Ctrl-C.
+
+    What remains of ``--time-limit`` is shared evenly by the layers that are left.
+    """
+    from polysci.tune import optimize
+
+    start, known = time.monotonic(), dict[str, Tuned]()
+    threads, target = threads_of(asked), target_of(asked)
+    keys = list(dict.fromkeys(problem.key for problem in layers))
+    for problem in layers:
+        if problem.key in known:
+            yield _renamed(known[problem.key], problem)
+            continue
+        limit = None
+        if asked.time_limit is not None:
+            left = max(0.01, asked.time_limit - (time.monotonic() - start))
+            limit = left / max(1, len(keys) - len(known))
+        options: dict[str, Any] = {"target": target, "ranker": asked.ranker, "time_limit": limit}
+        if watch:
+            options["progress"] = lambda step, problem=problem: watch(problem, step)
+        try:
+            found = Tuned(problem, optimize(problem, asked.level, threads, **options))
+        except SpecError:
+            raise
+        except PolysciError as error:
+            found = Tuned(problem, None, str(error))
+        known[problem.key] = found
+        yield found
+        if found.result and found.result.interrupted:
+            raise KeyboardInterrupt
+
+
+def _renamed(found: Tuned, problem: Problem) -> Tuned:
+    from dataclasses import replace
+
+    result = replace(found.result, problem=problem, spent=0.0) if found.result else None
+    return Tuned(problem, result, found.fault)
+
+
+def write(text: str, path: str | None) -> None:
+    """To the file ``path``, or to standard output."""
+    if path is None:
+        print(text)
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"-o {path}: cannot be written: {error.strerror}") from None
+
+
+def say(text: str) -> None:
+    """Progress, which goes to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def title(problem: Problem) -> str:
+    """What a table calls a layer."""
+    return problem.name or str(problem)

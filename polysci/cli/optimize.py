@@ -1,0 +1,128 @@
+"""polysci optimize: find schedules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from polysci.cli import layers as shared
+
+_HELP = "find the best schedule of every layer: model, generate, build, check and time"
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    command = commands.add_parser("optimize", help=_HELP, description=_HELP, allow_abbrev=False)
+    shared.layer_options(command)
+    shared.search_options(command)
+    command.add_argument("--json", action="store_true", help="JSON lines and a summary")
+    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON there")
+    command.set_defaults(run=run)
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Optimise, show what happens, print the table; 1 if a layer failed."""
+    from polysci.cli.display import Display
+
+    found, interrupted = list[shared.Tuned](), False
+    todo = shared.problems(asked)
+    with Display(len(todo)) as display:
+        try:
+            for one in shared.tuned(todo, asked, display.watch):
+                found.append(one)
+                display.done(_line(one))
+        except KeyboardInterrupt:
+            interrupted = True
+    if found:
+        shared.write(_json(found) if asked.json else _table(found), asked.output)
+    if interrupted:
+        raise shared.Interrupted
+    return int(any(one.result is None for one in found))
+
+
+def row(one: shared.Tuned) -> dict[str, Any]:
+    """One layer's outcome as JSON members; times in seconds."""
+    members: dict[str, Any] = {
+        "layer": shared.title(one.problem),
+        "problem": str(one.problem),
+        "layout": one.problem.layout,
+        "multiplicity": one.problem.multiplicity,
+    }
+    result = one.result
+    if result is None:
+        return members | {"error": one.fault}
+    measured = result.measurement
+    return members | {
+        "schedule": str(result.schedule),
+        "level": result.level,
+        "threads": result.threads,
+        "predicted_seconds": result.predicted,
+        "seconds": measured.median if measured else None,
+        "gflops": measured.gflops if measured else None,
+        "peak_gflops": measured.peak_gflops if measured else None,
+        "peak_fraction": measured.peak_fraction if measured else None,
+        "trials": len(result.trials),
+        "spent_seconds": result.spent,
+    }
+
+
+def _line(one: shared.Tuned) -> str:
+    name = shared.title(one.problem)
+    if one.result is None:
+        return f"{name}: FAILED: {one.fault}"
+    measured = one.result.measurement
+    speed = f"{measured.gflops:.1f} GFLOP/s" if measured else "not run"
+    return f"{name}: {speed}, {one.result.schedule}, {one.result.spent:.1f} s"
+
+
+def _summary(found: list[shared.Tuned]) -> dict[str, Any]:
+    """Totals, every layer as often as the network runs it."""
+    good = [(one.problem, one.result) for one in found if one.result]
+    timed = [(p, r.measurement) for p, r in good if r.measurement]
+    seconds = sum(p.multiplicity * m.median for p, m in timed)
+    flops = sum(p.multiplicity * p.flops for p, _ in timed)
+    return {
+        "layers": len(found),
+        "failed": len(found) - len(good),
+        "network_seconds": seconds if timed else None,
+        "network_gflops": flops / seconds * 1e-9 if seconds else None,
+        "predicted_network_seconds": sum(p.multiplicity * r.predicted for p, r in good),
+        "spent_seconds": sum(r.spent for _, r in good),
+    }
+
+
+def _json(found: list[shared.Tuned]) -> str:
+    lines = [json.dumps(row(one)) for one in found]
+    return "\n".join([*lines, json.dumps({"summary": _summary(found)})])
+
+
+def _table(found: list[shared.Tuned]) -> str:
+    from polysci.tabular import columns, time_text
+
+    head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")
+    rows: list[tuple[str, ...]] = [head]
+    for one in found:
+        name, result = shared.title(one.problem), one.result
+        if result is None:
+            rows.append((name, f"FAILED: {one.fault.splitlines()[0]}", "", "", "", "", ""))
+            continue
+        timed = result.measurement
+        share = timed.peak_fraction if timed else None
+        rows.append((
+            name, str(result.schedule),
+            f"{timed.gflops:.1f}" if timed else "-",
+            f"{100 * share:.0f}" if share else "-",
+            time_text(result.predicted),
+            time_text(timed.median) if timed else "-",
+            f"{result.spent:.1f} s",
+        ))  # fmt: skip
+    total = _summary(found)
+    lines = [columns(rows, left=(0, 1), indent="")]
+    if total["network_seconds"]:
+        lines.append(
+            f"all layers, as often as the network has them: {time_text(total['network_seconds'])}, "
+            f"{total['network_gflops']:.1f} GFLOP/s"
+        )
+    return os.linesep.join(lines)

@@ -1,0 +1,73 @@
+"""polysci wisdom: the records of earlier searches."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+_HELP = "list, export, import or repair the records of earlier searches"
+
+
+def add(commands: Any) -> None:
+    """Register the command and its actions."""
+    command = commands.add_parser("wisdom", help=_HELP, description=_HELP, allow_abbrev=False)
+    actions = command.add_subparsers(metavar="ACTION", required=True, dest="action")
+    listing = actions.add_parser("list", help="print every record", allow_abbrev=False)
+    listing.add_argument("--json", action="store_true", help="JSON lines")
+    listing.set_defaults(run=_list)
+    out = actions.add_parser("export", help="write all records to a JSON file", allow_abbrev=False)
+    out.add_argument("file", metavar="FILE")
+    out.set_defaults(run=_export)
+    into = actions.add_parser(
+        "import", allow_abbrev=False,
+        help="add the records of a JSON file, once all of it is valid; "
+        "those of another machine are only tried first",
+    )  # fmt: skip
+    into.add_argument("file", metavar="FILE")
+    into.set_defaults(run=_import)
+    repair = actions.add_parser(
+        "repair", help="put a damaged file aside and keep what reads", allow_abbrev=False
+    )
+    repair.set_defaults(run=_repair)
+
+
+def _list(asked: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from polysci.wisdom import Wisdom
+
+    for record in Wisdom().list():
+        print(json.dumps(asdict(record)) if asked.json else record)
+    return 0
+
+
+def _export(asked: argparse.Namespace) -> int:
+    from polysci.wisdom import Wisdom
+
+    print(f"{Wisdom().export(asked.file)} records written to {asked.file}")
+    return 0
+
+
+def _import(asked: argparse.Namespace) -> int:
+    from polysci.wisdom import Wisdom
+
+    print(f"{Wisdom().import_(asked.file, _valid)} records imported from {asked.file}")
+    return 0
+
+
+def _valid(record: Any) -> None:
+    """A record's texts must mean something here."""
+    from polysci import schedule
+    from polysci.microkernel import find
+
+    find(schedule.parse(record.schedule).kernel)
+
+
+def _repair(asked: argparse.Namespace) -> int:
+    from polysci.wisdom import Wisdom
+
+    done = Wisdom().repair()
+    where = f"the damaged file is now {done.aside}" if done.aside else "the file is sound"
+    print(f"{where}; {done.kept} records")
+    return 0

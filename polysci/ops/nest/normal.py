@@ -1,0 +1,126 @@
+"""The normal form of a contraction from a C file, and what of it can be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from polysci.contraction import Affine, Contraction, Dim, Operand, columns_of, contraction
+from polysci.errors import UnsupportedError
+from polysci.ops.words import LIMIT
+from polysci.scop import Scop
+
+MAX_LOOPS = 12
+MAX_ROWS = 5  # the orders of more are too many to rank
+
+
+def normal(scop: Scop) -> Contraction:
+    """The contraction of a nest, every loop turned so that it runs through O or A upwards.
+
+    Raises UnsupportedError, with the reason, for what is no contraction or cannot be computed.
+    """
+    found = contraction(scop)
+    line = scop.statements[0].line
+    if why := _unsupported(scop, found):
+        raise UnsupportedError(f"{scop.name}:{line}: {scop.statements[0].text}: {why}")
+    backwards = [dim for dim in found.dims if _runs_backwards(found, dim.name)]
+    for dim in backwards:
+        found = replace(
+            found,
+            out=_turned(found.out, dim), a=_turned(found.a, dim), b=_turned(found.b, dim),
+        )  # fmt: skip
+    if why := _uncovered(found):
+        raise UnsupportedError(f"{scop.name}:{line}: {scop.statements[0].text}: {why}")
+    return found
+
+
+def column_axis(found: Contraction) -> int:
+    """The axis of O along which the columns, and so a bias, run."""
+    column = columns_of(found).name
+    return next(axis for axis, index in enumerate(found.out.index) if index.coef(column))
+
+
+def _unsupported(scop: Scop, found: Contraction) -> str:
+    """Why a contraction cannot be computed, whichever way its loops run; or nothing."""
+    out, a, b = found.out, found.a, found.b
+    if other := [array for array in scop.arrays if array.dtype_c != "float"]:
+        return f"{other[0]} is not of float: only f32 nests are supported"
+    if a.array == b.array:
+        return f"{a.array} is both factors: the second one is packed ahead, so it needs a name"
+    if found.clipped:
+        return f"its guards cut {out}: only reads of the first factor may leave the array"
+    rows = [dim for dim in found.by_role("m") if dim.extent > 1]
+    if len(found.dims) > MAX_LOOPS or len(rows) > MAX_ROWS:
+        return (
+            f"{len(found.dims)} loops, {len(rows)} of them over {out.array} and {a.array} alone: "
+            f"at most {MAX_LOOPS} and {MAX_ROWS} are supported"
+        )
+    if 2 * prod(dim.extent for dim in found.dims) >= LIMIT:
+        return "the count of operations is beyond 2^63"
+    try:
+        columns_of(found)
+    except UnsupportedError:
+        return _no_column(found)
+    return ""
+
+
+def _no_column(found: Contraction) -> str:
+    out, a, b = found.out, found.a, found.b
+    columns = [dim.name for dim in found.by_role("n") if dim.extent > 1]
+    if len(columns) > 1:
+        return (
+            f"the loops {', '.join(columns)} all index {out.array} and {b.array} but not "
+            f"{a.array}: only one can run along the vectors, so make them one"
+        )
+    hint = f"; exchange the factors: {b} * {a}" if found.by_role("m") else ""
+    return (
+        f"no loop that indexes {out.array} and {b.array} but not {a.array} could run along the "
+        f"vectors{hint}"
+    )
+
+
+def _uncovered(found: Contraction) -> str:
+    """Why the nest does not compute every element of O once, or nothing."""
+    out, whole = found.out, f"every element of {found.out.array} must be computed, by one sum each"
+    extents = {dim.name: dim.extent for dim in found.dims if dim.extent > 1}
+    terms = [[(c, name) for name, c in index.terms if name in extents] for index in out.index]
+    names = [name for axis in terms for _, name in axis]
+    if len(names) != len(set(names)):
+        return f"a loop indexes two axes of {out}: {whole}"
+    for axis, (index, size) in enumerate(zip(out.index, out.shape, strict=True)):
+        if index.const:
+            return f"axis {axis} of {out} does not start at 0: {whole}"
+        reached = 1
+        for coef, name in sorted(terms[axis]):
+            if coef != reached:
+                return f"axis {axis} of {out} has gaps or overlaps: {whole}"
+            reached *= extents[name]
+        if reached != size:
+            return f"axis {axis} of {out} reaches {reached} of {size}: {whole}"
+    column, axis = columns_of(found), column_axis(found)
+    if column.extent > 1 and out.index[axis].coef(column.name) != 1:
+        return f"the columns {column.name} lie apart on axis {axis} of {out}: exchange its terms"
+    if rows := [dim.name for dim in found.by_role("m") if dim.name in dict(out.index[axis].terms)]:
+        return f"rows {rows[0]} and columns {column.name} share axis {axis} of {out}: divide it"
+    return ""
+
+
+def _runs_backwards(found: Contraction, name: str) -> bool:
+    """Whether the first subscript of O, else of A, that has a dimension goes down with it."""
+    for operand in (found.out, found.a):
+        coefs: Sequence[int] = [c for index in operand.index if (c := index.coef(name))]
+        if coefs:
+            return coefs[0] < 0
+    return False
+
+
+def _turned(operand: Operand, dim: Dim) -> Operand:
+    """The operand with a loop run the other way: ``dim`` becomes ``extent - 1 - dim``."""
+
+    def turned(index: Affine) -> Affine:
+        coef = index.coef(dim.name)
+        terms = tuple((n, -c if n == dim.name else c) for n, c in index.terms)
+        return Affine(terms, index.const + coef * (dim.extent - 1))
+
+    return replace(operand, index=tuple(map(turned, operand.index)))

@@ -1,0 +1,226 @@
+"""Nest: a contraction of f32 arrays, read from a loop nest in C."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from polysci.errors import SpecError
+from polysci.ops.nest import reference, text
+from polysci.ops.problem import Shape, bias_shape, check_memory, input_shapes
+from polysci.ops.words import Line, label
+
+if TYPE_CHECKING:
+    from cgen import Generable
+    from numpy.typing import NDArray
+
+    from polysci.contraction import Contraction, Operand
+
+MAX_TEXT = 2000  # characters; a record of the wisdom holds twice as many
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Nest:
+    """``y = sum of x * w``: what the loop nest ``O[..] += A[..] * B[..]`` adds to its target.
+
+    The nest accumulates into O; a primitive overwrites y with the sums. x is A, w is B (packed
+    ahead) and y is O, each as its C array lies in memory: row by row. A is the first factor, or
+    the second one if that alone slides like a window. A bias runs along the axis of O that the
+    columns index, the one loop that O and B share without A. Where guards keep the subscripts of
+    A inside its bounds, A counts as zero beyond them.
+    """
+
+    contraction: Contraction
+    name: str
+    multiplicity: int
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Generable,
+        *,
+        name: str | None = None,
+        multiplicity: int = 1,
+    ) -> None:
+        """``source`` is the path of a C file, C text or a cgen tree, with one ``#pragma scop``.
+
+        The text declares its arrays and ``#define``s its constants; it has one statement. A text
+        of one line that ends in .c is a path. ``name`` defaults to that of the file. Raises
+        SpecError where the C is unreadable or not affine, UnsupportedError where it is no
+        contraction that polysci computes.
+        """
+        from polysci.extract import extract  # islpy and pycparser take 200 ms, and only this needs
+        from polysci.ops.nest.normal import normal  # them
+
+        code, filename, stem = _source(source)
+        found = normal(extract(code, filename=filename))
+        self._fill(found, stem if name is None else name, multiplicity)
+
+    @classmethod
+    def parse(cls, line: str, *, where: str = "") -> Self:
+        """The nest that ``str(nest)`` describes; white space between its words does not matter.
+
+        Raises SpecError, with a caret under the offending part, or as ``Nest(...)`` does.
+        """
+        code, name, multiplicity = text.read(Line(line, where))
+        return cls(code, name=name, multiplicity=multiplicity)
+
+    def _fill(self, contraction: Contraction, name: str, multiplicity: int) -> None:
+        values = {"contraction": contraction, "name": name, "multiplicity": multiplicity}
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+        if not isinstance(name, str) or not name.isprintable():
+            raise SpecError(f"Nest: name={name!r}: expected printable text")
+        if type(multiplicity) is not int or multiplicity < 1:
+            raise SpecError(f"Nest: multiplicity={multiplicity!r}: expected a positive integer")
+        if len(str(self)) > MAX_TEXT:
+            raise SpecError(f"Nest: its text has {len(str(self))} characters: use shorter names")
+
+    def __str__(self) -> str:
+        named = label(self.name, self.multiplicity)
+        return " ".join(filter(None, (text.write(self.contraction), named)))
+
+    @property
+    def key(self) -> str:
+        """What identifies the computation: the text without the name, and the dtype."""
+        return f"{text.write(self.contraction)} {self.dtype}"
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with another name or multiplicity. Raises SpecError for anything else."""
+        values: dict[str, Any] = {"name": self.name, "multiplicity": self.multiplicity}
+        if other := next((field for field in changes if field not in values), None):
+            raise SpecError(
+                f"Nest: {other}={changes[other]!r}: only {' and '.join(values)} can be changed; "
+                "the loops fix the rest"
+            )
+        copy = object.__new__(type(self))
+        copy._fill(self.contraction, **values | changes)
+        return copy
+
+    @property
+    def layout(self) -> str:
+        """Empty: the C arrays say how they lie in memory."""
+        return ""
+
+    @property
+    def dtype(self) -> str:
+        return "f32"
+
+    @property
+    def flops(self) -> int:
+        """Twice the multiply-adds of the full nest; products with what guards cut are counted."""
+        return 2 * self._points("m", "n", "k", "br", "batch")
+
+    @property
+    def terms(self) -> int:
+        """Products summed into one element of y."""
+        return self._points("k", "br")
+
+    def _points(self, *roles: str) -> int:
+        points = 1
+        for dim in self.contraction.dims:
+            points *= dim.extent if dim.role in roles else 1
+        return points
+
+    @property
+    def x_shape(self) -> Shape:
+        """Shape of A."""
+        return self.contraction.a.shape
+
+    @property
+    def w_shape(self) -> Shape:
+        """Shape of B."""
+        return self.contraction.b.shape
+
+    @property
+    def y_shape(self) -> Shape:
+        """Shape of O."""
+        return self.contraction.out.shape
+
+    @property
+    def bias_axis(self) -> int:
+        """The axis of O that the columns index."""
+        from polysci.ops.nest.normal import column_axis
+
+        return column_axis(self.contraction)
+
+    @property
+    def batched(self) -> bool:
+        """No axis counts images."""
+        return False
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """The elements of x, w and y as the nest writes them, and the subscript of a bias."""
+        found = self.contraction
+        names = {"x": str(found.a), "w": str(found.b), "y": str(found.out)}
+        return names | {"bias": str(found.out.index[self.bias_axis])}
+
+    def arrays(self) -> dict[str, tuple[Shape, Shape]]:
+        """The nest's arrays: shape, and strides in elements."""
+        return {each.array: (each.shape, _strides(each)) for each in self._operands()}
+
+    def _operands(self) -> tuple[Operand, ...]:
+        return self.contraction.out, self.contraction.a, self.contraction.b
+
+    def nest(self) -> str:
+        """The loop nest as a C function, with the guards that it needs."""
+        return text.printed(self.contraction)
+
+    def reference(
+        self,
+        x: NDArray[Any],
+        w: NDArray[Any],
+        bias: NDArray[Any] | None = None,
+        residual: NDArray[Any] | None = None,
+        clamp: tuple[float, float] | None = None,
+    ) -> NDArray[Any]:
+        """``clip(y + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
+
+        Raises ValueError for an array of another shape.
+        """
+        given = {"x": x, "w": w, "bias": bias, "residual": residual}
+        for name, shape in input_shapes(self).items():
+            array = given[name]
+            if array is not None and array.shape != shape:
+                raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+        y = reference.contract(self.contraction, x, w.astype(x.dtype, copy=False))
+        if bias is not None:
+            y += bias.reshape(bias_shape(self))
+        if residual is not None:
+            y += residual
+        return y if clamp is None else np.clip(y, *clamp, out=y)
+
+    def check_memory(self, available: int | None = None) -> None:
+        """Raise SpecError if the arrays need more bytes than ``available``.
+
+        The default is this machine's physical memory.
+        """
+        check_memory(self, available)
+
+
+def _strides(operand: Operand) -> Shape:
+    strides, stride = list[int](), 1
+    for extent in reversed(operand.shape):
+        strides.insert(0, stride)
+        stride *= extent
+    return tuple(strides)
+
+
+def _source(source: str | os.PathLike[str] | Generable) -> tuple[str | Generable, str, str]:
+    """C text or a cgen tree, what to call it in messages, and the name of the file if it is one."""
+    if isinstance(source, str) and ("\n" in source or not source.endswith(".c")):
+        return source, "<nest>", ""
+    if not isinstance(source, str | os.PathLike):
+        return source, "<nest>", ""
+    path = Path(source)
+    try:
+        return path.read_text(encoding="utf-8-sig"), str(path), path.stem
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error

@@ -1,0 +1,114 @@
+"""The parameters of a machine: as text, by default, as calibrated and as found again."""
+
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polysci import calibrate, microkernel
+from polysci.errors import SpecError
+from polysci.machine import Machine, assumed, from_json
+from polysci.target import ISAS, Target, detect
+from tests.samples import FIXED
+
+rates = st.floats(1e-3, 1e6)
+machines = st.builds(
+    Machine, rates, rates, rates, rates, rates, call_ns=rates, run_ns=rates, fork_us=rates,
+    measured=st.booleans(), efficiency=st.dictionaries(st.text(max_size=9), rates, max_size=4),
+)  # fmt: skip
+
+
+@given(machines)
+def test_a_machine_reads_back_what_it_writes(machine: Machine) -> None:
+    assert from_json(machine.to_json()) == machine
+    assert from_json(machine.to_json()).to_json() == machine.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"peak": "fast"}, "could not convert"),
+        ({"peak": 0}, "must be positive"),
+        ({"l2": -1.0}, "must be positive"),
+        ({"memory": float("nan")}, "must be positive and finite"),
+        ({"copy": float("inf")}, "must be positive and finite"),
+        ({"efficiency": {"kernel": 0.0}}, "must be positive"),
+        ({"efficiency": None}, "machine parameters"),
+        ({"peak": [1]}, "machine parameters"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_bad_members_are_refused(change: dict[str, object], message: str) -> None:
+    text = json.dumps(json.loads(assumed(FIXED).to_json()) | change)
+    with pytest.raises(SpecError, match=message):
+        from_json(text)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "{}", '{"peak": 1}'])
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="machine parameters"):
+        from_json(text)
+
+
+def test_assumed_rates_follow_the_vectors() -> None:
+    machines = [assumed(replace(FIXED, isa=isa)) for isa in ISAS.values()]
+    assert [m.peak for m in machines] == sorted({m.peak for m in machines})
+    assert all(not m.measured and m.l2 > m.l3 > m.memory for m in machines)
+
+
+def test_kernels_that_were_not_measured_are_estimated() -> None:
+    """More accumulators hide more latency; a tile wider than tall needs more loads."""
+    machine = assumed(FIXED)
+    shares = [machine.of_kernel("?", rows, vecs) for rows, vecs in ((1, 1), (2, 2), (6, 4))]
+    assert shares == sorted(set(shares)) and 0 < shares[0] and shares[-1] <= 1
+    measured = replace(machine, efficiency={"?": 0.25})
+    assert measured.of_kernel("?", 6, 4) == 0.25
+
+
+def test_calibration_measures_every_kernel_of_the_isa(machine: Machine) -> None:
+    kernels = [str(k) for k in microkernel.registry().values() if k.isa == detect().isa.name]
+    assert machine.measured
+    assert sorted(machine.efficiency) == sorted(kernels)
+    assert all(0 < share <= 1 for share in machine.efficiency.values())
+    assert max(machine.efficiency.values()) > 0.2, "no kernel comes near the peak"
+    assert all(value > 0 for value in (machine.peak, machine.l2, machine.l3, machine.memory))
+
+
+def test_a_calibration_is_found_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/cc")  # nothing could be measured now
+    assert calibrate.machine_of(detect()) == machine
+
+
+def other_targets() -> list[Target]:
+    here = detect()
+    others = [replace(here, l2=here.l2 * 2), replace(here, features=(*here.features, "avx99"))]
+    return others + [detect(isa) for isa in here.runnable[:-1]]
+
+
+@pytest.mark.parametrize("target", other_targets(), ids=str)
+def test_another_machine_has_another_file(target: Target) -> None:
+    assert calibrate.stored(target) != calibrate.stored(detect())
+    assert calibrate.stored(target).parent == Path(os.environ["POLYSCI_CACHE_DIR"])
+
+
+@pytest.mark.parametrize("text", [None, "", "not JSON", '{"peak": 0}'])
+def test_without_a_compiler_assumed_rates_serve(
+    text: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    if text is not None:
+        calibrate.stored(detect()).write_text(text)
+    with caplog.at_level(logging.WARNING):
+        assert calibrate.machine_of(detect()) == assumed(detect())
+    assert "calibration failed, using assumed rates" in caplog.text
+    assert "CC='/nonexistent/cc'" in caplog.text
