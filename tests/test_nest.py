@@ -1,6 +1,5 @@
 """Nest: what of a C file becomes a problem, its text, its reference, what is refused and why."""
 
-import itertools
 import pickle
 import random
 from pathlib import Path
@@ -60,17 +59,18 @@ def test_guards_stand_where_they_are_needed() -> None:
 
 
 def sums(problem: Nest, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The loop nest, point by point."""
+    """The loop nest by its definition: every point of the box adds a product to its element."""
     it = problem.contraction
-    y, names = np.zeros(it.out.shape, x.dtype), [dim.name for dim in it.dims]
-    for point in itertools.product(*(range(dim.extent) for dim in it.dims)):
-        at = dict(zip(names, point, strict=True))
-        out, a, b = (
-            tuple(index.const + sum(c * at[n] for n, c in index.terms) for index in op.index)
-            for op in (it.out, it.a, it.b)
-        )
-        if all(0 <= i < size for i, size in zip(a, it.a.shape, strict=True)):
-            y[out] += x[a] * w[b]
+    grid = np.indices([dim.extent for dim in it.dims]).reshape(len(it.dims), -1)
+    at = dict(zip([dim.name for dim in it.dims], grid, strict=True))
+    zero = np.zeros(grid.shape[1], int)
+    out, a, b = (
+        np.array([zero + i.const + sum(c * at[name] for name, c in i.terms) for i in op.index])
+        for op in (it.out, it.a, it.b)
+    )
+    inside = np.all((a >= 0) & (a < np.array(it.a.shape)[:, None]), axis=0)
+    y = np.zeros(it.out.shape, x.dtype)
+    np.add.at(y, tuple(out[:, inside]), x[tuple(a[:, inside])] * w[tuple(b[:, inside])])
     return y
 
 
@@ -183,16 +183,15 @@ def test_what_is_not_affine_is_refused_with_a_caret(tmp_path: Path) -> None:
 
 REFUSED = {
     ("C[i][j] += A[i][k] + B[k][j];",): "not a product of two array elements",
-    ("C[i][j] += A[i][k] * A[k][j];",): "A is both factors: the second one is packed ahead",
+    ("C[i][j] += A[i][k] * A[k][j];", "A[50][50]"): "A is both factors: the second",
     ("if (k < i) C[i][j] += A[i][k] * B[k][j];",): "its guards drop more",
-    ("C[i][j + 1] += A[i][k] * B[k][j];",): "axis 1 of .* does not start at 0: every element of C",
+    ("C[i][j + 1] += A[i][k] * B[k][j];", "C[37][51]"): "axis 1 of .* does not start at 0",
     ("C[2 * i][j] += A[i][k] * B[k][j];", "C[80][50]"): "axis 0 of .* has gaps or overlaps",
     ("C[i + j][j] += A[i][k] * B[k][j];", "C[99][50]"): "a loop indexes two axes",
     ("C[i + j] += A[i][k] * B[k][j];", "C[99]"): "has gaps or overlaps: every element of C",
     ("C[i][j] += A[i][k] * B[k][j];", "C[37][60]"): "axis 1 of .* reaches 50 of 60",
     ("C[i * 50 + j] += A[i][k] * B[k][j];", "C[1850]"): "rows i and columns j share axis 0",
     ("C[j * 37 + i] += A[i][k] * B[k][j];", "C[1850]"): "the columns j lie apart on axis 0",
-    ("C[i][j] += A[i][k] * D[k][j];", "D[23][50]"): None,
     ("C[i] += A[i][k] * B[k];", "C[37]", "B[23]", "i:37 k:23"): r"exchange the factors: B\[k\]",
     (
         "C[i][j][l] += A[i][k] * B[k][j][l];", "C[37][5][4]", "B[23][5][4]", "i:37 j:5 l:4 k:23",
@@ -214,9 +213,6 @@ def test_what_cannot_be_computed_is_refused(parts: tuple[str, ...]) -> None:
     loops = next((part for part in others if ":" in part), MATMUL[1])
     shapes = {part[0]: part for part in [*MATMUL[0].split(", "), *others] if ":" not in part}
     text = c_text(", ".join(shapes.values()), loops, statement)
-    if REFUSED[parts] is None:
-        assert Nest(text).w_shape == (23, 50)
-        return
     with pytest.raises(UnsupportedError, match=REFUSED[parts]):
         Nest(text)
 

@@ -100,10 +100,7 @@ class _Search:
             )
         plan = LEVELS[self.level]
         self.progress(Progress("ranking", 0, 1))
-        context = context_of(
-            self.problem, self.threads, self.target,
-            lambda done, total: self.progress(Progress("calibrating", done, total)),
-        )  # fmt: skip
+        context = self._context()
         space: dict[str, Any] = {
             "ranker": self.ranker, "tiles": plan.tiles, "blocks": plan.blocks,
         }  # fmt: skip
@@ -114,6 +111,14 @@ class _Search:
         if plan.measured == 0:
             return self._estimated(ranked)
         return self._measured(self._seeded(context, ranked), plan.finalists)
+
+    def _context(self) -> Context:
+        return context_of(
+            self.problem,
+            self.threads,
+            self.target,
+            lambda done, total: self.progress(Progress("calibrating", done, total)),
+        )
 
     @property
     def host(self) -> str:
@@ -146,11 +151,12 @@ class _Search:
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
             return None
+        context = self._context()
         measurement = Measurement(
             (record.seconds,), self.problem.flops, record.schedule, "recorded", self.threads,
-            self.host,
+            self.host, context.machine.peak * self.threads,
         )  # fmt: skip
-        return self._result(plan, source, record.seconds, measurement)
+        return self._result(plan, source, predicted(context, plan, self.ranker), measurement)
 
     def _key(self) -> str:
         return self.problem.key
