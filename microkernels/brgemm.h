@@ -21,6 +21,7 @@ typedef struct {
     int rows, vecs, wrap;
     int lanes;    /* used lanes of the last vector, 1..PS_LANES */
     int diagonal; /* A is a vector along the columns (depthwise), not a scalar */
+    int stream;   /* C goes past the caches where it is aligned */
     int64_t a_outer, a_inner;
     int64_t c_outer, c_inner, c_col;
 } ps_tile;
@@ -30,16 +31,19 @@ typedef struct {
     const float *x, *packed;
     float *y;
     const float *bias, *residual, *clamp;
+    int aligned; /* y starts on a vector */
 } ps_args;
 
 /* What is applied to C on the last reduction step: bias by column, residual shaped like C. */
 typedef struct {
     const float *bias, *residual, *clamp;
+    int aligned;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
-    ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp};
+    ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
+                     g->aligned};
     return e;
 }
 
@@ -149,8 +153,17 @@ PS_INLINE void ps_accumulate(ps_vec *acc, ps_tile t, const float *c)
     }
 }
 
-PS_INLINE void ps_put(ps_vec *acc, ps_tile t, float *c)
+PS_INLINE void ps_put(ps_vec *acc, ps_tile t, float *c, int stream)
 {
+    if (stream) {
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                ps_stream(c + ps_c_row(t, i) + v * PS_LANES, acc[i * t.vecs + v]);
+        }
+        return;
+    }
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
         if (t.c_col == 1) {
@@ -225,5 +238,5 @@ PS_INLINE void ps_end(ps_vec *acc, ps_tile t, float *c, const ps_epilogue *e)
         for (int i = 0; i < t.rows * t.vecs; ++i) /* in this order a NaN stays one */
             acc[i] = ps_min(highest, ps_max(lowest, acc[i]));
     }
-    ps_put(acc, t, c);
+    ps_put(acc, t, c, t.stream && e && e->aligned);
 }

@@ -12,6 +12,9 @@ PS_INLINE ps_vec ps_zero(void) { return _mm256_setzero_ps(); }
 PS_INLINE ps_vec ps_splat(float x) { return _mm256_set1_ps(x); }
 PS_INLINE ps_vec ps_load(const float *p) { return _mm256_loadu_ps(p); }
 PS_INLINE void ps_store(float *p, ps_vec x) { _mm256_storeu_ps(p, x); }
+/* Past the caches; p is aligned to a vector.  ps_fence orders these stores before later ones. */
+PS_INLINE void ps_stream(float *p, ps_vec x) { _mm256_stream_ps(p, x); }
+static PS_KERNEL __attribute__((unused)) void ps_fence(void) { _mm_sfence(); }
 PS_INLINE __m256i ps_first(int lanes)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

@@ -13,6 +13,9 @@ PS_INLINE ps_vec ps_zero(void) { return _mm512_setzero_ps(); }
 PS_INLINE ps_vec ps_splat(float x) { return _mm512_set1_ps(x); }
 PS_INLINE ps_vec ps_load(const float *p) { return _mm512_loadu_ps(p); }
 PS_INLINE void ps_store(float *p, ps_vec x) { _mm512_storeu_ps(p, x); }
+/* Past the caches; p is aligned to a vector.  ps_fence orders these stores before later ones. */
+PS_INLINE void ps_stream(float *p, ps_vec x) { _mm512_stream_ps(p, x); }
+static PS_KERNEL __attribute__((unused)) void ps_fence(void) { _mm_sfence(); }
 PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
 {
     return _mm512_maskz_loadu_ps((__mmask16)((1u << lanes) - 1u), p);

@@ -17,6 +17,9 @@ PS_INLINE ps_vec ps_load(const float *p)
     return x;
 }
 PS_INLINE void ps_store(float *p, ps_vec x) { memcpy(p, &x, sizeof x); }
+/* No portable way past the caches. */
+PS_INLINE void ps_stream(float *p, ps_vec x) { ps_store(p, x); }
+static PS_KERNEL __attribute__((unused)) void ps_fence(void) {}
 PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
 {
     ps_vec x = ps_zero();

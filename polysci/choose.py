@@ -19,6 +19,7 @@ from polysci.schedule import Schedule
 from polysci.space import Family, RegisterTile, row_dims, schedules
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
+STREAMED = 0.5  # of the last-level cache: larger outputs may go past it
 ALIKE = 4  # at most a fourth of the choices may share register tile and packing
 
 
@@ -48,10 +49,14 @@ def choices(
     UnsupportedError where nothing fits.
     """
     found = every(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
-    alike: Counter[tuple[str, int]] = Counter()
+    alike: Counter[tuple[str, int, bool]] = Counter()
     chosen: list[Choice] = []
     for choice in found:
-        kind = (choice.schedule.kernel, int(choice.family.pack[choice.index]))
+        kind = (
+            choice.schedule.kernel,
+            int(choice.family.pack[choice.index]),
+            choice.schedule.stream,
+        )
         alike[kind] += 1
         if alike[kind] <= max(2, count // ALIKE):
             chosen.append(choice)
@@ -78,6 +83,7 @@ def every(
         for family in schedules(
             wide.contraction, wide.strides, wide.target.isa.name, wide.threads,
             tiles=tiles, blocks=blocks,
+            cache=STREAMED * wide.target.l3,
         ):  # fmt: skip
             estimate = predict(wide, family)
             best = _least(estimate.seconds, most or len(family))
@@ -181,5 +187,6 @@ def family_of(context: Context, plan: Schedule) -> Family:
         extents,
         np.array([plan.pack_depth if plan.pack else -1], dtype=np.intp),
         np.array([len(plan.parallel)], dtype=np.intp),
+        np.array([plan.stream]),
         plan.pack.pad if plan.pack else 0,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from polysci.errors import SpecError
 
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
+STREAM = "stream(C)"
 _PACK = re.compile(r"pack\((?P<operand>[AB])\)(?:\+(?P<pad>[0-9]{1,6}))?")
 
 
@@ -44,15 +45,19 @@ class Pack:
 class Schedule:
     """``n* k:64* pack(A) c:64 p q:14 k:32 > brgemm_avx512_f32_14x32``, outer to inner.
 
+    ``stream(C)`` at the end stores C past the caches, for outputs larger than those.
+
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
     """
 
     steps: tuple[Loop | Pack, ...]
     kernel: str
+    stream: bool = False
 
     def __str__(self) -> str:
-        return f"{' '.join(map(str, self.steps))} > {self.kernel}"
+        words = [*map(str, self.steps), *([STREAM] if self.stream else [])]
+        return f"{' '.join(words)} > {self.kernel}"
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -122,7 +127,9 @@ def parse(text: str) -> Schedule:
     if not arrow or not re.fullmatch(r"[A-Za-z_]\w*", kernel):
         raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
     steps: list[Loop | Pack] = []
-    for word in body.split():
+    words = body.split()
+    stream = words[-1:] == [STREAM]
+    for word in words[:-1] if stream else words:
         if found := _LOOP.fullmatch(word):
             steps.append(Loop(found["dim"], int(found["step"] or 1), found["parallel"] is not None))
         elif found := _PACK.fullmatch(word):
@@ -131,6 +138,7 @@ def parse(text: str) -> Schedule:
             steps.append(Pack(found["operand"], int(found["pad"] or 0)))
         else:
             raise SpecError(
-                f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' nor 'pack(A)[+pad]'"
+                f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' nor 'pack(A)[+pad]' "
+                "nor a last 'stream(C)'"
             )
-    return Schedule(tuple(steps), kernel)
+    return Schedule(tuple(steps), kernel, stream)

@@ -38,7 +38,7 @@ class Family:
 
     ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
-    its padding. Loops that run once are kept, so that all members have the same loops.
+    its padding; ``stream[i]`` says whether C goes past the caches. Loops that run once are kept, so that all members have the same loops.
     """
 
     dims: tuple[str, ...]
@@ -48,6 +48,7 @@ class Family:
     extents: Mapping[str, int]
     pack: NDArray[np.intp]
     parallel: NDArray[np.intp]
+    stream: NDArray[np.bool_]
     pad: int = 0
 
     def __len__(self) -> int:
@@ -62,7 +63,8 @@ class Family:
             if step < current[dim]:
                 words.append(Loop(dim, int(step), position < self.parallel[index]))
                 current[dim] = int(step)
-        return Schedule(tuple(words), str(self.tiles[self.which[index]].kernel))
+        kernel = self.tiles[self.which[index]].kernel
+        return Schedule(tuple(words), str(kernel), bool(self.stream[index]))
 
 
 def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
@@ -140,8 +142,13 @@ def schedules(
     *,
     tiles: int = 8,
     blocks: int = 2,
+    cache: float = float("inf"),
 ) -> Iterator[Family]:
-    """Every family of the space; ``blocks`` bounds how many dimensions get a cache block."""
+    """Every family of the space; ``blocks`` bounds how many dimensions get a cache block.
+
+    Outputs of more than ``cache`` bytes may also be stored past the caches.
+    """
+    large = 4.0 * prod(contraction.out.shape) > cache
     shapes = tuple(register_tiles(contraction, strides, isa, tiles))
     choices = [_choices(contraction, strides, tile) for tile in shapes]
     extents = {d.name: d.extent for d in contraction.dims}
@@ -160,17 +167,21 @@ def schedules(
         if rows:
             steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
             base = np.array(which, dtype=np.intp)
-            knobs = _knobs(contraction, strides, dims, threads)
+            knobs = _knobs(contraction, strides, dims, threads, large)
             if knobs:
                 copies, size = len(knobs), len(rows)
+                pack, parallel, stream = (
+                    np.repeat(knob, size) for knob in zip(*knobs, strict=True)
+                )
                 yield Family(
                     dims,
                     np.tile(steps, (copies, 1)),
                     np.tile(base, copies),
                     shapes,
                     extents,
-                    np.repeat(np.array([pack for pack, _ in knobs], dtype=np.intp), size),
-                    np.repeat(np.array([threads for _, threads in knobs], dtype=np.intp), size),
+                    pack,
+                    parallel,
+                    stream.astype(bool),
                     _pad(contraction),
                 )
 
@@ -220,11 +231,15 @@ def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
 
 
 def _knobs(
-    contraction: Contraction, strides: Strides, dims: tuple[str, ...], threads: int
-) -> list[tuple[int, int]]:
-    """Places of packing and numbers of parallel loops that one order may have."""
+    contraction: Contraction, strides: Strides, dims: tuple[str, ...], threads: int, large: bool
+) -> list[tuple[int, int, int]]:
+    """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
+    out = contraction.out.offset(strides[contraction.out.array])
+    written_once = not any(d.name in dims for d in contraction.by_role("k"))
+    streams = large and written_once and out.coef(columns_of(contraction).name) == 1
     return [
-        (pack, parallel)
+        (pack, parallel, stream)
+        for stream in ((0, 1) if streams else (0,))
         for parallel in _parallel(contraction, dims, threads)
         for pack in _packings(contraction, strides, dims, parallel)
     ]

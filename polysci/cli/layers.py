@@ -110,12 +110,9 @@ def problems(asked: argparse.Namespace) -> list[Problem]:
 def _read(text: str, layout: str) -> list[Problem]:
     from polysci import models
     from polysci.ops import parse_problem
-    from polysci.ops.nest import Nest
 
-    path = Path(text)
-    if path.suffix == ".c":
-        return [Nest(path)]
-    if path.suffix == ".txt" or text in models.names() or (os.sep in text and '"' not in text):
+    file = Path(text).suffix in (".txt", ".c") or (os.sep in text and '"' not in text)
+    if file or text in models.names():
         return models.load(text, layout)
     return [parse_problem(text, layout)]
 

@@ -140,8 +140,11 @@ class _Emitter:
         )
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement("return 1")),
-            c.Statement("ps_args args = {x, packed, y, bias, residual, clamp}"),
+            c.Statement("ps_args args = {x, packed, y, bias, residual, clamp, 0}"),
         ]
+        if self.plan.schedule.stream:
+            vector = 4 * self.plan.kernel.lanes
+            body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
         if self.plan.box is None:
             body.append(c.Statement("(void)workspace"))
         if self.shared:
@@ -154,7 +157,12 @@ class _Emitter:
         return [
             c.Statement("const ps_args *const g = &args"),
             nest(self.plan, 0, self._call, lambda origin: self._pack("0", origin)),
+            *self._fence(),
         ]
+
+    def _fence(self) -> list[c.Generable]:
+        """Streamed stores become visible before the caller goes on."""
+        return [c.Statement("ps_fence()")] if self.plan.schedule.stream else []
 
     def _parallel(self) -> list[c.Generable]:
         loops = self.plan.schedule.loops[: self.parameters]
@@ -175,7 +183,9 @@ class _Emitter:
             "++task",
             c.Block([*declared(origin, inner), *c.items(inner)]),
         )
-        body = c.Block([c.Statement("ps_args local = args, *const g = &local"), tasks])
+        body = c.Block(
+            [c.Statement("ps_args local = args, *const g = &local"), tasks, *self._fence()]
+        )
         return self._team(body)
 
     def _team(self, body: c.Block) -> list[c.Generable]:

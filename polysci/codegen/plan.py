@@ -269,12 +269,34 @@ def plan(
         base = 0
     rows = row_dims(contraction, schedule, tile, column.name)
     check_kernel(schedule, kernel, tile, rows, column, coef["A"])
+    if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
+        raise UnsupportedError(
+            f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
+        )
     pieces, ranges = cut(contraction, tile, packed=box is not None)
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         tuple(d.name for d in contraction.dims if d.role == "br"),
         coef, base, box, pieces, ranges, merged,
     )  # fmt: skip
+
+
+def streams(
+    contraction: Contraction,
+    c: Mapping[str, int],
+    kernel: Microkernel,
+    column: Dim,
+    tile: Mapping[str, int],
+) -> bool:
+    """Whether C can go past the caches: written once, in whole vectors on vector boundaries."""
+    whole = all(tile[d.name] == d.extent for d in contraction.by_role("k"))
+    strides = [c[d.name] for d in contraction.dims if d != column and d.extent > 1]
+    return (
+        whole
+        and c[column.name] == 1
+        and column.extent % kernel.lanes == 0
+        and all(stride % kernel.lanes == 0 for stride in strides)
+    )
 
 
 def packed_coef(contraction: Contraction, box: Box) -> dict[str, int]:

@@ -154,6 +154,8 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         "c_col": plan.coef["C"][plan.column],
         "diagonal": int(plan.kernel.family == "depthwise"),
     }
+    if plan.schedule.stream:
+        fields["stream"] = 1
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
     steps = reduction(tile)

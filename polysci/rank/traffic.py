@@ -159,6 +159,7 @@ class _Nest:
     def levels(self) -> tuple[Level, Level, Level]:
         """Traffic into L1, L2 and the last level."""
         working, moved = [], []
+        stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
         for depth, tile in enumerate(self.tiles):
             a, b, c = self._bytes(tile, depth)
             working.append(a + b + c)
@@ -166,7 +167,7 @@ class _Nest:
                 refetches(operand, self.family.dims, self.trips, depth)
                 for operand in (self.contraction.a, self.contraction.b, self.contraction.out)
             ]
-            moved.append((a * times[0], b * times[1], 2.0 * c * times[2]))
+            moved.append((a * times[0], b * times[1], stored * c * times[2]))
         target = self.context.target
         shared = target.l3 / max(1, self.context.threads)
         sizes = (target.l1, target.l2, shared)

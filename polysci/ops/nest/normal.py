@@ -20,10 +20,14 @@ def normal(scop: Scop) -> Contraction:
 
     Raises UnsupportedError, with the reason, for what is no contraction or cannot be computed.
     """
-    found = contraction(scop)
-    line = scop.statements[0].line
+    try:
+        found = contraction(scop)
+    except UnsupportedError as error:
+        known = str(error).startswith(scop.name)
+        raise error if known else UnsupportedError(f"{scop.name}: {error}") from None
+    where = f"{scop.name}: line {scop.statements[0].line}: {scop.statements[0].text}"
     if why := _unsupported(scop, found):
-        raise UnsupportedError(f"{scop.name}:{line}: {scop.statements[0].text}: {why}")
+        raise UnsupportedError(f"{where}: {why}")
     backwards = [dim for dim in found.dims if _runs_backwards(found, dim.name)]
     for dim in backwards:
         found = replace(
@@ -31,7 +35,7 @@ def normal(scop: Scop) -> Contraction:
             out=_turned(found.out, dim), a=_turned(found.a, dim), b=_turned(found.b, dim),
         )  # fmt: skip
     if why := _uncovered(found):
-        raise UnsupportedError(f"{scop.name}:{line}: {scop.statements[0].text}: {why}")
+        raise UnsupportedError(f"{where}: {why}")
     return found
 
 
