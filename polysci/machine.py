@@ -60,7 +60,8 @@ def from_json(text: str) -> Machine:
         machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(f"machine parameters: {error}") from error
-    if not all(isfinite(value) and value > 0 for value in (*numbers.values(), *efficiency.values())):
+    rates = (*numbers.values(), *efficiency.values())
+    if not all(isfinite(rate) and rate > 0 for rate in rates):
         raise SpecError("machine parameters: every rate must be positive and finite")
     return machine
 

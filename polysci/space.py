@@ -38,7 +38,8 @@ class Family:
 
     ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
-    its padding; ``stream[i]`` says whether C goes past the caches. Loops that run once are kept, so that all members have the same loops.
+    its padding; ``stream[i]`` says whether C goes past the caches. Loops that run once are kept, so
+    that all members have the same loops.
     """
 
     dims: tuple[str, ...]

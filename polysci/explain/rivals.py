@@ -1,4 +1,4 @@
-"""The nearest rivals of a schedule: like it but for one trait, and the term that costs them more."""
+"""The nearest rivals of a schedule: like it but for one trait, and the term that costs more."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ def why(context: Context, chosen: Terms, rival: Terms) -> str:
         return f"the model puts it {time_text(-lost)} ahead" if lost < 0 else "a tie in the model"
     told = f"{time_text(getattr(rival, name))} against {time_text(getattr(chosen, name))}"
     if name == "imbalance":
-        told = f"the busiest thread has {rival.imbalance:.2f} of the mean, not {chosen.imbalance:.2f}"
+        shares = f"{rival.imbalance:.2f} of the mean, not {chosen.imbalance:.2f}"
+        told = f"the busiest thread has {shares}"
     return f"{name}: {told}" + (_traffic(context, chosen, rival) if name == "transfer" else "")
 
 
