@@ -142,7 +142,7 @@ def _distinct(
         try:
             kinds = codegen.plan(context.contraction, context.strides, schedule).classes()
         except (SpecError, UnsupportedError) as error:
-            refusal = error
+            refusal = refusal or error
             continue
         choice = Choice(schedule, seconds, ranked.family, index, ranked.estimate)
         if len(kinds) <= MOST_CLASSES:

@@ -138,7 +138,7 @@ def parse(text: str) -> Schedule:
             steps.append(Pack(found["operand"], int(found["pad"] or 0)))
         else:
             raise SpecError(
-                f"schedule {text!r}: {word!r} is no loop 'dim[:step][*]', no 'pack(A)[+pad]' "
-                f"and no last {STREAM!r}"
+                f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
+                f"nor 'pack(A)[+pad]' nor a last {STREAM!r}"
             )
     return Schedule(tuple(steps), kernel, stream)

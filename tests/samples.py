@@ -1,4 +1,4 @@
-"""Problems and schedules to try things on: a fixed machine, hypothesis strategies, random members."""
+"""What tests try things on: a fixed machine, hypothesis strategies, random schedules."""
 
 import random
 from collections.abc import Iterator, Sequence

@@ -118,7 +118,8 @@ def test_refetches_count_the_loops_around_the_last_that_indexes() -> None:
 
 def test_a_level_takes_the_largest_nest_that_fits() -> None:
     working = [np.array([100.0]), np.array([40.0]), np.array([8.0])]
-    moved = [tuple(np.array([part]) for part in parts) for parts in [(1, 1, 2), (3, 1, 2), (9, 9, 4)]]
+    bytes_moved = [(1, 1, 2), (3, 1, 2), (9, 9, 4)]
+    moved = [tuple(np.array([part]) for part in parts) for parts in bytes_moved]
     totals = [level_traffic(working, moved, size).total[0] for size in (4, 8, 39, 40, 99, 100)]
     assert totals == [22, 22, 22, 6, 6, 4]
     assert level_traffic(working, moved, 50).working_set == [40]
@@ -153,15 +154,15 @@ def test_no_schedule_moves_less_than_the_lower_bound(layer: Conv2d) -> None:
 
 def elements(layer: Conv2d) -> int:
     """Input that some tap reads, weights and output."""
-    rows, columns = (
-        len({out * stride + tap * by - pad for out in range(outs) for tap in range(taps)} & {*range(size)})
-        for outs, taps, size, stride, by, pad in zip(
-            (layer.P, layer.Q), (layer.R, layer.S), (layer.H, layer.W),
-            layer.stride, layer.dilation, layer.pad, strict=True,
-        )
+    axes = zip(
+        (layer.P, layer.Q), (layer.R, layer.S), (layer.H, layer.W),
+        layer.stride, layer.dilation, layer.pad, strict=True,
     )  # fmt: skip
-    weights, output = np.prod(layer.w_shape), np.prod(layer.y_shape)
-    return int(layer.N * layer.C * rows * columns + weights + output)
+    found = layer.N * layer.C
+    for outs, taps, size, stride, by, pad in axes:
+        reached = {out * stride + tap * by - pad for out in range(outs) for tap in range(taps)}
+        found *= len(reached & {*range(size)})
+    return found + int(np.prod(layer.w_shape) + np.prod(layer.y_shape))
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)

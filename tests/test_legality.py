@@ -1,5 +1,7 @@
 """Legality as isl decides it, against enumeration; and the emitted tiles against the domain."""
 
+from itertools import pairwise
+
 import islpy as isl
 import pytest
 from hypothesis import given, settings
@@ -105,7 +107,7 @@ def test_the_time_of_a_point_is_its_place_in_the_loops(data: st.DataObject) -> N
         + " }"
     )
     assert box.count_val().to_python() == len(visited) and zero.is_subset(box)
-    for before, after in list(zip(visited, visited[1:], strict=False))[:: len(visited) // 6 + 1]:
+    for before, after in list(pairwise(visited))[:: len(visited) // 6 + 1]:
         early, late = (time.intersect_domain(point(each)).range() for each in (before, after))
         assert early.lex_lt_set(late).domain().is_equal(early), (str(plan), before, after)
 
@@ -168,7 +170,7 @@ def tiles_cover(context: Context, plan: Schedule) -> None:
 def test_a_parallel_reduction_is_refused(text: str) -> None:
     scop, roles = convolution(CONV)
     plan = parse(f"{text} > {KERNEL}")
-    with pytest.raises(IllegalScheduleError, match="parallel loop .* carries a dependence"):
+    with pytest.raises(IllegalScheduleError, match=r"parallel loop .* carries a dependence"):
         legality.check(scop, roles, plan)
     legality.check(scop, roles, parse(str(plan).replace("*", "")))
 

@@ -65,7 +65,7 @@ def test_kernels_that_were_not_measured_are_estimated() -> None:
     """More accumulators hide more latency; a tile wider than tall needs more loads."""
     machine = assumed(FIXED)
     shares = [machine.of_kernel("?", rows, vecs) for rows, vecs in ((1, 1), (2, 2), (6, 4))]
-    assert shares == sorted(set(shares)) and 0 < shares[0] and shares[-1] <= 1
+    assert shares == sorted(set(shares)) and shares[0] > 0 and shares[-1] <= 1
     measured = replace(machine, efficiency={"?": 0.25})
     assert measured.of_kernel("?", 6, 4) == 0.25
 

@@ -31,6 +31,7 @@ from tests import samples
 from tests.nests import MATMUL, TEXTS, c_text, nest
 
 DATA = Path(__file__).parent / "data"
+SHARED = ("matmul", "names that end in digits", "two batches", "filter turned", "depthwise")
 QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
 
 
@@ -47,9 +48,9 @@ def planned(name: str, isa: str, threads: int) -> tuple[Nest, Schedule, Source]:
 
 @pytest.fixture(scope="module")
 def primitives() -> Iterator[dict[tuple[str, int], Primitive]]:
-    """Every nest of the table for one thread on the best ISA, and in portable C for two."""
-    isas = {1: detect().isa.name, 2: "portable"}
-    made = {(name, n): planned(name, isa, n) for name in TEXTS for n, isa in isas.items()}
+    """Every nest of the table for one thread on the best ISA, some in portable C for two."""
+    made = {(name, 1): planned(name, detect().isa.name, 1) for name in TEXTS}
+    made |= {(name, 2): planned(name, "portable", 2) for name in SHARED}
     paths = cache.build_many([source.file for *_, source in made.values()], flags=QUICK)
     found = {}
     for (key, (problem, plan, source)), path in zip(made.items(), paths, strict=True):
@@ -57,8 +58,9 @@ def primitives() -> Iterator[dict[tuple[str, int], Primitive]]:
     yield found
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    ("name", "threads"), [*((name, 1) for name in TEXTS), *((name, 2) for name in SHARED)]
+)
 def test_generated_code_computes_the_nest(
     primitives: dict[tuple[str, int], Primitive], name: str, threads: int
 ) -> None:
@@ -117,7 +119,7 @@ def test_a_file_to_a_primitive_and_a_record(machine: Machine, tmp_path: Path) ->
 
 def test_what_no_schedule_fits_is_refused(machine: Machine) -> None:
     text = c_text(*MATMUL, "C[i][j] += A[i][k - 3] * B[k][j];", "k - 3 >= 0")
-    with pytest.raises(UnsupportedError, match=r"no schedule fits m=i n=j k=k: .*cannot"):
+    with pytest.raises(UnsupportedError, match=r"no schedule fits .*cannot cut axis 1 of A"):
         optimize(Nest(text), "estimate")
 
 
@@ -191,7 +193,8 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_commands_refuse_a_file(tmp_path: Path, statement: str, said: Sequence[str]) -> None:
     path = tmp_path / "square.c"
     path.write_text(c_text(*MATMUL, statement))
-    for words in (["optimize"], ["explain"], ["check"], ["export", "-o", str(tmp_path / "out")]):
+    others = [["explain"], ["check"], ["export", "-o", str(tmp_path / "out")]]
+    for words in (["optimize"], *(others if "k * k" in statement else [])):
         done = command(words[0], path, *words[1:])
         assert done.returncode in (1, 2) and not done.stdout
         assert all(part in done.stderr for part in said), done.stderr

@@ -21,7 +21,7 @@ from polysci.codegen import Source
 from polysci.exact import Arrays
 from polysci.ops.conv2d import Conv2d
 from polysci.primitive import Primitive
-from polysci.schedule import Schedule, parse
+from polysci.schedule import parse
 from polysci.target import detect
 from polysci.tune import emit
 from tests import samples
@@ -228,10 +228,12 @@ k:16* p:2* n c:6 pack(A) k:4 p q:5 > brgemm_portable_f32_5x4
     "problem",
     [
         Conv2d(N=2, C=12, H=7, W=7, K=20, R=3, S=3, pad=1),
-        Conv2d(N=2, C=12, H=14, W=16, K=20, R=3, S=3, stride=2, pad=(1, 2), dilation=(1, 2), P=7, Q=7),
+        Conv2d(
+            N=2, C=12, H=14, W=16, K=20, R=3, S=3, stride=2, pad=(1, 2), dilation=(1, 2), P=7, Q=7
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_schedules_written_by_hand(judge: Judge, problem: Conv2d, layout: str) -> None:
     problem = problem.with_(layout=layout)
     plans = [parse(line) for line in BY_HAND.strip().splitlines()]

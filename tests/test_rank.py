@@ -56,7 +56,8 @@ def estimates(context: Context) -> list[tuple[Family, Estimate]]:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_estimates_are_finite_and_no_part_is_negative(layout: str, threads: int) -> None:
     for layer in load("resnet50")[::5] + load("mobilenet_v1")[1:4]:
-        for family, estimate in estimates(samples.fixed_context(layer.with_(layout=layout), threads)):
+        context = samples.fixed_context(layer.with_(layout=layout), threads)
+        for family, estimate in estimates(context):
             for part in PARTS:
                 values = getattr(estimate, part)
                 assert values.shape == (len(family),)

@@ -1,4 +1,4 @@
-"""The space of schedules: what is in it, that it nests, its order, and the model's choice from it."""
+"""The space of schedules: what is in it, that it nests, its order, the choices from it."""
 
 import pytest
 from hypothesis import given, settings
