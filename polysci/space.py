@@ -62,7 +62,7 @@ class Family:
             if position == self.pack[index]:
                 words.append(Pack("A", self.pad))
             if step < current[dim]:
-                words.append(Loop(dim, int(step), position < self.parallel[index]))
+                words.append(Loop(dim, int(step), bool(position < self.parallel[index])))
                 current[dim] = int(step)
         kernel = self.tiles[self.which[index]].kernel
         return Schedule(tuple(words), str(kernel), bool(self.stream[index]))

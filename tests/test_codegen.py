@@ -31,8 +31,9 @@ GOLDEN = {
     "strided": ("mb1ic64ih9oc64kh1sh2", "nhwc", "p* pack(A)+16 k:32 > brgemm_avx512_f32_5x32", 2),
     "blocked": ("mb2ic48ih7oc24kh3ph1", "nchw", "n c:20 k:8 p:2 > brgemm_avx2_f32_14x8", 1),
     "stem": ("mb1ic3ih19oc24kh7sh2ph3", "nhwc", "pack(A) p k:16 > brgemm_avx512_f32_10x16", 1),
+    "streamed": ("mb1ic24ih8oc64kh1", "nhwc", "p* k:32 stream(C) > brgemm_avx512_f32_8x32", 2),
     "groups": ("g4mb1ic16ih6oc48kh3ph1", "nhwc", "g* p:4 k:8 p > brgemm_avx2_f32_6x8", 3),
-    "depthwise": ("g20mb1ic20ih6oc20kh3ph1", "nchw", "p:3 pack(A) g:8 p > depthwise_avx2_f32_6x8", 1),
+    "depthwise": ("g9mb1ic9ih6oc9kh3ph1", "nchw", "p:3 pack(A) p > depthwise_avx2_f32_6x16", 1),
 }  # fmt: skip
 
 
@@ -171,6 +172,7 @@ def test_several_primitives_share_a_file(tmp_path: Path) -> None:
 
 
 CONV = Conv2d(N=2, C=12, H=7, W=7, K=24, R=3, S=3, pad=1)
+STREAM = Conv2d(N=1, C=16, H=3, W=3, K=32, R=1, S=1)
 DEPTHWISE = Conv2d(N=1, C=16, H=7, W=7, K=16, R=3, S=3, pad=1, groups=16, layout="nchw")
 
 
@@ -182,6 +184,9 @@ DEPTHWISE = Conv2d(N=1, C=16, H=7, W=7, K=16, R=3, S=3, pad=1, groups=16, layout
         (CONV, "n p > brgemm_avx512_f32_7x16", "7 rows x 24 columns does not fit"),
         (CONV, "n p k:12 > brgemm_avx512_f32_7x16", "k:12 is neither whole vectors of 16 nor all"),
         (CONV, "p:2 k:16 > brgemm_avx512_f32_28x16", "at most two row dimensions, not ('n', 'p'"),
+        (CONV, "n p stream(C) > brgemm_avx512_f32_7x32", "not written once in whole aligned"),
+        (STREAM, "c:8 stream(C) > brgemm_avx512_f32_9x32", "not written once"),
+        (STREAM.with_(layout="nchw"), "stream(C) > brgemm_avx512_f32_9x32", "not written once"),
         (CONV, "n p > depthwise_avx512_f32_7x32", "cannot read A with stride 0 along 'k'"),
         (DEPTHWISE, "p > depthwise_avx512_f32_7x16", "cannot read A with stride 49 along 'g'"),
         (DEPTHWISE, "pack(A) p > brgemm_avx512_f32_7x16", "cannot read A with stride 1 along 'g'"),

@@ -108,6 +108,7 @@ FAULTS = {
     "has no lower bound": "ps_max(x, y) ((void)(x), (y))",
     "has no upper bound": "ps_min(x, y) ((void)(x), (y))",
     "adds nothing": "ps_add(x, y) ((void)(y), (x))",
+    "streams to the wrong place": "ps_stream(p, x) ps_store((p) + 1, x)",
 }
 
 

@@ -52,6 +52,12 @@ def test_the_text_says_it_all(name: str) -> None:
     assert again == problem and hash(again) == hash(problem)
 
 
+def test_taps_that_the_padding_cuts_are_no_depth() -> None:
+    assert str(nest("one channel").contraction) == "m=(p,q) n=k br=(r,s)"
+    assert str(nest("depthwise").contraction) == "m=(p,q) br=(r,s) batch=g"
+    assert str(nest("channels last").contraction) == "m=(n,p,q) n=k k=c br=(r,s)"
+
+
 def test_guards_stand_where_they_are_needed() -> None:
     assert "if (" not in nest("matmul").nest()
     assert "if (p+r-2 >= 0 && p+r-2 < 30)" in nest("1-D convolution").nest()

@@ -192,6 +192,19 @@ def test_the_choice_of_the_model_is_right(
     test_random_schedules_are_right(built, judge, case)
 
 
+@pytest.mark.parametrize("isa", [isa.name for isa in detect().runnable])
+def test_streamed_output(judge: Judge, isa: str) -> None:
+    """Wherever the output starts: the judge puts its end, too, against a guard page."""
+    problem = Conv2d(N=2, C=5, H=6, W=5, K=48, R=3, S=3, pad=1)
+    lanes = detect(isa).isa.lanes_f32
+    kernel = f"brgemm_{isa}_f32_5x{lanes}"
+    texts = [f"n p k:{lanes} stream(C)", f"n* p:4* pack(A) k:{lanes} p stream(C)"]
+    sources = [emit(problem, parse(f"{t} > {kernel}"), 2, f"line_{i}") for i, t in enumerate(texts)]
+    path = build(sources)
+    for source in sources:
+        judge.judge(problem, path, source.symbol)
+
+
 def test_every_number_of_output_channels_up_to_40(judge: Judge) -> None:
     problems = [Conv2d(N=1, C=3, H=4, W=5, K=k, R=2, S=2) for k in range(1, 41)]
     sources = []

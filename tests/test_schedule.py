@@ -22,7 +22,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     steps: list[Loop | Pack] = draw(st.lists(loops, max_size=8))
     if draw(st.booleans()):
         steps.insert(draw(st.integers(0, len(steps))), draw(packs))
-    return Schedule(tuple(steps), draw(identifiers))
+    return Schedule(tuple(steps), draw(identifiers), draw(st.booleans()))
 
 
 @given(schedules())
@@ -53,6 +53,13 @@ def test_the_text_of_the_documentation() -> None:
     assert [str(loop) for loop in schedule.parallel] == ["n*", "k:64*"]
     assert (schedule.pack, schedule.pack_depth) == (Pack("A", 16), 2)
     schedule.check(EXTENTS)
+
+
+def test_the_output_may_be_streamed() -> None:
+    schedule = parse(f"p k:32 stream(C) > {KERNEL}")
+    assert schedule.stream and not parse(f"p k:32 > {KERNEL}").stream
+    assert str(schedule) == f"p k:32 stream(C) > {KERNEL}"
+    assert parse(f"stream(C) > {KERNEL}") == Schedule((), KERNEL, stream=True)
 
 
 def test_tiles_shrink_from_the_outside_in() -> None:
@@ -89,6 +96,8 @@ def test_a_schedule_without_loops_or_packing() -> None:
         ("pack(A)- k > a", "'pack(A)-' is neither a loop"),
         ("pack(A) k pack(A)+16 p > a", "'pack(A)+16': one packing at most"),
         ("k:² > a", "'k:²' is neither a loop"),
+        ("stream(C) k > a", "'stream(C)' is neither a loop"),
+        ("k stream(A) > a", "'stream(A)' is neither a loop"),
     ],
 )
 def test_bad_text_is_refused(text: str, message: str) -> None:

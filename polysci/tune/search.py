@@ -26,7 +26,7 @@ from polysci.errors import (
 )
 from polysci.measure import Bench, CandidateError, Measurement, host_digest, protocol
 from polysci.ops.problem import Problem
-from polysci.rank import Context
+from polysci.rank import RANKERS, Context
 from polysci.schedule import Schedule
 from polysci.target import Target, detect
 from polysci.tune.model import SYMBOL, context_of, emit
@@ -58,6 +58,8 @@ def optimize(
     """
     if level not in LEVELS:
         raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
+    if ranker not in RANKERS:
+        raise SpecError(f"ranker {ranker!r}: expected one of {', '.join(RANKERS)}")
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     if time_limit is not None and not time_limit > 0:

@@ -8,7 +8,7 @@
 enum { RUNS = 9, SLACK = 64 };
 
 typedef struct {
-    int lanes, wrap, accumulate, runs;
+    int lanes, wrap, accumulate, runs, stream;
     uint32_t rows[RUNS];
     int64_t a_at[RUNS], b_at[RUNS], length[RUNS];
     int64_t a_k, a_outer, a_inner, c_outer, c_inner, c_col;
@@ -23,7 +23,8 @@ typedef void kernel(const test_case *, const float *, const float *, float *, co
     {                                                                                              \
         const ps_tile t = {.rows = rows_, .vecs = vecs_, .diagonal = diagonal_, .wrap = v->wrap,   \
                            .lanes = v->lanes, .a_outer = v->a_outer, .a_inner = v->a_inner,        \
-                           .c_outer = v->c_outer, .c_inner = v->c_inner, .c_col = v->c_col};       \
+                           .c_outer = v->c_outer, .c_inner = v->c_inner, .c_col = v->c_col,        \
+                           .stream = v->stream};                                                   \
         ps_vec acc[(rows_) * (vecs_)];                                                             \
         ps_begin(acc, t, c, v->accumulate);                                                        \
         for (int i = 0; i < v->runs; ++i)                                                          \
@@ -76,12 +77,17 @@ static int64_t c_at(const test_case *v, int i, int j)
 static test_case random_case(entry k, int lanes, int runs)
 {
     test_case v = {.lanes = lanes, .runs = runs, .accumulate = (int)below(2)};
+    v.stream = lanes == PS_LANES && below(2);
     const int cols = (k.vecs - 1) * PS_LANES + lanes;
     v.wrap = 1 + (int)below(k.rows);
     v.a_k = below(2) ? 1 : 1 + below(40);
     v.a_inner = 1 + below(20);
     v.a_outer = 1 + below(90);
-    if (below(3)) { /* rows of C, dense or apart */
+    if (v.stream) { /* whole vectors, one behind the other */
+        v.c_col = 1;
+        v.c_inner = cols + below(2) * PS_LANES;
+        v.c_outer = v.wrap * v.c_inner + below(3) * PS_LANES;
+    } else if (below(3)) { /* rows of C, dense or apart */
         v.c_col = 1;
         v.c_inner = cols + below(2) * below(9);
         v.c_outer = v.wrap * v.c_inner + below(2) * below(9);
@@ -164,9 +170,9 @@ static int wrong_c(entry k, const test_case *v, const float *c, const float *wan
     for (int64_t at = 0; at < size; ++at)
         if (!(c[at] == want[at])) {
             snprintf(message, room,
-                     "%s lanes=%d runs=%d wrap=%d accumulate=%d c_col=%d: C at %d: expected %g, "
-                     "got %g", k.name, v->lanes, v->runs, v->wrap, v->accumulate, (int)v->c_col,
-                     (int)at, (double)want[at], (double)c[at]);
+                     "%s lanes=%d runs=%d wrap=%d accumulate=%d stream=%d c_col=%d: C at %d: "
+                     "expected %g, got %g", k.name, v->lanes, v->runs, v->wrap, v->accumulate,
+                     v->stream, (int)v->c_col, (int)at, (double)want[at], (double)c[at]);
             return 1;
         }
     return 0;
@@ -188,7 +194,10 @@ static int failed(entry k, int lanes, int runs, const region *regions, char *mes
     float *c = placed(regions[OF_C], c_size, ends & 4, &slack);
     float *bias = placed(regions[OF_BIAS], cols, ends & 8, &idle);
     float *residual = placed(regions[OF_RESIDUAL], c_size, ends & 16, &idle);
-    const ps_epilogue e = {parts & 1 ? bias : 0, parts & 2 ? residual : 0, parts & 4 ? clamp : 0};
+    const ps_epilogue e = {.bias = parts & 1 ? bias : 0,
+                           .residual = parts & 2 ? residual : 0,
+                           .clamp = parts & 4 ? clamp : 0,
+                           .aligned = (uintptr_t)c % sizeof(ps_vec) == 0 && below(4)};
     const ps_epilogue *used = parts ? &e : 0;
     float *around = ends & 4 ? c - slack : c, *want = malloc((size_t)(c_size + slack) * 4);
     const int64_t shift = c - around;
@@ -202,6 +211,7 @@ static int failed(entry k, int lanes, int runs, const region *regions, char *mes
             want[shift + c_at(&v, i, j)] = (float)expected(k, &v, i, j, a - low, b, *place, used);
         }
     k.run(&v, a - low, b, c, used);
+    ps_fence();
     const int wrong = wrong_c(k, &v, around, want, c_size + slack, message, room);
     free(want), freed(a), freed(b), freed(c), freed(bias), freed(residual);
     return wrong;

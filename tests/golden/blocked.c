@@ -139,7 +139,7 @@ int blocked(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp};
+  ps_args args = {x, packed, y, bias, residual, clamp, 0};
   (void)workspace;
   const ps_args *const g = &args;
   for (int64_t n0 = 0; n0 <= 1; ++n0)

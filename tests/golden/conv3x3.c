@@ -69,7 +69,7 @@ int conv3x3(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp};
+  ps_args args = {x, packed, y, bias, residual, clamp, 0};
   (void)workspace;
   const ps_args *const g = &args;
   for (int64_t p0 = 0; p0 <= 7; ++p0)

@@ -3,63 +3,49 @@ int64_t depthwise_packed_size(void);
 void depthwise_pack_weights(const float *w, float *packed);
 int depthwise(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
-/* depthwise: p:3 pack(A) g:8 p > depthwise_avx2_f32_6x8 */
+/* depthwise: p:3 pack(A) p > depthwise_avx2_f32_6x16 */
 
 static PS_KERNEL void depthwise_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
 {
-  static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 0, .a_inner = 20, .c_outer = 0, .c_inner = 1, .c_col = 36, .diagonal = 1};
+  static const ps_tile t = {.rows = 6, .vecs = 2, .wrap = 6, .lanes = 1, .a_outer = 0, .a_inner = 9, .c_outer = 0, .c_inner = 1, .c_col = 36, .diagonal = 1};
   const float *restrict A = g->x + a, *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[6];
+  ps_vec acc[12];
   ps_begin(acc, t, g->y + c, 0);
   for (int64_t r0 = 0; r0 < 3; ++r0)
   {
-    ps_run(acc, t, 0x3fu, A + 160 * r0, B + 24 * r0, 3, 20);
-  }
-  ps_end(acc, t, g->y + c, &e);
-}
-
-static PS_KERNEL void depthwise_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
-{
-  static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 4, .a_outer = 0, .a_inner = 20, .c_outer = 0, .c_inner = 1, .c_col = 36, .diagonal = 1};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
-  const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[6];
-  ps_begin(acc, t, g->y + c, 0);
-  for (int64_t r0 = 0; r0 < 3; ++r0)
-  {
-    ps_run(acc, t, 0x3fu, A + 160 * r0, B + 24 * r0, 3, 20);
+    ps_run(acc, t, 0x3fu, A + 72 * r0, B + 48 * r0, 3, 9);
   }
   ps_end(acc, t, g->y + c, &e);
 }
 
 static PS_KERNEL void depthwise_pack(const float *restrict x, float *restrict box, int64_t first, int64_t last, int64_t p0)
 {
-  static const ps_row shape = {.pixels = 8, .channels = 20, .step = 1, .limit = 6, .box_pixel = 20, .x_pixel = 1, .x_channel = 36};
+  static const ps_row shape = {.pixels = 8, .channels = 9, .step = 1, .limit = 6, .box_pixel = 9, .x_pixel = 1, .x_channel = 36};
   for (int64_t row = first; row < last; ++row)
   {
     const int64_t at2_ = 1 * p0 + -1 + row % 5 * 1;
     const int64_t at0_ = 0 + row / 5 % 1 * 1;
-    const float *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 6 ? x + 720 * at0_ + 6 * at2_ + 36 * (0) : 0;
-    ps_pack_row(box + row * 160, from, shape, -1, ps_least(20, 20 - (0)));
+    const float *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 6 ? x + 324 * at0_ + 6 * at2_ + 36 * (0) : 0;
+    ps_pack_row(box + row * 72, from, shape, -1, ps_least(9, 9 - (0)));
   }
 }
 
 int64_t depthwise_workspace_size(void)
 {
-  return 3200;
+  return 1472;
 }
 
 int64_t depthwise_packed_size(void)
 {
-  return 864;
+  return 576;
 }
 
 void depthwise_pack_weights(const float *restrict w, float *restrict packed)
 {
-  for (int64_t g0 = 0; g0 < 20; g0 += 8)
+  for (int64_t g0 = 0; g0 < 9; g0 += 9)
   {
-    const int64_t width = ps_least((20 - g0 + 7) / 8 * 8, 8);
+    const int64_t width = ps_least((9 - g0 + 7) / 8 * 8, 16);
     for (int64_t c0 = 0; c0 < 1; ++c0)
     {
       const int64_t deep = ps_least(1 - c0, 1);
@@ -67,7 +53,7 @@ void depthwise_pack_weights(const float *restrict w, float *restrict packed)
         for (int64_t s0 = 0; s0 < 3; ++s0)
           for (int64_t i = 0; i < deep; ++i)
             for (int64_t j = 0; j < width; ++j)
-              *packed++ = g0 + j < 20 ? w[3 * r0 + 1 * s0 + 9 * (g0 + j) + 9 * (c0 + i)] : 0.0f;
+              *packed++ = g0 + j < 9 ? w[3 * r0 + 1 * s0 + 9 * (g0 + j) + 9 * (c0 + i)] : 0.0f;
     }
   }
 }
@@ -77,22 +63,15 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp};
+  ps_args args = {x, packed, y, bias, residual, clamp, 0};
   const ps_args *const g = &args;
   for (int64_t p0 = 0; p0 <= 5; p0 += 3)
   {
     args.x = (float *)workspace;
     depthwise_pack(x, (float *)workspace, 0, 5, p0);
-    for (int64_t g0 = 0; g0 <= 8; g0 += 8)
-    {
-      for (int64_t p1 = p0; p1 <= p0 + 2; ++p1)
-      {
-        depthwise_t0(g, 160 * ((p1) % 3) + g0, 9 * g0, 6 * p1 + 36 * g0, g0);
-      }
-    }
     for (int64_t p1 = p0; p1 <= p0 + 2; ++p1)
     {
-      depthwise_t1(g, 160 * ((p1) % 3) + 16, 144, 6 * p1 + 576, 16);
+      depthwise_t0(g, 72 * ((p1) % 3), 0, 6 * p1, 0);
     }
   }
   return 0;

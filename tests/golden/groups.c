@@ -70,7 +70,7 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp};
+  ps_args args = {x, packed, y, bias, residual, clamp, 0};
   (void)workspace;
   #ifdef _OPENMP
   #pragma omp parallel for num_threads(3) schedule(static)

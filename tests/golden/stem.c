@@ -77,7 +77,7 @@ int stem(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp};
+  ps_args args = {x, packed, y, bias, residual, clamp, 0};
   stem_pack(x, workspace, 0, 25);
   args.x = workspace;
   const ps_args *const g = &args;

@@ -60,7 +60,7 @@ int strided(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp};
+  ps_args args = {x, packed, y, bias, residual, clamp, 0};
   #ifdef _OPENMP
   #pragma omp parallel for num_threads(2) schedule(static)
   #endif
