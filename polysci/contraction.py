@@ -126,10 +126,16 @@ def columns_of(contraction: Contraction) -> Dim:
     wide = [d for d in contraction.dims if d.role == "n" and d.extent > 1]
     if not wide and all(d.extent == 1 for d in contraction.dims if d.role in ("n", "k")):
         wide = [d for d in contraction.dims if d.role == "batch" and d.extent > 1]
+        wide = sorted(wide, key=lambda d: _last_axis(contraction.a, d))[-1:]
     wide = wide or [d for d in contraction.dims if d.role == "n"]
     if len(wide) != 1:
         raise UnsupportedError(f"{contraction}: expected one column dimension, found {len(wide)}")
     return wide[0]
+
+
+def _last_axis(operand: Operand, dim: Dim) -> int:
+    """The fastest axis that a dimension indexes."""
+    return max(axis for axis, index in enumerate(operand.index) if index.coef(dim.name))
 
 
 def contraction(scop: Scop) -> Contraction:

@@ -101,6 +101,10 @@ _TABLE: dict[str, tuple[str, ...]] = {
         "O[18][12][13], I[18][12][13], W[18][3][3]", "g:18 p:12 q:13 r:3 s:3",
         "O[g][p][q] += I[g][p + r - 1][q + s - 1] * W[g][r][s];", IMAGE,
     ),
+    "depthwise in batches": (
+        "O[3][12][21], I[3][14][21], W[3][3][21]", "b:3 p:12 g:21 r:3",
+        "O[b][p][g] += I[b][p + r][g] * W[r][b][g];",
+    ),
     "one filter on a diagonal": (
         "C[20][20][17], A[20][20][3], B[5][3][17]", "i:20 l:20 j:17 r:5 c:3",
         "C[i][l][j] += A[i + r - 2][l + r - 2][c] * B[r][c][j];",
