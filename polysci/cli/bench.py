@@ -42,7 +42,9 @@ def run(asked: argparse.Namespace) -> int:
     threads = shared.threads_of(asked)
     peer = peer_named(asked.against)
     todo = shared.problems(asked)
-    found, faults, interrupted = list[tuple[Comparison, str]](), list[tuple[str, str]](), False
+    found: list[tuple[Comparison, str]] = []
+    faults: list[tuple[str, str]] = []
+    interrupted = False
     with Display(len(todo)) as display, Rival(peer, threads) as rival:
         try:
             for one in shared.tuned(todo, asked, display.watch):
