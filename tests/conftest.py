@@ -53,7 +53,7 @@ def lesser_machines() -> None:
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
-    """This machine's rates, measured by the first test that asks; it takes a quarter minute."""
+    """This machine's rates, measured by the first test that asks; that takes some ten seconds."""
     return machine_of(detect())
 
 
