@@ -320,11 +320,16 @@ class _Search:
             self.trials[name].schedule, source, self.trials[name].predicted, measurement
         )
 
-    def _peak(self, bench: Bench) -> float | None:
-        """FMA peak of one core now, times the threads."""
+    def _peak(self, bench: Bench) -> float:
+        """FMA peak of one core, now or when it was calibrated, times the threads.
+
+        The higher one: a busy neighbour can take half of either, and nothing adds to it.
+        """
+        peak = self._context().machine.peak
         with suppress(PolysciError):
-            return bench.peak(cache.build(peak_text(self.target.isa.name)), "peak") * self.threads
-        return None
+            now = bench.peak(cache.build(peak_text(self.target.isa.name)), "peak")
+            peak = max(peak, now)
+        return peak * self.threads
 
     def _keep(self, name: str, measurement: Measurement, level: str) -> None:
         try:
