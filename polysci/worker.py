@@ -258,7 +258,8 @@ class Worker:
         while len(self._copies) < count:
             self._copies.append((aligned.copy(x), aligned.copy(y)))
         packed = [aligned.empty([ceil(functions.packed_size / 4)])]
-        functions.pack(pointer(aligned.copy(self._arrays.inputs["w"])), pointer(packed[0]))
+        w = aligned.copy(self._arrays.inputs["w"])  # a name: a pointer does not keep it alive
+        functions.pack(pointer(w), pointer(packed[0]))
         packed += [aligned.copy(packed[0]) for _ in range(count - 1)]
         workspace = aligned.empty([ceil(functions.workspace_size / 4)])
         fixed = (*[pointer(None)] * 3, pointer(workspace))

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from polysci import tune
+from polysci.build import cache
 from polysci.calibrate import stored
 from polysci.choose import choices
 from polysci.codegen import Source
 from polysci.errors import BuildError, CheckError, SpecError, WisdomError
 from polysci.exact import Arrays
-from polysci.machine import assumed
+from polysci.machine import Machine, assumed
 from polysci.measure import Bench, host_digest
 from polysci.ops.conv2d import Conv2d
 from polysci.schedule import Schedule, parse
@@ -380,3 +381,12 @@ def test_ctrl_c_before_anything_was_measured_propagates(wisdom: Wisdom) -> None:
     _, err = search.communicate(timeout=30)
     assert "KeyboardInterrupt" in err and search.returncode != 0
     assert wisdom.list() == ()
+
+
+def test_weights_of_many_megabytes_are_timed(machine: Machine) -> None:
+    """Memory this large is unmapped when it is freed: a pointer that outlives it crashes."""
+    problem = Conv2d(N=1, C=1024, H=3, W=3, K=1024, R=3, S=3, pad=1)
+    result = optimize(problem, "estimate")
+    with Bench(problem) as bench:
+        (samples,) = bench.time([(cache.build(result.source.file), tune.SYMBOL)], samples=3)
+    assert len(samples) == 3
