@@ -9,29 +9,31 @@ from math import prod
 
 import numpy as np
 
-from polysci import codegen
-from polysci.codegen import groups
+from polysci import groups
 from polysci.contraction import Contraction, columns_of
 from polysci.errors import SpecError, UnsupportedError
 from polysci.microkernel import find, lanes
-from polysci.rank import RANKERS, Context, Estimate
+from polysci.plan import resolve
+from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.schedule import Schedule
-from polysci.space import Family, RegisterTile, row_dims, schedules
+from polysci.space import Family, RegisterTile, row_dims
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
-STREAMED = 0.5  # of the last-level cache: larger outputs may go past it
 ALIKE = 4  # at most a fourth of the choices may share register tile and packing
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A schedule with its predicted seconds; ``family`` and ``index`` say where it came from."""
+    """A schedule, its ranker's ``cost`` and the seconds that the traffic model predicts.
+
+    ``family`` and ``index`` say where it came from.
+    """
 
     schedule: Schedule
+    cost: float
     seconds: float
     family: Family
     index: int
-    estimate: Estimate
 
 
 def choices(
@@ -42,7 +44,7 @@ def choices(
     tiles: int = 8,
     blocks: int = 2,
 ) -> list[Choice]:
-    """The ``count`` schedules of least predicted time; ties go to the text that sorts first.
+    """The ``count`` schedules of least cost; ties go to the text that sorts first.
 
     At most a fourth of them share register tile and packing, so that a systematic error of the
     model does not decide for all. Raises SpecError for a ranker that does not exist,
@@ -62,7 +64,7 @@ def choices(
             chosen.append(choice)
         if len(chosen) == count:
             break
-    return sorted(chosen, key=lambda choice: (choice.seconds, str(choice.schedule)))
+    return sorted(chosen, key=lambda choice: (choice.cost, str(choice.schedule)))
 
 
 def every(
@@ -73,32 +75,37 @@ def every(
     tiles: int = 8,
     blocks: int = 2,
 ) -> Iterator[Choice]:
-    """Schedules by predicted time, best first; ``most`` bounds how many of one family count."""
-    if ranker not in RANKERS:
-        raise SpecError(f"ranker {ranker!r}: expected one of {', '.join(RANKERS)}")
-    predict = RANKERS[ranker]
+    """Schedules by cost, best first; ``most`` bounds how many of one family count."""
+    chosen = ranker_of(ranker)
     pool: list[tuple[float, int, int]] = []
     families: list[_Ranked] = []
     for factor, wide in _widths(context):
-        for family in schedules(
-            wide.contraction, wide.strides, wide.target.isa.name, wide.threads,
-            tiles=tiles, blocks=blocks,
-            cache=STREAMED * wide.target.l3,
-        ):  # fmt: skip
-            estimate = predict(wide, family)
-            best = _least(estimate.seconds, most or len(family))
-            pool += [(float(estimate.seconds[i]), len(families), int(i)) for i in best]
-            families.append(_Ranked(factor, family, estimate))
+        for family in chosen.families(wide, tiles, blocks):
+            cost = chosen.cost(wide, family)
+            best = _least(cost, most or len(family))
+            pool += [(float(cost[i]), len(families), int(i)) for i in best]
+            families.append(_Ranked(factor, wide, family))
     return _distinct(context, sorted(pool), families)
+
+
+def ranker_of(name: str) -> Ranker:
+    """The ranker of that name. Raises SpecError where there is none."""
+    if name not in RANKERS:
+        raise SpecError(f"ranker {name!r}: expected one of {', '.join(RANKERS)}")
+    return RANKERS[name]
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """A family of the problem with ``factor`` groups in one call, and its estimate."""
+    """A family of the problem with ``factor`` groups in one call: of ``context``."""
 
     factor: int
+    context: Context
     family: Family
-    estimate: Estimate
+
+    def seconds(self, index: int) -> float:
+        """Predicted seconds of one member."""
+        return float(traffic(self.context, self.family.member(index)).seconds[0])
 
     def schedule(self, contraction: Contraction, index: int) -> Schedule:
         plan = self.family.schedule(index)
@@ -133,18 +140,18 @@ def _distinct(
     refusal: Exception | None = None
     large: Choice | None = None  # the best of those with too many kinds of tiles
     found = False
-    for seconds, number, index in pool:
+    for cost, number, index in pool:
         ranked = families[number]
         schedule = ranked.schedule(context.contraction, index)
         if str(schedule) in seen:
             continue
         seen.add(str(schedule))
         try:
-            kinds = codegen.plan(context.contraction, context.strides, schedule).classes()
+            kinds = resolve(context.contraction, context.strides, schedule).classes()
         except (SpecError, UnsupportedError) as error:
             refusal = refusal or error
             continue
-        choice = Choice(schedule, seconds, ranked.family, index, ranked.estimate)
+        choice = Choice(schedule, cost, ranked.seconds(index), ranked.family, index)
         if len(kinds) <= MOST_CLASSES:
             found = True
             yield choice
@@ -155,18 +162,28 @@ def _distinct(
         yield large
 
 
-def predicted(context: Context, plan: Schedule, ranker: str = "traffic") -> float:
+def predicted(context: Context, plan: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    return float(estimate_of(context, plan, ranker).seconds[0])
+    return float(estimate_of(context, plan).seconds[0])
 
 
-def estimate_of(context: Context, plan: Schedule, ranker: str = "traffic") -> Estimate:
-    """A ranker's estimate of one schedule."""
+def estimate_of(context: Context, plan: Schedule) -> Estimate:
+    """The traffic model's estimate of one schedule."""
+    return traffic(*alone(context, plan))
+
+
+def cost_of(context: Context, plan: Schedule, ranker: str) -> float:
+    """A ranker's cost of one schedule."""
+    return float(ranker_of(ranker).cost(*alone(context, plan))[0])
+
+
+def alone(context: Context, plan: Schedule) -> tuple[Context, Family]:
+    """One schedule as the rankers take it: a family of one, with its groups merged."""
     factor = groups.factor_in(context.contraction, plan)
     if factor > 1:
         plan = groups.to_merged(context.contraction, plan, factor)
         context = replace(context, contraction=groups.merged(context.contraction, factor))
-    return RANKERS[ranker](context, family_of(context, plan))
+    return context, family_of(context, plan)
 
 
 def family_of(context: Context, plan: Schedule) -> Family:

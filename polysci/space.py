@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from math import prod
 
@@ -54,6 +54,18 @@ class Family:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def member(self, index: int) -> Family:
+        """The family of that schedule alone."""
+        one = slice(index, index + 1)
+        return replace(
+            self,
+            steps=self.steps[one],
+            which=self.which[one],
+            pack=self.pack[one],
+            parallel=self.parallel[one],
+            stream=self.stream[one],
+        )
 
     def schedule(self, index: int) -> Schedule:
         """One member as a schedule, without the loops that run once."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from polysci import codegen, space
-from polysci.codegen import groups
+from polysci import groups, space
 from polysci.errors import PolysciError
 from polysci.machine import assumed
 from polysci.microkernel import lanes
 from polysci.ops.conv2d import Conv2d
+from polysci.plan import resolve
 from polysci.rank import Context
 from polysci.schedule import Schedule
 from polysci.target import ISAS, KIB, MIB, Target
@@ -45,7 +45,7 @@ def families(context: Context, **limits: int) -> list[space.Family]:
 def fits(context: Context, schedule: Schedule) -> bool:
     """Whether code can be generated; what cannot is left out of the choices as well."""
     try:
-        codegen.plan(context.contraction, context.strides, schedule)
+        resolve(context.contraction, context.strides, schedule)
     except PolysciError:
         return False
     return True

@@ -24,7 +24,7 @@ from polysci.footprint import (
 from polysci.footprint import traffic as level_traffic
 from polysci.models import load
 from polysci.ops.conv2d import Conv2d
-from polysci.rank import RANKERS, Context
+from polysci.rank import Context, traffic
 from polysci.space import Family
 from polysci.target import KIB
 from polysci.tune import model_of
@@ -128,7 +128,7 @@ def test_a_level_takes_the_largest_nest_that_fits() -> None:
 def estimates(context: Context) -> Iterator[tuple[Family, Count]]:
     """Traffic into L1, L2 and L3 of the whole space: rows of an array, a family at a time."""
     for family in samples.families(context):
-        levels = RANKERS["traffic"](context, family).levels
+        levels = traffic(context, family).levels
         yield family, np.array([np.broadcast_to(level.total, len(family)) for level in levels])
 
 

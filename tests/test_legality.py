@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci import codegen, legality
+from polysci import legality
 from polysci.codegen.loops import domains, loop_dims
 from polysci.contraction import Affine, Contraction, Dim, Operand, contraction
 from polysci.errors import IllegalScheduleError, SpecError
 from polysci.extract import extract
 from polysci.ops.conv2d import Conv2d
+from polysci.plan import resolve
 from polysci.rank import Context
 from polysci.schedule import Loop, Schedule, parse
 from polysci.scop import Scop
@@ -144,7 +145,7 @@ def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:
 
 
 def tiles_cover(context: Context, plan: Schedule) -> None:
-    resolved = codegen.plan(context.contraction, context.strides, plan)
+    resolved = resolve(context.contraction, context.strides, plan)
     extents = extents_of(context.contraction)
     names, origins = list(extents), [f"{dim}_" for dim in loop_dims(resolved)]
     whole = " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents.items())

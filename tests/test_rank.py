@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from polysci.choose import family_of, predicted
 from polysci.models import load
 from polysci.ops.conv2d import Conv2d
-from polysci.rank import RANKERS, Context, Estimate
+from polysci.rank import Context, Estimate, traffic
 from polysci.schedule import parse
 from polysci.space import Family
 from tests import samples
@@ -22,7 +22,7 @@ PARTS = ("seconds", "compute", "calls", "packing", "transfer", "imbalance")
 
 def all_of(context: Context) -> np.ndarray:
     """Predicted seconds of a whole space."""
-    rank = RANKERS["traffic"]
+    rank = traffic
     return np.concatenate([rank(context, family).seconds for family in samples.families(context)])
 
 
@@ -33,12 +33,12 @@ def test_a_family_is_ranked_as_its_members_are(
 ) -> None:
     context = samples.fixed_context(problem, threads)
     family = data.draw(st.sampled_from(samples.families(context)))
-    together = RANKERS["traffic"](context, family)
+    together = traffic(context, family)
     for index in data.draw(st.lists(st.integers(0, len(family) - 1), min_size=1, max_size=4)):
         schedule = family.schedule(index)
         if not samples.fits(context, schedule):
             continue
-        alone = RANKERS["traffic"](context, family_of(context, schedule))
+        alone = traffic(context, family_of(context, schedule))
         for part in PARTS:
             both = [getattr(estimate, part) for estimate in (together, alone)]
             assert both[0][index] == pytest.approx(both[1][0], rel=1e-9), (part, str(schedule))
@@ -49,7 +49,7 @@ def test_a_family_is_ranked_as_its_members_are(
 
 
 def estimates(context: Context) -> list[tuple[Family, Estimate]]:
-    return [(f, RANKERS["traffic"](context, f)) for f in samples.families(context)]
+    return [(f, traffic(context, f)) for f in samples.families(context)]
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -93,7 +93,7 @@ def test_a_larger_cache_is_never_slower(cache: str) -> None:
 def test_twice_the_batch_is_twice_the_compute() -> None:
     plan = "n k:32 p > brgemm_avx512_f32_14x32"
     pair = [
-        RANKERS["traffic"](context, family_of(context, parse(plan)))
+        traffic(context, family_of(context, parse(plan)))
         for context in (
             samples.fixed_context(Conv2d(N=n, C=32, H=14, W=14, K=64, R=1, S=1)) for n in (2, 4)
         )
@@ -108,7 +108,7 @@ def test_compute_counts_what_the_vectors_do() -> None:
         problem = Conv2d(N=1, C=64, H=14, W=14, K=K, R=1, S=1)
         context = samples.fixed_context(problem)
         plan = parse("p k:16 > brgemm_avx512_f32_14x16")
-        estimate = RANKERS["traffic"](context, family_of(context, plan))
+        estimate = traffic(context, family_of(context, plan))
         flops = 2 * 14 * 14 * 64 * lanes
         rate = context.machine.of_kernel("brgemm_avx512_f32_14x16", 14, 1)
         assert estimate.compute[0] == pytest.approx(flops / (context.machine.peak * rate * 1e9))
@@ -118,7 +118,7 @@ def test_uneven_shares_of_threads_are_seen() -> None:
     problem = Conv2d(N=1, C=64, H=14, W=14, K=64, R=1, S=1)
     context = samples.fixed_context(problem, 2)
     two, three = (
-        RANKERS["traffic"](context, family_of(context, parse(text)))
+        traffic(context, family_of(context, parse(text)))
         for text in (
             "p:7* k:32 p > brgemm_avx512_f32_14x32",
             "p:5* k:32 p > brgemm_avx512_f32_14x32",
@@ -141,7 +141,7 @@ def test_packing_is_charged_and_may_pay() -> None:
     """1x1 with stride 2 over 1024 channels: rows of A 8 KB apart crowd into one cache set."""
     context = samples.fixed_context(Conv2d(N=1, C=1024, H=14, W=14, K=512, R=1, S=1, stride=2))
     plain, packed = (
-        RANKERS["traffic"](context, family_of(context, parse(f"{text} > brgemm_avx512_f32_14x32")))
+        traffic(context, family_of(context, parse(f"{text} > brgemm_avx512_f32_14x32")))
         for text in ("p:2 k:32", "pack(A)+16 p:2 k:32")
     )
     assert plain.packing[0] == 0 < packed.packing[0]
@@ -155,6 +155,6 @@ def test_a_hundred_thousand_schedules_a_second() -> None:
     families = samples.families(context, tiles=14, blocks=3)
     for _ in range(5):
         start = time.perf_counter()
-        count = sum(len(RANKERS["traffic"](context, family).seconds) for family in families)
+        count = sum(len(traffic(context, family).seconds) for family in families)
         best = max(best, count / (time.perf_counter() - start))
     assert best >= 100_000, f"{best:.0f} schedules a second"

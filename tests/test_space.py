@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci import codegen, microkernel, space
+from polysci import microkernel, space
 from polysci.choose import choices, family_of, predicted
 from polysci.errors import SpecError, UnsupportedError
 from polysci.models import load
 from polysci.ops.conv2d import Conv2d
-from polysci.rank import RANKERS, Context
+from polysci.plan import resolve
+from polysci.rank import Context, traffic
 from polysci.schedule import Pack, Schedule, parse
 from tests import samples
 
@@ -72,7 +73,7 @@ def test_every_member_nests(problem: Conv2d, threads: int) -> None:
         kernel = microkernel.find(schedule.kernel)
         assert kernel.isa == context.target.isa.name
         try:
-            codegen.plan(context.contraction, context.strides, schedule)
+            resolve(context.contraction, context.strides, schedule)
         except SpecError as error:  # the loop inside the packing runs once and is dropped
             assert "packing needs a loop inside it" in str(error), text
         except UnsupportedError:
@@ -134,13 +135,13 @@ def test_choices_are_the_least_predictions_of_the_space() -> None:
     least = min(
         predict
         for family in samples.families(context)
-        for index, predict in enumerate(RANKERS["traffic"](context, family).seconds)
+        for index, predict in enumerate(traffic(context, family).seconds)
         if predict <= seconds[0] and samples.fits(context, family.schedule(index))
     )
     assert least == pytest.approx(seconds[0])
     for choice in found:
         assert choice.family.schedule(choice.index) == choice.schedule
-        assert choice.estimate.seconds[choice.index] == choice.seconds
+        assert predicted(context, choice.schedule) == choice.seconds == choice.cost
 
 
 @pytest.mark.parametrize("problem", [SMALL, NARROW], ids=str)

@@ -11,10 +11,10 @@ from polysci import microkernel
 from polysci.codegen import ctree as c
 from polysci.codegen.loops import Call, declared, iterators, nest
 from polysci.codegen.packing import box_function, box_origins, box_rows, weights_function
-from polysci.codegen.plan import Plan, plan
 from polysci.codegen.tiles import Tile, tile_function
 from polysci.contraction import Contraction
 from polysci.errors import SpecError
+from polysci.plan import Plan, resolve
 from polysci.schedule import Schedule
 
 _DECLARATIONS = """\
@@ -79,7 +79,7 @@ def emit(
         raise SpecError(f"symbol {symbol!r} is not a C identifier")
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
-    emitter = _Emitter(plan(contraction, strides, schedule), strides, schedule, symbol, threads)
+    emitter = _Emitter(resolve(contraction, strides, schedule), strides, schedule, symbol, threads)
     return Source(emitter.text(), symbol, emitter.plan.kernel.isa, schedule)
 
 

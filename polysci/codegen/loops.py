@@ -10,8 +10,8 @@ from typing import Any
 import islpy as isl
 
 from polysci.codegen import ctree as c
-from polysci.codegen.plan import Piece, Plan
 from polysci.codegen.tiles import Tile
+from polysci.plan import Piece, Plan
 from polysci.schedule import Loop
 
 

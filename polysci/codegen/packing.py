@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen.plan import Plan
 from polysci.errors import UnsupportedError
+from polysci.plan import Plan
 
 
 def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen.plan import Piece, Plan
+from polysci.plan import Piece, Plan
 
 
 @dataclass(frozen=True, slots=True)

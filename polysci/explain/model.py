@@ -132,12 +132,12 @@ def explain(
     if plan is None:
         plan, origin = choices(context, 1, ranker=ranker)[0].schedule, "estimate"
     plan.check({d.name: d.extent for d in roles.dims})
-    terms = terms_of(context, plan, ranker)
+    terms = terms_of(context, plan)
     return Explanation(
         title, scop, roles, str(context.target), context.threads,
         2 * prod(d.extent for d in roles.dims), plan, origin, measured,
         context.machine.peak * context.threads, terms, _insides(roles, plan),
-        _flows(context, terms), rivals(context, plan, ranker),
+        _flows(context, terms), rivals(context, plan),
     )  # fmt: skip
 
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci import codegen
-from polysci.choose import family_of
+from polysci.choose import estimate_of
 from polysci.errors import SpecError, UnsupportedError
 from polysci.footprint import Level
-from polysci.rank import RANKERS, Context, Estimate
+from polysci.plan import resolve
+from polysci.rank import Context, Estimate, traffic
 from polysci.schedule import Schedule
 from polysci.space import Family, schedules
 from polysci.tabular import bytes_text, time_text
@@ -49,9 +49,9 @@ class Rival:
     why: str
 
 
-def terms_of(context: Context, plan: Schedule, ranker: str = "traffic") -> Terms:
-    """The ranker's prediction for one schedule, in its parts."""
-    return _terms(context, plan, RANKERS[ranker](context, family_of(context, plan)))
+def terms_of(context: Context, plan: Schedule) -> Terms:
+    """The prediction for one schedule, in its parts."""
+    return _terms(context, plan, estimate_of(context, plan))
 
 
 def _terms(context: Context, plan: Schedule, estimate: Estimate) -> Terms:
@@ -69,7 +69,7 @@ def _bytes(level: Level) -> tuple[float, float, float, float]:
     return a, b, c, kept
 
 
-def rivals(context: Context, chosen: Schedule, ranker: str = "traffic") -> tuple[Rival, ...]:
+def rivals(context: Context, chosen: Schedule) -> tuple[Rival, ...]:
     """The best predicted rival of every trait that has one."""
     extents = {d.name: d.extent for d in context.contraction.dims}
     pools: dict[str, dict[str, tuple[float, Schedule]]] = {trait: {} for trait in TRAITS}
@@ -77,19 +77,19 @@ def rivals(context: Context, chosen: Schedule, ranker: str = "traffic") -> tuple
         context.contraction, context.strides, context.target.isa.name, context.threads
     )
     for family in space:
-        seconds = RANKERS[ranker](context, family).seconds
+        seconds = traffic(context, family).seconds
         for index in _nearest(family, seconds, chosen.tile(extents)):
             plan = family.schedule(index)
             for trait, differs in TRAITS.items():
                 if differs(plan, chosen, extents):
                     pools[trait].setdefault(str(plan), (float(seconds[index]), plan))
-    own = terms_of(context, chosen, ranker)
+    own = terms_of(context, chosen)
     found = []
     for trait, pool in pools.items():
         ordered = sorted(pool.values(), key=lambda one: (one[0], str(one[1])))[:_KEPT]
         rival = next((plan for _, plan in ordered if _generates(context, plan)), None)
         if rival is not None:
-            terms = terms_of(context, rival, ranker)
+            terms = terms_of(context, rival)
             found.append(Rival(trait, rival, terms, why(context, own, terms)))
     return tuple(found)
 
@@ -105,7 +105,7 @@ def _nearest(family: Family, seconds: np.ndarray, tile: Mapping[str, int]) -> li
 
 def _generates(context: Context, plan: Schedule) -> bool:
     try:
-        codegen.plan(context.contraction, context.strides, plan)
+        resolve(context.contraction, context.strides, plan)
     except (SpecError, UnsupportedError):
         return False
     return True

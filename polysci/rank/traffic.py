@@ -10,11 +10,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.codegen.plan import cut_axes, masks_of
 from polysci.contraction import Contraction, Dim, columns_of
 from polysci.errors import UnsupportedError
 from polysci.footprint import FLOAT, LINE, Count, Level, footprint, line_bytes, refetches
 from polysci.footprint import traffic as level_traffic
+from polysci.plan import cut_axes, masks_of
 from polysci.rank.estimate import Context, Estimate
 from polysci.space import Family, RegisterTile
 

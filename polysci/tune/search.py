@@ -14,7 +14,7 @@ from polysci import schedule
 from polysci.build import cache
 from polysci.build.compiler import find_compiler
 from polysci.calibrate import peak_text
-from polysci.choose import Choice, choices, every, predicted
+from polysci.choose import Choice, choices, every, predicted, ranker_of
 from polysci.codegen import Source
 from polysci.errors import (
     BuildError,
@@ -26,7 +26,7 @@ from polysci.errors import (
 )
 from polysci.measure import Bench, CandidateError, Measurement, host_digest, protocol
 from polysci.ops.problem import Problem
-from polysci.rank import RANKERS, Context
+from polysci.rank import Context
 from polysci.schedule import Schedule
 from polysci.target import Target, detect
 from polysci.tune.model import SYMBOL, context_of, emit
@@ -58,8 +58,7 @@ def optimize(
     """
     if level not in LEVELS:
         raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
-    if ranker not in RANKERS:
-        raise SpecError(f"ranker {ranker!r}: expected one of {', '.join(RANKERS)}")
+    ranker_of(ranker)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     if time_limit is not None and not time_limit > 0:
@@ -158,7 +157,7 @@ class _Search:
             (record.seconds,), self.problem.flops, record.schedule, "recorded", self.threads,
             self.host, context.machine.peak * self.threads,
         )  # fmt: skip
-        return self._result(plan, source, predicted(context, plan, self.ranker), measurement)
+        return self._result(plan, source, predicted(context, plan), measurement)
 
     def _key(self) -> str:
         return self.problem.key

@@ -14,7 +14,7 @@ import polysci
 from polysci.choose import choices
 from polysci.machine import Machine
 from polysci.models import load
-from polysci.rank import RANKERS
+from polysci.rank import traffic
 from polysci.space import schedules
 from polysci.tune import context_of
 
@@ -53,7 +53,7 @@ def test_100_000_schedules_a_second(machine: Machine) -> None:
         context = context_of(problem)
         families = list(schedules(context.contraction, context.strides, context.target.isa.name, 1))
         start = time.perf_counter()
-        count += sum(len(RANKERS["traffic"](context, family).seconds) for family in families)
+        count += sum(len(traffic(context, family).seconds) for family in families)
         ranking += time.perf_counter() - start
         start = time.perf_counter()
         choices(context, 10)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
-from polysci.codegen import groups
+from polysci import groups
 from polysci.contraction import Contraction, Dim, Operand, columns_of
 from polysci.errors import UnsupportedError
 from polysci.microkernel import Microkernel, find
@@ -226,7 +226,7 @@ def masks_of(
     }
 
 
-def plan(
+def resolve(
     contraction: Contraction,
     strides: Mapping[str, tuple[int, ...]],
     schedule: Schedule,

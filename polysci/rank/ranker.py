@@ -1,0 +1,38 @@
+"""What a ranker is: a cost for every schedule of a family, and the families it chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from polysci.footprint import Count
+from polysci.rank.estimate import Context
+from polysci.space import Family, schedules
+
+STREAMED = 0.5  # of the last-level cache: larger outputs may go past it
+
+
+def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
+    """The whole space: ``tiles`` register tiles, up to ``blocks`` dimensions with cache blocks."""
+    return schedules(
+        context.contraction,
+        context.strides,
+        context.target.isa.name,
+        context.threads,
+        tiles=tiles,
+        blocks=blocks,
+        cache=STREAMED * context.target.l3,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """A way to order schedules: the least ``cost`` is the best, in whatever unit.
+
+    ``cost`` gives one number for each schedule of a family; ``families`` the schedules to choose
+    from, for a context and the limits of ``space_of``.
+    """
+
+    summary: str
+    cost: Callable[[Context, Family], Count]
+    families: Callable[[Context, int, int], Iterator[Family]] = space_of
