@@ -78,14 +78,14 @@ def every(
     """Schedules by cost, best first; ``most`` bounds how many of one family count."""
     chosen = ranker_of(ranker)
     pool: list[tuple[float, int, int]] = []
-    families: list[_Ranked] = []
-    for factor, wide in _widths(context):
+    families: list[Ranked] = []
+    for factor, wide in widths(context):
         for family in chosen.families(wide, tiles, blocks):
             cost = chosen.cost(wide, family)
             best = _least(cost, most or len(family))
             pool += [(float(cost[i]), len(families), int(i)) for i in best]
-            families.append(_Ranked(factor, wide, family))
-    return _distinct(context, sorted(pool), families)
+            families.append(Ranked(factor, wide, family))
+    return distinct(context, sorted(pool), families)
 
 
 def ranker_of(name: str) -> Ranker:
@@ -96,7 +96,7 @@ def ranker_of(name: str) -> Ranker:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranked:
+class Ranked:
     """A family of the problem with ``factor`` groups in one call: of ``context``."""
 
     factor: int
@@ -112,7 +112,7 @@ class _Ranked:
         return groups.from_merged(contraction, plan, self.factor) if self.factor > 1 else plan
 
 
-def _widths(context: Context) -> Iterator[tuple[int, Context]]:
+def widths(context: Context) -> Iterator[tuple[int, Context]]:
     """The problem as it is, and with so many narrow groups in one call as fill the lanes."""
     yield 1, context
     group = groups.group_of(context.contraction)
@@ -132,8 +132,8 @@ def _least(seconds: np.ndarray, count: int) -> np.ndarray:
     return some[np.lexsort((some, seconds[some]))]
 
 
-def _distinct(
-    context: Context, pool: list[tuple[float, int, int]], families: list[_Ranked]
+def distinct(
+    context: Context, pool: list[tuple[float, int, int]], families: list[Ranked]
 ) -> Iterator[Choice]:
     """The members of a pool, one a schedule text, leaving out what cannot be generated."""
     seen: set[str] = set()

@@ -20,6 +20,7 @@ PUBLISHED = {
     "maskrcnn": (104 + 8 + 15 + 8, 321.9),
     "mobilenet_v1": (27, 0.5677),
     "mobilenet_v2": (52, 0.2995),
+    "mopt": (32, 16.847),
     "resnet50": (53, 3.856),
     "resnet50_v15": (53, 4.087),
     "resnext50": (53, 4.228),

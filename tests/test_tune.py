@@ -86,7 +86,7 @@ def test_measure_tries_the_best_few_and_remembers(wisdom: Wisdom) -> None:
     assert result.measurement.median < 3 * fastest
     stages = [step.stage for step in steps]
     assert list(dict.fromkeys(stages)) == ["ranking", "measuring", "comparing"]
-    assert all(step.total == len(result.trials) for step in steps if step.stage == "measuring")
+    assert all(step.total >= len(result.trials) for step in steps if step.stage == "measuring")
     assert right(result)
     (record,) = wisdom.list()
     assert (record.problem, record.schedule, record.level) == (
@@ -190,6 +190,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
             return replace(source, text=f"{fault}\n{source.text}")
 
         monkeypatch.setattr("polysci.tune.search.emit", emit)
+        monkeypatch.setattr("polysci.trials.emit", emit)
         monkeypatch.setattr("polysci.tune.search.Bench", partial(Bench, timeout=2))
         return list(broken)
 

@@ -1,30 +1,14 @@
-"""A problem as the model sees it, and its C under a schedule."""
+"""Everything that a ranker needs to know of a problem on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable
 
-from polysci import codegen, legality
 from polysci.calibrate import machine_of
-from polysci.codegen import Source
-from polysci.contraction import Contraction, contraction
-from polysci.extract import extract
+from polysci.lowering import model_of
 from polysci.ops.problem import Problem
 from polysci.rank import Context
-from polysci.schedule import Schedule
-from polysci.scop import Scop
 from polysci.target import Target, detect
-
-SYMBOL = "primitive"
-
-
-@lru_cache(maxsize=256)
-def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
-    """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
-    scop = extract(problem.nest())
-    strides = {name: strides for name, (_, strides) in problem.arrays().items()}
-    return scop, contraction(scop), strides
 
 
 def context_of(
@@ -33,17 +17,7 @@ def context_of(
     target: Target | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Context:
-    """Everything a ranker needs; the machine is calibrated if it never was (some 15 seconds)."""
+    """Everything a ranker needs; the machine is calibrated if it never was (under a minute)."""
     target = target or detect()
     _, roles, strides = model_of(problem)
     return Context(roles, strides, target, machine_of(target, progress), threads)
-
-
-def emit(problem: Problem, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
-    """C source of a problem under a schedule, once isl has found it legal.
-
-    Raises IllegalScheduleError, SpecError or UnsupportedError.
-    """
-    scop, roles, strides = model_of(problem)
-    legality.check(scop, roles, plan)
-    return codegen.emit(roles, strides, plan, symbol=symbol, threads=threads)

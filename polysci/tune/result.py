@@ -9,11 +9,11 @@ from math import inf
 from polysci.build import cache
 from polysci.build.library import load
 from polysci.codegen import Source
+from polysci.lowering import SYMBOL
 from polysci.measure import Measurement
 from polysci.ops.problem import Problem
 from polysci.primitive import Primitive
 from polysci.schedule import Schedule
-from polysci.tune.model import SYMBOL
 
 
 @dataclass(frozen=True, slots=True)

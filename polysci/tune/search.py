@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from polysci import schedule
@@ -24,12 +23,14 @@ from polysci.errors import (
     UnsupportedError,
     WisdomError,
 )
+from polysci.lowering import emit
 from polysci.measure import Bench, CandidateError, Measurement, host_digest, protocol
 from polysci.ops.problem import Problem
 from polysci.rank import Context
 from polysci.schedule import Schedule
 from polysci.target import Target, detect
-from polysci.tune.model import SYMBOL, context_of, emit
+from polysci.trials import Built, built, timed
+from polysci.tune.model import context_of
 from polysci.tune.result import LEVELS, Progress, Result, Trial
 from polysci.wisdom import Record, Wisdom
 
@@ -196,7 +197,7 @@ class _Search:
     def _measured(self, candidates: list[tuple[Schedule, float]], finalists: int) -> Result:
         """Build, check and time the candidates in batches; then time the best ones together."""
         find_compiler()  # its absence is no fault of a candidate
-        sources: dict[str, tuple[Source, Path]] = {}
+        sources: dict[str, Built] = {}
         with Bench(self.problem, self.threads) as bench:
             try:
                 self._rounds(bench, candidates, sources)
@@ -212,7 +213,7 @@ class _Search:
         self,
         bench: Bench,
         candidates: list[tuple[Schedule, float]],
-        sources: dict[str, tuple[Source, Path]],
+        sources: dict[str, Built],
     ) -> None:
         for at in range(0, len(candidates), BATCH):
             spent = time.monotonic() - self.start
@@ -220,24 +221,19 @@ class _Search:
             if enough and (self._late() or spent > LEVELS[self.level].seconds):
                 return
             self.progress(Progress("measuring", at, len(candidates), self._best()))
-            batch = [*self._built(candidates[at : at + BATCH])]
-            ready: list[tuple[Trial, Source, Path]] = []
-            for trial, source, path in batch:
-                try:
-                    bench.check(path, SYMBOL)
-                except CheckError as error:
-                    _log.warning("%s: %s fell out: %s", self.problem, trial.schedule, error)
-                    self._note(trial, fault=str(error))
+            batch = dict(candidates[at : at + BATCH])
+            tried = built(self.problem, list(batch), self.threads)
+            if not self.trials and all(isinstance(one.error, BuildError) for one in tried):
+                raise next(one.error for one in tried if one.error)
+            for one, found in timed(bench, tried):
+                trial = Trial(one.schedule, batch[one.schedule])
+                if isinstance(found, PolysciError):
+                    if isinstance(found, CheckError):
+                        _log.warning("%s: %s fell out: %s", self.problem, one.schedule, found)
+                    self._note(trial, fault=str(found))
                     continue
-                ready.append((trial, source, path))
-            for trial, source, path in ready:
-                try:
-                    samples = bench.time([(path, SYMBOL)], samples=5, min_sample_s=1e-3)[0]
-                except CheckError as error:
-                    self._note(trial, fault=str(error))
-                    continue
-                sources[str(trial.schedule)] = (source, path)
-                self._note(trial, seconds=min(samples))
+                sources[str(one.schedule)] = one
+                self._note(trial, seconds=min(found))
 
     def _best(self) -> float | None:
         return min((t.seconds for t in self.trials.values() if t.seconds), default=None)
@@ -246,34 +242,8 @@ class _Search:
         noted = Trial(trial.schedule, trial.predicted, seconds, fault)
         self.trials[str(trial.schedule)] = noted
 
-    def _built(
-        self, candidates: Sequence[tuple[Schedule, float]]
-    ) -> Iterator[tuple[Trial, Source, Path]]:
-        """The candidates that compile; two compilers run at a time."""
-        emitted: list[tuple[Trial, Source]] = []
-        for plan, seconds in candidates:
-            trial = Trial(plan, seconds)
-            try:
-                emitted.append((trial, emit(self.problem, plan, self.threads)))
-            except PolysciError as error:
-                self._note(trial, fault=str(error))
-        try:
-            paths = cache.build_many([source.file for _, source in emitted], jobs=2)
-        except BuildError:
-            paths = []
-        if paths:
-            yield from ((t, s, path) for (t, s), path in zip(emitted, paths, strict=True))
-            return
-        for trial, source in emitted:  # one of them does not build: find out which
-            try:
-                yield trial, source, cache.build(source.file)
-            except BuildError as error:
-                if len(emitted) == 1 and not self.trials:
-                    raise
-                self._note(trial, fault=str(error))
-
     def _finals(
-        self, bench: Bench, sources: dict[str, tuple[Source, Path]], finalists: int
+        self, bench: Bench, sources: dict[str, Built], finalists: int
     ) -> dict[str, tuple[float, ...]]:
         """Samples of the fastest few, taken in turns."""
         while True:
@@ -281,7 +251,7 @@ class _Search:
             best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))
             names = [str(trial.schedule) for trial in best[:finalists]]
             self.progress(Progress("comparing", 0, 1, self._best()))
-            objects = {name: (sources[name][1], SYMBOL) for name in names}
+            objects = {name: sources[name].candidate for name in names}
             try:
                 return dict(zip(names, bench.time([*objects.values()], samples=11), strict=True))
             except CandidateError as error:  # the others are still there
@@ -291,7 +261,7 @@ class _Search:
     def _won(
         self,
         bench: Bench,
-        sources: dict[str, tuple[Source, Path]],
+        sources: dict[str, Built],
         timed: dict[str, tuple[float, ...]],
     ) -> Result:
         """Record and return the winner: the fastest, or within a tie the model's preference."""
@@ -314,7 +284,8 @@ class _Search:
             )
         level = "estimate" if self.interrupted or self._late() else self.level
         self._keep(name, measurement, level)
-        source, _ = sources[name]
+        source = sources[name].source
+        assert source is not None
         return self._result(
             self.trials[name].schedule, source, self.trials[name].predicted, measurement
         )

@@ -1,0 +1,84 @@
+"""Measured samples as JSON lines: a network, a problem and a Measurement of one schedule each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from polysci.measure import Measurement, parse
+from polysci.ops import parse_problem
+from polysci.ops.problem import Problem
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One schedule of one layer, measured once."""
+
+    network: str
+    problem: Problem
+    measurement: Measurement
+
+    @property
+    def cold(self) -> bool:
+        return self.measurement.protocol.startswith("cold")
+
+    @property
+    def setting(self) -> str:
+        """What is compared with what: ``1 warm``, ``2 cold``: threads and caches."""
+        return f"{self.measurement.threads} {'cold' if self.cold else 'warm'}"
+
+    def __str__(self) -> str:
+        words = {"network": self.network, "problem": str(self.problem)}
+        words["layout"] = self.problem.layout
+        return json.dumps(words | {"measurement": asdict(self.measurement)})
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """All schedules of one layer in one setting; ``seconds[i]`` the least of ``schedules[i]``."""
+
+    network: str
+    problem: Problem
+    setting: str
+    schedules: tuple[str, ...]
+    seconds: np.ndarray
+
+    @property
+    def threads(self) -> int:
+        return int(self.setting.split()[0])
+
+
+def read(path: Path) -> Iterator[Sample]:
+    """The samples of a file; a last line that was cut off by a crash is left out."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            words = json.loads(line)
+        except ValueError:
+            continue
+        problem = parse_problem(words["problem"], words["layout"])
+        yield Sample(words["network"], problem, parse(json.dumps(words["measurement"])))
+
+
+def layers(path: Path, setting: str = "1 warm") -> list[Layer]:
+    """The layers of a file in one setting, in the order of the file."""
+    found: dict[str, dict[str, Sample]] = {}
+    for sample in read(path):
+        if sample.setting == setting:
+            one = found.setdefault(sample.problem.key, {})
+            one[sample.measurement.schedule] = sample
+    return [
+        Layer(
+            next(iter(one.values())).network,
+            next(iter(one.values())).problem,
+            setting,
+            tuple(one),
+            np.array([sample.measurement.min for sample in one.values()]),
+        )
+        for one in found.values()
+    ]

@@ -1,0 +1,138 @@
+"""Measure a stratified sample of schedules of many layers, once; the other experiments read it.
+
+Every schedule is generated, compiled, checked bit for bit and timed, with warm and cold caches.
+A sample that is there already is not measured again: after Ctrl-C, or a crash, run it once more.
+Takes about a minute a layer and number of threads on a quiet machine, which it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from records import RESULTS, Sample, read
+from rich.progress import track
+
+from polysci import models
+from polysci.errors import PolysciError
+from polysci.measure import Bench, Measurement, protocol
+from polysci.ops import parse_problem
+from polysci.ops.problem import Problem
+from polysci.sample import stratified
+from polysci.target import detect
+from polysci.trials import Built, built, timed
+from polysci.tune import context_of
+from polysci.tune.search import host_of
+
+# Beside MOpt's 32: layers of ResNet-50, VGG-16, Inception v3 and YOLOv2 that are like none of them.
+LAYERS = {
+    "mopt": (),
+    "resnet50": ("res2a_branch1", "res2b_branch2a", "res3a_branch2c", "res3b_branch2a",
+                 "res4a_branch1", "res4a_branch2c", "res4b_branch2a", "res5a_branch2c",
+                 "res5b_branch2a"),
+    "vgg16": ("conv1_2", "conv3_1", "conv5_1"),
+    "inception_v3": ("mixed_5b/5x5_2", "mixed_6a/3x3", "mixed_6b/7x7_2", "mixed_7c/1x1"),
+    "yolov2": ("conv4", "conv21"),
+}  # fmt: skip
+NETWORK = {"Y": "yolo9000", "R": "resnet18", "M": "mobilenet"}  # of MOpt's layers
+COUNT = 160
+BATCH = 16
+SAMPLES, SAMPLE_S = 5, 1e-3
+
+
+def main() -> int:
+    asked = arguments()
+    done = Counter[tuple[str, str, int, bool]]()
+    if asked.output.exists():
+        for sample in read(asked.output):
+            its = sample.measurement
+            done[sample.problem.key, its.schedule, its.threads, sample.cold] += 1
+    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with asked.output.open("a", encoding="utf-8") as file:
+            for network, problem in layers(asked.quick):
+                for threads in asked.threads:
+                    for sample in measured(network, problem, threads, asked.count, done):
+                        print(sample, file=file, flush=True)
+    except KeyboardInterrupt:
+        print(f"stopped; what was measured is in {asked.output}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="three small layers, 20 schedules")
+    parser.add_argument("--count", type=int, default=None, help=f"schedules a layer ({COUNT})")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="(1 2)")
+    parser.add_argument("--output", type=Path, default=RESULTS / "sample.jsonl")
+    asked = parser.parse_args()
+    asked.count = asked.count or (20 if asked.quick else COUNT)
+    return asked
+
+
+def layers(quick: bool) -> Iterator[tuple[str, Problem]]:
+    """The layers with the network that they are of."""
+    if quick:
+        for text in ("mb1ic64ih14oc64kh3ph1", "mb1ic256ih7oc128kh1", "g64mb1ic64ih28oc64kh3ph1"):
+            yield "quick", parse_problem(text, "nhwc")
+        return
+    found = [
+        (NETWORK[problem.name[0]] if network == "mopt" else network, problem)
+        for network, names in LAYERS.items()
+        for problem in models.load(network)
+        if not names or problem.name in names
+    ]
+    yield from sorted(found, key=lambda one: one[1].flops)
+
+
+def measured(
+    network: str,
+    problem: Problem,
+    threads: int,
+    count: int,
+    done: Counter[tuple[str, str, int, bool]],
+) -> Iterator[Sample]:
+    """Samples of one layer that are not there yet."""
+    target = detect()
+    host = host_of(target)
+    there = {
+        cold: {plan for key, plan, n, c in done if (key, n, c) == (problem.key, threads, cold)}
+        for cold in (False, True)
+    }
+    if min(map(len, there.values())) >= count:
+        return
+    context = context_of(problem, threads, target)
+    plans = stratified(context, count)
+    title = f"{network} {problem.name or problem} {threads}t"
+    with Bench(problem, threads) as bench:
+        for at in track(range(0, len(plans), BATCH), title):
+            batch = built(problem, plans[at : at + BATCH], threads)
+            for cold in (False, True):
+                todo = [one for one in batch if str(one.schedule) not in there[cold]]
+                yield from (
+                    Sample(network, problem, Measurement(
+                        seconds, problem.flops, str(one.schedule),
+                        protocol(SAMPLES, SAMPLE_S, cold), threads, host,
+                    ))
+                    for one, seconds in _timed(bench, todo, cold)
+                )  # fmt: skip
+
+
+def _timed(
+    bench: Bench, tried: Sequence[Built], cold: bool
+) -> Iterator[tuple[Built, tuple[float, ...]]]:
+    """What could be timed; each is checked before its warm run."""
+    found = timed(bench, tried, samples=SAMPLES, min_sample_s=SAMPLE_S, cold=cold, check=not cold)
+    for one, seconds in found:
+        if isinstance(seconds, PolysciError):
+            print(f"{bench.problem}: {one.schedule}: {seconds}", file=sys.stderr)
+        else:
+            yield one, seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""How good an order is: what its first choices reach, and how often it puts two the right way."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
+
+from polysci.errors import SpecError
+
+Numbers = NDArray[np.float64]
+NOISE = 0.02  # of the shorter time: pairs closer than that are no pairs
+
+
+def reached(costs: Numbers, seconds: Numbers, count: int = 1) -> float:
+    """Least time over all, divided by the least among the ``count`` schedules of least cost.
+
+    1 is perfect; equal costs keep the order in which they come.
+    """
+    _same(costs, seconds)
+    first = np.argsort(costs, kind="stable")[:count]
+    return float(seconds.min() / seconds[first].min())
+
+
+def tau(costs: Numbers, seconds: Numbers) -> float:
+    """Kendall's tau-b between costs and times; 0 where either is constant."""
+    _same(costs, seconds)
+    found = float(kendalltau(costs, seconds).statistic)
+    return found if np.isfinite(found) else 0.0
+
+
+def pair_accuracy(costs: Numbers, seconds: Numbers, noise: float = NOISE) -> float:
+    """Share of the pairs that the costs order as the times do; a tie in cost counts half.
+
+    Pairs whose times differ by less than ``noise`` are left out; 1 where no pair remains.
+    """
+    _same(costs, seconds)
+    one, two = np.triu_indices(len(costs), 1)
+    apart = np.maximum(seconds[one], seconds[two]) > (1 + noise) * np.minimum(
+        seconds[one], seconds[two]
+    )
+    one, two = one[apart], two[apart]
+    if not len(one):
+        return 1.0
+    agree = np.sign(costs[one] - costs[two]) * np.sign(seconds[one] - seconds[two])
+    return float(np.mean((agree + 1) / 2))
+
+
+def _same(costs: Numbers, seconds: Numbers) -> None:
+    if len(costs) != len(seconds) or not len(costs):
+        raise SpecError(f"costs and seconds: expected as many, at least one; got {len(costs)} "
+                        f"and {len(seconds)}")  # fmt: skip
