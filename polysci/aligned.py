@@ -8,19 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT: Final = 64  # bytes
+PAGE: Final = 4096  # bytes
+# How far before x, in its page, y best starts. A load waits for an earlier store with the same low
+# 12 bits; walks go upwards, so behind x are lines that were read already.
+BEHIND: Final = 128  # bytes
 F32: Final = np.dtype(np.float32)
 
 
-def empty(shape: Sequence[int]) -> NDArray[np.float32]:
-    """An uninitialised f32 array, C-contiguous, at a multiple of 64 bytes."""
+def empty(shape: Sequence[int], page_offset: int | None = None) -> NDArray[np.float32]:
+    """An uninitialised f32 array, C-contiguous, at a multiple of 64 bytes.
+
+    With ``page_offset`` it starts that many bytes, a multiple of 64, after a page's beginning.
+    """
     size = prod(shape)
-    memory = np.empty(size + ALIGNMENT // 4 - 1, F32)
-    first = -memory.ctypes.data % ALIGNMENT // 4
+    step, offset = (ALIGNMENT, 0) if page_offset is None else (PAGE, page_offset)
+    memory = np.empty(size + step // 4 - 1, F32)
+    first = (offset - memory.ctypes.data) % step // 4
     return memory[first : first + size].reshape(shape)
 
 
-def copy(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """An aligned, C-contiguous copy."""
-    result = empty(array.shape)
+def copy(array: NDArray[np.float32], page_offset: int | None = None) -> NDArray[np.float32]:
+    """An aligned, C-contiguous copy; ``page_offset`` as in ``empty``."""
+    result = empty(array.shape, page_offset)
     result[...] = array
     return result

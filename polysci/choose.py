@@ -85,7 +85,7 @@ def every(
             best = _least(cost, most or len(family))
             pool += [(float(cost[i]), len(families), int(i)) for i in best]
             families.append(Ranked(factor, wide, family))
-    return distinct(context, sorted(pool), families)
+    return distinct(context, sorted(pool), families, known=ranker == "traffic")
 
 
 def ranker_of(name: str) -> Ranker:
@@ -133,9 +133,16 @@ def _least(seconds: np.ndarray, count: int) -> np.ndarray:
 
 
 def distinct(
-    context: Context, pool: list[tuple[float, int, int]], families: list[Ranked]
+    context: Context,
+    pool: list[tuple[float, int, int]],
+    families: list[Ranked],
+    *,
+    known: bool,
 ) -> Iterator[Choice]:
-    """The members of a pool, one a schedule text, leaving out what cannot be generated."""
+    """The members of a pool, one a schedule text, leaving out what cannot be generated.
+
+    ``known``: the costs are predicted seconds.
+    """
     seen: set[str] = set()
     refusal: Exception | None = None
     large: Choice | None = None  # the best of those with too many kinds of tiles
@@ -151,7 +158,8 @@ def distinct(
         except (SpecError, UnsupportedError) as error:
             refusal = refusal or error
             continue
-        choice = Choice(schedule, cost, ranked.seconds(index), ranked.family, index)
+        seconds = cost if known else ranked.seconds(index)
+        choice = Choice(schedule, cost, seconds, ranked.family, index)
         if len(kinds) <= MOST_CLASSES:
             found = True
             yield choice

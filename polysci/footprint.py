@@ -58,24 +58,59 @@ def footprint(operand: Operand, tile: Extents) -> Count:
     return total
 
 
+def extents_of(operand: Operand, tile: Extents) -> list[Count]:
+    """Positions that a tile touches along every axis."""
+    return [extent_of(operand, axis, tile) for axis in range(len(operand.index))]
+
+
 def line_bytes(operand: Operand, strides: Sequence[int], tile: Extents) -> Count:
     """Bytes of whole cache lines under the footprint, for this storage order."""
-    fastest = min(range(len(strides)), key=lambda axis: strides[axis])
-    run = extent_of(operand, fastest, tile)
-    next_axes = sorted(range(len(strides)), key=lambda axis: strides[axis])
-    for axis in next_axes[1:]:  # whole inner axes merge into longer runs
-        whole = run >= _inner_size(operand, next_axes, axis)
-        run = np.where(whole, run * extent_of(operand, axis, tile), run)
-    runs = footprint(operand, tile) / run
-    lines: Count = runs * np.ceil(run * FLOAT / LINE) * LINE
-    return lines
+    return whole_blocks(*runs(strides, extents_of(operand, tile), LINE), LINE)
 
 
-def _inner_size(operand: Operand, order: Sequence[int], axis: int) -> float:
-    size = 1
-    for inner in order[: order.index(axis)]:
-        size *= operand.shape[inner]
-    return size
+def whole_blocks(run: Count, number: Count, block: int) -> Count:
+    """Bytes of whole blocks (cache lines, pages) of ``block`` bytes under so many runs."""
+    total: Count = number * np.ceil(run / block) * block
+    return total
+
+
+def runs(strides: Sequence[int], extents: Sequence[Count], block: int) -> tuple[Count, Count]:
+    """Bytes of one run of so many positions along the axes, and how many runs there are.
+
+    Runs that lie less than ``block`` bytes apart share blocks: they are one run with its gaps.
+    """
+    run, number = np.full(1, float(FLOAT)), np.ones(1)
+    for axis in sorted(range(len(strides)), key=lambda axis: strides[axis]):
+        count, step = extents[axis], strides[axis] * FLOAT
+        joins = step - run < block
+        if joins.all():
+            run = (count - 1) * step + run
+        else:
+            number = np.where(joins, number, number * count)
+            run = np.where(joins, (count - 1) * step + run, run)
+    return run, number
+
+
+def crowding(
+    run: Count, number: Count, strides: Sequence[int], extents: Sequence[Count], period: int
+) -> Count:
+    """One over the share of a cache's sets that so many runs reach.
+
+    ``period`` is the number of sets times the line. Runs a multiple of it apart share all their
+    sets: a footprint that reaches one set in eight takes eight times its size of the cache.
+    """
+    lines = np.ceil(run / LINE)
+    places, common = np.ones(1), period
+    for stride, count in zip(strides, extents, strict=True):
+        step = stride * FLOAT
+        if step >= LINE:
+            common = gcd(common, step)
+            repeats = np.minimum(count, period // gcd(step, period))
+            places = places * np.where(step > run, repeats, 1.0)
+    places = np.minimum(places, period // common)
+    reached = np.minimum(places * lines, np.minimum(number * lines, period / LINE))
+    crowded: Count = period / LINE / reached
+    return crowded
 
 
 def refetches(operand: Operand, dims: Sequence[str], trips: Sequence[Count], depth: int) -> Count:
@@ -84,12 +119,16 @@ def refetches(operand: Operand, dims: Sequence[str], trips: Sequence[Count], dep
     Once for every iteration of the innermost loop that indexes it and runs more than once, and of
     all loops around that.
     """
-    total, around = np.ones(1), np.ones(1)
-    for dim, trip in zip(dims[:depth], trips[:depth], strict=True):
+    return fetches([operand.uses(dim) for dim in dims[:depth]], trips[:depth])[-1]
+
+
+def fetches(indexes: Sequence[bool], trips: Sequence[Count]) -> list[Count]:
+    """``refetches`` at every depth; ``indexes[j]`` says whether loop j indexes the operand."""
+    found, around = [np.ones(1)], np.ones(1)
+    for on, trip in zip(indexes, trips, strict=True):
         around = around * trip
-        if operand.uses(dim):
-            total = np.where(trip > 1, around, total)
-    return total
+        found.append(np.where(trip > 1, around, found[-1]) if on else found[-1])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +150,23 @@ def traffic(
     moved: Sequence[tuple[Count, Count, Count]],
     size: float,
 ) -> Level:
-    """Traffic into a cache of ``size`` bytes: of the largest sub-nest whose working set fits.
+    """Traffic into a cache of ``size`` bytes.
 
-    ``working_sets[j]`` and ``moved[j]`` describe the sub-nest inside the outermost j loops. If not
-    even the innermost fits, its traffic stands.
+    ``working_sets[j]`` and ``moved[j]`` describe the sub-nest inside the outermost j loops. A
+    sub-nest that fits moves its footprint once a visit. Of one that does not, the cache keeps
+    ``size / working set``: that share of what is used again is still there, the rest moves as
+    often as the sub-nest inside it asks. ``working_set`` is of the largest one that fits.
     """
-    chosen = moved[-1]
+    a, b, c = moved[-1]
     kept = working_sets[-1]
-    a, b, c = chosen
-    for inside in range(len(moved) - 1, -1, -1):
-        fits = working_sets[inside] <= size
+    for depth in range(len(moved) - 1, -1, -1):
+        working = working_sets[depth]
+        lost = np.maximum(1.0 - size / working, 0.0)
         a, b, c = (
-            np.where(fits, new, old) for new, old in zip(moved[inside], (a, b, c), strict=True)
+            once + np.maximum(often - once, 0.0) * lost
+            for once, often in zip(moved[depth], (a, b, c), strict=True)
         )
-        kept = np.where(fits, working_sets[inside], kept)
+        kept = np.where(working <= size, working, kept)
     return Level(a, b, c, kept)
 
 

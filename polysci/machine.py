@@ -12,27 +12,57 @@ from typing import Any
 from polysci.errors import SpecError
 from polysci.target import Target
 
+RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
+PRICES = (
+    "call_ns", "run_ns", "store_ns", "reload_ns", "page_ns", "copy_ns", "gather_ns",
+    "hidden_l2", "hidden_l3", "hidden_memory",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Rates and latencies of one core; measured by ``calibrate``, or documented defaults.
+    """Rates and prices of one core; measured and fitted by ``calibrate``, or documented defaults.
 
-    ``peak`` is the FMA peak in GFLOP/s; ``efficiency`` the fraction of it that a microkernel
-    reaches with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds a
-    core; ``copy`` the GB/s of packing; ``call_ns`` the cost of entering a register tile, ``run_ns``
-    of one run of its reduction loop; ``fork_us`` of starting a parallel region.
+    Rates: ``peak`` is the FMA peak in GFLOP/s; ``efficiency`` the fraction of it that a microkernel
+    reaches with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds one
+    core, ``l3_all`` and ``memory_all`` all cores of an L3 and of the machine together.
+
+    Prices, which may be 0: ``call_ns`` of entering a register tile, ``run_ns`` of one run of its
+    reduction loop, ``store_ns`` of a vector of C, ``reload_ns`` of one that a later call adds to,
+    ``page_ns`` of a page that the first translation buffer lacks, ``copy_ns`` of a packed line of
+    64 bytes, ``gather_ns`` of one whose source is not contiguous. ``hidden_l2``, ``hidden_l3`` and
+    ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
+    ``fork_us`` is what starting a parallel region takes.
     """
 
     peak: float
     l2: float
     l3: float
     memory: float
-    copy: float
-    call_ns: float = 7.0
-    run_ns: float = 2.5
+    l3_all: float
+    memory_all: float
+    call_ns: float = 0.2
+    run_ns: float = 0.55
+    store_ns: float = 0.6
+    reload_ns: float = 0.3
+    page_ns: float = 0.7
+    copy_ns: float = 1.1
+    gather_ns: float = 5.0
+    hidden_l2: float = 0.09
+    hidden_l3: float = 0.02
+    hidden_memory: float = 0.2
     fork_us: float = 3.0
     measured: bool = False
     efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def copy(self) -> float:
+        """GB/s of packing contiguous runs, in and out."""
+        return 2 * 64 / max(self.copy_ns, 1e-3)
+
+    def price(self, name: str) -> float:
+        """One of the prices, by its name."""
+        return float(getattr(self, name))
 
     def of_kernel(self, name: str, rows: int, vecs: int) -> float:
         """Fraction of the peak of a microkernel; estimated where it was not measured.
@@ -60,12 +90,17 @@ def from_json(text: str) -> Machine:
         machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(f"machine parameters: {error}") from error
-    rates = (*numbers.values(), *efficiency.values())
+    rates = [*(numbers[name] for name in RATES), *efficiency.values()]
     if not all(isfinite(rate) and rate > 0 for rate in rates):
         raise SpecError("machine parameters: every rate must be positive and finite")
+    if not all(isfinite(price) and price >= 0 for price in numbers.values()):
+        raise SpecError("machine parameters: every price must be finite and not negative")
     return machine
 
 
 def assumed(target: Target) -> Machine:
     """Parameters typical of a 3 GHz server core with the target's vectors."""
-    return Machine(peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0, copy=15.0)
+    return Machine(
+        peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0,
+        l3_all=25.0 * target.sharing("l3", target.cores), memory_all=12.0 * target.cores**0.5,
+    )  # fmt: skip

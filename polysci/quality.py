@@ -25,8 +25,9 @@ def reached(costs: Numbers, seconds: Numbers, count: int = 1) -> float:
 def tau(costs: Numbers, seconds: Numbers) -> float:
     """Kendall's tau-b between costs and times; 0 where either is constant."""
     _same(costs, seconds)
-    found = float(kendalltau(costs, seconds).statistic)
-    return found if np.isfinite(found) else 0.0
+    if np.ptp(costs) == 0 or np.ptp(seconds) == 0:
+        return 0.0
+    return float(kendalltau(costs, seconds).statistic)
 
 
 def pair_accuracy(costs: Numbers, seconds: Numbers, noise: float = NOISE) -> float:

@@ -70,7 +70,7 @@ def _members(
     if not len(order):
         return iter(())
     pool = [(float(time[at]), int(number[at]), int(index[at])) for at in order]
-    return distinct(context, pool, ranked)
+    return distinct(context, pool, ranked, known=True)
 
 
 def _kinds(number: int, family: Family) -> NDArray[np.int64]:

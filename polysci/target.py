@@ -1,11 +1,11 @@
-"""Target: the instruction set, caches and cores of this host, or of a description file."""
+"""Target: the instruction set, caches and cores of this host, or of one that is described."""
 
 from __future__ import annotations
 
 import os
 import platform
-import tomllib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,10 +70,12 @@ ISAS: dict[str, Isa] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A machine to generate code for; cache sizes in bytes, ``l1`` and ``l2`` of one core.
+    """A machine to generate code for; cache sizes in bytes, each of one cache.
 
-    ``cores`` are the CPUs that this process may run on. ``assumed`` names the fields that are
-    documented defaults because the machine does not tell.
+    ``cores`` are the CPUs that this process may run on; ``l1_cores``, ``l2_cores``, ``l3_cores``
+    how many of them share one cache of that level, 0 for all: a machine has cores / l3_cores L3
+    caches of ``l3`` bytes. ``assumed`` names the fields that are documented defaults because the
+    machine does not tell.
     """
 
     isa: Isa
@@ -84,6 +86,17 @@ class Target:
     cores: int
     model_name: str
     assumed: tuple[str, ...] = ()
+    l1_cores: int = 1
+    l2_cores: int = 1
+    l3_cores: int = 0
+
+    def sharing(self, level: str, threads: int = 1) -> int:
+        """How many of ``threads`` use one cache of a level (``l1``, ``l2``, ``l3``) together.
+
+        Neighbouring threads run on neighbouring cores.
+        """
+        cores = getattr(self, f"{level}_cores") or self.cores
+        return max(1, min(cores, threads))
 
     def has(self, feature: str) -> bool:
         """Whether the CPU has the feature, in cpuinfo's spelling."""
@@ -107,7 +120,9 @@ class Target:
         ]
 
     def _cache(self, name: str) -> str:
-        return size_text(getattr(self, name)) + self._mark(name)
+        cores = getattr(self, f"{name}_cores") or self.cores
+        owner = "of each core" if cores == 1 else f"for {cores} cores"
+        return f"{size_text(getattr(self, name))} {owner}{self._mark(name)}"
 
     def _mark(self, name: str) -> str:
         return " (assumed)" if name in self.assumed else ""
@@ -115,36 +130,6 @@ class Target:
     def __str__(self) -> str:
         caches = " ".join(f"{n.upper()}={size_text(getattr(self, n))}" for n in ("l1", "l2", "l3"))
         return f"{self.isa} {caches} cores={self.cores}"
-
-    def to_toml(self) -> str:
-        """The description file that :func:`from_toml` reads back."""
-        lines = [f"isa = {_quote(self.isa.name)}", f"features = {_quote_all(self.features)}"]
-        lines += [f"{name} = {getattr(self, name)}" for name in ("l1", "l2", "l3", "cores")]
-        lines += [
-            f"model_name = {_quote(self.model_name)}",
-            f"assumed = {_quote_all(self.assumed)}",
-        ]
-        return "\n".join(lines) + "\n"
-
-
-def from_toml(text: str) -> Target:
-    """Read a description file; every fault is a SpecError that names the key."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"target description is not TOML: {error}") from None
-    known = ("isa", "features", "l1", "l2", "l3", "cores", "model_name", "assumed")
-    for key in data:
-        if key not in known:
-            raise SpecError(f"target description: unknown key {key!r}; known: {', '.join(known)}")
-    isa = isa_named(_word(data, "isa"), source="target description: isa")
-    sizes = {key: _positive(data, key) for key in ("l1", "l2", "l3", "cores")}
-    features = _words(data, "features")
-    if not isa.runs_on(features):
-        missing = ", ".join(sorted(set(isa.features) - set(features)))
-        raise SpecError(f"target description: isa {isa} needs features that are absent: {missing}")
-    name = _word(data, "model_name") if "model_name" in data else "unknown"
-    return Target(isa, features, **sizes, model_name=name, assumed=_words(data, "assumed"))
 
 
 def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
@@ -156,8 +141,10 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     fields, cpus = _cpuinfo(root)
     words = (fields.get("flags") or fields.get("Features") or "").split()
     features = tuple(sorted({word for word in words if word.startswith(FEATURE_PREFIXES)}))
-    found = _sysfs_caches(root)
-    caches = {name: found.get(name, default) for name, default in ASSUMED_CACHES.items()}
+    found, cores, caches = _sysfs_caches(root), available_cores(), dict[str, int]()
+    for name, default in ASSUMED_CACHES.items():  # none is smaller than the one inside it
+        caches[name] = found.get(name) or max(default, *caches.values(), 0)
+    shared = {name: min(cores, number) for name, number in _sysfs_sharing(root).items()}
     if "hypervisor" in features:
         caches["l3"] = max(caches["l2"], min(caches["l3"], L3_PER_GUEST_CPU * max(cpus, 1)))
     assumed = [name for name in ASSUMED_CACHES if name not in found]
@@ -167,9 +154,10 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
         isa=_best(features, isa),
         features=features,
         **caches,
-        cores=available_cores(),
+        cores=cores,
         model_name=fields.get("model name") or platform.processor() or platform.machine(),
         assumed=tuple(assumed),
+        **shared,
     )
 
 
@@ -227,49 +215,41 @@ def _cpuinfo(root: Path) -> tuple[dict[str, str], int]:
 
 def _sysfs_caches(root: Path) -> dict[str, int]:
     """Sizes in bytes of the data and unified caches of CPU 0, by level."""
-    found: dict[str, int] = {}
+    found = {f"l{level}": size for level, index in _sysfs(root) if (size := _size(index)) > 0}
+    return {name: size for name, size in found.items() if name in ASSUMED_CACHES}
+
+
+def _sysfs_sharing(root: Path) -> dict[str, int]:
+    """How many CPUs share each cache of CPU 0: ``l3_cores`` and so on, where the kernel tells."""
+    found = {f"l{level}": _line(index / "shared_cpu_list") for level, index in _sysfs(root)}
+    counts = {name: _count(cpus) for name, cpus in found.items() if name in ASSUMED_CACHES}
+    return {f"{name}_cores": count for name, count in counts.items() if count}
+
+
+def _sysfs(root: Path) -> Iterator[tuple[str, Path]]:
+    """Level and folder of the data and unified caches of CPU 0."""
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            level, kind, size = (
-                (index / name).read_text().strip() for name in ("level", "type", "size")
-            )
-            if kind != "Instruction" and f"l{level}" in ASSUMED_CACHES:
-                found[f"l{level}"] = _bytes(size)
-        except (OSError, ValueError):
-            continue
-    return {name: size for name, size in found.items() if size > 0}
+        if _line(index / "type") in ("Data", "Unified"):
+            yield _line(index / "level"), index
 
 
-def _bytes(text: str) -> int:
-    unit = {"K": KIB, "M": MIB}.get(text[-1:], 1)
-    return int(text.rstrip("KM")) * unit
+def _line(path: Path) -> str:
+    """The text of a small file, empty where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+def _size(index: Path) -> int:
+    """Bytes of a cache, 0 where the file is none."""
+    found = re.fullmatch(r"(\d+)([KM]?)", _line(index / "size"))
+    return int(found[1]) * {"": 1, "K": KIB, "M": MIB}[found[2]] if found else 0
 
 
-def _quote_all(words: tuple[str, ...]) -> str:
-    return "[" + ", ".join(_quote(word) for word in words) + "]"
-
-
-def _word(data: dict[str, object], key: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, str):
-        raise SpecError(f"target description: {key} must be a string, got {value!r}")
-    return value
-
-
-def _words(data: dict[str, object], key: str) -> tuple[str, ...]:
-    value = data.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise SpecError(f"target description: {key} must be a list of strings, got {value!r}")
-    return tuple(value)
-
-
-def _positive(data: dict[str, object], key: str) -> int:
-    value = data.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise SpecError(f"target description: {key} must be a positive integer, got {value!r}")
-    return value
+def _count(cpus: str) -> int:
+    """How many CPUs a list such as ``0-3,8`` names; 0 where it is none."""
+    if not re.fullmatch(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", cpus):
+        return 0
+    ends = [part.split("-") for part in cpus.split(",")]
+    return sum(max(0, int(end[-1]) - int(end[0]) + 1) for end in ends)

@@ -14,8 +14,10 @@ from polysci.footprint import (
     FLOAT,
     LINE,
     Count,
+    Level,
     compulsory_bytes,
     extent_of,
+    fetches,
     footprint,
     line_bytes,
     load_bound_bytes,
@@ -111,18 +113,37 @@ def test_cache_lines_under_a_tile(
 
 def test_refetches_count_the_loops_around_the_last_that_indexes() -> None:
     operand = Operand("B", (8, 8), (Affine((("k", 1),)), Affine((("c", 1),))))
-    dims, trips = ("p", "k", "q", "c", "p"), [np.full(1, float(n)) for n in (2, 3, 5, 7, 11)]
-    found = [refetches(operand, dims, trips, depth)[0] for depth in range(6)]
+    trips = [np.full(1, float(n)) for n in (2, 3, 5, 7, 11)]
+    found = [refetches(operand, "pkqcp", trips, depth)[0] for depth in range(6)]
+    assert found == [count[0] for count in fetches([operand.uses(dim) for dim in "pkqcp"], trips)]
     assert found == [1, 1, 2 * 3, 2 * 3, 2 * 3 * 5 * 7, 2 * 3 * 5 * 7]
 
 
-def test_a_level_takes_the_largest_nest_that_fits() -> None:
+def test_a_level_moves_what_its_largest_nest_that_fits_moves() -> None:
+    totals = [levels_of(size).total[0] for size in (40, 99, 100)]
+    assert totals == pytest.approx([4 + 2 * (1 - 40 / 100), 4 + 2 * (1 - 99 / 100), 4])
+    assert levels_of(50).working_set == [40]
+
+
+@given(st.floats(1, 200), st.floats(1, 200))
+def test_a_larger_cache_keeps_more(one: float, two: float) -> None:
+    """From all that the innermost nest asks for down to what the whole nest touches."""
+    small, large = (levels_of(size).total[0] for size in sorted((one, two)))
+    assert 4 <= large <= small + 1e-9 <= 22 + 2e-9
+
+
+def test_a_nest_twice_the_cache_keeps_half_of_what_it_uses_again() -> None:
+    working, moved = [np.array([64.0]), np.array([1.0])], [(10.0, 0.0, 0.0), (30.0, 0.0, 0.0)]
+    counts = [tuple(np.array([part]) for part in parts) for parts in moved]
+    assert level_traffic(working, counts, 32).a == [10 + (30 - 10) / 2]
+
+
+def levels_of(size: float) -> Level:
+    """Traffic of three nests, the innermost of 8 bytes, into a cache of so many."""
     working = [np.array([100.0]), np.array([40.0]), np.array([8.0])]
     bytes_moved = [(1, 1, 2), (3, 1, 2), (9, 9, 4)]
-    moved = [tuple(np.array([part]) for part in parts) for parts in bytes_moved]
-    totals = [level_traffic(working, moved, size).total[0] for size in (4, 8, 39, 40, 99, 100)]
-    assert totals == [22, 22, 22, 6, 6, 4]
-    assert level_traffic(working, moved, 50).working_set == [40]
+    moved = [tuple(np.array([float(part)]) for part in parts) for parts in bytes_moved]
+    return level_traffic(working, moved, size)
 
 
 def estimates(context: Context) -> Iterator[tuple[Family, Count]]:

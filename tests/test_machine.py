@@ -18,7 +18,7 @@ from tests.samples import FIXED
 
 rates = st.floats(1e-3, 1e6)
 machines = st.builds(
-    Machine, rates, rates, rates, rates, rates, call_ns=rates, run_ns=rates, fork_us=rates,
+    Machine, rates, rates, rates, rates, rates, rates, call_ns=rates, run_ns=rates, fork_us=rates,
     measured=st.booleans(), efficiency=st.dictionaries(st.text(max_size=9), rates, max_size=4),
 )  # fmt: skip
 
@@ -36,7 +36,8 @@ def test_a_machine_reads_back_what_it_writes(machine: Machine) -> None:
         ({"peak": 0}, "must be positive"),
         ({"l2": -1.0}, "must be positive"),
         ({"memory": float("nan")}, "must be positive and finite"),
-        ({"copy": float("inf")}, "must be positive and finite"),
+        ({"l3_all": float("inf")}, "must be positive and finite"),
+        ({"copy_ns": -1.0}, "must be finite and not negative"),
         ({"efficiency": {"kernel": 0.0}}, "must be positive"),
         ({"efficiency": None}, "machine parameters"),
         ({"peak": [1]}, "machine parameters"),

@@ -1,4 +1,4 @@
-"""Targets: detection from real and made-up machines, caps, description files."""
+"""Targets: detection from real and made-up machines, caps, shared caches."""
 
 import itertools
 import os
@@ -7,7 +7,7 @@ import pytest
 
 from polysci import target
 from polysci.errors import SpecError
-from polysci.target import ISAS, KIB, MIB, detect, from_toml
+from polysci.target import ISAS, KIB, MIB, Target, detect
 
 AVX512 = "fpu sse2 avx avx2 fma avx512f avx512bw avx512dq avx512vl"
 
@@ -55,7 +55,7 @@ def test_this_host():
     assert found.isa == found.runnable[-1]
     assert 8 * KIB <= found.l1 <= found.l2 <= found.l3
     assert found.cores == len(os.sched_getaffinity(0))
-    assert from_toml(found.to_toml()) == found
+    assert 1 <= found.sharing("l1", 99) <= found.sharing("l3", 99) <= found.cores
     assert "\n" not in str(found)
 
 
@@ -115,7 +115,7 @@ def test_without_sysfs_caches_are_assumed_and_said_so(machine):
     found = detect(root=machine(AVX512, caches=False))
     assert found.assumed == ("l1", "l2", "l3")
     assert (found.l1, found.l2, found.l3) == tuple(target.ASSUMED_CACHES.values())
-    assert ("L1", "32K (assumed)") in found.rows()
+    assert ("L1", "32K of each core (assumed)") in found.rows()
 
 
 def test_without_cpuinfo_everything_is_assumed(tmp_path):
@@ -131,37 +131,38 @@ def test_damaged_sysfs_is_as_good_as_none(machine):
     assert detect(root=root).assumed == ("l1", "l2")
 
 
-GOOD = 'isa = "avx2"\nfeatures = ["avx2", "fma"]\nl1 = 1\nl2 = 2\nl3 = 3\ncores = 4\n'
+def test_who_shares_a_cache_is_read(machine, monkeypatch):
+    monkeypatch.setattr(target, "available_cores", lambda: 6)
+    root = machine(AVX512)
+    caches = root / "sys/devices/system/cpu/cpu0/cache"
+    for index, cpus in (
+        ("index0", "0,32"),
+        ("index1", "0-9"),
+        ("index2", "0-1,32-33"),
+        ("index3", "0-63"),
+    ):
+        (caches / index / "shared_cpu_list").write_text(cpus + "\n")
+    found = detect(root=root)
+    assert (found.l1_cores, found.l2_cores, found.l3_cores) == (2, 4, 6)  # of six, not of 64
+    assert [value for name, value in found.rows() if name in ("L1", "L3")] == [
+        "48K for 2 cores", "32M for 6 cores",
+    ]  # fmt: skip
 
 
-def test_a_short_description_is_enough():
-    found = from_toml(GOOD)
-    assert (found.cores, found.model_name, found.assumed) == (4, "unknown", ())
+@pytest.mark.parametrize("cpus", ["", "all", "0-", "-3", "3-1", "1" * 30])
+def test_a_damaged_list_of_cpus_is_as_good_as_none(machine, cpus):
+    root = machine(AVX512)
+    (root / "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list").write_text(cpus)
+    assert detect(root=root).l3_cores == 0
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("isa =", "isa", "not TOML"),
-        ('"avx2"\n', '"mmx"\n', "isa: no instruction set 'mmx'"),
-        ('"avx2"\n', "5\n", "isa must be a string, got 5"),
-        (', "fma"', "", "isa avx2 needs features that are absent: fma"),
-        ('["avx2", "fma"]', '"avx2"', "features must be a list of strings"),
-        ("l1 = 1", "l1 = 0", "l1 must be a positive integer, got 0"),
-        ("l1 = 1", "l1 = true", "l1 must be a positive integer, got True"),
-        ("l2 = 2", "", "l2 must be a positive integer, got None"),
-        ("cores = 4", "cores = 4\nl4 = 9", "unknown key 'l4'"),
-    ],
-)
-def test_a_wrong_description_is_refused(old, new, message):
-    with pytest.raises(SpecError, match=message.replace("[", r"\[")):
-        from_toml(GOOD.replace(old, new))
-
-
-def test_names_survive_the_file():
-    odd = 'a "quoted" \\ name\twith\ncontrol \x7f'
-    found = target.Target(ISAS["portable"], (), 1, 2, 3, 4, odd)
-    assert from_toml(found.to_toml()).model_name == odd
+def test_sharing():
+    eight = Target(ISAS["avx2"], ISAS["avx2"].features, 1, 2, 3, 64, "", l2_cores=2, l3_cores=8)
+    assert [eight.sharing(level, 64) for level in ("l1", "l2", "l3")] == [1, 2, 8]
+    assert [eight.sharing(level, 4) for level in ("l1", "l2", "l3")] == [1, 2, 4]
+    assert eight.sharing("l3") == 1
+    alone = Target(ISAS["portable"], (), 1, 2, 3, 64, "")
+    assert alone.sharing("l3", 64) == 64  # all cores, where nothing else is said
 
 
 @pytest.mark.parametrize(

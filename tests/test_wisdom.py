@@ -1,5 +1,6 @@
 """The record file: reuse, seeds, concurrency, and every fault injected for real."""
 
+import json
 import os
 import resource
 import shutil
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from polysci.cli import main
 from polysci.errors import WisdomError
-from polysci.wisdom import Record, Repaired, Wisdom, canonical_features
+from polysci.wisdom import LEVELS, TRIAL, Record, Repaired, Wisdom, canonical_features
 from tests.records import FEATURES, HERE, SAMPLE, put
 
 
@@ -84,6 +86,61 @@ def test_seeds_are_the_other_hosts_schedules_fastest_first_and_once(wisdom: Wisd
     ]  # fmt: skip
 
 
+def test_trials_are_kept_to_learn_from_and_answer_nothing(wisdom: Wisdom) -> None:
+    assert tried(wisdom, {"a > k": 1e-6, "b > k": 2e-6}) == 2
+    tried(wisdom, {"c > k": 1e-7}, host="another")
+    for level in LEVELS:
+        assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE, level=level) is None
+    assert wisdom.seeds("mb1ic64", 1, FEATURES, host=HERE) == ()
+    slow = put(wisdom, seconds=1e-3)
+    for level in (TRIAL, "estimate", "measure"):
+        assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE, level=level) == slow
+    found = wisdom.measured(HERE)
+    assert [(r.schedule, r.seconds, r.level) for r in found] == [
+        ("a > k", 1e-6, TRIAL), ("b > k", 2e-6, TRIAL), (slow.schedule, 1e-3, "measure")
+    ]  # fmt: skip
+    assert found[0].gflops == pytest.approx(2.0) and found[0].isa == "avx2"
+    assert [r.schedule for r in wisdom.measured("another")] == ["c > k"]
+    assert wisdom.measured(HERE, threads=2) == () == wisdom.measured("nobody")
+
+
+def test_of_several_levels_the_most_thorough_is_learned_from(wisdom: Wisdom) -> None:
+    tried(wisdom, {"a > k": 1e-6})
+    put(wisdom, schedule="a > k", level="patient", seconds=3e-6)
+    put(wisdom, schedule="a > k", level="estimate", seconds=2e-6)
+    put(wisdom, schedule="a > k", threads=2, seconds=4e-6)
+    assert [record.seconds for record in wisdom.measured(HERE)] == [3e-6, 4e-6]
+    assert [record.seconds for record in wisdom.measured(HERE, threads=1)] == [3e-6]
+
+
+def test_trials_are_stored_together_or_not_at_all(wisdom: Wisdom) -> None:
+    with pytest.raises(WisdomError, match="nothing was recorded: seconds"):
+        tried(wisdom, {"a > k": 1e-6, "b > k": 0.0})
+    assert tried(wisdom, {}) == 0
+    assert not wisdom.path.exists()
+
+
+def tried(wisdom: Wisdom, seconds: dict[str, float], host: str = HERE) -> int:
+    return wisdom.record_trials(
+        "mb1ic64", 1, FEATURES, seconds, host=host, flops=2000.0, isa="avx2"
+    )
+
+
+def test_the_command_lists_trials_when_asked(
+    wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = wisdom.path.parent
+    here.mkdir(mode=0o700)
+    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(here))
+    put(wisdom, schedule="won > k")
+    tried(wisdom, {"left > k": 1e-6})
+    assert main(["wisdom", "list"]) == 0
+    assert "won > k" in (text := capsys.readouterr().out) and "left > k" not in text
+    assert main(["wisdom", "list", "--all", "--json"]) == 0
+    records = map(json.loads, capsys.readouterr().out.splitlines())
+    assert {r["schedule"]: r["level"] for r in records} == {"won > k": "measure", "left > k": TRIAL}
+
+
 def test_forget_wants_a_criterion(wisdom: Wisdom) -> None:
     put(wisdom)
     put(wisdom, "mb1ic65")
@@ -102,7 +159,7 @@ def test_forget_wants_a_criterion(wisdom: Wisdom) -> None:
         ({"threads": 0}, "threads: expected int"),
         ({"threads": True}, "threads"),
         ({"threads": 1.5}, "threads"),
-        ({"level": "guess"}, "level: expected one of estimate, measure"),
+        ({"level": "guess"}, "level: expected one of trial, estimate, measure"),
         ({"schedule": ""}, "schedule: expected 1 to"),
         ({"schedule": "a\nb"}, "printable"),
         ({"problem": "x" * 5000}, "problem"),

@@ -8,11 +8,23 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from polysci.cli import bench, check, doctor, explain, export, machine, optimize, wisdom
+from polysci.cli import (
+    bench,
+    check,
+    doctor,
+    explain,
+    export,
+    learn,
+    machine,
+    optimize,
+    rank,
+    report,
+    wisdom,
+)
 from polysci.cli.layers import Interrupted
 from polysci.errors import PolysciError, SpecError
 
-COMMANDS = (optimize, bench, explain, check, export, wisdom, machine, doctor)
+COMMANDS = (optimize, bench, rank, explain, report, check, export, wisdom, learn, machine, doctor)
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 _EXAMPLES = """\

@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         "bench", help=_HELP, allow_abbrev=False,
         description=f"{_HELP}. The ratio is the peer's time over ours: above 1 we are faster.",
     )  # fmt: skip
-    shared.layer_options(command)
+    shared.layer_options(command, described=False)
     shared.search_options(command)
     command.add_argument(
         "--against", required=True, metavar="PEER", help="torch: oneDNN, at its best"

@@ -20,7 +20,7 @@ _HELP = "compare results with exact and with bounded references, between guard p
 def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser("check", help=_HELP, description=_HELP, allow_abbrev=False)
-    shared.layer_options(command)
+    shared.layer_options(command, described=False)
     shared.search_options(command, "estimate")
     command.add_argument("--schedule", metavar="TEXT", help="check this one")
     command.add_argument(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from polysci.errors import PolysciError, SpecError
 
 if TYPE_CHECKING:
+    from polysci.described import Described
+    from polysci.machine import Machine
     from polysci.ops.problem import Problem
     from polysci.target import Target
     from polysci.tune import Progress, Result
@@ -25,10 +27,12 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the user asked
     """Ctrl-C, after what was measured has been shown."""
 
 
-def layer_options(command: argparse.ArgumentParser) -> None:
-    """SPEC|FILE and how to read them."""
+def layer_options(
+    command: argparse.ArgumentParser, *, nargs: str = "+", described: bool = True
+) -> None:
+    """SPEC|FILE and how to read them; ``described``: also for a machine that is not this one."""
     command.add_argument(
-        "layers", nargs="+", metavar="SPEC|FILE",
+        "layers", nargs=nargs, metavar="SPEC|FILE",
         help="benchdnn words (mb1ic64ih56oc64kh3ph1), a file of them, the name of a network in "
         "models/ (resnet50), or a .c file with a loop nest between #pragma scop and endscop",
     )  # fmt: skip
@@ -36,10 +40,10 @@ def layer_options(command: argparse.ArgumentParser) -> None:
         "--layout", choices=("nhwc", "nchw"), default="nhwc", help="of both tensors (nhwc)"
     )
     command.add_argument("--batch", type=positive, metavar="N", help="replace the batch of all")
-    machine_options(command)
+    machine_options(command, described=described)
 
 
-def machine_options(command: argparse.ArgumentParser) -> None:
+def machine_options(command: argparse.ArgumentParser, *, described: bool = True) -> None:
     """What to generate code for."""
     command.add_argument(
         "--threads", type=positive, default=None, metavar="N",
@@ -48,6 +52,11 @@ def machine_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--isa", metavar="NAME", help="cap the instruction set: portable, avx2, avx512"
     )
+    if described:
+        command.add_argument(
+            "--machine", metavar="FILE.toml",
+            help="the machine of that file, on paper: 'polysci machine -o FILE.toml' writes one",
+        )  # fmt: skip
 
 
 def search_options(command: argparse.ArgumentParser, level: str = "measure") -> None:
@@ -91,10 +100,30 @@ def threads_of(asked: argparse.Namespace) -> int:
 
 
 def target_of(asked: argparse.Namespace) -> Target:
-    """This machine, capped by ``--isa``."""
+    """The machine of ``--machine``; else this one, capped by ``--isa``."""
     from polysci.target import detect
 
-    return detect(asked.isa)
+    described = described_of(asked)
+    return described.target if described else detect(asked.isa)
+
+
+def machine_of(asked: argparse.Namespace) -> Machine | None:
+    """The parameters of ``--machine``; None for this machine, which has measured ones."""
+    described = described_of(asked)
+    return described.machine if described else None
+
+
+def described_of(asked: argparse.Namespace) -> Described | None:
+    """What ``--machine`` names, None without it. Raises SpecError."""
+    if getattr(asked, "machine", None) is None:
+        return None
+    if asked.isa is not None:
+        raise SpecError(
+            f"--isa {asked.isa}: {asked.machine} has an instruction set; change its isa and peak"
+        )
+    from polysci.described import read
+
+    return read(asked.machine)
 
 
 def problems(asked: argparse.Namespace) -> list[Problem]:
@@ -150,6 +179,7 @@ def tuned(
             left = max(0.01, asked.time_limit - (time.monotonic() - start))
             limit = left / max(1, len(keys) - len(known))
         options: dict[str, Any] = {"target": target, "ranker": asked.ranker, "time_limit": limit}
+        options["machine"] = machine_of(asked)
         if watch:
             options["progress"] = lambda step, problem=problem: watch(problem, step)
         try:

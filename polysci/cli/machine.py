@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.errors import SpecError
 
-_HELP = "show what was detected of this machine and what was measured"
+if TYPE_CHECKING:
+    from polysci.machine import Machine
+    from polysci.target import Target
+
+_HELP = "show what was detected of this machine and what was measured, or write it to a file"
 
 
 def add(commands: Any) -> None:
@@ -16,32 +22,57 @@ def add(commands: Any) -> None:
     command.add_argument("--calibrate", action="store_true", help="measure now, even if known")
     command.add_argument("--isa", metavar="NAME", help="cap the instruction set")
     command.add_argument("--kernels", action="store_true", help="the rate of every microkernel")
-    command.add_argument("-o", "--output", metavar="FILE", help="write the description as TOML")
+    command.add_argument(
+        "-o", "--output", metavar="FILE.toml",
+        help="write all of it there, to read, to edit and for --machine of other commands",
+    )  # fmt: skip
+    command.add_argument(
+        "--machine", metavar="FILE.toml", help="show what that file describes instead"
+    )
     command.set_defaults(run=run)
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print the description; measure what was never measured only on request."""
-    from polysci import calibrate
+    from polysci.described import Described
+    from polysci.machine import assumed
     from polysci.tabular import columns
 
+    given = shared.described_of(asked)
+    if given and asked.calibrate:
+        raise SpecError("--calibrate measures this machine, not that of --machine")
     target = shared.target_of(asked)
-    if asked.calibrate:
-        shared.say("measuring this machine (about 15 seconds)")
-        calibrate.calibrate(target)
-    rows = [*target.rows()]
-    known = calibrate.known(target)
-    if known is None:
-        rows.append(("measured", "nothing yet: polysci machine --calibrate"))
-    else:
-        rates = {"FMA peak": known.peak, "L2 reads": known.l2, "L3 reads": known.l3}
-        rates |= {"memory reads": known.memory}
-        units = {"FMA peak": "GFLOP/s, one core, f32"}
-        rows += [(name, f"{rate:.1f} {units.get(name, 'GB/s')}") for name, rate in rates.items()]
-        rows.append(("measured in", str(calibrate.stored(target))))
-        if asked.kernels:
-            rows += [(name, f"{100 * e:.0f} % of peak") for name, e in known.efficiency.items()]
+    machine, origin = (given.machine, asked.machine) if given else _known(target, asked.calibrate)
+    rows = [*target.rows(), *_rates(machine, origin, asked.kernels)]
     print(columns(rows, left=(0, 1), indent=""))
     if asked.output:
-        shared.write(target.to_toml().rstrip("\n"), asked.output)
+        text = Described(target, machine or assumed(target)).to_toml()
+        shared.write(text.rstrip("\n"), asked.output)
+        shared.say(f"written: {asked.output}{'' if machine else ', with assumed rates'}")
     return 0
+
+
+def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
+    """What was measured of this machine, and the file that has it."""
+    from polysci import calibrate
+
+    if again:
+        shared.say("measuring this machine (about 15 seconds)")
+        calibrate.calibrate(target)
+    return calibrate.known(target), str(calibrate.stored(target))
+
+
+def _rates(machine: Machine | None, origin: str, kernels: bool) -> Iterator[tuple[str, str]]:
+    """Every number with its meaning and unit."""
+    from polysci.described import note_of, numbers
+
+    if machine is None:
+        yield "measured", "nothing yet: polysci machine --calibrate"
+        return
+    for name, value in numbers(machine).items():
+        unit, meaning = note_of(name)
+        yield meaning, f"{value:.4g} {unit}"
+    yield "measured in" if machine.measured else "described in", origin
+    if kernels:
+        for name, share in machine.efficiency.items():
+            yield name, f"{100 * share:.0f} % of peak"

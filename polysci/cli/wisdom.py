@@ -13,7 +13,10 @@ def add(commands: Any) -> None:
     """Register the command and its actions."""
     command = commands.add_parser("wisdom", help=_HELP, description=_HELP, allow_abbrev=False)
     actions = command.add_subparsers(metavar="ACTION", required=True, dest="action")
-    listing = actions.add_parser("list", help="print every record", allow_abbrev=False)
+    listing = actions.add_parser("list", help="print what searches found", allow_abbrev=False)
+    listing.add_argument(
+        "--all", action="store_true", help="the schedules as well that they tried and left"
+    )
     listing.add_argument("--json", action="store_true", help="JSON lines")
     listing.set_defaults(run=_list)
     out = actions.add_parser("export", help="write all records to a JSON file", allow_abbrev=False)
@@ -35,9 +38,11 @@ def add(commands: Any) -> None:
 def _list(asked: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from polysci.wisdom import Wisdom
+    from polysci.wisdom import TRIAL, Wisdom
 
     for record in Wisdom().list():
+        if record.level == TRIAL and not asked.all:
+            continue
         print(json.dumps(asdict(record)) if asked.json else record)
     return 0
 

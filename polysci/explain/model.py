@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
-import numpy as np
-
-from polysci import footprint
 from polysci.choose import choices
-from polysci.contraction import Contraction
-from polysci.explain.rivals import LEVELS, Rival, Terms, rivals, terms_of
+from polysci.contraction import Contraction, Dim
+from polysci.explain.freedom import Dependence, Reuse, dependences, reuses
+from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
+from polysci.explain.rivals import Rival, rivals
+from polysci.explain.roofline import Roof, binding, roofs_of
+from polysci.explain.terms import Terms, terms_of
+from polysci.explain.views import View, views
 from polysci.rank import Context
-from polysci.schedule import Loop, Schedule
+from polysci.schedule import Schedule
 from polysci.scop import Scop
 
-
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """What lies inside one step of a schedule: extents, and bytes touched by one iteration.
-
-    ``step`` is the loop or packing, empty for the whole nest; ``trips`` how often it runs in one
-    iteration of what is around it.
-    """
-
-    step: str
-    trips: int
-    extents: tuple[tuple[str, int], ...]
-    a: float
-    b: float
-    c: float
-
-    @property
-    def working_set(self) -> float:
-        return self.a + self.b + self.c
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """Traffic into one cache level in bytes, beside the least that any schedule moves."""
-
-    level: str
-    size: int
-    a: float
-    b: float
-    c: float
-    kept: float
-    bound: float
-
-    @property
-    def total(self) -> float:
-        return self.a + self.b + self.c
+SHORTLIST = 10  # of the model's choices, which all rankers are asked to order
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A schedule explained; times in seconds, sizes in bytes.
+    """A schedule explained; times in seconds, sizes in bytes, rates in GFLOP/s.
 
     ``origin`` says where the schedule comes from, ``measured`` is its time if it was ever run.
+    ``caches`` are the sizes of L1, L2 and L3 that one thread has. ``rivals`` and ``views`` are
+    empty where only the schedule itself was asked for.
     """
 
     title: str
@@ -71,46 +39,58 @@ class Explanation:
     origin: str
     measured: float | None
     peak: float
+    caches: tuple[int, ...]
     terms: Terms
     inside: tuple[Inside, ...]
     flows: tuple[Flow, ...]
-    rivals: tuple[Rival, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as JSON members."""
-        return {
-            "title": self.title,
-            "domain": str(self.scop.domain()),
-            "reads": str(self.scop.reads()),
-            "writes": str(self.scop.writes()),
-            "dimensions": {d.name: {"extent": d.extent, "role": d.role} for d in self.dims},
-            "roles": str(self.contraction),
-            "machine": self.machine,
-            "threads": self.threads,
-            "flops": self.flops,
-            "schedule": str(self.schedule),
-            "origin": self.origin,
-            "predicted_seconds": self.terms.seconds,
-            "measured_seconds": self.measured,
-            "peak_gflops": self.peak,
-            "terms": asdict(self.terms),
-            "inside": [asdict(one) | {"extents": dict(one.extents)} for one in self.inside],
-            "traffic": [asdict(flow) | {"total": flow.total} for flow in self.flows],
-            "rivals": [
-                {
-                    "differs_in": rival.trait,
-                    "schedule": str(rival.schedule),
-                    "predicted_seconds": rival.terms.seconds,
-                    "why": rival.why,
-                    "terms": asdict(rival.terms),
-                }
-                for rival in self.rivals
-            ],
-        }
+    roofs: tuple[Roof, ...]
+    reuse: tuple[Reuse, ...]
+    rivals: tuple[Rival, ...] = ()
+    views: tuple[View, ...] = ()
 
     @property
-    def dims(self) -> tuple[Any, ...]:
+    def dims(self) -> tuple[Dim, ...]:
         return self.contraction.dims
+
+    @property
+    def dependences(self) -> tuple[Dependence, ...]:
+        """Of the loop nest, whatever the schedule; isl counts them anew each time."""
+        return dependences(self.scop)
+
+    @property
+    def binding(self) -> Roof:
+        """The roof that is lowest over this schedule."""
+        return binding(self.roofs)
+
+    def rate(self, seconds: float) -> float:
+        """GFLOP/s of a time."""
+        return self.flops / seconds * 1e-9
+
+
+def account(
+    title: str,
+    scop: Scop,
+    context: Context,
+    plan: Schedule,
+    *,
+    origin: str = "given",
+    measured: float | None = None,
+) -> Explanation:
+    """What the model counts for ``plan`` alone: no rivals, no other rankers.
+
+    Raises SpecError for a schedule that does not fit the nest.
+    """
+    roles = context.contraction
+    plan.check({d.name: d.extent for d in roles.dims})
+    flops = 2 * prod(d.extent for d in roles.dims)
+    terms, sizes = terms_of(context, plan), sizes_of(context)
+    inside = insides(roles, plan, sizes)
+    return Explanation(
+        title, scop, roles, str(context.target), context.threads, flops, plan, origin, measured,
+        context.machine.peak * context.threads, sizes, terms, inside,
+        flows_of(context, terms, inside), roofs_of(context, flops, terms, sizes),
+        reuses(roles, context.strides),
+    )  # fmt: skip
 
 
 def explain(
@@ -123,49 +103,15 @@ def explain(
     measured: float | None = None,
     ranker: str = "traffic",
 ) -> Explanation:
-    """Explain ``plan``, or the ranker's first choice.
+    """Explain ``plan``, or the ranker's first choice, beside its rivals.
 
     Raises SpecError for a schedule or ranker that does not exist and UnsupportedError where
     nothing fits.
     """
-    roles = context.contraction
+    best = [choice.schedule for choice in choices(context, SHORTLIST, ranker=ranker)]
     if plan is None:
-        plan, origin = choices(context, 1, ranker=ranker)[0].schedule, "estimate"
-    plan.check({d.name: d.extent for d in roles.dims})
-    terms = terms_of(context, plan)
-    return Explanation(
-        title, scop, roles, str(context.target), context.threads,
-        2 * prod(d.extent for d in roles.dims), plan, origin, measured,
-        context.machine.peak * context.threads, terms, _insides(roles, plan),
-        _flows(context, terms), rivals(context, plan),
-    )  # fmt: skip
-
-
-def _insides(roles: Contraction, plan: Schedule) -> tuple[Inside, ...]:
-    extents = {d.name: d.extent for d in roles.dims}
-    found, depth, current = [_inside("", 1, roles, extents)], 0, extents
-    for step in plan.steps:
-        trips, depth = 1, depth + isinstance(step, Loop)
-        if isinstance(step, Loop):
-            trips = -(-current[step.dim] // step.step)
-        current = plan.tile(extents, depth)
-        found.append(_inside(str(step), trips, roles, current))
-    return tuple(found)
-
-
-def _inside(step: str, trips: int, roles: Contraction, tile: dict[str, int]) -> Inside:
-    sizes = {name: np.full(1, float(size)) for name, size in tile.items()}
-    a, b, c = (
-        float(footprint.footprint(operand, sizes)[0]) * footprint.FLOAT
-        for operand in (roles.a, roles.b, roles.out)
-    )
-    return Inside(step, trips, tuple(tile.items()), a, b, c)
-
-
-def _flows(context: Context, terms: Terms) -> tuple[Flow, ...]:
-    target = context.target
-    sizes = (target.l1, target.l2, target.l3 // context.threads)
-    return tuple(
-        Flow(level, size, *traffic, footprint.load_bound_bytes(context.contraction, size))
-        for level, size, traffic in zip(LEVELS, sizes, terms.levels, strict=True)
-    )
+        plan, origin = best[0], "estimate"
+    own = account(title, scop, context, plan, origin=origin, measured=measured)
+    near = rivals(context, plan)
+    others = [*best, *(rival.schedule for rival in near)]
+    return replace(own, rivals=near, views=views(context, plan, others))

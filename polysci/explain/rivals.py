@@ -8,35 +8,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.choose import estimate_of
 from polysci.errors import SpecError, UnsupportedError
-from polysci.footprint import Level
+from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.plan import resolve
-from polysci.rank import Context, Estimate, traffic
+from polysci.rank import Context, traffic
 from polysci.schedule import Schedule
 from polysci.space import Family, schedules
 from polysci.tabular import bytes_text, time_text
 
-LEVELS = ("L1", "L2", "L3")
 _NEAREST = 6  # members of a family that are looked at for each trait
 _KEPT = 12  # rivals a trait before those that cannot be generated are dropped
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The parts of one prediction, in seconds; ``other``: crowded L1 sets, starting threads.
-
-    ``levels`` is the traffic into L1, L2 and L3 in bytes of A, B and C, and the working set kept.
-    """
-
-    seconds: float
-    compute: float
-    calls: float
-    packing: float
-    transfer: float
-    other: float
-    imbalance: float
-    levels: tuple[tuple[float, float, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +28,6 @@ class Rival:
     schedule: Schedule
     terms: Terms
     why: str
-
-
-def terms_of(context: Context, plan: Schedule) -> Terms:
-    """The prediction for one schedule, in its parts."""
-    return _terms(context, plan, estimate_of(context, plan))
-
-
-def _terms(context: Context, plan: Schedule, estimate: Estimate) -> Terms:
-    parts = ("seconds", "compute", "calls", "packing", "transfer", "imbalance")
-    value = {name: float(getattr(estimate, name)[0]) for name in parts}
-    threads = context.threads if plan.parallel else 1
-    known = value["compute"] + value["calls"] + value["packing"] + value["transfer"]
-    other = max(0.0, value["seconds"] - known / threads * value["imbalance"])
-    levels = tuple(_bytes(level) for level in estimate.levels)
-    return Terms(**value, other=other, levels=levels)
-
-
-def _bytes(level: Level) -> tuple[float, float, float, float]:
-    a, b, c, kept = (float(np.ravel(x)[0]) for x in (level.a, level.b, level.c, level.working_set))
-    return a, b, c, kept
 
 
 def rivals(context: Context, chosen: Schedule) -> tuple[Rival, ...]:
@@ -145,7 +106,7 @@ def _other_order(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
 
 
 def _other_blocks(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    same = _order(plan) == _order(chosen) and _packing(plan)[0] >= 0 == (_packing(chosen)[0] >= 0)
+    same = _order(plan) == _order(chosen) and (plan.pack is None) == (chosen.pack is None)
     return same and plan.kernel == chosen.kernel and plan.loops != chosen.loops
 
 
@@ -171,18 +132,19 @@ TRAITS: Mapping[str, Differs] = MappingProxyType(
 
 def why(context: Context, chosen: Terms, rival: Terms) -> str:
     """The term that grows most, in words; or that the model sees no loss."""
-    names = ("compute", "calls", "packing", "transfer", "other")
-    grown = {name: getattr(rival, name) - getattr(chosen, name) for name in names}
-    grown["imbalance"] = (rival.imbalance - chosen.imbalance) * chosen.compute / context.threads
-    name = max(grown, key=lambda name: grown[name])
+    names = [*dict(rival.work), OTHER]
+    before, after = (dict(one.shares) | {OTHER: one.other} for one in (chosen, rival))
     lost = rival.seconds - chosen.seconds
     if lost <= 0:
         return f"the model puts it {time_text(-lost)} ahead" if lost < 0 else "a tie in the model"
-    told = f"{time_text(getattr(rival, name))} against {time_text(getattr(chosen, name))}"
-    if name == "imbalance":
+    spread = (rival.imbalance - chosen.imbalance) / rival.imbalance * rival.seconds
+    grown = {name: after[name] - before.get(name, 0.0) for name in names}
+    name = max(grown, key=lambda name: grown[name])
+    if spread > lost / 2:
         shares = f"{rival.imbalance:.2f} of the mean, not {chosen.imbalance:.2f}"
-        told = f"the busiest thread has {shares}"
-    return f"{name}: {told}" + (_traffic(context, chosen, rival) if name == "transfer" else "")
+        return f"imbalance: the busiest thread has {shares}"
+    told = f"{name}: {time_text(after[name])} against {time_text(before.get(name, 0.0))}"
+    return told + (_traffic(context, chosen, rival) if name == "transfer" else "")
 
 
 def _traffic(context: Context, chosen: Terms, rival: Terms) -> str:
@@ -190,11 +152,11 @@ def _traffic(context: Context, chosen: Terms, rival: Terms) -> str:
     machine = context.machine
     rates = (machine.l2, machine.l3, machine.memory)
     grown = {
-        (level, operand): (rival.levels[level][operand] - chosen.levels[level][operand])
-        / rates[level]
-        for level in range(len(LEVELS))
-        for operand in range(3)
+        (level, operand): (getattr(new, operand) - getattr(old, operand)) / rate
+        for level, old, new, rate in zip(LEVELS, chosen.levels, rival.levels, rates, strict=False)
+        for operand in "abc"
     }
     level, operand = max(grown, key=lambda key: grown[key])
-    before, after = chosen.levels[level][operand], rival.levels[level][operand]
-    return f"; {'ABC'[operand]} into {LEVELS[level]}: {bytes_text(after)}, not {bytes_text(before)}"
+    old, new = chosen.levels[LEVELS.index(level)], rival.levels[LEVELS.index(level)]
+    before, after = getattr(old, operand), getattr(new, operand)
+    return f"; {operand.upper()} into {level}: {bytes_text(after)}, not {bytes_text(before)}"

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from polysci.rank.constant import constant
 from polysci.rank.estimate import Context, Estimate
+from polysci.rank.learned import learned
+from polysci.rank.polydl import polydl
+from polysci.rank.polyscientist import polyscientist
 from polysci.rank.ranker import Ranker
+from polysci.rank.rules import rules
+from polysci.rank.shuffled import shuffled
+from polysci.rank.tiles import families as tile_families
 from polysci.rank.traffic import traffic
+from polysci.rank.volumes import bottleneck
 
 RANKERS: Mapping[str, Ranker] = MappingProxyType(
     {
@@ -15,6 +23,22 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
             "seconds by register-tile rates, traffic over the caches, packing and balance",
             lambda context, family: traffic(context, family).seconds,
         ),
+        "polyscientist": Ranker(
+            "working sets as published, pessimistically placed, times latency", polyscientist
+        ),
+        "polydl": Ranker(
+            "working sets as published, pessimistically placed, times latency over bandwidth",
+            polydl,
+        ),
+        "learned": Ranker("a tournament that 'polysci learn' trains on measured pairs", learned),
+        "tiles": Ranker(
+            "the slowest level's seconds, at tile sizes found by continuous optimisation (MOpt)",
+            bottleneck,
+            tile_families,
+        ),
+        "constant": Ranker("distance to one schedule template, the same for every layer", constant),
+        "rules": Ranker("what a schedule breaks of a library's rules of thumb", rules),
+        "random": Ranker("a hash of the schedule's words", shuffled),
     }
 )
 

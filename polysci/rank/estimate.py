@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polysci.contraction import Contraction
 from polysci.footprint import Count, Level
 from polysci.machine import Machine
+from polysci.rank.weights import Weights
 from polysci.space import Strides
 from polysci.target import Target
 
@@ -20,6 +21,8 @@ class Context:
     target: Target
     machine: Machine
     threads: int = 1
+    cold: bool = False  # whether caches hold nothing of the problem before a call
+    weights: Weights | None = None  # of the ranker that learns
 
 
 @dataclass(frozen=True, slots=True)

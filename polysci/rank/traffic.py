@@ -2,260 +2,191 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polysci.contraction import Contraction, Dim, columns_of
+from polysci.contraction import Contraction
 from polysci.errors import UnsupportedError
-from polysci.footprint import FLOAT, LINE, Count, Level, footprint, line_bytes, refetches
-from polysci.footprint import traffic as level_traffic
+from polysci.footprint import LINE, Count, Level
 from polysci.plan import cut_axes, masks_of
 from polysci.rank.estimate import Context, Estimate
+from polysci.rank.nest import USABLE, Nest
 from polysci.space import Family, RegisterTile
 
-USABLE = 0.8  # of a cache: the rest holds what the model does not count
-WAYS = 8  # of an L1 set
-STORE_NS = 0.35  # of a vector of C on its way out of the registers
-PAGE = 4096  # bytes after which L1 sets repeat: 64 sets of one line
-EXPOSED = (0.02, 0.05, 0.3)  # share of a transfer from L2, L3, memory that compute does not hide
+SCATTERED = 2.5  # of a contiguous store: a vector that leaves through a transpose
 
 
 def traffic(context: Context, family: Family) -> Estimate:
-    """Seconds = balanced (compute + calls + exposed transfers) + packing + starting threads."""
-    nest = _Nest(context, family)
-    compute, calls = nest.compute(), nest.calls()
-    levels = nest.levels()
-    machine = context.machine
-    rates = (machine.l2, machine.l3, machine.memory)
-    transfer = sum(
-        (
-            share * level.total / (rate * 1e9)
-            for share, level, rate in zip(EXPOSED, levels, rates, strict=True)
-        ),
-        np.zeros(1),
-    )
-    work = np.maximum(compute, nest.conflicts()) + calls + transfer
-    packing, imbalance = nest.packing(), nest.imbalance()
-    regions = 1 + (family.pack == 0)
-    shared = nest.tasks() > 1  # one task is a serial program: its loops run once
-    started = machine.fork_us * 1e-6 * regions * shared
+    """Seconds of every schedule: what one thread does, times its share, and starting threads.
+
+    One thread's work is compute, plus what the slowest level's transfers take beyond the compute
+    that hides them, plus counted events (calls, stores, pages...) at the machine's fitted prices.
+    """
+    nest, machine = Nest(context, family), context.machine
+    compute, levels = _compute(nest), nest.levels()
+    counts = _counts(nest, compute, levels)
+    cost = {name: count * machine.price(name) for name, count in counts.items()}
+    calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns")
+    packing = _sum(cost, "copy_ns", "gather_ns")
+    hidden = _sum(cost, "page_ns", "hidden_l2", "hidden_l3", "hidden_memory")
+    transfer = hidden + _exposed(nest, compute, levels)
+    imbalance, tasks = nest.imbalance(), nest.tasks()
+    shared = tasks > 1  # one task is a serial program: its loops run once
+    started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) * shared
     threads = np.where(shared, context.threads, 1)
-    seconds = (work + packing) / threads * imbalance + started
-    size = len(family)
+    seconds = (compute + calls + transfer + packing) / threads * imbalance + started
 
     def each(part: Count) -> Count:
-        return np.array(np.broadcast_to(part, size))
+        return np.array(np.broadcast_to(part, len(family)))
 
     return Estimate(
-        seconds=each(seconds),
-        compute=each(compute),
-        calls=each(calls),
-        packing=each(packing),
-        transfer=each(transfer),
-        imbalance=each(imbalance),
-        levels=levels,
+        seconds=each(seconds), compute=each(compute), calls=each(calls), packing=each(packing),
+        transfer=each(transfer), imbalance=each(imbalance), levels=levels,
+    )  # fmt: skip
+
+
+def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
+    """One thread's seconds that no price touches, and the counts that the prices multiply."""
+    nest = Nest(context, family)
+    compute, levels = _compute(nest), nest.levels()
+    size = len(family)
+    counts = {
+        name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
+    }
+    return np.broadcast_to(compute + _exposed(nest, compute, levels), size), counts
+
+
+def _sum(cost: Mapping[str, Count], *names: str) -> Count:
+    return sum((cost[name] for name in names), start=np.zeros(1))
+
+
+def _counts(nest: Nest, compute: Count, levels: tuple[Level, Level, Level]) -> dict[str, Count]:
+    """How much of everything that has a price a schedule has, by the price's name.
+
+    Names that end in ``_ns`` count events in units of 1e-9, so that the price is nanoseconds an
+    event; the ``hidden_`` ones are seconds of transfer under compute, and their price is the share
+    that shows.
+    """
+    calls = nest.calls()
+    stored = calls * nest.by_tile(lambda tile: _stored(nest, tile))
+    copied, contiguous = _copied(nest)
+    found = {
+        "call_ns": calls * 1e-9,
+        "run_ns": calls * _runs(nest) * 1e-9,
+        "store_ns": stored * 1e-9,
+        "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
+        "page_ns": nest.pages() * 1e-9,
+        "copy_ns": copied * contiguous / LINE * 1e-9,
+        "gather_ns": copied * (not contiguous) / LINE * 1e-9,
+    }
+    for name, seconds in zip(("l2", "l3", "memory"), _transfers(nest, levels), strict=True):
+        found[f"hidden_{name}"] = np.minimum(seconds, compute)
+    return found
+
+
+def _exposed(nest: Nest, compute: Count, levels: tuple[Level, Level, Level]) -> Count:
+    """Seconds that the slowest level's transfers take beyond the compute."""
+    one, two, three = _transfers(nest, levels)
+    beyond: Count = np.maximum(np.maximum(np.maximum(one, two), three) - compute, 0.0)
+    return beyond
+
+
+def _transfers(nest: Nest, levels: tuple[Level, Level, Level]) -> tuple[Count, Count, Count]:
+    """Seconds of moving bytes out of L2, L3 and memory, all threads' together on one core's time.
+
+    What the caches still hold from the run before costs nothing, unless they are cold. The
+    bandwidth of L3 and memory is shared by the threads.
+    """
+    context = nest.context
+    machine, threads = context.machine, context.threads
+    target = context.target
+    sizes = (target.l1, target.l2, target.l3)
+    whole = nest.whole()
+    rates = (
+        machine.l2,
+        min(machine.l3, machine.l3_all / target.sharing("l3", threads)),
+        min(machine.memory, machine.memory_all / threads),
     )
+    found = []
+    for level, size, rate in zip(levels, sizes, rates, strict=True):
+        stays = not context.cold and whole <= USABLE * size
+        found.append(np.zeros(1) if stays else level.total / (rate * 1e9))
+    return found[0], found[1], found[2]
 
 
-class _Nest:
-    """A family's loops: extents inside every depth and trip counts, as arrays over schedules."""
+def _compute(nest: Nest) -> Count:
+    """Seconds of FMA work: every register tile at its kernel's measured rate, tails included.
 
-    def __init__(self, context: Context, family: Family) -> None:
-        self.context, self.family = context, family
-        self.contraction = context.contraction
-        self.column = columns_of(self.contraction)
-        self.lanes = family.tiles[0].kernel.lanes
-        self.packed = family.pack >= 0
-        current = {d.name: np.full(1, float(d.extent)) for d in self.contraction.dims}
-        self.tiles, self.trips = [dict(current)], list[Count]()
-        for position, dim in enumerate(family.dims):
-            step = family.steps[:, position].astype(np.float64)
-            self.trips.append(np.ceil(current[dim] / step))
-            current[dim] = np.minimum(step, current[dim])
-            self.tiles.append(dict(current))
+    Taps that lie in the padding are skipped, unless packing filled it with zeros.
+    """
+    skipped = np.where(nest.packed, 1.0, valid_share(nest.contraction))
+    return nest.by_tile(lambda tile: _tile_seconds(nest, tile)) * skipped
 
-    def _dim(self, name: str) -> Dim:
-        return next(d for d in self.contraction.dims if d.name == name)
 
-    def _by_tile(self, cost: Callable[[RegisterTile], float]) -> Count:
-        """A property of register tiles, for every schedule of the family."""
-        return np.array([cost(tile) for tile in self.family.tiles])[self.family.which]
+def _tile_seconds(nest: Nest, tile: RegisterTile) -> float:
+    kernel, machine, sizes = tile.kernel, nest.context.machine, dict(tile.sizes)
+    around = prod(
+        d.extent
+        for d in nest.contraction.dims
+        if d.role in ("k", "br", "m", "batch") and d.name not in sizes
+    )
+    column, total = nest.column.name, 0.0
+    parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
+    for count, rows in _combine(parts):
+        for columns, width in _parts(nest, column, sizes[column]):
+            vecs = -(-width // nest.lanes)
+            name = f"{kernel.family}_{kernel.isa}_{kernel.dtype}_{rows}x{vecs * nest.lanes}"
+            rate = machine.peak * machine.of_kernel(name, rows, vecs)
+            total += count * columns * rows * vecs * nest.lanes * 2.0 / (rate * 1e9)
+    return total * around
 
-    def compute(self) -> Count:
-        """Seconds of FMA work: every register tile at its kernel's measured rate, tails included.
 
-        Taps that lie in the padding are skipped, unless packing filled it with zeros.
-        """
-        skipped = np.where(self.packed, 1.0, valid_share(self.contraction))
-        return self._by_tile(self._tile_seconds) * skipped
+def _parts(nest: Nest, name: str, size: int) -> list[tuple[int, int]]:
+    """How many tiles of which size cut a dimension."""
+    whole, rest = divmod(nest.dim(name).extent, size)
+    return [(whole, size)] + ([(1, rest)] if rest else [])
 
-    def _tile_seconds(self, tile: RegisterTile) -> float:
-        kernel, machine, sizes = tile.kernel, self.context.machine, dict(tile.sizes)
-        around = prod(
-            d.extent
-            for d in self.contraction.dims
-            if d.role in ("k", "br", "m", "batch") and d.name not in sizes
-        )
-        total = 0.0
-        parts = [
-            self._parts(name, size) for name, size in sizes.items() if name != self.column.name
-        ]
-        for count, rows in _combine(parts):
-            for columns, width in self._parts(self.column.name, sizes[self.column.name]):
-                vecs = -(-width // self.lanes)
-                name = f"{kernel.family}_{kernel.isa}_{kernel.dtype}_{rows}x{vecs * self.lanes}"
-                rate = machine.peak * machine.of_kernel(name, rows, vecs)
-                total += count * columns * rows * vecs * self.lanes * 2.0 / (rate * 1e9)
-        return total * around
 
-    def _parts(self, name: str, size: int) -> list[tuple[int, int]]:
-        """How many tiles of which size cut a dimension."""
-        whole, rest = divmod(self._dim(name).extent, size)
-        return [(whole, size)] + ([(1, rest)] if rest else [])
+def _runs(nest: Nest) -> Count:
+    """Runs of one call: neighbouring taps join where A is contiguous across them."""
+    contraction = nest.contraction
+    taps, depths = contraction.by_role("br"), contraction.by_role("k")
+    if not taps:
+        return np.ones(1)
+    offset = contraction.a.offset(nest.context.strides[contraction.a.array])
+    channels = prod(d.extent for d in depths)
+    joined = channels == 1 or any(
+        offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
+    )
+    inner = taps[-1].extent
+    direct, packed = 1 if joined else inner, 1 if nest.family.pad == 0 else inner
+    around = prod(d.extent for d in taps[:-1])
+    return around * np.where(nest.packed, packed, direct).astype(np.float64)
 
-    def calls(self) -> Count:
-        """Seconds of entering register tiles, starting their runs and moving C."""
-        machine = self.context.machine
-        number = prod(self.trips, start=np.ones(1))
-        runs = self._runs()
-        split = np.ones(1)
-        for dim, trip in zip(self.family.dims, self.trips, strict=True):
-            if self._dim(dim).role == "k":
-                split = split * trip
-        split = np.where(split > 1, 2.0, 1.0)  # C is read back as well
-        move = self._by_tile(self._moved) * STORE_NS * 1e-9 * split
-        return number * (machine.call_ns * 1e-9 + runs * machine.run_ns * 1e-9 + move)
 
-    def _runs(self) -> Count:
-        """Runs of one call: neighbouring taps join where A is contiguous across them."""
-        taps, depths = self.contraction.by_role("br"), self.contraction.by_role("k")
-        if not taps:
-            return np.ones(1)
-        offset = self.contraction.a.offset(self.context.strides[self.contraction.a.array])
-        channels = prod(d.extent for d in depths)
-        joined = channels == 1 or any(
-            offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
-        )
-        inner = taps[-1].extent
-        direct, packed = 1 if joined else inner, 1 if self.family.pad == 0 else inner
-        around = prod(d.extent for d in taps[:-1])
-        return around * np.where(self.packed, packed, direct).astype(np.float64)
+def _stored(nest: Nest, tile: RegisterTile) -> float:
+    """Vectors of C that one call stores; a transposed tile costs as its whole blocks."""
+    out = nest.contraction.out
+    if out.offset(nest.context.strides[out.array]).coef(nest.column.name) == 1:
+        return tile.rows * tile.kernel.vecs
+    return SCATTERED * -(-tile.rows // nest.lanes) * nest.lanes * tile.kernel.vecs
 
-    def _moved(self, tile: RegisterTile) -> float:
-        """Vectors of C that one call stores; a transposed tile costs as its whole blocks."""
-        if not self._scattered():
-            return tile.rows * tile.kernel.vecs
-        return 2.5 * -(-tile.rows // self.lanes) * self.lanes * tile.kernel.vecs
 
-    def _scattered(self) -> bool:
-        out = self.contraction.out
-        return out.offset(self.context.strides[out.array]).coef(self.column.name) != 1
-
-    def levels(self) -> tuple[Level, Level, Level]:
-        """Traffic into L1, L2 and the last level."""
-        working, moved = [], []
-        stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
-        for depth, tile in enumerate(self.tiles):
-            a, b, c = self._bytes(tile, depth)
-            working.append(a + b + c)
-            times = [
-                refetches(operand, self.family.dims, self.trips, depth)
-                for operand in (self.contraction.a, self.contraction.b, self.contraction.out)
-            ]
-            moved.append((a * times[0], b * times[1], stored * c * times[2]))
-        target = self.context.target
-        shared = target.l3 / max(1, self.context.threads)
-        sizes = (target.l1, target.l2, shared)
-        levels = [level_traffic(working, moved, USABLE * size) for size in sizes]
-        return levels[0], levels[1], levels[2]
-
-    def _bytes(self, tile: dict[str, Count], depth: int) -> tuple[Count, Count, Count]:
-        """Bytes of A, B and C inside a depth, in whole cache lines."""
-        contraction, strides = self.contraction, self.context.strides
-        a = np.where(
-            self.packed & (self.family.pack <= depth),
-            footprint(contraction.a, tile) * FLOAT,
-            line_bytes(contraction.a, strides[contraction.a.array], tile),
-        )
-        padded = dict(tile)
-        padded[self.column.name] = np.ceil(tile[self.column.name] / self.lanes) * self.lanes
-        b = np.ones(1) * FLOAT
-        for dim in contraction.dims:
-            if contraction.b.uses(dim.name):
-                b = b * padded[dim.name]
-        c = line_bytes(contraction.out, strides[contraction.out.array], tile)
-        return a, b, c
-
-    def conflicts(self) -> Count:
-        """Seconds the rows of A take when they crowd into too few L1 sets, else 0.
-
-        Rows whose distance is a multiple of many lines share few sets; beyond the ways of a set
-        every broadcast fetches a line from L2.
-        """
-        if self.contraction.a.uses(self.column.name):
-            return np.zeros(1)
-        return np.where(self.packed, 0.0, self._by_tile(self._crowded_seconds))
-
-    def _crowded_seconds(self, tile: RegisterTile) -> float:
-        a = self.contraction.a
-        offset = a.offset(self.context.strides[a.array])
-        places = [0]
-        for name, count in tile.sizes:
-            if name != self.column.name:
-                step = offset.coef(name) * FLOAT
-                places = [at + i * step for at in places for i in range(count)]
-        sets = Counter(line % (PAGE // LINE) for line in {place // LINE for place in places})
-        crowded = sum(lines for lines in sets.values() if lines > WAYS - 1)
-        macs = prod(d.extent for d in self.contraction.dims)
-        steps = macs / (len(places) * tile.kernel.vecs * self.lanes)
-        return steps * crowded * LINE * 1.5 / (self.context.machine.l2 * 1e9)
-
-    def packing(self) -> Count:
-        """Seconds of copying A, as often as the loops around the packing run."""
-        copied = np.zeros(len(self.family))
-        times = np.ones(1)
-        for depth in range(int(self.family.pack.max()) + 1):
-            size = footprint(self.contraction.a, self.tiles[depth]) * times
-            copied = np.where(self.family.pack == depth, size, copied)
-            times = times * self.trips[depth]
-        a = self.contraction.a
-        depths = [d.name for d in self.contraction.by_role("k")]
-        offset = a.offset(self.context.strides[a.array])
-        contiguous = any(offset.coef(name) == 1 for name in [*depths, self.column.name])
-        rate = self.context.machine.copy * 1e9 * (1.0 if contiguous else 0.2)
-        return copied * 2 * FLOAT / rate
-
-    def imbalance(self) -> Count:
-        """The busiest thread's share of the work, over the mean.
-
-        Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
-        """
-        family, threads, tasks = self.family, self.context.threads, self.tasks()
-        inside, trips = self._shared_loops()
-        share = np.ceil(tasks / threads)  # of the first thread, in tasks
-        uneven, spanned, below = np.ones(len(family)), np.zeros(len(family), dtype=bool), tasks
-        for position, (on, trip) in enumerate(zip(inside, trips, strict=True)):
-            dim = family.dims[position]
-            whole = trip * family.steps[:, position] / self.tiles[position][dim]
-            uneven = np.where(on & ~spanned, uneven * np.maximum(whole, 1.0), uneven)
-            below = below / trip
-            spanned = spanned | (share >= below)
-        return np.where(tasks > 1, share * threads / tasks * uneven, 1.0)
-
-    def tasks(self) -> Count:
-        """Iterations that the threads share; 1 where there are no parallel loops."""
-        return prod(self._shared_loops()[1], start=np.ones(len(self.family)))
-
-    def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:
-        """For each leading loop: which schedules run it in parallel, and its trips there."""
-        most = int(self.family.parallel.max()) if self.context.threads > 1 else 0
-        inside = [position < self.family.parallel for position in range(most)]
-        return inside, [np.where(on, t, 1.0) for on, t in zip(inside, self.trips, strict=False)]
+def _copied(nest: Nest) -> tuple[Count, bool]:
+    """Bytes of A that packing writes in all, and whether it reads them in contiguous runs."""
+    family, contraction = nest.family, nest.contraction
+    copied, times = np.zeros(len(family)), np.ones(1)
+    for depth in range(int(family.pack.max()) + 1):
+        size = nest.copied(depth) * times
+        copied = np.where(family.pack == depth, size, copied)
+        times = times * nest.loops[depth]
+    depths = [d.name for d in contraction.by_role("k")]
+    offset = contraction.a.offset(nest.context.strides[contraction.a.array])
+    contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
+    return copied, contiguous
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polysci.calibrate import machine_of
+from polysci.learn import known
 from polysci.lowering import model_of
+from polysci.machine import Machine
 from polysci.ops.problem import Problem
 from polysci.rank import Context
 from polysci.target import Target, detect
@@ -16,8 +18,13 @@ def context_of(
     threads: int = 1,
     target: Target | None = None,
     progress: Callable[[int, int], None] | None = None,
+    machine: Machine | None = None,
 ) -> Context:
-    """Everything a ranker needs; the machine is calibrated if it never was (under a minute)."""
+    """Everything a ranker needs; ``machine`` instead of what was measured here.
+
+    Without it this machine is calibrated if it never was (under a minute).
+    """
     target = target or detect()
     _, roles, strides = model_of(problem)
-    return Context(roles, strides, target, machine_of(target, progress), threads)
+    machine = machine or machine_of(target, progress)
+    return Context(roles, strides, target, machine, threads, weights=known(target))

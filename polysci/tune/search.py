@@ -13,7 +13,7 @@ from polysci import schedule
 from polysci.build import cache
 from polysci.build.compiler import find_compiler
 from polysci.calibrate import peak_text
-from polysci.choose import Choice, choices, every, predicted, ranker_of
+from polysci.choose import Choice, alone, choices, every, predicted, ranker_of
 from polysci.codegen import Source
 from polysci.errors import (
     BuildError,
@@ -24,9 +24,11 @@ from polysci.errors import (
     WisdomError,
 )
 from polysci.lowering import emit
+from polysci.machine import Machine
 from polysci.measure import Bench, CandidateError, Measurement, host_digest, protocol
 from polysci.ops.problem import Problem
 from polysci.rank import Context
+from polysci.rank.least import least
 from polysci.schedule import Schedule
 from polysci.target import Target, detect
 from polysci.trials import Built, built, timed
@@ -49,6 +51,7 @@ def optimize(
     time_limit: float | None = None,
     wisdom: Wisdom | None = None,
     progress: Callable[[Progress], None] | None = None,
+    machine: Machine | None = None,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -56,10 +59,13 @@ def optimize(
     best few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises
     WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
     until then counts. Records go to ``wisdom`` (default: the user's file) and are reused.
+    ``machine`` describes one that need not be this one: nothing is compiled, run or recorded.
     """
     if level not in LEVELS:
         raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
     ranker_of(ranker)
+    if machine and LEVELS[level].measured != 0:
+        raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     if time_limit is not None and not time_limit > 0:
@@ -67,12 +73,19 @@ def optimize(
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         one = optimize(
-            problem.with_(N=1), "estimate", threads, target=target, ranker=ranker, wisdom=wisdom
+            problem.with_(N=1),
+            "estimate",
+            threads,
+            target=target,
+            ranker=ranker,
+            wisdom=wisdom,
+            machine=machine,
         )
         return replace(one, problem=problem, level=level)
     search = _Search(
         problem, level, threads, target or detect(), ranker,
         wisdom if wisdom is not None else Wisdom(), progress or (lambda _: None), time_limit,
+        machine,
     )  # fmt: skip
     return search.run()
 
@@ -87,12 +100,14 @@ class _Search:
     wisdom: Wisdom
     progress: Callable[[Progress], None]
     time_limit: float | None
+    machine: Machine | None = None
     start: float = field(default_factory=time.monotonic)
     trials: dict[str, Trial] = field(default_factory=dict)
     interrupted: bool = False
+    context: Context | None = None
 
     def run(self) -> Result:
-        known = self._recorded()
+        known = None if self.machine and self.level == "estimate" else self._recorded()
         if known:
             return known
         if self.level == "wisdom-only":
@@ -115,12 +130,15 @@ class _Search:
         return self._measured(self._seeded(context, ranked), plan.finalists)
 
     def _context(self) -> Context:
-        return context_of(
-            self.problem,
-            self.threads,
-            self.target,
-            lambda done, total: self.progress(Progress("calibrating", done, total)),
-        )
+        if self.context is None:
+            self.context = context_of(
+                self.problem,
+                self.threads,
+                self.target,
+                lambda done, total: self.progress(Progress("calibrating", done, total)),
+                self.machine,
+            )
+        return self.context
 
     @property
     def host(self) -> str:
@@ -170,7 +188,8 @@ class _Search:
             self.progress(Progress("compiling", 0, 1))
             try:
                 source = emit(self.problem, choice.schedule, self.threads)
-                cache.build(source.file)
+                if not self.machine:
+                    cache.build(source.file)
             except UnsupportedError as error:
                 refusal = error
                 continue
@@ -221,7 +240,9 @@ class _Search:
             if enough and (self._late() or spent > LEVELS[self.level].seconds):
                 return
             self.progress(Progress("measuring", at, len(candidates), self._best()))
-            batch = dict(candidates[at : at + BATCH])
+            batch = {p: s for p, s in candidates[at : at + BATCH] if self._may_win(p)}
+            if not batch:
+                continue
             tried = built(self.problem, list(batch), self.threads)
             if not self.trials and all(isinstance(one.error, BuildError) for one in tried):
                 raise next(one.error for one in tried if one.error)
@@ -234,6 +255,17 @@ class _Search:
                     continue
                 sources[str(one.schedule)] = one
                 self._note(trial, seconds=min(found))
+
+    def _may_win(self, plan: Schedule) -> bool:
+        """False for what cannot, by a bound that is no prediction; only a full search asks."""
+        best = self._best()
+        if best is None or LEVELS[self.level].measured is not None:
+            return True
+        bound = float(least(*alone(self._context(), plan))[0])
+        if bound > best:
+            reason = f"not run: it takes {bound:.3g} s at the least"
+            self._note(Trial(plan, predicted(self._context(), plan)), fault=reason)
+        return bound <= best
 
     def _best(self) -> float | None:
         return min((t.seconds for t in self.trials.values() if t.seconds), default=None)
@@ -307,6 +339,12 @@ class _Search:
                 self._key(), self.threads, self.target.isa.features, level, name,
                 measurement.median, host=self.host, gflops=measurement.gflops,
                 isa=self.target.isa.name, compiler=find_compiler().identity,
+            )  # fmt: skip
+            self.wisdom.record_trials(
+                self._key(), self.threads, self.target.isa.features,
+                {n: t.seconds for n, t in self.trials.items() if t.seconds and n != name},
+                host=self.host, flops=self.problem.flops, isa=self.target.isa.name,
+                compiler=find_compiler().identity,
             )  # fmt: skip
         except WisdomError as error:
             _log.warning("the result is not recorded: %s", error)

@@ -1,7 +1,7 @@
 """The record file: what was measured on this host, and seeds from others."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from typing import Final
 from polysci.build.folder import cache_dir
 from polysci.errors import WisdomError
 from polysci.wisdom import exchange, store
-from polysci.wisdom.record import KEY, LEVELS, Record, canonical_features
+from polysci.wisdom.record import KEY, LEVELS, TRIAL, Record, canonical_features
 
 _NEWER: Final = f"{store.UPSERT} WHERE excluded.timestamp > records.timestamp"
 
@@ -57,15 +57,56 @@ class Wisdom:
         compiler: str = "",
     ) -> Record:
         """Store one measurement; the same schedule measured again at this level replaces it."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         what = (problem_key, threads, canonical_features(features), host, level, schedule)
-        try:
-            record = Record(*what, seconds_median, gflops, isa, compiler, _version(), now)
-        except ValueError as error:
-            raise WisdomError(f"{self.path}: nothing was recorded: {error}") from None
+        record = self._new(what, seconds_median, gflops, isa, compiler)
         with store.writing(self.path) as connection:
             connection.execute(store.UPSERT, astuple(record))
         return record
+
+    def record_trials(
+        self,
+        problem_key: str,
+        threads: int,
+        features: str | Iterable[str],
+        seconds: Mapping[str, float],
+        *,
+        host: str,
+        flops: float = 0.0,
+        isa: str = "",
+        compiler: str = "",
+    ) -> int:
+        """Store the times of schedules that a search tried and did not choose; returns how many.
+
+        ``seconds`` of each schedule's text. One transaction: all of them or none. They are what
+        ``measured`` gives to learn from; neither ``best`` nor ``seeds`` sees them.
+        """
+        known = canonical_features(features)
+        trials = [
+            self._new(
+                (problem_key, threads, known, host, TRIAL, schedule),
+                time, flops / time / 1e9 if time > 0 else 0.0, isa, compiler,
+            )
+            for schedule, time in seconds.items()
+        ]  # fmt: skip
+        if trials:
+            with store.writing(self.path) as connection:
+                connection.executemany(store.UPSERT, map(astuple, trials))
+        return len(trials)
+
+    def _new(
+        self,
+        what: tuple[str, int, str, str, str, str],
+        seconds: float,
+        gflops: float,
+        isa: str,
+        compiler: str,
+    ) -> Record:
+        """A record of now; ``what`` are the values of KEY. Raises ``WisdomError``."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            return Record(*what, seconds, gflops, isa, compiler, _version(), now)
+        except ValueError as error:
+            raise WisdomError(f"{self.path}: nothing was recorded: {error}") from None
 
     def best(
         self,
@@ -76,8 +117,11 @@ class Wisdom:
         host: str,
         level: str = "estimate",
     ) -> Record | None:
-        """The fastest record of this very host planned at ``level`` or more thoroughly, or None."""
-        levels = LEVELS[LEVELS.index(level) :]
+        """The fastest record of this very host planned at ``level`` or more thoroughly, or None.
+
+        Trials answer nothing, whatever the level.
+        """
+        levels = [name for name in LEVELS[LEVELS.index(level) :] if name != TRIAL]
         found = store.rows(
             self.path,
             "WHERE problem = ? AND threads = ? AND features = ? AND host = ? "
@@ -95,14 +139,28 @@ class Wisdom:
         """
         found = store.rows(
             self.path,
-            "WHERE problem = ? AND NOT (threads = ? AND features = ? AND host = ?) "
+            "WHERE problem = ? AND level <> ? AND NOT (threads = ? AND features = ? AND host = ?) "
             "ORDER BY threads <> ?, seconds, schedule, host",
-            (problem_key, threads, canonical_features(features), host, threads),
+            (problem_key, TRIAL, threads, canonical_features(features), host, threads),
         )
         first: dict[str, Record] = {}
         for record in found:
             first.setdefault(record.schedule, record)
         return tuple(first.values())
+
+    def measured(self, host: str, *, threads: int | None = None) -> tuple[Record, ...]:
+        """What was measured on a host, trials included; sorted as by ``list``.
+
+        One record a schedule and problem: of several levels the most thorough.
+        """
+        where, values = "WHERE host = ?", [host, *([] if threads is None else [threads])]
+        where += "" if threads is None else " AND threads = ?"
+        found = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
+        thorough: dict[tuple[str, int, str, str], Record] = {}
+        for record in sorted(found, key=lambda record: LEVELS.index(record.level)):
+            what = (record.problem, record.threads, record.features, record.schedule)
+            thorough[what] = record
+        return tuple(record for what, record in sorted(thorough.items()))
 
     def list(self) -> tuple[Record, ...]:
         """All records, sorted by problem, threads, features, host, level and schedule."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
-LEVELS: Final = ("estimate", "measure", "patient", "exhaustive")
+TRIAL: Final = "trial"  # measured on the way to another schedule: to learn from, never an answer
+LEVELS: Final = (TRIAL, "estimate", "measure", "patient", "exhaustive")
 _TEXT_LIMIT: Final = 4000  # characters
 
 

@@ -1,0 +1,142 @@
+"""What the analysing scripts share: options, one line for an error, progress, a CSV, the sample."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import TypeVar
+
+import records
+from rich.console import Console
+from rich.progress import track
+
+from polysci.errors import PolysciError, SpecError
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+SETTINGS = ("1 warm", "1 cold", "2 warm", "2 cold")
+Step = TypeVar("Step")
+Row = Mapping[str, object]
+
+
+def options(document: str | None, *, sample: bool = True) -> argparse.ArgumentParser:
+    """``--quick``, ``--output`` and, where the script reads one, ``--sample``."""
+    parser = argparse.ArgumentParser(
+        description=document, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a few layers; the files are called NAME-quick"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=records.RESULTS, metavar="DIR", help="(experiments/results)"
+    )
+    if sample:
+        parser.add_argument(
+            "--sample", type=Path, default=records.RESULTS / "sample.jsonl", metavar="FILE",
+            help="what sample.py measured (experiments/results/sample.jsonl)",
+        )  # fmt: skip
+    return parser
+
+
+def run(work: Callable[[argparse.Namespace], bool], asked: argparse.Namespace) -> int:
+    """The exit status of ``work``, which says whether it came to its end.
+
+    An error becomes one line on standard error, with the status that the command line uses.
+    """
+    try:
+        asked.output.mkdir(parents=True, exist_ok=True)
+        return 0 if work(asked) else INTERRUPTED
+    except KeyboardInterrupt:
+        print("interrupted before there was a result", file=sys.stderr)
+        return INTERRUPTED
+    except (PolysciError, OSError) as error:
+        print(f"{Path(sys.argv[0]).stem}: error: {error}", file=sys.stderr)
+        return BAD_INPUT if isinstance(error, SpecError) else FAILED
+
+
+def stem(asked: argparse.Namespace, name: str) -> Path:
+    """Where the files go, without their suffix: a quick run does not replace a whole one."""
+    return Path(asked.output) / (f"{name}-quick" if asked.quick else name)
+
+
+def kept(steps: Iterable[Step], what: str, total: int | None = None) -> tuple[list[Step], bool]:
+    """All steps with progress on standard error, or those before Ctrl-C; and whether it was all."""
+    found: list[Step] = []
+    console = Console(stderr=True)
+    try:
+        # On no terminal a bar is a line a second in somebody's log.
+        for step in track(steps, what, total, console=console, disable=not console.is_terminal):
+            found.append(step)
+    except KeyboardInterrupt:
+        print(f"interrupted: {what}: what follows rests on the {len(found)} that were done",
+              file=sys.stderr)  # fmt: skip
+        return found, False
+    return found, True
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """A header and one line a row; all rows have the members of the first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _cell(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def sampled(path: Path, quick: bool = False, least: int = 2) -> Iterator[records.Layer]:
+    """The layers of the sample, setting by setting; with ``quick`` three of each.
+
+    Layers with fewer than ``least`` schedules are left out. Raises SpecError where the file is
+    missing, is none, or has no layer to offer.
+    """
+    if not path.is_file():
+        raise SpecError(f"{path}: no such file; 'python experiments/sample.py' makes it")
+    empty = True
+    for setting in SETTINGS:
+        layers = [layer for layer in _layers(path, setting) if len(layer.seconds) >= least]
+        empty = empty and not layers
+        yield from few(layers) if quick else layers
+    if empty:
+        raise SpecError(
+            f"{path}: no layer with {least} measured schedules or more in it; "
+            f"'python experiments/sample.py' makes such a file"
+        )
+
+
+def few(layers: Sequence[records.Layer], count: int = 3) -> list[records.Layer]:
+    """The first layers of different networks, as far as there are any."""
+    seen = Counter[str]()
+    turn = []
+    for layer in layers:
+        turn.append(seen[layer.network])
+        seen[layer.network] += 1
+    return [layers[at] for at in sorted(range(len(layers)), key=lambda at: turn[at])[:count]]
+
+
+def _layers(path: Path, setting: str) -> list[records.Layer]:
+    try:
+        return records.layers(path, setting)
+    except (LookupError, TypeError, ValueError) as error:  # SpecError is a ValueError
+        raise SpecError(
+            f"{path}: not a sample: {type(error).__name__}: {error}; "
+            f"'python experiments/sample.py' makes one"
+        ) from None
+
+
+def title(layer: records.Layer) -> str:
+    """Network and name of a layer, or the words of one without a name."""
+    return f"{layer.network} {layer.problem.name or layer.problem}"
+
+
+def geomean(values: Iterable[float]) -> float:
+    """The geometric mean of positive numbers, of which there is at least one."""
+    logs = [log(value) for value in values]
+    return exp(sum(logs) / len(logs))

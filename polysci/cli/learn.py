@@ -1,0 +1,87 @@
+"""polysci learn: train the ranker that learns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from polysci.cli import layers as shared
+
+if TYPE_CHECKING:
+    from polysci.learn import Judgement, Lesson
+
+_HELP = "train the ranker 'learned' on what searches measured on this machine"
+_MORE = (
+    "Every schedule that a search times is kept in the record file. The ranker learns which of two "
+    "is the faster one; networks that it has not seen tell how well, beside the model 'traffic'."
+)
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "learn", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
+    )
+    command.add_argument("--wisdom", metavar="FILE", help="records (those of the cache directory)")
+    command.add_argument(
+        "--threads", type=shared.positive, metavar="N", help="from schedules of N threads only"
+    )
+    command.add_argument("--isa", metavar="NAME", help="cap the instruction set")
+    command.add_argument("--json", action="store_true", help="one JSON object")
+    command.set_defaults(run=run)
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Judge by networks held out, train on everything, store the weights, say where."""
+    from polysci import learn
+    from polysci.lessons import lessons
+    from polysci.wisdom import Wisdom
+
+    target = shared.target_of(asked)
+    learn.regression()  # its absence is told before anything is computed
+    shared.say("reading what was measured")
+    training = lessons(Wisdom(asked.wisdom), target, asked.threads)
+    judgements = _judgements(training)
+    shared.say(f"learning from all {len(training)} layers")
+    weights = learn.train(training)
+    if judgements:
+        weights = replace(weights, accuracy=judgements["all"].accuracy[0])
+    path = learn.keep(target, weights)
+    if asked.json:
+        told = {name: asdict(one) for name, one in judgements.items()}
+        print(json.dumps({"weights": str(path), "held_out": told}))
+        return 0
+    if judgements:
+        print(_table(judgements))
+    print(f"learned from {weights}; weights in {path}")
+    return 0
+
+
+def _judgements(training: list[Lesson]) -> dict[str, Judgement]:
+    """By network, and of all; none where only one network was measured."""
+    from polysci import learn
+
+    groups = list(dict.fromkeys(lesson.group for lesson in training))
+    if len(groups) < 2:
+        shared.say(f"only {groups[0]} was measured: how well this does elsewhere is not known")
+        return {}
+    held = learn.held_out(training, shared.say)
+    found = {
+        group: learn.judged([one for one in held if one.lesson.group == group]) for group in groups
+    }
+    return {**found, "all": learn.judged(held)}
+
+
+def _table(judgements: dict[str, Judgement]) -> str:
+    """One line a network that was held out; ``traffic`` in brackets."""
+    from polysci.tabular import columns
+
+    head = ["held out", "layers", "schedules", "pairs right", "first choice", "worst"]
+    rows = [head]
+    for name, it in judgements.items():
+        figures = [f"{a:.3f} ({b:.3f})" for a, b in (it.accuracy, it.top, it.worst)]
+        rows.append([name, str(it.layers), str(it.schedules), *figures])
+    note = "In brackets: the model 'traffic'. First choice: its speed over the best measured speed."
+    return f"{columns(rows, indent='')}\n{note}"

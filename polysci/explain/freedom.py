@@ -1,0 +1,127 @@
+"""What the nest allows: dependences by distance, and the reuse that an order can exploit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from polysci.contraction import Contraction, Operand, columns_of
+from polysci.errors import UnsupportedError
+from polysci.footprint import FLOAT, Count, extent_of, footprint
+from polysci.scop import KINDS, Scop, bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """All dependences of one kind: least and largest distance along every loop that has any.
+
+    ``reduction`` says that they are a reduction's own, which may be reordered; ``fault`` why isl
+    could not tell.
+    """
+
+    kind: str
+    distances: tuple[tuple[str, int, int], ...]
+    reduction: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """How often an operand's elements are used, and along which loops.
+
+    ``whole`` lists the loops that do not index it: every iteration uses the same elements again;
+    ``window`` pairs of loops on one axis, whose tiles overlap; ``contiguous`` the loops along which
+    neighbours in memory follow each other: of B, which is packed ahead, the columns.
+    """
+
+    operand: str
+    array: str
+    shape: tuple[int, ...]
+    bytes: float
+    times: float
+    whole: tuple[str, ...]
+    window: tuple[str, ...]
+    contiguous: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def dependences(scop: Scop) -> tuple[Dependence, ...]:
+    """The dependences of every kind, in the order flow, anti, output, input."""
+    return tuple(_dependence(scop, kind) for kind in KINDS)
+
+
+def _dependence(scop: Scop, kind: str) -> Dependence:
+    try:
+        with bounded(f"distances of {kind} dependences"):
+            found = scop.dependences(kind)
+            own = found.is_subset(scop.reduction_dependences())
+            return Dependence(kind, tuple(_distances(scop, found)), kind != "input" and bool(own))
+    except UnsupportedError as error:
+        return Dependence(kind, (), fault=str(error))
+
+
+def _distances(scop: Scop, found: Any) -> Iterator[tuple[str, int, int]]:
+    """Range of the distance along each loop that some pair lies apart on, statement by statement.
+
+    Pairs of different statements have no distance and are left out.
+    """
+    sets: list[Any] = []
+    if len(scop.statements) == 1 and not found.is_empty():
+        found.deltas().foreach_set(sets.append)
+    for distance in sets:
+        for at, name in enumerate(scop.statements[0].iterators):
+            least, most = (
+                int(str(value)) for value in (distance.dim_min_val(at), distance.dim_max_val(at))
+            )
+            if least or most:
+                yield name, least, most
+
+
+def reuses(roles: Contraction, strides: Mapping[str, Sequence[int]]) -> tuple[Reuse, ...]:
+    """The reuse of A, B and C over the whole nest, padding counted as work."""
+    operands = (("A", roles.a), ("B", roles.b), ("C", roles.out))
+    return tuple(
+        _reuse(
+            letter, operand, roles,
+            (columns_of(roles).name,) if letter == "B" else _along(operand, strides, roles),
+        )
+        for letter, operand in operands
+    )  # fmt: skip
+
+
+def _along(
+    operand: Operand, strides: Mapping[str, Sequence[int]], roles: Contraction
+) -> tuple[str, ...]:
+    offset = operand.offset(strides[operand.array])
+    return tuple(d.name for d in roles.dims if d.extent > 1 and offset.coef(d.name) == 1)
+
+
+def _reuse(letter: str, operand: Operand, roles: Contraction, contiguous: tuple[str, ...]) -> Reuse:
+    tile = {d.name: np.full(1, float(d.extent)) for d in roles.dims}
+    elements = float(footprint(operand, tile)[0])
+    whole = tuple(d.name for d in roles.dims if d.extent > 1 and not operand.uses(d.name))
+    return Reuse(
+        letter,
+        str(operand),
+        operand.shape,
+        elements * FLOAT,
+        prod(d.extent for d in roles.dims) / elements,
+        whole,
+        tuple(_windows(operand, tile)),
+        contiguous,
+    )
+
+
+def _windows(operand: Operand, tile: Mapping[str, Count]) -> Iterator[str]:
+    """Loops on one axis that reach fewer positions together than they have iterations."""
+    for axis, index in enumerate(operand.index):
+        names = [name for name, _ in index.terms if tile[name][0] > 1]
+        points = prod(float(tile[name][0]) for name in names)
+        if len(names) > 1 and extent_of(operand, axis, tile)[0] < points:
+            yield "+".join(names)

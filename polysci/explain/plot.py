@@ -1,0 +1,191 @@
+"""An explanation as a picture: working sets against cache sizes, predicted and measured time."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+from warnings import catch_warnings, filterwarnings
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.explain.levels import HELD, MEMORY, Inside
+from polysci.explain.model import Explanation
+from polysci.explain.terms import LEVELS, OTHER
+from polysci.tabular import bytes_text, time_text
+
+SUFFIXES = (".png", ".svg")
+INSTALL = "pip install 'polysci[plot]'"
+# Okabe and Ito's colours, which colour-blind readers can tell apart; hatches help in grey.
+_HOMES = {"L1": "#009E73", "L2": "#56B4E9", "L3": "#E69F00", MEMORY: "#D55E00"}
+_TERMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+_REST, _MEASURED, _INK = "#999999", "#444444", "#222222"
+_MARKS = {"A": "o", "B": "s", "C": "^"}
+_LONGEST = 90  # characters of a title line
+
+
+def check(path: Path) -> None:
+    """Raise SpecError for a file that cannot be written, UnsupportedError without matplotlib."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise SpecError(f"--plot {path}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if path.is_dir() or not path.parent.is_dir():
+        why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise SpecError(f"--plot {path}: cannot be written: {why}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UnsupportedError(f"--plot needs matplotlib, which is not installed: {INSTALL}")
+
+
+def draw(it: Explanation, path: Path) -> None:
+    """Write the picture of an explanation as ``path``, a .png or .svg file.
+
+    Above: one row a loop, outer to inner, with the bytes that one iteration touches. Below: the
+    predicted time stacked by its terms, the measured one, and the rivals' predictions.
+    Raises SpecError for a path that does not work, UnsupportedError without matplotlib.
+    """
+    check(path)
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    bars = 2 + len(it.rivals)
+    tall = (1.3 + 0.42 * len(it.inside), 1.5 + 0.42 * bars)
+    # Without a hash salt and date the same explanation gives the same bytes.
+    with rc_context({"svg.hashsalt": "polysci", "font.size": 9.5}), catch_warnings():
+        filterwarnings("ignore", message="Glyph")  # of a name that the font cannot show
+        figure = Figure(figsize=(9.5, sum(tall) + 0.7), layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)  # no display is needed
+        above, below = figure.subplots(2, 1, height_ratios=tall)
+        figure.suptitle(
+            _title(it), x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False
+        )
+        _working_sets(above, it)
+        _times(below, it)
+        try:
+            svg = path.suffix.lower() == ".svg"
+            figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None)
+        except OSError as error:
+            raise SpecError(f"--plot {path}: cannot be written: {error.strerror}") from None
+
+
+def _title(it: Explanation) -> str:
+    return f"{_short(it.title)}\n{_short(str(it.schedule))}"
+
+
+def _short(text: str) -> str:
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def _bare(axes: Any) -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", alpha=0.25)
+
+
+def _working_sets(axes: Any, it: Explanation) -> None:
+    """One row a step of the schedule; the bar is the working set, the marks are A, B and C."""
+    from matplotlib.lines import Line2D
+
+    rows = list(enumerate(it.inside))
+    for at, one in rows:
+        axes.barh(at, one.working_set, height=0.62, color=_HOMES[one.fits], alpha=0.75, zorder=2)
+        for letter, size in zip("ABC", (one.a, one.b, one.c), strict=True):
+            axes.plot(size, at, _MARKS[letter], color=_INK, ms=4.5, mfc="white", zorder=4)
+        axes.annotate(
+            bytes_text(one.working_set), (one.working_set, at), xytext=(7, 0),
+            textcoords="offset points", va="center", zorder=5, bbox=_paper(),
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    sizes = [size for one in it.inside for size in (one.a, one.b, one.c)]
+    axes.set_xlim(min(sizes) / 2.5, 5 * max(*it.caches, *(one.working_set for one in it.inside)))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks([at for at, _ in rows], [_step(one) for _, one in rows])
+    for name, size in zip(LEVELS, it.caches, strict=True):
+        axes.axvspan(HELD * size, size, color=_REST, alpha=0.35, lw=0, zorder=3)
+        axes.axvline(size, color=_INK, lw=1.1, ls=(0, (4, 2)), zorder=3)
+        axes.annotate(
+            f"{name} {bytes_text(size)}", (size, 1), xycoords=("data", "axes fraction"),
+            xytext=(0, 3), textcoords="offset points", ha="center", va="bottom",
+        )  # fmt: skip
+    _byte_ticks(axes)
+    axes.set_xlabel(f"bytes that one iteration touches; a cache holds {100 * HELD:.0f} % of "
+                    "its size")  # fmt: skip
+    homes = [home for home in (*LEVELS, MEMORY) if any(one.fits == home for one in it.inside)]
+    handles = [Line2D([], [], color=_HOMES[h], lw=7, alpha=0.75, label=f"held by {h}")
+               for h in homes]  # fmt: skip
+    handles += [
+        Line2D([], [], color=_INK, marker=mark, ls="", mfc="white", ms=5, label=f"{letter} alone")
+        for letter, mark in _MARKS.items()
+    ]
+    _legend(axes, handles)
+    _bare(axes)
+
+
+def _legend(axes: Any, handles: list[Any]) -> None:
+    axes.legend(handles=handles, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.02))
+
+
+def _paper() -> dict[str, Any]:
+    return {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.85}
+
+
+def _step(one: Inside) -> str:
+    if not one.step:
+        return "whole nest"
+    return f"{one.step}   x{one.trips}" if one.trips > 1 else one.step
+
+
+def _byte_ticks(axes: Any) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = axes.get_xlim()
+    powers = [4.0**power for power in range(16) if low <= 4.0**power <= high]
+    powers = powers if len(powers) <= 9 else powers[::2]
+    axes.xaxis.set_major_locator(FixedLocator(powers))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
+
+
+def _times(axes: Any, it: Explanation) -> None:
+    """Predicted by terms, measured, and the rivals; the dotted line is the FMA peak's time."""
+    from matplotlib.lines import Line2D
+
+    stacks = [it.terms, *(rival.terms for rival in it.rivals)]
+    names = list(dict.fromkeys(name for one in stacks for name, _ in one.shares))
+    colours = dict(zip(names, _TERMS * len(names), strict=False)) | {OTHER: _REST}
+    for at, terms in enumerate(stacks):
+        place, left = at + (at > 0), 0.0  # the measured time stands below the prediction
+        for name, seconds in terms.stack():
+            axes.barh(place, seconds, left=left, height=0.62, color=colours[name],
+                      alpha=0.5 if at else 1.0, edgecolor="white", lw=0.5)  # fmt: skip
+            left += seconds
+        more = f"  {100 * (terms.seconds / it.terms.seconds - 1):+.1f} %" if at else ""
+        _told(axes, time_text(terms.seconds) + more, left, place)
+    _measured(axes, it)
+    least = it.flops / it.peak * 1e-9
+    axes.axvline(least, color=_INK, lw=1.1, ls=":", zorder=1)
+    longest = max(it.measured or 0.0, least, *(one.seconds for one in stacks))
+    axes.set_xlim(0, 1.38 * longest)
+    axes.set_ylim(len(stacks) + 0.6, -0.6)
+    labels = ["predicted", "measured", *(f"other {rival.trait}" for rival in it.rivals)]
+    axes.set_yticks(range(len(labels)), labels)
+    axes.xaxis.set_major_formatter(lambda seconds, _: time_text(seconds) if seconds else "0")
+    axes.set_xlabel("time of one call; below, the nearest rivals as predicted")
+    used = {name for one in stacks for name, _ in one.stack()}
+    handles = [Line2D([], [], color=colours[n], lw=7, label=n) for n in colours if n in used]
+    peak = Line2D([], [], color=_INK, lw=1.1, ls=":", label="FMA peak")
+    _legend(axes, [*handles, peak])
+    _bare(axes)
+
+
+def _measured(axes: Any, it: Explanation) -> None:
+    if it.measured is None:
+        _told(axes, "not measured: no record of this schedule", 0.0, 1)
+        return
+    axes.barh(1, it.measured, height=0.62, color=_MEASURED)
+    _told(axes, f"{time_text(it.measured)}, {it.rate(it.measured):.1f} GFLOP/s", it.measured, 1)
+
+
+def _told(axes: Any, text: str, end: float, place: int) -> None:
+    axes.annotate(text, (end, place), xytext=(6, 0), textcoords="offset points", va="center",
+                  bbox=_paper(), zorder=5)  # fmt: skip

@@ -1,0 +1,69 @@
+"""The roofline: what bounds the rate of a schedule, compute or the bytes of some level.
+
+After Williams, Waterman and Patterson, Roofline: an insightful visual performance model, CACM
+2009; one roof a level as in its hierarchical form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polysci.explain.terms import Terms
+from polysci.footprint import load_bound_bytes
+from polysci.machine import Machine
+from polysci.rank import Context
+from polysci.target import Target
+
+SOURCES = ("L2", "L3", "memory")  # what delivers the traffic into L1, L2 and L3
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """The rate in GFLOP/s that one resource allows.
+
+    Where it delivers bytes: ``intensity`` is the schedule's flop a byte of it, ``most`` the largest
+    that any schedule reaches by the lower bound on loads, ``bandwidth`` its GB/s.
+    """
+
+    name: str
+    rate: float
+    intensity: float | None = None
+    most: float | None = None
+    bandwidth: float | None = None
+
+
+def bandwidths(machine: Machine, target: Target, threads: int) -> tuple[float, float, float]:
+    """GB/s that L2, L3 and memory deliver to so many threads together.
+
+    L2 serves each core alone; L3 and memory have a most for all.
+    """
+    shared = machine.l3_all / target.sharing("l3", threads)
+    return (
+        threads * machine.l2,
+        threads * min(machine.l3, shared),
+        min(threads * machine.memory, machine.memory_all),
+    )
+
+
+def roofs_of(
+    context: Context, flops: int, terms: Terms, sizes: tuple[int, ...]
+) -> tuple[Roof, ...]:
+    """The FMA peak, the microkernel's own rate, and every level's bandwidth times intensity.
+
+    ``sizes`` are the caches' bytes that one thread has, from L1 outwards.
+    """
+    machine, threads = context.machine, context.threads
+    roofs = [Roof("FMA peak", machine.peak * threads)]
+    if compute := dict(terms.shares).get("compute"):
+        roofs.append(Roof("microkernel", flops / compute * 1e-9))
+    rates = bandwidths(machine, context.target, threads)
+    for name, bandwidth, size, level in zip(SOURCES, rates, sizes, terms.levels, strict=False):
+        intensity = flops / level.total
+        most = flops / load_bound_bytes(context.contraction, size)
+        roofs.append(Roof(name, intensity * bandwidth, intensity, most, bandwidth))
+    return tuple(roofs)
+
+
+def binding(roofs: tuple[Roof, ...]) -> Roof:
+    """The lowest roof."""
+    return min(roofs, key=lambda roof: roof.rate)

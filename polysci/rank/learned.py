@@ -1,0 +1,52 @@
+"""A tournament of schedules, decided by what was learned from measured pairs of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import SpecError
+from polysci.footprint import Count
+from polysci.rank.estimate import Context
+from polysci.rank.features import Features, features
+from polysci.rank.traffic import traffic
+from polysci.rank.weights import LIMIT, Score, Weights
+from polysci.space import Family
+
+
+def learned(context: Context, family: Family) -> Count:
+    """Minus the score of every schedule: of any two the one that costs less should be faster.
+
+    Where no layer with such a microkernel was learned from, the order is that of ``traffic``.
+    Raises SpecError where the context has no weights, or weights of other features.
+    """
+    weights = context.weights
+    if weights is None:
+        raise SpecError(
+            "ranker 'learned': nothing was learned on this machine yet; 'polysci learn' trains it "
+            "on the schedules that earlier searches measured"
+        )
+    names, table = features(context, family)
+    check(weights, names)
+    kind = family.tiles[0].kernel.family
+    found = dict(weights.scores).get(kind)
+    return traffic(context, family).seconds if found is None else -score(found, table)
+
+
+def check(weights: Weights, names: tuple[str, ...]) -> None:
+    """Raise SpecError unless the weights belong to these features."""
+    if weights.features != names:
+        other = sorted(set(weights.features) ^ set(names))
+        told = f"{', '.join(other)} in one of them only" if other else "another order"
+        raise SpecError(
+            f"weights: features: expected those of this polysci, got {told:.200}; "
+            "'polysci learn' trains anew"
+        )
+
+
+def score(learned: Score, table: Features) -> NDArray[np.float64]:
+    """Score of every row of a table of features [schedules, features]; higher is faster."""
+    z = (table - np.array(learned.means)) / np.array(learned.scales)
+    near = np.clip(z, -LIMIT, LIMIT)
+    found: NDArray[np.float64] = z @ np.array(learned.linear) + near**2 @ np.array(learned.squares)
+    return found

@@ -1,0 +1,126 @@
+"""What was learned from measured schedules: plain numbers, checked when they are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+from polysci.errors import SpecError
+
+FORMAT: Final = "polysci-weights"
+VERSION: Final = 1
+LIMIT: Final = 3.0  # standard deviations
+_MOST: Final = 1000  # features
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """With z = (feature - mean) / scale: the sum of ``linear * z + squares * z^2``.
+
+    Higher is faster: the chance that one schedule is faster than another is the sigmoid of the
+    difference of their scores (Bradley and Terry, Biometrika 39, 1952). In the squares z is cut at
+    LIMIT, so that they do not judge a schedule that is unlike all that was measured.
+    """
+
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    linear: tuple[float, ...]
+    squares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A score for every family of microkernels (``brgemm``, ``depthwise``) that was learned.
+
+    ``layers`` and ``schedules`` were learned from; ``accuracy`` is the share of pairs of held-out
+    networks that came out right, 0 where that was not tried.
+    """
+
+    features: tuple[str, ...]
+    scores: tuple[tuple[str, Score], ...]
+    layers: int = 0
+    schedules: int = 0
+    accuracy: float = 0.0
+
+    def __str__(self) -> str:
+        kinds = ", ".join(kind for kind, _ in self.scores)
+        return f"{self.schedules} schedules of {self.layers} layers ({kinds})"
+
+    def to_json(self) -> str:
+        """The text that ``from_json`` reads back."""
+        content: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        content |= asdict(self) | {"scores": {kind: asdict(one) for kind, one in self.scores}}
+        return json.dumps(content, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> Weights:
+    """The weights of a text that ``to_json`` wrote.
+
+    Raises SpecError that names the field and the rule for anything else.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"weights: not valid JSON: {error}") from None
+    data = _object("fields", data, ("format", "version", *Weights.__dataclass_fields__))
+    for name, value in (("format", FORMAT), ("version", VERSION)):
+        if data[name] != value:
+            _refuse(name, repr(value), data[name])
+    features = _names(data["features"])
+    if not isinstance(data["scores"], dict) or not data["scores"]:
+        _refuse("scores", "an object with a score for each family of microkernels", data["scores"])
+    scores = data["scores"].items()
+    return Weights(
+        features,
+        tuple((kind, _score(f"scores.{kind}", one, len(features))) for kind, one in scores),
+        int(_number("layers", data["layers"], 0, 1e9)),
+        int(_number("schedules", data["schedules"], 0, 1e9)),
+        _number("accuracy", data["accuracy"], 0.0, 1.0),
+    )
+
+
+def _object(field: str, value: object, names: Iterable[str]) -> dict[str, Any]:
+    names = tuple(names)
+    if not isinstance(value, dict) or value.keys() != set(names):
+        got = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        _refuse(field, f"exactly {', '.join(names)}", got)
+    return value
+
+
+def _score(field: str, value: object, size: int) -> Score:
+    data = _object(field, value, Score.__dataclass_fields__)
+    means, scales, linear, squares = (
+        _numbers(f"{field}.{name}", data[name], size) for name in Score.__dataclass_fields__
+    )
+    if min(scales) <= 0:
+        _refuse(f"{field}.scales", "positive numbers", min(scales))
+    return Score(means, scales, linear, squares)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    whole = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    if not isinstance(value, list) or not whole or not 0 < len(set(value)) == len(value) <= _MOST:
+        _refuse("features", f"1 to {_MOST} different names", value)
+    return tuple(value)
+
+
+def _numbers(field: str, value: object, size: int) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) != size:
+        _refuse(field, f"a list of {size} numbers, one a feature", value)
+    return tuple(_number(f"{field}[{i}]", item, -1e12, 1e12) for i, item in enumerate(value))
+
+
+def _number(field: str, value: object, least: float, most: float) -> float:
+    right = isinstance(value, int | float) and not isinstance(value, bool)
+    if not right or not isinstance(value, int | float) or not isfinite(value):
+        _refuse(field, "a finite number", value)
+    if not least <= value <= most:
+        _refuse(field, f"a number in {least:g}..{most:g}", value)
+    return float(value)
+
+
+def _refuse(field: str, rule: str, got: object) -> NoReturn:
+    raise SpecError(f"weights: {field}: expected {rule}, got {got!r:.80}")

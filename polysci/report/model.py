@@ -1,0 +1,180 @@
+"""What a report tells, before it is a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+import numpy as np
+
+from polysci import schedule
+from polysci.choose import predicted
+from polysci.errors import PolysciError
+from polysci.explain import Explanation, account
+from polysci.explain.roofline import bandwidths
+from polysci.machine import Machine
+from polysci.ops.problem import Problem
+from polysci.quality import tau
+from polysci.rank import Context
+from polysci.target import Target
+from polysci.tune import Result, Trial, model_of
+
+LEAST_TRIALS = 3  # below, an order has nothing to say
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: its result and what the model counts for it, or ``fault``, why there is none.
+
+    ``trials`` are the schedules with both a predicted and a measured time, each once.
+    """
+
+    title: str
+    problem: Problem
+    result: Result | None = None
+    fault: str = ""
+    account: Explanation | None = None
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def seconds(self) -> float | None:
+        """Median of the measured times of one call."""
+        measured = self.result.measurement if self.result else None
+        return measured.median if measured else None
+
+    @property
+    def tau(self) -> float | None:
+        """Kendall's tau-b between predicted and measured times; None for too few trials."""
+        if len(self.trials) < LEAST_TRIALS:
+            return None
+        times = [(trial.predicted, trial.seconds) for trial in self.trials]
+        costs, seconds = (np.array(column, dtype=np.float64) for column in zip(*times, strict=True))
+        return tau(costs, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A network on a machine. ``date`` is text; ``planned`` counts the layers asked for."""
+
+    title: str
+    layers: tuple[Layer, ...]
+    planned: int
+    target: Target
+    machine: Machine
+    threads: int
+    level: str
+    date: str
+    version: str
+
+    @property
+    def peak(self) -> float:
+        """FMA peak of all threads in GFLOP/s."""
+        return self.machine.peak * self.threads
+
+    @property
+    def bandwidths(self) -> tuple[float, float, float]:
+        """GB/s of L2, L3 and memory for all threads together."""
+        return bandwidths(self.machine, self.target, self.threads)
+
+    @property
+    def good(self) -> tuple[Layer, ...]:
+        return tuple(layer for layer in self.layers if layer.result)
+
+    @property
+    def timed(self) -> tuple[Layer, ...]:
+        return tuple(layer for layer in self.layers if layer.seconds)
+
+    @property
+    def network_seconds(self) -> float | None:
+        """Time of all timed layers, each as often as the network has it."""
+        timed = self.timed
+        total = sum(layer.problem.multiplicity * (layer.seconds or 0.0) for layer in timed)
+        return total if timed else None
+
+    @property
+    def predicted_seconds(self) -> float:
+        """The same as predicted, over all layers that have a schedule."""
+        return sum(x.problem.multiplicity * x.result.predicted for x in self.good if x.result)
+
+    @property
+    def network_gflops(self) -> float | None:
+        seconds = self.network_seconds
+        flops = sum(layer.problem.multiplicity * layer.problem.flops for layer in self.timed)
+        return flops / seconds * 1e-9 if seconds else None
+
+    @property
+    def spent(self) -> float:
+        """Seconds of search."""
+        return sum(layer.result.spent for layer in self.good if layer.result)
+
+    @property
+    def bias(self) -> float | None:
+        """Geometric mean of predicted over measured time; None where nothing was measured."""
+        ratios = [
+            log(layer.result.predicted / layer.seconds)
+            for layer in self.timed
+            if layer.result and layer.seconds
+        ]
+        return exp(sum(ratios) / len(ratios)) if ratios else None
+
+    @property
+    def median_tau(self) -> float | None:
+        found = [layer.tau for layer in self.layers if layer.tau is not None]
+        return float(np.median(found)) if found else None
+
+
+def layer_of(
+    title: str,
+    problem: Problem,
+    result: Result | None,
+    fault: str,
+    context: Context | None,
+    recorded: Mapping[str, float],
+) -> Layer:
+    """A layer of a report; nothing is counted without ``context``.
+
+    ``recorded`` are earlier measured seconds by schedule text.
+    """
+    if result is None or context is None:
+        return Layer(title, problem, result, fault)
+    measured = result.measurement.median if result.measurement else None
+    try:
+        own = account(
+            title, model_of(problem)[0], context, result.schedule,
+            origin=result.level, measured=measured,
+        )  # fmt: skip
+    except PolysciError as error:  # a schedule that the model cannot count still has its times
+        return Layer(title, problem, result, fault=str(error))
+    return Layer(title, problem, result, "", own, tried(context, result, recorded))
+
+
+def tried(context: Context, result: Result, recorded: Mapping[str, float]) -> tuple[Trial, ...]:
+    """Every schedule with a measured time: of this search first, then of earlier ones."""
+    measured = result.measurement
+    own = [Trial(result.schedule, result.predicted, measured.median)] if measured else []
+    first: dict[str, Trial] = {}
+    for trial in (*own, *(trial for trial in result.trials if trial.seconds)):
+        first.setdefault(str(trial.schedule), trial)
+    for text, seconds in recorded.items():
+        known = None if text in first else _predicted(context, text, seconds)
+        if known:
+            first[text] = known
+    return tuple(first.values())
+
+
+def _predicted(context: Context, text: str, seconds: float) -> Trial | None:
+    """A recorded time with the model's prediction; None where the schedule no longer reads."""
+    try:
+        plan = schedule.parse(text)
+        plan.check({d.name: d.extent for d in context.contraction.dims})
+        return Trial(plan, predicted(context, plan), seconds)
+    except PolysciError:
+        return None
+
+
+def shape_text(problem: Problem) -> str:
+    """Shapes of input, weights and output: ``1x3x224x224 * 64x3x7x7 -> 1x64x112x112``."""
+    shapes: Iterable[Sequence[int]] = (problem.x_shape, problem.w_shape, problem.y_shape)
+    x, w, y = ("×".join(map(str, shape)) for shape in shapes)
+    return f"{x} ∗ {w} → {y}"
