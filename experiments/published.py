@@ -17,7 +17,7 @@ share of the pairs more than 2 % apart that it puts the right way. The rankers:
   random          the mean over all 24 orders of preference
 
 Writes published.csv (a row a ranker and layer), published_summary.csv and published.png. Nothing is
-run; it takes some twenty seconds.
+run; it takes some seconds.
 """
 
 from __future__ import annotations

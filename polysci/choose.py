@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
 from polysci import groups
-from polysci.contraction import Contraction, columns_of
+from polysci.contraction import Contraction
 from polysci.errors import SpecError, UnsupportedError
-from polysci.microkernel import find, lanes
+from polysci.microkernel import lanes
 from polysci.plan import resolve
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
+from polysci.rank.gathered import gathered
 from polysci.schedule import Schedule
-from polysci.space import Family, RegisterTile, row_dims
+from polysci.space import Family
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
 ALIKE = 4  # at most a fourth of the choices may share register tile and packing
@@ -187,31 +187,10 @@ def cost_of(context: Context, plan: Schedule, ranker: str) -> float:
 
 def alone(context: Context, plan: Schedule) -> tuple[Context, Family]:
     """One schedule as the rankers take it: a family of one, with its groups merged."""
-    factor = groups.factor_in(context.contraction, plan)
-    if factor > 1:
-        plan = groups.to_merged(context.contraction, plan, factor)
-        context = replace(context, contraction=groups.merged(context.contraction, factor))
-    return context, family_of(context, plan)
+    (one,) = gathered(context, [plan])
+    return one.context, one.family
 
 
 def family_of(context: Context, plan: Schedule) -> Family:
     """A family of one: the schedule as the rankers take it."""
-    extents = {d.name: d.extent for d in context.contraction.dims}
-    tile = plan.tile(extents)
-    kernel = find(plan.kernel)
-    column = columns_of(context.contraction).name
-    rows = [d.name for d in row_dims(context.contraction, context.strides)]
-    sizes = tuple((dim, tile[dim]) for dim in (column, *reversed(rows)))
-    shape = RegisterTile(kernel, sizes, prod(tile[dim] for dim in rows))
-    loops = plan.loops
-    return Family(
-        tuple(loop.dim for loop in loops),
-        np.array([[loop.step for loop in loops]], dtype=np.int64).reshape(1, len(loops)),
-        np.zeros(1, dtype=np.intp),
-        (shape,),
-        extents,
-        np.array([plan.pack_depth if plan.pack else -1], dtype=np.intp),
-        np.array([len(plan.parallel)], dtype=np.intp),
-        np.array([plan.stream]),
-        plan.pack.pad if plan.pack else 0,
-    )
+    return alone(context, plan)[1]

@@ -37,6 +37,8 @@ LAYERS = (
     Conv2d(N=1, C=3, H=112, W=112, K=32, R=3, S=3, stride=2, pad=1),
     Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1, groups=128),
     Conv2d(N=1, C=64, H=56, W=56, K=64, R=3, S=3, stride=2, pad=1, groups=64),
+    Conv2d(N=1, C=512, H=14, W=14, K=512, R=3, S=3, pad=1, groups=512),
+    Conv2d(N=1, C=1024, H=7, W=7, K=1024, R=3, S=3, pad=1, groups=1024),
     Conv2d(N=1, C=128, H=28, W=28, K=128, R=1, S=1, layout="nchw"),
     Conv2d(N=1, C=64, H=28, W=28, K=64, R=3, S=3, pad=1, layout="nchw"),
 )  # fmt: skip

@@ -161,7 +161,7 @@ def traffic(
     kept = working_sets[-1]
     for depth in range(len(moved) - 1, -1, -1):
         working = working_sets[depth]
-        lost = np.maximum(1.0 - size / working, 0.0)
+        lost = 1.0 - size / np.maximum(working, size)
         a, b, c = (
             once + np.maximum(often - once, 0.0) * lost
             for once, often in zip(moved[depth], (a, b, c), strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.build.folder import cache_dir
-from polysci.choose import alone
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.measure import host_digest
 from polysci.microkernel import find
 from polysci.quality import NOISE, pair_accuracy, reached
 from polysci.rank import Context, traffic
 from polysci.rank.features import Features, features
+from polysci.rank.gathered import gathered
 from polysci.rank.learned import score
 from polysci.rank.weights import LIMIT, Score, Weights, from_json
 from polysci.schedule import Schedule
-from polysci.space import Family
 from polysci.target import Target
 
 LAYERS = 3  # with one family of microkernels: fewer say nothing of others
@@ -154,11 +153,11 @@ class _Studied:
 def _studied(lesson: Lesson) -> _Studied:
     names, predicted = tuple[str, ...](), np.empty(len(lesson.schedules))
     rows: dict[int, Features] = {}
-    for context, family, members in _families(lesson):
-        estimate = traffic(context, family)
-        names, table = features(context, family, estimate)
-        rows |= dict(zip(members, table, strict=True))
-        predicted[members] = estimate.seconds
+    for one in gathered(lesson.context, lesson.schedules):
+        estimate = traffic(one.context, one.family)
+        names, table = features(one.context, one.family, estimate)
+        rows |= dict(zip(map(int, one.indices), table, strict=True))
+        predicted[one.indices] = estimate.seconds
     table = np.array([rows[i] for i in range(len(rows))])
     return _Studied(lesson, find(lesson.schedules[0].kernel).family, names, table, predicted)
 
@@ -241,32 +240,6 @@ def _pairs(
     swapped = drawn.random(len(apart)) < 0.5
     one, two = one[apart], two[apart]
     return np.where(swapped, two, one), np.where(swapped, one, two)
-
-
-def _families(lesson: Lesson) -> list[tuple[Context, Family, list[int]]]:
-    """A lesson's schedules, those with the same loops as one family; and which ones they are."""
-    alike: dict[object, list[tuple[int, Context, Family]]] = {}
-    for number, plan in enumerate(lesson.schedules):
-        context, family = alone(lesson.context, plan)
-        kind = (context.contraction, family.dims, family.pad)
-        alike.setdefault(kind, []).append((number, context, family))
-    return [
-        (same[0][1], _joined([family for *_, family in same]), [number for number, *_ in same])
-        for same in alike.values()
-    ]
-
-
-def _joined(families: Sequence[Family]) -> Family:
-    """Families of one with the same loops as one family."""
-    return replace(
-        families[0],
-        steps=np.concatenate([family.steps for family in families]),
-        which=np.arange(len(families)),
-        tiles=tuple(family.tiles[0] for family in families),
-        pack=np.concatenate([family.pack for family in families]),
-        parallel=np.concatenate([family.parallel for family in families]),
-        stream=np.concatenate([family.stream for family in families]),
-    )
 
 
 def stored(target: Target) -> Path:

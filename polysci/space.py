@@ -180,7 +180,7 @@ def schedules(
         if rows:
             steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
             base = np.array(which, dtype=np.intp)
-            knobs = _knobs(contraction, strides, dims, threads, large)
+            knobs = knobs_of(contraction, strides, dims, threads, large)
             if knobs:
                 copies, size = len(knobs), len(rows)
                 pack, parallel, stream = (
@@ -195,7 +195,7 @@ def schedules(
                     pack,
                     parallel,
                     stream.astype(bool),
-                    _pad(contraction),
+                    pad_of(contraction),
                 )
 
 
@@ -243,7 +243,7 @@ def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
     return [(*rows[:at], column, *rows[at:]) for at in range(len(rows) + 1)]
 
 
-def _knobs(
+def knobs_of(
     contraction: Contraction, strides: Strides, dims: tuple[str, ...], threads: int, large: bool
 ) -> list[tuple[int, int, int]]:
     """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
@@ -288,7 +288,7 @@ def _packings(
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
 
 
-def _pad(contraction: Contraction) -> int:
+def pad_of(contraction: Contraction) -> int:
     """Elements between packed pixels that spread them over the cache sets: 16, or none needed."""
     depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
     return 16 if prod(depth) * 4 % SET_STRIDE == 0 else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from polysci.cli import COMMANDS
 from polysci.machine import Machine
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -31,7 +32,7 @@ def done(*words: str) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    ["", "optimize", "bench", "explain", "check", "export", "wisdom", "machine", "doctor"],
+    ["", *(module.__name__.rsplit(".", 1)[-1] for module in COMMANDS)],
 )
 def test_help(command: str) -> None:
     start = time.monotonic()

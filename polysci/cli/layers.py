@@ -64,7 +64,12 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
     command.add_argument(
         "--level", choices=LEVELS, default=level, help=f"how hard to look ({level})"
     )
-    command.add_argument("--ranker", default="traffic", metavar="NAME", help="cost model (traffic)")
+    command.add_argument(
+        "--ranker",
+        default="traffic",
+        metavar="NAME",
+        help="cost model (traffic); 'polysci rank --list' shows them all",
+    )
     command.add_argument(
         "--time-limit", type=seconds, metavar="S", help="seconds for the whole run"
     )

@@ -262,7 +262,7 @@ def _with_knobs(
     """All that packing, threads and streaming allow of one order; None if nothing can be made."""
     contraction, strides = context.contraction, context.strides
     large = 4.0 * prod(contraction.out.shape) > STREAMED * context.target.l3
-    knobs = space._knobs(contraction, strides, dims, context.threads, large)
+    knobs = space.knobs_of(contraction, strides, dims, context.threads, large)
     chosen = [(which, steps, *knob) for knob in knobs for which, steps in members]
     if not chosen:
         return None
@@ -272,7 +272,7 @@ def _with_knobs(
         np.array(which, dtype=np.intp), shapes,
         {d.name: d.extent for d in contraction.dims},
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
-        np.array(stream, dtype=np.bool_), space._pad(contraction),
+        np.array(stream, dtype=np.bool_), space.pad_of(contraction),
     )  # fmt: skip
     return _selected(family, [i for i in range(len(family)) if _resolves(context, family, i)])
 

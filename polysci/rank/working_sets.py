@@ -62,7 +62,8 @@ def closed_form(
     * inclusive ``most`` is an upper bound, at most the whole loop's footprint.
 
     Guards (padding) are taken as if they dropped nothing, and every thread's share as if it were
-    the first one's. Packing and streaming do not change what is touched.
+    the first one's: upper bounds, the latter for shared sizes alone. Packing and streaming do not
+    change what is touched.
     Raises SpecError for another convention.
     """
     if convention not in CONVENTIONS:
