@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,6 +15,12 @@ from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 
 RESULTS = Path(__file__).parent / "results"
+OURS, SHIPPED = RESULTS / "sample.jsonl", RESULTS / "sample.jsonl.gz"
+
+
+def default() -> Path:
+    """What was measured on this machine; before that, what came with the project."""
+    return OURS if OURS.exists() else SHIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,10 @@ class Layer:
 
 
 def read(path: Path) -> Iterator[Sample]:
-    """The samples of a file; a last line that was cut off by a crash is left out."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    """The samples of a file, packed or not; a last line that a crash cut off is left out."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    for line in text.splitlines():
         try:
             words = json.loads(line)
         except ValueError:

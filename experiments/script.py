@@ -36,8 +36,8 @@ def options(document: str | None, *, sample: bool = True) -> argparse.ArgumentPa
     )
     if sample:
         parser.add_argument(
-            "--sample", type=Path, default=records.RESULTS / "sample.jsonl", metavar="FILE",
-            help="what sample.py measured (experiments/results/sample.jsonl)",
+            "--sample", type=Path, default=records.default(), metavar="FILE",
+            help="what sample.py measured (experiments/results/sample.jsonl, else the one shipped)",
         )  # fmt: skip
     return parser
 

@@ -71,9 +71,9 @@ PUBLISHED = (
     Published("AutoTVM", 1358, 3990, "a layer of ResNet-18, 252 to 784 trials",
               "TVM, tutorial tune_relay_x86, sample output"),
     Published("AutoTVM", 39250, 39250, "all of ResNet-50, Intel CPU",
-              "Zheng et al., Ansor, OSDI 2020, table 3"),
+              "quoted by others from Ansor, OSDI 2020, table 3"),
     Published("Ansor", 4540, 4540, "all of ResNet-50, Intel CPU, to AutoTVM's speed",
-              "Zheng et al., Ansor, OSDI 2020, table 3"),
+              "quoted by others from Ansor, OSDI 2020, table 3"),
 )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def lesser_machines() -> None:
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
-    """This machine's rates, measured by the first test that asks; that takes some ten seconds."""
+    """This machine's rates, measured by the first test that asks, in under a minute."""
     return machine_of(detect())
 
 

@@ -312,7 +312,7 @@ def test_training_learns_from_merged_groups() -> None:
 
 
 def test_the_default_is_what_the_code_says() -> None:
-    assert str(DEFAULT) == "k p q > 4v rows:most pack:none parallel:1 stream:no"
+    assert str(DEFAULT) == "P4 k p q > 3v rows:half pack:none parallel:1 stream:no"
     context = samples.fixed_context(LAYER)
     best = choices(context, 1, ranker="constant")[0].schedule
     assert str(best) == "k:64 p q:7 > brgemm_avx512_f32_7x64"

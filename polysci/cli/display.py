@@ -43,7 +43,7 @@ class Display:
         """What a search is doing now."""
         if self._status is None:
             if step.stage == "calibrating" and step.done == 1:
-                say("measuring this machine once (about 15 seconds)")
+                say("measuring this machine once (less than a minute)")
             return
         from rich.markup import escape
 

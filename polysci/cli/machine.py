@@ -57,7 +57,7 @@ def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
     from polysci import calibrate
 
     if again:
-        shared.say("measuring this machine (about 15 seconds)")
+        shared.say("measuring this machine (less than a minute)")
         calibrate.calibrate(target)
     return calibrate.known(target), str(calibrate.stored(target))
 
