@@ -158,15 +158,19 @@ def traffic(
     often as the sub-nest inside it asks. ``working_set`` is of the largest one that fits.
     """
     a, b, c = moved[-1]
-    kept = working_sets[-1]
-    for depth in range(len(moved) - 1, -1, -1):
+    kept = inner = working_sets[-1]
+    for depth in range(len(moved) - 2, -1, -1):
         working = working_sets[depth]
-        lost = 1.0 - size / np.maximum(working, size)
+        once = moved[depth]
+        # A loop that runs once is no nest of its own: what it lost is lost already.
+        other = (working != inner) | (sum(once) != sum(moved[depth + 1]))
+        lost = np.where(other, 1.0 - size / np.maximum(working, size), 1.0)
         a, b, c = (
-            once + np.maximum(often - once, 0.0) * lost
-            for once, often in zip(moved[depth], (a, b, c), strict=True)
+            whole + np.maximum(often - whole, 0.0) * lost
+            for whole, often in zip(once, (a, b, c), strict=True)
         )
         kept = np.where(working <= size, working, kept)
+        inner = working
     return Level(a, b, c, kept)
 
 
