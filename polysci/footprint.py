@@ -80,7 +80,7 @@ def runs(strides: Sequence[int], extents: Sequence[Count], block: int) -> tuple[
     Runs that lie less than ``block`` bytes apart share blocks: they are one run with its gaps.
     """
     run, number = np.full(1, float(FLOAT)), np.ones(1)
-    for axis in sorted(range(len(strides)), key=lambda axis: strides[axis]):
+    for axis in sorted(range(len(strides)), key=strides.__getitem__):
         count, step = extents[axis], strides[axis] * FLOAT
         joins = step - run < block
         if joins.all():

@@ -7,7 +7,7 @@ fetches them again from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, TypeVar
 
@@ -134,18 +134,16 @@ class Nest:
 
     def pages(self) -> Count:
         """Pages that the first translation buffer must look up."""
-        depths, moved = range(len(self.tiles)), list[tuple[Count, Count, Count]]()
-        for depth in depths:
-            a, b, c = self._pages(depth, self.means)
+        kept, moved = list[Count](), list[tuple[Count, Count, Count]]()
+        for depth, tile in enumerate(self.means):
+            a, b, c = self._pages(depth, tile)
             times = self._times(depth)
+            kept.append(a + b + c)
             moved.append((a * times[0], b * times[1], c * times[2]))
-        kept = [sum(self._pages(depth, self.tiles), start=np.zeros(1)) for depth in depths]
         return level_traffic(kept, moved, TRANSLATIONS).total
 
-    def _pages(
-        self, depth: int, tiles: Sequence[Mapping[str, Count]]
-    ) -> tuple[Count, Count, Count]:
-        contraction, tile = self.contraction, tiles[depth]
+    def _pages(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
+        contraction = self.contraction
         a, c = (
             self._blocks(operand, tile, PAGE) / PAGE for operand in (contraction.a, contraction.out)
         )
