@@ -9,7 +9,7 @@ resnet50: .venv/installed
 	else echo "To compare with oneDNN: .venv/bin/pip install '.[peers]', and make resnet50 again."; fi
 
 test: .venv/installed-dev
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2 --dist loadfile
 
 .venv/installed: pyproject.toml | tools
 	$(INSTALL) . && touch $@

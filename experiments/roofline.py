@@ -89,7 +89,7 @@ def work(asked: Namespace) -> bool:
 
 def one_network(name: str, asked: Namespace) -> bool:
     """Look up, write, print, draw one network."""
-    words = Namespace(layers=[name], layout=asked.layout, batch=asked.batch)
+    words = Namespace(layers=[name], layout=asked.layout, dtype="f32", batch=asked.batch)
     layers = list({problem.key: problem for problem in reversed(problems(words))}.values())[::-1]
     layers = layers[:3] if asked.quick else layers
     threads, missing = threads_of(asked), list[str]()

@@ -172,7 +172,9 @@ def chosen(asked: Namespace) -> list[Problem]:
     """The layers asked for, or the default ones; with ``--quick`` the first two."""
     asked.limit = asked.limit or (5.0 if asked.quick else 600.0)
     if asked.layers:
-        found = problems(Namespace(layers=asked.layers, layout=asked.layout, batch=None))
+        found = problems(
+            Namespace(layers=asked.layers, layout=asked.layout, dtype="f32", batch=None)
+        )
     else:
         known = {problem.name: problem for problem in models.load("resnet50", asked.layout)}
         found = [known[name] for name in LAYERS]

@@ -1,4 +1,4 @@
-/* The batch-reduce GEMM microkernel, written once over the vector primitives of an isa_*.h file.
+/* The batch-reduce GEMM microkernel, written once over the primitives of the headers before it.
  *
  *   C[i][j] = beta * C[i][j] + sum over runs, sum_{k < K} A[row(i) + k * a_k] * B[k * columns + j]
  *
@@ -7,43 +7,64 @@
  * store).  Every field of ps_tile is a compile-time constant there, so all loops over rows and
  * vectors unroll and the accumulators live in registers. */
 
-/* Integers, for any caller. */
-#define PS_SCALAR static inline __attribute__((unused))
-PS_SCALAR int64_t ps_least(int64_t x, int64_t y) { return x < y ? x : y; }
-PS_SCALAR int64_t ps_most(int64_t x, int64_t y) { return x > y ? x : y; }
-PS_SCALAR int64_t ps_floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && x < 0); }
-/* ceil(x / y) for y > 0, and 0 for negative x. */
-PS_SCALAR int64_t ps_ceil_div(int64_t x, int64_t y) { return x > 0 ? (x + y - 1) / y : 0; }
-
 /* A register tile of rows x vecs vectors.  Row i of A starts at (i / wrap) * a_outer +
  * (i % wrap) * a_inner, and likewise for C: rows may come from several image rows. */
 typedef struct {
     int rows, vecs, wrap;
     int lanes;    /* used lanes of the last vector, 1..PS_LANES */
     int diagonal; /* A is a vector along the columns (depthwise), not a scalar */
+    int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
+    int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
     int stream;   /* C goes past the caches where it is aligned */
     int64_t a_outer, a_inner;
     int64_t c_outer, c_inner, c_col;
 } ps_tile;
 
+/* How whole sums become 8-bit results:
+ * y = saturate(round(clamp(sum * scale[n] + (residual - residual_zero) * residual_scale)) + y_zero)
+ * where sum holds the bias. */
+#ifndef PS_SCALES
+#define PS_SCALES
+typedef struct {
+    const float *scale; /* one a channel */
+    float residual_scale;
+    int32_t residual_zero, y_zero;
+} polysci_scales;
+#endif
+
 /* The operands of a primitive; bias, residual and clamp ({lowest, highest}) may be null. */
 typedef struct {
-    const float *x, *packed;
-    float *y;
-    const float *bias, *residual, *clamp;
+    const void *a; /* x, or its packed copy */
+    const ps_b *packed;
+    ps_y *y;
+    const ps_bias *bias;
+    const ps_y *residual;
+    const float *clamp;
     int aligned; /* y starts on a vector */
+    int *tiles;  /* the shapes of tile registers that this thread has configured, if any */
+    /* Of whole numbers: what x holds for 0, by channel what that adds to the sums, negated, and
+     * how sums become results. */
+    int32_t x_zero;
+    const int32_t *offset;
+    const polysci_scales *to;
 } ps_args;
 
-/* What is applied to C on the last reduction step: bias by column, residual shaped like C. */
+/* What is applied to C on the last reduction step: by column, or shaped like C. */
 typedef struct {
-    const float *bias, *residual, *clamp;
+    const ps_bias *bias;
+    const ps_y *residual;
+    const float *clamp;
     int aligned;
+    const int32_t *offset;
+    const float *scale;
+    const polysci_scales *to;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
     ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
-                     g->aligned};
+                     g->aligned, g->offset ? g->offset + n : 0, g->to ? g->to->scale + n : 0,
+                     g->to};
     return e;
 }
 
@@ -57,21 +78,19 @@ PS_INLINE int64_t ps_c_row(ps_tile t, int i)
     return (i / t.wrap) * t.c_outer + (i % t.wrap) * t.c_inner;
 }
 
-PS_INLINE int ps_whole(ps_tile t, int v) { return v + 1 < t.vecs || t.lanes == PS_LANES; }
+/* Used lanes of vector v. */
+PS_INLINE int ps_used(ps_tile t, int v) { return v + 1 < t.vecs ? PS_LANES : t.lanes; }
 
-PS_INLINE ps_vec ps_load_part(ps_tile t, const float *p, int v)
-{
-    const float *q = p + v * PS_LANES;
-    return ps_whole(t, v) ? ps_load(q) : ps_load_first(q, t.lanes);
-}
+/* Whether A's vector v comes with its neighbour, as even and odd elements: accumulators and panels
+ * then hold columns in this order. */
+PS_INLINE int ps_paired(ps_tile t, int v) { return PS_PAIRS && t.diagonal && (v | 1) < t.vecs; }
 
-PS_INLINE void ps_store_part(ps_tile t, float *p, int v, ps_vec x)
+/* The column at place j of a panel of `width` columns in that order. */
+PS_SCALAR int64_t ps_column_at(int64_t j, int64_t width)
 {
-    float *q = p + v * PS_LANES;
-    if (ps_whole(t, v))
-        ps_store(q, x);
-    else
-        ps_store_first(q, x, t.lanes);
+    const int64_t first = j / (2 * PS_LANES) * (2 * PS_LANES), at = j - first;
+    const int paired = PS_PAIRS && first + 2 * PS_LANES <= width;
+    return paired ? first + at % PS_LANES * 2 + at / PS_LANES : j;
 }
 
 /* Whether the rows of C are neighbours, so that a transposed tile is stored by whole vectors. */
@@ -81,64 +100,67 @@ PS_INLINE int ps_rows_touch(ps_tile t)
 }
 
 /* Where columns of C lie c_col apart: up to PS_LANES rows of vector v, from row `first`, read
- * through a transpose.  x[i] is row first + i. */
-PS_INLINE void ps_gather(ps_vec *x, ps_tile t, const float *c, int first, int v)
+ * through a transpose.  x[i] is row first + i, as the bits of a vector of y. */
+PS_INLINE void ps_gather(ps_vec *x, ps_tile t, const ps_y *c, int first, int v)
 {
     const int rows = t.rows - first < PS_LANES ? t.rows - first : PS_LANES;
-    const int lanes = ps_whole(t, v) ? PS_LANES : t.lanes;
+    const int lanes = ps_used(t, v);
     if (ps_rows_touch(t)) {
         PS_UNROLL
         for (int j = 0; j < PS_LANES; ++j)
-            x[j] = j < lanes ? ps_load_first(c + (v * PS_LANES + j) * t.c_col + first, rows)
+            x[j] = j < lanes ? ps_y_load(c + (v * PS_LANES + j) * t.c_col + first, rows)
                              : ps_zero();
         ps_transpose(x);
         return;
     }
     PS_UNROLL
     for (int i = 0; i < rows; ++i) {
-        float part[PS_LANES] = {0};
+        ps_y part[PS_LANES] = {0};
         for (int j = 0; j < lanes; ++j)
             part[j] = c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, first + i)];
-        x[i] = ps_load(part);
+        x[i] = ps_y_load(part, PS_LANES);
     }
 }
 
 /* The reverse; x is used up. */
-PS_INLINE void ps_scatter(ps_vec *x, ps_tile t, float *c, int first, int v)
+PS_INLINE void ps_scatter(ps_vec *x, ps_tile t, ps_y *c, int first, int v)
 {
     const int rows = t.rows - first < PS_LANES ? t.rows - first : PS_LANES;
-    const int lanes = ps_whole(t, v) ? PS_LANES : t.lanes;
+    const int lanes = ps_used(t, v);
     if (ps_rows_touch(t)) {
         ps_transpose(x);
         PS_UNROLL
-        for (int j = 0; j < PS_LANES; ++j) {
-            float *p = c + (v * PS_LANES + j) * t.c_col + first;
-            if (j < lanes && rows == PS_LANES)
-                ps_store(p, x[j]);
-            else if (j < lanes)
-                ps_store_first(p, x[j], rows);
-        }
+        for (int j = 0; j < PS_LANES; ++j)
+            if (j < lanes)
+                ps_y_store(c + (v * PS_LANES + j) * t.c_col + first, x[j], rows);
         return;
     }
     PS_UNROLL
     for (int i = 0; i < rows; ++i) {
-        float part[PS_LANES];
-        ps_store(part, x[i]);
+        ps_y part[PS_LANES];
+        ps_y_store(part, x[i], PS_LANES);
         for (int j = 0; j < lanes; ++j)
             c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, first + i)] = part[j];
     }
 }
 
-/* acc += a tile of memory shaped like C. */
-PS_INLINE void ps_accumulate(ps_vec *acc, ps_tile t, const float *c)
+/* The bits of vector v of a row in memory shaped like C, where columns are neighbours. */
+PS_INLINE ps_vec ps_fetch(ps_tile t, const ps_y *c, int row, int v)
+{
+    return ps_y_load(c + ps_c_row(t, row) + v * PS_LANES, ps_used(t, v));
+}
+
+/* acc += a tile of memory shaped like C, which holds sums. */
+PS_INLINE void ps_accumulate(ps_acc *acc, ps_tile t, const ps_y *c)
 {
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
         if (t.c_col == 1) {
             PS_UNROLL
-            for (int i = 0; i < t.rows; ++i)
-                acc[i * t.vecs + v] =
-                    ps_add(acc[i * t.vecs + v], ps_load_part(t, c + ps_c_row(t, i), v));
+            for (int i = 0; i < t.rows; ++i) {
+                ps_acc *sum = &acc[i * t.vecs + v];
+                *sum = ps_acc_add(*sum, ps_acc_of(ps_fetch(t, c, i, v)));
+            }
             continue;
         }
         PS_UNROLL
@@ -147,20 +169,31 @@ PS_INLINE void ps_accumulate(ps_vec *acc, ps_tile t, const float *c)
             ps_gather(x, t, c, first, v);
             PS_UNROLL
             for (int i = 0; i < PS_LANES; ++i)
-                if (first + i < t.rows)
-                    acc[(first + i) * t.vecs + v] = ps_add(acc[(first + i) * t.vecs + v], x[i]);
+                if (first + i < t.rows) {
+                    ps_acc *sum = &acc[(first + i) * t.vecs + v];
+                    *sum = ps_acc_add(*sum, ps_acc_of(x[i]));
+                }
         }
     }
 }
 
-PS_INLINE void ps_put(ps_vec *acc, ps_tile t, float *c, int stream)
+/* Between the sums and their epilogue: what that needs must not cost registers before. */
+PS_INLINE void ps_settle(ps_acc *acc, ps_tile t)
+{
+    PS_UNROLL
+    for (int i = 0; i < t.rows * t.vecs; ++i)
+        PS_SETTLE(acc[i]);
+}
+
+/* Store a tile whose accumulators hold results. */
+PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
 {
     if (stream) {
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v)
-                ps_stream(c + ps_c_row(t, i) + v * PS_LANES, acc[i * t.vecs + v]);
+                ps_y_stream(c + ps_c_row(t, i) + v * PS_LANES, ps_acc_bits(acc[i * t.vecs + v]));
         }
         return;
     }
@@ -169,7 +202,8 @@ PS_INLINE void ps_put(ps_vec *acc, ps_tile t, float *c, int stream)
         if (t.c_col == 1) {
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i)
-                ps_store_part(t, c + ps_c_row(t, i), v, acc[i * t.vecs + v]);
+                ps_y_store(c + ps_c_row(t, i) + v * PS_LANES, ps_acc_bits(acc[i * t.vecs + v]),
+                           ps_used(t, v));
             continue;
         }
         PS_UNROLL
@@ -177,66 +211,97 @@ PS_INLINE void ps_put(ps_vec *acc, ps_tile t, float *c, int stream)
             ps_vec x[PS_LANES];
             PS_UNROLL
             for (int i = 0; i < PS_LANES; ++i)
-                x[i] = first + i < t.rows ? acc[(first + i) * t.vecs + v] : ps_zero();
+                x[i] = first + i < t.rows ? ps_acc_bits(acc[(first + i) * t.vecs + v]) : ps_zero();
             ps_scatter(x, t, c, first, v);
         }
     }
 }
 
-PS_INLINE void ps_begin(ps_vec *acc, ps_tile t, const float *c, int accumulate)
+PS_INLINE void ps_begin(ps_acc *acc, ps_tile t, const ps_y *c, int accumulate)
 {
+    const int count = t.rows * t.vecs * (t.shifts ? t.shifts : 1);
     PS_UNROLL
-    for (int i = 0; i < t.rows * t.vecs; ++i)
-        acc[i] = ps_zero();
+    for (int i = 0; i < count; ++i)
+        acc[i] = ps_acc_zero();
     if (accumulate)
         ps_accumulate(acc, t, c);
 }
 
-/* acc += A * B over `length` steps, A moving by a_k and B by one row of the panel.  Only rows whose
- * bit is set take part: the others lie in the padding, where A is zero. */
-PS_INLINE void ps_run(ps_vec *acc, ps_tile t, uint32_t rows, const float *restrict a,
-                      const float *restrict b, int64_t length, int64_t a_k)
+/* Columns of paired vectors back in order, once before ps_end. */
+PS_INLINE void ps_unpair(ps_acc *acc, ps_tile t)
 {
-    for (int64_t k = 0; k < length; ++k, a += a_k, b += t.vecs * PS_LANES) {
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; v += 2) {
+            if (!ps_paired(t, v))
+                continue;
+            ps_acc *at = acc + i * t.vecs + v;
+            ps_vec even = ps_acc_bits(at[0]), odd = ps_acc_bits(at[1]);
+            ps_interleave_pair(&even, &odd);
+            at[0] = ps_acc_of(even), at[1] = ps_acc_of(odd);
+        }
+    }
+}
+
+/* acc += A * B over `length` steps of `width` elements, PS_WORD or fewer.  Rows whose bit is set
+ * read A; the others lie in the padding and take no part, or read `filling` if it is not null. */
+PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *filling,
+                        const ps_a *restrict a, const ps_b *restrict b, int64_t length, int64_t a_k,
+                        int width)
+{
+    for (int64_t k = 0; k < length; ++k, a += a_k, b += t.vecs * PS_LANES * PS_WORD) {
         /* A step loads its own operands: rows that overlap by a few elements tempt compilers to
          * carry loads from step to step in registers that the accumulators need. */
         __asm__ volatile("" : : : "memory");
-        ps_vec bv[8];
+        ps_wide bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)
-            bv[v] = ps_load(b + v * PS_LANES);
+            bv[v] = ps_panel(b + v * PS_LANES * PS_WORD);
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
-            if (!(rows >> i & 1))
+            const int real = rows >> i & 1;
+            if (!real && !filling)
                 continue;
-            const float *restrict row = a + ps_a_row(t, i);
+            const ps_a *restrict row = a + ps_a_row(t, i);
+            if (PS_HELD) /* one row's A in a register at a time */
+                __asm__ volatile("" : : : "memory");
+            ps_wide pair[2];
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v) {
-                const ps_vec av = t.diagonal ? ps_load_part(t, row, v) : ps_splat(*row);
-                acc[i * t.vecs + v] = ps_fma(av, bv[v], acc[i * t.vecs + v]);
+                if (real && ps_paired(t, v) && v % 2 == 0)
+                    ps_beside_pair(row + v * PS_LANES, PS_LANES + ps_used(t, v + 1), pair);
+                const ps_wide av = !real              ? *filling
+                                   : ps_paired(t, v)  ? pair[v % 2]
+                                   : t.diagonal       ? ps_beside(row + v * PS_LANES, ps_used(t, v))
+                                   : width == PS_WORD ? ps_word(row)
+                                                      : ps_word_first(row, width);
+                acc[i * t.vecs + v] = ps_dot(av, bv[v], acc[i * t.vecs + v]);
             }
         }
     }
 }
 
-PS_INLINE void ps_end(ps_vec *acc, ps_tile t, float *c, const ps_epilogue *e)
+/* acc += A * B over `length` steps of a whole word, A moving by a_k and B by one row of the panel.
+ * Only rows whose bit is set take part: the others lie in the padding, where A is zero. */
+PS_INLINE void ps_run(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *restrict a,
+                      const ps_b *restrict b, int64_t length, int64_t a_k)
 {
-    if (e && e->bias) {
-        PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v) {
-            const ps_vec x = ps_load_part(t, e->bias, v);
-            PS_UNROLL
-            for (int i = 0; i < t.rows; ++i)
-                acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
-        }
-    }
-    if (e && e->residual)
-        ps_accumulate(acc, t, e->residual);
-    if (e && e->clamp) {
-        const ps_vec lowest = ps_splat(e->clamp[0]), highest = ps_splat(e->clamp[1]);
-        PS_UNROLL
-        for (int i = 0; i < t.rows * t.vecs; ++i) /* in this order a NaN stays one */
-            acc[i] = ps_min(highest, ps_max(lowest, acc[i]));
-    }
-    ps_put(acc, t, c, t.stream && e && e->aligned);
+    ps_steps(acc, t, rows, 0, a, b, length, a_k, PS_WORD);
+}
+
+/* The same where a step has only `width` < PS_WORD elements of A. */
+PS_INLINE void ps_run_part(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *restrict a,
+                           const ps_b *restrict b, int64_t length, int64_t a_k, int width)
+{
+    ps_steps(acc, t, rows, 0, a, b, length, a_k, width);
+}
+
+/* The same where x holds `zero` in the padding, which then takes part. */
+PS_INLINE void ps_run_filled(ps_acc *acc, ps_tile t, uint32_t rows, int32_t zero,
+                             const ps_a *restrict a, const ps_b *restrict b, int64_t length,
+                             int64_t a_k, int width)
+{
+    const ps_wide filling = ps_filling(zero);
+    ps_steps(acc, t, rows, &filling, a, b, length, a_k, width);
 }

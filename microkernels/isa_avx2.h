@@ -1,9 +1,17 @@
 /* AVX2 with FMA: 8 lanes of f32, 16 vector registers, ragged vectors by a mask of sign bits. */
 #include <immintrin.h>
 
-#define PS_TARGET __attribute__((target("avx2,fma")))
 #define PS_INLINE static inline __attribute__((always_inline, unused)) PS_TARGET
-#define PS_CPU_OK() (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+
+PS_SCALAR int ps_has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("fma");
+}
+#define PS_CPU_OK ps_has_avx2
+
+/* A vector that is in a register here, whatever is done with it later. */
+#define PS_SETTLE(x) __asm__ volatile("" : "+x"(x))
 
 enum { PS_LANES = 8 };
 typedef __m256 ps_vec;
@@ -29,8 +37,16 @@ PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 }
 PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm256_fmadd_ps(x, y, z); }
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm256_add_ps(x, y); }
+PS_INLINE ps_vec ps_mul(ps_vec x, ps_vec y) { return _mm256_mul_ps(x, y); }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm256_max_ps(x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm256_min_ps(x, y); }
+/* Lane i of the result is lane i ^ d of x; d is 1, 2 or 4. */
+PS_INLINE ps_vec ps_swap(ps_vec x, int d)
+{
+    return d == 1   ? _mm256_permute_ps(x, 0xb1)
+           : d == 2 ? _mm256_permute_ps(x, 0x4e)
+                    : _mm256_permute2f128_ps(x, x, 0x01);
+}
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)
 {

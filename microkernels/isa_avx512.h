@@ -1,10 +1,19 @@
 /* AVX-512: 16 lanes of f32, 32 vector registers, a mask register for ragged vectors. */
 #include <immintrin.h>
 
-#define PS_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define PS_INLINE static inline __attribute__((always_inline, unused)) PS_TARGET
-#define PS_CPU_OK() (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && \
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+
+PS_SCALAR int ps_has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#define PS_CPU_OK ps_has_avx512
+
+/* A vector that is in a register here, whatever is done with it later. */
+#define PS_SETTLE(x) __asm__ volatile("" : "+v"(x))
 
 enum { PS_LANES = 16 };
 typedef __m512 ps_vec;
@@ -26,8 +35,17 @@ PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 }
 PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm512_fmadd_ps(x, y, z); }
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm512_add_ps(x, y); }
+PS_INLINE ps_vec ps_mul(ps_vec x, ps_vec y) { return _mm512_mul_ps(x, y); }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm512_max_ps(x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm512_min_ps(x, y); }
+/* Lane i of the result is lane i ^ d of x; d is 1, 2, 4 or 8. */
+PS_INLINE ps_vec ps_swap(ps_vec x, int d)
+{
+    return d == 1   ? _mm512_permute_ps(x, 0xb1)
+           : d == 2 ? _mm512_permute_ps(x, 0x4e)
+           : d == 4 ? _mm512_shuffle_f32x4(x, x, 0xb1)
+                    : _mm512_shuffle_f32x4(x, x, 0x4e);
+}
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)
 {

@@ -1,9 +1,9 @@
 /* Any CPU: vectors of 4 f32 lanes that the compiler maps to whatever the machine has. */
-#include <string.h>
-
-#define PS_TARGET
 #define PS_INLINE static inline __attribute__((always_inline, unused))
 #define PS_CPU_OK() 1
+
+/* A vector that is in a register here, if the compiler likes. */
+#define PS_SETTLE(x) ((void)(x))
 
 enum { PS_LANES = 4 };
 typedef float ps_vec __attribute__((vector_size(16)));
@@ -34,6 +34,7 @@ PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 }
 PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return x * y + z; }
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return x + y; }
+PS_INLINE ps_vec ps_mul(ps_vec x, ps_vec y) { return x * y; }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y)
 {
     for (int i = 0; i < PS_LANES; ++i)
@@ -45,6 +46,14 @@ PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y)
     for (int i = 0; i < PS_LANES; ++i)
         x[i] = x[i] < y[i] ? x[i] : y[i];
     return x;
+}
+/* Lane i of the result is lane i ^ d of x; d is 1 or 2. */
+PS_INLINE ps_vec ps_swap(ps_vec x, int d)
+{
+    ps_vec y = x;
+    for (int i = 0; i < PS_LANES; ++i)
+        y[i] = x[i ^ d];
+    return y;
 }
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)

@@ -1,4 +1,5 @@
-/* Copying a row of pixels into a packed box: channels contiguous, the padding filled with zeros. */
+/* Copying a row of pixels into a packed box: channels contiguous, in the elements that kernels read;
+ * the padding holds what x holds for zero. */
 
 typedef struct {
     int64_t pixels, channels;   /* of the row in the box */
@@ -9,60 +10,62 @@ typedef struct {
 
 /* Pixels next to each other in x become channels next to each other in the box: a block of
  * PS_LANES pixels x PS_LANES channels at a time, in registers. */
-PS_INLINE void ps_turn(float *restrict box, int64_t box_pixel, const float *restrict x,
+PS_INLINE void ps_turn(ps_a *restrict box, int64_t box_pixel, const ps_x *restrict x,
                        int64_t x_channel, int64_t pixels, int64_t channels)
 {
     for (int64_t c0 = 0; c0 < channels; c0 += PS_LANES) {
         const int deep = (int)ps_least(channels - c0, PS_LANES);
         for (int64_t i0 = 0; i0 < pixels; i0 += PS_LANES) {
             const int wide = (int)ps_least(pixels - i0, PS_LANES);
-            const float *from = x + i0 + c0 * x_channel;
-            float *to = box + i0 * box_pixel + c0;
+            const ps_x *from = x + i0 + c0 * x_channel;
+            ps_a *to = box + i0 * box_pixel + c0;
             ps_vec block[PS_LANES];
             PS_UNROLL
             for (int c = 0; c < PS_LANES; ++c)
-                block[c] = c < deep ? ps_load_first(from + c * x_channel, wide) : ps_zero();
+                block[c] = c < deep ? ps_x_bits(from + c * x_channel, wide) : ps_zero();
             ps_transpose(block);
             PS_UNROLL
             for (int i = 0; i < PS_LANES; ++i)
                 if (i < wide)
-                    ps_store_first(to + i * box_pixel, block[i], deep);
+                    ps_a_store(to + i * box_pixel, block[i], deep);
         }
     }
 }
 
 /* The same for pixels that do not touch. */
-PS_INLINE void ps_pick(float *restrict box, int64_t box_pixel, const float *restrict x,
+PS_INLINE void ps_pick(ps_a *restrict box, int64_t box_pixel, const ps_x *restrict x,
                        int64_t x_pixel, int64_t x_channel, int64_t pixels, int64_t channels)
 {
     for (int64_t c0 = 0; c0 < channels; c0 += 16) /* a cache line of x serves several pixels */
         for (int64_t i = 0; i < pixels; ++i)
             for (int64_t c = c0; c < ps_least(channels, c0 + 16); ++c)
-                box[i * box_pixel + c] = x[i * x_pixel + c * x_channel];
+                box[i * box_pixel + c] = ps_a_of(x[i * x_pixel + c * x_channel]);
 }
 
 /* x points at source pixel 0 of the row, or is null for a row of padding. */
-PS_INLINE void ps_pack_row(float *restrict box, const float *restrict x, ps_row row, int64_t first,
-                           int64_t channels)
+PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row row, int64_t first,
+                           int64_t channels, ps_a zero)
 {
     const int64_t count = x ? ps_least(row.pixels, ps_ceil_div(row.limit - first, row.step)) : 0;
     const int64_t skip = ps_least(count, ps_ceil_div(-first, row.step));
     for (int64_t i = 0; i < row.pixels; ++i)
         if (i < skip || i >= count)
             for (int64_t c = 0; c < channels; ++c)
-                box[i * row.box_pixel + c] = 0.0f;
+                box[i * row.box_pixel + c] = zero;
     if (count <= skip)
         return;
     x += (first + skip * row.step) * row.x_pixel;
     box += skip * row.box_pixel;
+    int64_t pixels = count - skip;
     if (row.x_channel == 1) {
-        for (int64_t i = 0; i < count - skip; ++i)
+        if (row.step * row.x_pixel == channels && row.box_pixel == channels)
+            channels *= pixels, pixels = 1; /* neither side has gaps */
+        for (int64_t i = 0; i < pixels; ++i)
             for (int64_t c = 0; c < channels; ++c)
-                box[i * row.box_pixel + c] = x[i * row.step * row.x_pixel + c];
+                box[i * row.box_pixel + c] = ps_a_of(x[i * row.step * row.x_pixel + c]);
     } else if (row.step * row.x_pixel == 1) {
-        ps_turn(box, row.box_pixel, x, row.x_channel, count - skip, channels);
+        ps_turn(box, row.box_pixel, x, row.x_channel, pixels, channels);
     } else {
-        ps_pick(box, row.box_pixel, x, row.step * row.x_pixel, row.x_channel, count - skip,
-                channels);
+        ps_pick(box, row.box_pixel, x, row.step * row.x_pixel, row.x_channel, pixels, channels);
     }
 }

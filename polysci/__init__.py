@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polysci import errors, extract
     from polysci.api import compile
+    from polysci.dtype import PRECISIONS, from_bf16, to_bf16
     from polysci.ops import parse_problem
     from polysci.ops.conv2d import Conv2d
     from polysci.ops.nest import Nest
     from polysci.primitive import Primitive
+    from polysci.scales import Scales
     from polysci.schedule import Schedule
     from polysci.target import Target, detect
     from polysci.tune import Result, optimize
     from polysci.wisdom import Wisdom
 
 __all__ = [
+    "PRECISIONS",
     "Conv2d",
     "Nest",
     "Primitive",
     "Result",
+    "Scales",
     "Schedule",
     "Target",
     "Wisdom",
@@ -28,24 +32,30 @@ __all__ = [
     "detect",
     "errors",
     "extract",
+    "from_bf16",
     "optimize",
     "parse_problem",
+    "to_bf16",
 ]
 
 # Imported on first use (PEP 562): NumPy, islpy and cgen together take half a second.
 _HOMES = MappingProxyType(
     {
+        "PRECISIONS": "polysci.dtype",
         "Conv2d": "polysci.ops.conv2d",
         "Nest": "polysci.ops.nest",
         "Primitive": "polysci.primitive",
         "Result": "polysci.tune",
+        "Scales": "polysci.scales",
         "Schedule": "polysci.schedule",
         "Target": "polysci.target",
         "Wisdom": "polysci.wisdom",
         "compile": "polysci.api",
         "detect": "polysci.target",
+        "from_bf16": "polysci.dtype",
         "optimize": "polysci.tune",
         "parse_problem": "polysci.ops",
+        "to_bf16": "polysci.dtype",
     }
 )
 _MODULES = ("errors", "extract")

@@ -5,25 +5,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from polysci import prototypes
 from polysci.build.library import Library
+from polysci.dtype import PRECISIONS, Precision
 from polysci.errors import BuildError, SpecError
 
 OK: Final = 0
 NO_ISA: Final = 1  # the CPU lacks the instruction set that the code was generated for
 ALIGNMENT: Final = 64  # bytes; of packed weights and workspace
+F32: Final = PRECISIONS["f32"]
 
 
-def declarations(symbol: str) -> str:
-    """The C prototypes of the primitive ``symbol``. Raises ``SpecError`` for no C identifier."""
+_SCALES: Final = """\
+typedef struct {
+    const float *scale;
+    float residual_scale;
+    int32_t residual_zero, y_zero;
+} polysci_scales;
+"""
+
+
+def declarations(symbol: str, precision: Precision = F32) -> str:
+    """What C must be told of the primitive ``symbol``. Raises ``SpecError`` for no C identifier."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", symbol):
         raise SpecError(f"symbol: expected a C identifier, got {symbol!r}")
-    return (
-        f"int64_t {symbol}_workspace_size(void);\n"
-        f"int64_t {symbol}_packed_size(void);\n"
-        f"void {symbol}_pack_weights(const float *w, float *packed);\n"
-        f"int {symbol}(const float *x, const float *packed, float *y, const float *bias,"
-        " const float *residual, const float *clamp, void *workspace);\n"
-    )
+    types = _SCALES if precision.scaled else ""
+    return types + prototypes.declarations(symbol, precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,9 @@ class Functions:
     """A loaded primitive's functions (they take cffi pointers) and its sizes in bytes.
 
     ``run(x, packed, y, bias, residual, clamp, workspace)`` returns ``OK`` or ``NO_ISA`` and
-    releases the GIL; ``pack(w, packed)``. ``library`` keeps the code loaded.
+    releases the GIL; ``pack(w, packed)``. Scaled results take a pointer to their scales before
+    the workspace, whole inputs what they hold for zero after ``packed``. ``library`` keeps the
+    code loaded.
     """
 
     library: Library

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,20 @@ BEHIND: Final = 128  # bytes
 F32: Final = np.dtype(np.float32)
 
 
-def empty(shape: Sequence[int], page_offset: int | None = None) -> NDArray[np.float32]:
-    """An uninitialised f32 array, C-contiguous, at a multiple of 64 bytes.
+def empty(
+    shape: Sequence[int], page_offset: int | None = None, dtype: np.dtype[Any] = F32
+) -> NDArray[Any]:
+    """An uninitialised array, C-contiguous, at a multiple of 64 bytes.
 
     With ``page_offset`` it starts that many bytes, a multiple of 64, after a page's beginning.
     """
-    size = prod(shape)
     step, offset = (ALIGNMENT, 0) if page_offset is None else (PAGE, page_offset)
-    memory = np.empty(size + step // 4 - 1, F32)
-    first = (offset - memory.ctypes.data) % step // 4
-    return memory[first : first + size].reshape(shape)
+    memory = np.empty(prod(shape) * dtype.itemsize + step - 1, np.uint8)
+    return np.ndarray(shape, dtype, memory, (offset - memory.ctypes.data) % step)
 
 
-def copy(array: NDArray[np.float32], page_offset: int | None = None) -> NDArray[np.float32]:
+def copy(array: NDArray[Any], page_offset: int | None = None) -> NDArray[Any]:
     """An aligned, C-contiguous copy; ``page_offset`` as in ``empty``."""
-    result = empty(array.shape, page_offset)
+    result = empty(array.shape, page_offset, array.dtype)
     result[...] = array
     return result

@@ -18,21 +18,26 @@ def compile(
     threads: int = 1,
     *,
     layout: str | None = None,
+    dtype: str | None = None,
     target: Target | None = None,
+    isa: str | None = None,
     ranker: str = "traffic",
     time_limit: float | None = None,
+    algorithm: str = "direct",
     wisdom: Wisdom | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
-    ``problem`` is a Conv2d, a Nest, or the text of one; ``layout`` (default "nhwc") completes
-    benchdnn's words. A convolution without images gets the primitive of one image, whose result for
+    ``problem`` is a Conv2d, a Nest, or the text of one; ``layout`` (default "nhwc") and ``dtype``
+    (default "f32"; see ``polysci.dtype``) complete benchdnn's words. A convolution without images
+    gets the primitive of one image, whose result for
     none is empty. The other arguments and what they raise are those of ``polysci.optimize``;
     BuildError where there is no working C compiler.
     """
-    asked = problem_of(problem, layout)
+    asked = problem_of(problem, layout, dtype)
     return optimize(
         asked.with_(N=1) if 0 in asked.y_shape else asked, level, threads,
-        target=target, ranker=ranker, time_limit=time_limit, wisdom=wisdom, progress=progress,
+        target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
+        wisdom=wisdom, progress=progress,
     ).primitive()  # fmt: skip

@@ -7,24 +7,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci import aligned
-from polysci.aligned import F32
+from polysci.dtype import F32, DType
 
-Floats = NDArray[np.float32]
+Array = NDArray[Any]
 
 
-def readable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Floats:
-    """An f32 array of ``shape`` as C code can read it; a misaligned one is copied.
+def as_stored(array: Any, dtype: DType) -> Any:
+    """The array itself; one of another library's bfloat16 as its bits."""
+    if dtype.name == "bf16" and isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+        return array.view(np.uint16)
+    return array
+
+
+def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
+    """An array of ``shape`` as C code can read it; a misaligned one is copied.
 
     Raises ``TypeError`` for no NumPy array, another dtype or byte order, ``ValueError`` for another
     shape (whose ``axes`` are named, as ``N H W C``) or gaps between elements.
     """
+    array, kind = as_stored(array, dtype), dtype.numpy.name
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        kind = f"{type(array).__module__}.{type(array).__qualname__}"
-        raise TypeError(f"{name}: expected a numpy.ndarray of float32, got {kind}")
-    if array.dtype != F32:
+        got = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name}: expected a numpy.ndarray of {kind}, got {got}")
+    if array.dtype != dtype.numpy:
+        bits = " (the bits of bf16; polysci.to_bf16 makes them)" if dtype.name == "bf16" else ""
+        remedy = "" if bits else f"; use {name}.astype(numpy.{kind})"
         raise TypeError(
-            f"{name}: expected dtype float32 in native byte order ({F32.str}), got {array.dtype} "
-            f"({array.dtype.str}); use {name}.astype(numpy.float32)"
+            f"{name}: expected dtype {kind} in native byte order ({dtype.numpy.str}){bits}, got "
+            f"{array.dtype} ({array.dtype.str}){remedy}"
         )
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape} ({axes}), got {array.shape}")
@@ -37,9 +47,11 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Floats
     return plain if plain.flags.aligned else aligned.copy(plain)
 
 
-def check_writable(name: str, array: Any, shape: tuple[int, ...], axes: str) -> None:
+def check_writable(
+    name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32
+) -> None:
     """Raise as ``readable`` does, and ``ValueError`` for a read-only array."""
-    readable(name, array, shape, axes)
+    readable(name, array, shape, axes, dtype)
     if not array.flags.writeable:
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
 

@@ -13,7 +13,7 @@ from typing import Any
 from polysci import microkernel
 from polysci.build import cache
 from polysci.build.folder import cache_dir
-from polysci.codegen.emit import headers
+from polysci.dtype import COMPUTES
 from polysci.errors import PolysciError
 from polysci.fit import fitted
 from polysci.machine import Machine, assumed, from_json
@@ -21,56 +21,81 @@ from polysci.measure import Bench
 from polysci.microkernel import Microkernel
 from polysci.ops.conv2d import Conv2d
 from polysci.target import Target
+from polysci.units import Unit, headers, unit_of
 
 FORMAT = 3
+TAPS = 3  # of a depthwise filter's line
 DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
 PASSES = 12  # over all probes at most
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
+_CONFIGURED = (  # what an entry does before its first register tile
+    "    int tiles = 0;",
+    "    if (!PS_CPU_OK())",
+    "        return 0;",
+    "    ps_tiles_configure(&tiles, t);",
+)
 _log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
 
-def machine_of(target: Target, progress: Progress | None = None) -> Machine:
-    """The stored parameters of this machine, measured now if there are none.
+def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
+    """The stored parameters of this machine, with the rates of kernels for inputs of type ``x``.
 
-    Where measuring fails the documented defaults stand in, with a logged warning.
+    Measured now if there are none. Where measuring fails the documented defaults stand in, with a
+    logged warning.
     """
     try:
-        return known(target) or calibrate(target, progress)
+        return known(target, x) or calibrate(target, progress, x)
     except PolysciError as error:
         _log.warning("calibration failed, using assumed rates: %s", error)
         return assumed(target)
 
 
-def known(target: Target) -> Machine | None:
+def known(target: Target, x: str = "f32") -> Machine | None:
     """The stored parameters of this machine, if it was ever measured."""
     try:
-        return from_json(stored(target).read_text(encoding="utf-8"))
+        return from_json(stored(target, x).read_text(encoding="utf-8"))
     except (OSError, PolysciError):
         return None
 
 
-def stored(target: Target) -> Path:
+def stored(target: Target, x: str = "f32") -> Path:
     """Where the parameters of a target are kept; another kernel list is another file."""
-    kernels = " ".join(microkernel.registry())
-    text = f"{FORMAT} {target} {target.features} {kernels} {headers(target.isa.name)}"
+    kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
+    units = "".join(headers(unit) for unit in units_for(target.isa.name, x))
+    text = f"{FORMAT} {target} {target.features} {kernels} {units}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_dir() / f"machine-{digest}.json"
 
 
-def calibrate(target: Target, progress: Progress | None = None) -> Machine:
+def kernels_for(isa: str, x: str) -> list[Microkernel]:
+    """The kernels that multiply inputs of type ``x``."""
+    return [*microkernel.best("brgemm", isa, x), *microkernel.best("depthwise", isa, x)]
+
+
+def units_for(isa: str, x: str) -> list[Unit]:
+    """The units of those kernels, sums as results."""
+    found = [_unit(kernel, x) for kernel in kernels_for(isa, x)]
+    return list(dict.fromkeys(found))
+
+
+def _unit(kernel: Microkernel, x: str) -> Unit:
+    return unit_of(kernel, x, COMPUTES[kernel.compute].sum.name, packed=True)
+
+
+def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
     """Measure and store the parameters; ``progress(done, total)`` after every step.
 
-    Takes less than a minute. Raises BuildError or CheckError.
+    Takes less than a minute. All but the rates of kernels is measured once, in f32. Raises
+    BuildError or CheckError.
     """
-    isa = target.isa.name
-    kernels = [k for k in microkernel.registry().values() if k.isa == isa]
-    sources = [_bandwidth_text(target), *(_tile_text(part) for part in _parts(kernels, 16))]
-    objects = cache.build_many(sources)
+    if x != "f32":
+        return _extended(target, progress, x)
+    kernels = kernels_for(target.isa.name, x)
+    objects = cache.build_many([_bandwidth_text(target)])
     questions = [("peak", objects[0])]
     questions += [(f"read_{level}", objects[0]) for level in ("l2", "l3", "memory")]
-    for part, path in zip(_parts(kernels, 16), objects[1:], strict=True):
-        questions += [(str(kernel), path) for kernel in part]
+    questions += _kernel_questions(kernels, x)
     rates = _rates(questions, 1, _part(progress, 0, 50))
     peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
     efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
@@ -84,6 +109,28 @@ def calibrate(target: Target, progress: Progress | None = None) -> Machine:
     machine = fitted(target, machine, _part(progress, 60, 100))
     _write(stored(target), machine.to_json())
     return machine
+
+
+def _extended(target: Target, progress: Progress | None, x: str) -> Machine:
+    """The machine as f32 knows it, with the rates of the kernels for ``x``."""
+    machine = known(target) or calibrate(target, progress)
+    kernels = kernels_for(target.isa.name, x)
+    rates = _rates(_kernel_questions(kernels, x), 1, progress)
+    efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
+    machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
+    _write(stored(target, x), machine.to_json())
+    return machine
+
+
+def _kernel_questions(kernels: Sequence[Microkernel], x: str) -> list[tuple[str, Path]]:
+    """The name of every kernel and the shared object that holds its probe."""
+    parts: list[Sequence[Microkernel]] = []
+    for unit in dict.fromkeys(_unit(kernel, x) for kernel in kernels):
+        parts += _parts([kernel for kernel in kernels if _unit(kernel, x) == unit], 16)
+    objects = cache.build_many([_tile_text(part, x) for part in parts])
+    return [
+        (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
+    ]
 
 
 def _part(progress: Progress | None, first: int, last: int) -> Progress | None:
@@ -142,18 +189,23 @@ def _parts(kernels: Sequence[Microkernel], size: int) -> list[Sequence[Microkern
     return [kernels[at : at + size] for at in range(0, len(kernels), size)]
 
 
-def peak_text(isa: str) -> str:
-    """C of ``double peak(int64_t iterations)``: the FMA peak of an ISA."""
-    probe = microkernel.header("probe")
-    return "\n".join(
-        [headers(isa), probe, "double peak(int64_t n);", "double peak(int64_t n)",
-         "{", "    return ps_probe_peak(n);", "}", ""]
-    )  # fmt: skip
+def peak_text(unit: Unit) -> str:
+    """C of ``double peak(int64_t iterations)``: the multiplications of a unit, from registers."""
+    probes = ("probe", "probe_amx") if unit.isa == "amx" else ("probe",)
+    return "\n".join([
+        headers(unit), *map(microkernel.header, probes), "double peak(int64_t n);",
+        "double peak(int64_t n)", "{", "    return ps_probe_peak(n);", "}", "",
+    ])  # fmt: skip
+
+
+def peak_unit(isa: str, x: str) -> Unit:
+    """The unit whose multiplications bound every kernel for inputs of type ``x``."""
+    return _unit(microkernel.best("brgemm", isa, x)[0], x)
 
 
 def _bandwidth_text(target: Target) -> str:
     sizes = {"l2": target.l2 // 2, "l3": target.l3 // 3, "memory": 4 * target.l3}
-    parts = [peak_text(target.isa.name)]
+    parts = [peak_text(peak_unit(target.isa.name, "f32")), microkernel.header("probe_read")]
     for level, size in sizes.items():
         count = size // 4
         parts += [
@@ -163,7 +215,7 @@ def _bandwidth_text(target: Target) -> str:
             "{",
             "    static int filled;",
             "    if (!filled++)",
-            f"        ps_probe_fill({level}_buffer, {count});",
+            f"        ps_probe_fill({level}_buffer, sizeof {level}_buffer);",
             f"    return ps_probe_read({level}_buffer, {count}, n);",
             "}",
         ]
@@ -173,7 +225,11 @@ def _bandwidth_text(target: Target) -> str:
 def _together_text(target: Target) -> str:
     """C of the probes that run on all cores at once; ``fork`` returns 1e3 for every region."""
     cores = target.cores
-    parts = [headers(target.isa.name), microkernel.header("probe")]
+    parts = [
+        headers(peak_unit(target.isa.name, "f32")),
+        microkernel.header("probe"),
+        microkernel.header("probe_read"),
+    ]
     for level, size in {"l3": target.l3 // 3, "memory": 4 * target.l3}.items():
         count = size // 4 // cores // 64 * 64
         parts += [
@@ -184,7 +240,7 @@ def _together_text(target: Target) -> str:
             "    static int filled;",
             "    double bytes = 0;",
             f"    for (int i = 0; !filled && i < {cores}; ++i)",
-            f"        ps_probe_fill({level}_buffer[i], {count});",
+            f"        ps_probe_fill({level}_buffer[i], sizeof {level}_buffer[i]);",
             "    filled = 1;",
             f"    #pragma omp parallel for num_threads({cores}) reduction(+ : bytes)",
             f"    for (int i = 0; i < {cores}; ++i)",
@@ -206,33 +262,48 @@ def _together_text(target: Target) -> str:
     ])  # fmt: skip
 
 
-def _tile_text(kernels: Sequence[Microkernel]) -> str:
-    """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH steps from L1."""
-    probe = microkernel.header("probe")
-    parts = [headers(kernels[0].isa), probe]
+def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
+    """C of a part of a reduction as the kernel's tiles do it most, and its steps."""
+    if kernel.family == "depthwise" and kernel.rows > 1:
+        pixels = (1 << kernel.rows + TAPS - 1) - 1
+        return f"ps_slide(acc, t, UINT64_C({pixels:#x}), a, b, {TAPS}, {kernel.cols})", TAPS
+    run = "ps_run_grouped" if kernel.shifts > 1 else "ps_run"
+    rows = f"{(1 << kernel.rows) - 1:#x}u"
+    return f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})", DEPTH
+
+
+def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
+    """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH words from L1."""
+    parts = [headers(_unit(kernels[0], x)), microkernel.header("probe")]
     for kernel in kernels:
-        a_row = DEPTH if kernel.family == "brgemm" else kernel.cols
-        a_step = 1 if kernel.family == "brgemm" else 0
+        dense, word, shifts = not kernel.diagonal, COMPUTES[kernel.compute].word, kernel.shifts
         rows, cols = kernel.rows, kernel.cols
+        a_row, a_step = (DEPTH * word, word) if dense else (cols, 0)
+        run, steps = _reduction(kernel, a_step)
+        flops = 2.0 * steps * rows * cols * (word if dense else 1)
         parts += [
             f"double {kernel}(int64_t n);",
             f"PS_KERNEL double {kernel}(int64_t n)",
             "{",
-            f"    static float a[{rows * a_row}] __attribute__((aligned(64)));",
-            f"    static float b[{DEPTH * cols}] __attribute__((aligned(64)));",
-            f"    static float c[{rows * cols}] __attribute__((aligned(64)));",
+            f"    static ps_a a[{(rows + TAPS - 1) * a_row}] __attribute__((aligned(64)));",
+            f"    static ps_b b[{DEPTH * cols * word}] __attribute__((aligned(64)));",
+            f"    static ps_y c[{rows * cols}] __attribute__((aligned(64)));",
             f"    static const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
-            f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(kernel.family == 'depthwise')}, "
-            f".a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}};",
-            f"    ps_vec acc[{rows * kernel.vecs}];",
-            f"    ps_probe_fill(a, {rows * a_row});",
-            f"    ps_probe_fill(b, {DEPTH * cols});",
+            f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(not dense)}, "
+            f".shifts = {shifts}, .a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}};",
+            f"    ps_acc acc[{rows * kernel.vecs * shifts}];",
+            "    ps_probe_fill(a, sizeof a);",
+            "    ps_probe_fill(b, sizeof b);",
+            *_CONFIGURED * kernel.on_tiles,
             "    ps_begin(acc, t, c, 0);",
             "    for (int64_t i = 0; i < n; ++i)",
-            f"        ps_run(acc, t, {(1 << rows) - 1:#x}u, a, b, {DEPTH}, {a_step});",
+            f"        {run};",
+            *(["    ps_unshift(acc, t);"] if shifts > 1 else []),
+            *(["    ps_unpair(acc, t);"] if kernel.family == "depthwise" else []),
             "    ps_end(acc, t, c, 0);",
+            *("    ps_tiles_release(&tiles);",) * kernel.on_tiles,
             '    __asm__ volatile("" : : "r"(c) : "memory");',  # c is read: keep the loop
-            f"    return 2.0 * {DEPTH * rows * cols} * (double)n;",
+            f"    return {flops} * (double)n;",
             "}",
         ]
     return "\n".join([*parts, ""])

@@ -43,9 +43,10 @@ class Verdict:
         """The command line that repeats this very check."""
         words = str(self.problem.with_(name="", multiplicity=1))
         layout = ["--layout", self.problem.layout] if self.problem.layout else []
+        dtype = ["--dtype", self.problem.dtype] if self.problem.dtype != "f32" else []
         return shlex.join(
             [
-                *("polysci", "check", words, *layout),
+                *("polysci", "check", words, *layout, *dtype),
                 *("--threads", str(self.threads), "--schedule", str(self.schedule)),
                 *("--mode", self.mode, "--seed", str(self.seed)),
             ]
@@ -65,10 +66,13 @@ def check(
 ) -> Iterator[Verdict]:
     """Build every schedule and compare its results with the references.
 
-    ``exact``: small integers, bit for bit. ``bound``: random reals against float64, within
-    gamma_n (|W| * |X| + |bias| + |residual|), n the products and additions of one result. Both put
-    the buffers against guard pages. A fault is a verdict. Raises SpecError for another mode,
-    IllegalScheduleError, SpecError or UnsupportedError for a schedule that does not fit.
+    ``exact``: integers, bit for bit. ``bound``: random reals against float64, within
+    gamma_n (|W| * |X| + |bias| + |residual|), n the products and additions of one result, and the
+    rounding of y to its type; where x is whole nothing is rounded, and other integers stand in.
+    Both put the buffers against guard pages. A Winograd schedule has a bound of its own,
+    ``winograd.bound``, and integers for which its transforms are exact, ``winograd.integers``. A
+    fault is a verdict. Raises SpecError for another mode, IllegalScheduleError, SpecError or
+    UnsupportedError for a schedule that does not fit.
     """
     for mode in modes:
         if mode not in MODES:
@@ -86,8 +90,8 @@ def _verdict(bench: Bench, text: str, asked: Verdict) -> Verdict:
     try:
         path = cache.build(text)
         if asked.mode == "bound":
-            return Verdict(*what, worst=bench.bound(path, SYMBOL))
-        bench.check(path, SYMBOL)
+            return Verdict(*what, worst=bench.bound(path, SYMBOL, asked.schedule.winograd))
+        bench.check(path, SYMBOL, asked.schedule.winograd)
     except (BuildError, CandidateError) as error:
         return Verdict(*what, fault=str(error))
     return asked

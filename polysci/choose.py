@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polysci import groups
 from polysci.contraction import Contraction
 from polysci.errors import SpecError, UnsupportedError
-from polysci.microkernel import lanes
+from polysci.groups import View, views
 from polysci.plan import resolve
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.gathered import gathered
@@ -79,12 +78,12 @@ def every(
     chosen = ranker_of(ranker)
     pool: list[tuple[float, int, int]] = []
     families: list[Ranked] = []
-    for factor, wide in widths(context):
+    for view, wide in seen(context):
         for family in chosen.families(wide, tiles, blocks):
             cost = chosen.cost(wide, family)
             best = _least(cost, most or len(family))
             pool += [(float(cost[i]), len(families), int(i)) for i in best]
-            families.append(Ranked(factor, wide, family))
+            families.append(Ranked(view, wide, family))
     return distinct(context, sorted(pool), families, known=ranker == "traffic")
 
 
@@ -97,9 +96,9 @@ def ranker_of(name: str) -> Ranker:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A family of the problem with ``factor`` groups in one call: of ``context``."""
+    """A family of the problem as ``view`` shows it: of ``context``."""
 
-    factor: int
+    view: View
     context: Context
     family: Family
 
@@ -108,20 +107,13 @@ class Ranked:
         return float(traffic(self.context, self.family.member(index)).seconds[0])
 
     def schedule(self, contraction: Contraction, index: int) -> Schedule:
-        plan = self.family.schedule(index)
-        return groups.from_merged(contraction, plan, self.factor) if self.factor > 1 else plan
+        return self.view.outside(contraction, self.family.schedule(index))
 
 
-def widths(context: Context) -> Iterator[tuple[int, Context]]:
-    """The problem as it is, and with so many narrow groups in one call as fill the lanes."""
-    yield 1, context
-    group = groups.group_of(context.contraction)
-    if group is None:
-        return
-    columns = context.contraction.by_role("n")[0].extent
-    for factor in range(2, group.extent + 1):
-        if group.extent % factor == 0 and factor * columns <= lanes(context.target.isa.name):
-            yield factor, replace(context, contraction=groups.merged(context.contraction, factor))
+def seen(context: Context) -> Iterator[tuple[View, Context]]:
+    """The problem as it is, and in every way to fill the lanes with narrow groups."""
+    for view in views(context.contraction, context.target.isa.name):
+        yield view, replace(context, contraction=view.of(context.contraction))
 
 
 def _least(seconds: np.ndarray, count: int) -> np.ndarray:
@@ -186,7 +178,7 @@ def cost_of(context: Context, plan: Schedule, ranker: str) -> float:
 
 
 def alone(context: Context, plan: Schedule) -> tuple[Context, Family]:
-    """One schedule as the rankers take it: a family of one, with its groups merged."""
+    """One schedule as the rankers take it: a family of one, in the view of its kernel."""
     (one,) = gathered(context, [plan])
     return one.context, one.family
 

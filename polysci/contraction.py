@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 import islpy as isl
 
+from polysci.dtype import DTYPES, Precision
 from polysci.errors import UnsupportedError
 from polysci.scop import Access, Scop, Statement, bounded
 
@@ -46,6 +47,12 @@ class Operand:
     array: str
     shape: tuple[int, ...]
     index: tuple[Affine, ...]
+    dtype: str = "f32"
+
+    @property
+    def bytes(self) -> int:
+        """Of one element."""
+        return DTYPES[self.dtype].bytes
 
     def __str__(self) -> str:
         return self.array + "".join(f"[{subscript}]" for subscript in self.index)
@@ -111,6 +118,15 @@ class Contraction:
 
     def extent(self, name: str) -> int:
         return next(dim.extent for dim in self.dims if dim.name == name)
+
+    def stored_as(self, precision: Precision) -> Contraction:
+        """The same sums over arrays of these element types."""
+        return replace(
+            self,
+            a=replace(self.a, dtype=precision.x.name),
+            b=replace(self.b, dtype=precision.w.name),
+            out=replace(self.out, dtype=precision.y.name),
+        )
 
     @property
     def is_gemm(self) -> bool:

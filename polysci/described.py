@@ -19,6 +19,7 @@ from polysci.target import ASSUMED_CACHES, ISAS, Target, isa_named, size_text
 MOST_CORES = 1024
 MOST_BYTES = 1 << 40  # of a cache
 MOST = 1e300  # of other numbers: finite
+MOST_SPEED = 64  # times the FMA peak, with narrow types and units for them
 MOST_SHOWN = 1 << 64  # of whole numbers in messages
 LEVELS = tuple(ASSUMED_CACHES)
 Reader = Callable[[str, Any, bool], Any]  # of a key, its value, whether it divides
@@ -132,7 +133,7 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
     for name, value in numbers(machine).items():
         yield f"{name} = {value!r}  # {', '.join(filter(None, note_of(name)))}"
     yield ""
-    yield "# Share of the peak that a microkernel reaches, operands in L1; estimated if left out."
+    yield "# Rate of a microkernel over the peak, operands in L1; estimated if left out."
     yield "[machine.efficiency]"
     for name, share in machine.efficiency.items():
         yield f"{_key(name)} = {share!r}"
@@ -221,9 +222,10 @@ def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
         if kernel not in microkernel.registry():
             raise SpecError(f"{name}: no kernel {kernel!r:.80} in microkernels/kernels.def")
         found[kernel] = _number(f"{name}.{kernel}", share, True)
-        if found[kernel] > 1:
+        most = 1 if microkernel.find(kernel).compute == "f32" else MOST_SPEED
+        if found[kernel] > most:
             raise SpecError(
-                f"{name}.{kernel}: expected a share of the peak, at most 1, got {share}"
+                f"{name}.{kernel}: expected a share of the peak, at most {most}, got {share}"
             )
     return MappingProxyType(found)
 

@@ -67,9 +67,9 @@ def _compiler(target: Target) -> Iterator[Check]:
 
 def _program(found: compiler.Compiler, target: Target) -> Check:
     """Compile one function for each instruction set that should run, and run them in a child."""
-    names = [isa.name for isa in target.runnable]
+    names = [isa.name for isa in target.allowed]
     name = f"builds and runs {', '.join(names)}"
-    text = "".join(_function(isa) for isa in target.runnable)
+    text = "".join(_function(isa) for isa in target.allowed)
     code = "".join(
         f"f = lib.f_{name}; f.restype = ctypes.c_float\n"
         "print(f(*map(ctypes.c_float, (2, 3, 4))), flush=True)\n"
@@ -132,12 +132,16 @@ def _in_child(
 
 
 def _isa(target: Target) -> Check:
-    best = target.runnable[-1]
     if "features" in target.assumed:
         return Check("ISA", False, f"{target.isa}: /proc/cpuinfo is unreadable", "mount /proc")
-    if target.isa == best:
-        return Check("ISA", True, f"{best} on {target.model_name}")
-    return Check("ISA", True, f"{target.isa}, capped; {best} would run", "unset POLYSCI_ISA")
+    others = [str(isa) for isa in target.allowed if isa != target.isa]
+    also = f" ({', '.join(reversed(others))} as well)" if others else ""
+    if not target.hidden:
+        return Check("ISA", True, f"{target.isa}{also} on {target.model_name}")
+    hidden = ", ".join(map(str, reversed(target.hidden)))
+    detail = f"{target.isa}{also}, capped; the cap hides {hidden}, which this CPU has"
+    remedy = "unset POLYSCI_ISA" if os.environ.get("POLYSCI_ISA") else "leave out --isa"
+    return Check("ISA", True, detail, f"for {target.runnable[-1]}: {remedy}")
 
 
 def _caches(target: Target) -> Check:

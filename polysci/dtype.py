@@ -1,4 +1,4 @@
-"""Element types: how C, NumPy and the vector units see each of them."""
+"""Element types, the precisions made of them, and the ways in which products are summed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from polysci.errors import SpecError
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type; ``vnni`` consecutive values along k share a 32-bit lane.
+    """One element type.
 
     NumPy has no bfloat16: ``numpy`` is then the integer type that holds its bits.
     """
@@ -21,18 +23,151 @@ class DType:
     c_type: str
     numpy: np.dtype[Any]
     bytes: int
-    vnni: int = 1
+    whole: bool = False  # whether it holds whole numbers only
 
     def __str__(self) -> str:
         return self.name
 
 
-_ROWS = (
+_TYPES = (
     DType("f32", "float", np.dtype("float32"), 4),
-    DType("bf16", "uint16_t", np.dtype("uint16"), 2, vnni=2),
-    DType("s8", "int8_t", np.dtype("int8"), 1, vnni=4),
-    DType("u8", "uint8_t", np.dtype("uint8"), 1, vnni=4),
-    DType("s32", "int32_t", np.dtype("int32"), 4),
+    DType("bf16", "uint16_t", np.dtype("uint16"), 2),
+    DType("f16", "uint16_t", np.dtype("float16"), 2),
+    DType("s8", "int8_t", np.dtype("int8"), 1, whole=True),
+    DType("u8", "uint8_t", np.dtype("uint8"), 1, whole=True),
+    DType("s32", "int32_t", np.dtype("int32"), 4, whole=True),
 )
-DTYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _ROWS})
+DTYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _TYPES})
 F32 = DTYPES["f32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The element types of input, weights and result, as benchdnn writes them: ``u8:s8:u8``.
+
+    Floating-point products are summed in f32, whole ones in s32; the bias has the type of the sums.
+    """
+
+    x: DType
+    w: DType
+    y: DType
+
+    def __str__(self) -> str:
+        names = [self.x.name, self.w.name, self.y.name]
+        alike = len(set(names)) == 1 and not self.whole
+        return names[0] if alike else ":".join(names)
+
+    @property
+    def whole(self) -> bool:
+        """Whether sums are whole numbers."""
+        return self.x.whole
+
+    @property
+    def sum(self) -> DType:
+        return DTYPES["s32" if self.whole else "f32"]
+
+    @property
+    def scaled(self) -> bool:
+        """Whether sums are scaled to 8-bit results."""
+        return self.whole and self.y.bytes == 1
+
+    @property
+    def split(self) -> bool:
+        """Whether y can hold a sum that a later call adds to."""
+        return self.y == self.sum
+
+
+PRECISIONS: Mapping[str, Precision] = MappingProxyType(
+    {
+        str(row): row
+        for row in (
+            Precision(*(DTYPES[name] for name in names.split()))
+            for names in (
+                *("f32 f32 f32", "bf16 bf16 bf16", "bf16 bf16 f32", "f16 f16 f16", "f16 f16 f32"),
+                *("u8 s8 u8", "u8 s8 s8", "u8 s8 s32", "s8 s8 s8", "s8 s8 u8", "s8 s8 s32"),
+            )
+        )
+    }
+)
+ALIASES: Mapping[str, str] = MappingProxyType({"int8": "u8:s8:u8"})
+
+
+def precision_named(name: str) -> Precision:
+    """The precision of a name or alias. Raises SpecError listing those that exist."""
+    try:
+        return PRECISIONS[ALIASES.get(name, name)]
+    except KeyError:
+        known = ", ".join([*PRECISIONS, *(f"{a} ({p})" for a, p in ALIASES.items())])
+        raise SpecError(f"dtype {name!r}: expected one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """How a microkernel multiplies: the bytes of an element of A and B as it reads them.
+
+    ``word`` neighbours along k share a 32-bit lane; ``sum`` is what the lane accumulates.
+    ``converts``: A is x, which becomes f32 as it is loaded at no cost.
+    """
+
+    name: str
+    bytes: int
+    word: int
+    sum: DType
+    converts: bool = False
+
+
+COMPUTES: Mapping[str, Compute] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            Compute("f32", 4, 1, DTYPES["f32"]),
+            Compute("f16", 4, 1, DTYPES["f32"], converts=True),
+            Compute("bf16", 2, 2, DTYPES["f32"]),
+            Compute("i8", 1, 4, DTYPES["s32"]),
+            Compute("i16", 2, 2, DTYPES["s32"]),
+        )
+    }
+)
+
+
+def computes(x: str, family: str) -> tuple[str, ...]:
+    """The computes that give the products of inputs of type ``x``, the fastest first.
+
+    A vector of channels (any family but ``brgemm``) has no neighbours along k: it is widened.
+    """
+    if DTYPES[x].whole:
+        return ("i8", "i16") if family == "brgemm" else ("i16",)
+    return (x, "f32") if x in ("bf16", "f16") and family == "brgemm" else ("f32",)
+
+
+def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bits (uint16) of f32 values rounded to bf16, to the nearest, ties to even."""
+    bits = np.asarray(array, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
+    quiet = (bits | np.uint32(0x400000)) >> 16
+    nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return np.where(nan, quiet, rounded).astype(np.uint16)
+
+
+def from_bf16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The f32 values of bf16 bits. Raises TypeError for another dtype than uint16."""
+    if bits.dtype != np.uint16:
+        raise TypeError(f"bits: expected dtype uint16, got {bits.dtype}")
+    found: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
+    return found
+
+
+def stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """Values in the memory format of a type: rounded to the nearest, whole ones saturated."""
+    if dtype.name == "bf16":
+        return to_bf16(array)
+    if dtype.whole:
+        limits = np.iinfo(dtype.numpy)
+        array = np.clip(np.rint(array), limits.min, limits.max)
+    found: np.ndarray[Any, Any] = array.astype(dtype.numpy)
+    return found
+
+
+def values(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """What an array in the memory format of a type stands for."""
+    return from_bf16(array) if dtype.name == "bf16" else array

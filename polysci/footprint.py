@@ -65,7 +65,8 @@ def extents_of(operand: Operand, tile: Extents) -> list[Count]:
 
 def line_bytes(operand: Operand, strides: Sequence[int], tile: Extents) -> Count:
     """Bytes of whole cache lines under the footprint, for this storage order."""
-    return whole_blocks(*runs(strides, extents_of(operand, tile), LINE), LINE)
+    found = runs(strides, extents_of(operand, tile), LINE, operand.bytes)
+    return whole_blocks(*found, LINE)
 
 
 def whole_blocks(run: Count, number: Count, block: int) -> Count:
@@ -74,14 +75,17 @@ def whole_blocks(run: Count, number: Count, block: int) -> Count:
     return total
 
 
-def runs(strides: Sequence[int], extents: Sequence[Count], block: int) -> tuple[Count, Count]:
+def runs(
+    strides: Sequence[int], extents: Sequence[Count], block: int, item: int = FLOAT
+) -> tuple[Count, Count]:
     """Bytes of one run of so many positions along the axes, and how many runs there are.
 
-    Runs that lie less than ``block`` bytes apart share blocks: they are one run with its gaps.
+    ``item`` is the bytes of an element. Runs that lie less than ``block`` bytes apart share blocks:
+    they are one run with its gaps.
     """
-    run, number = np.full(1, float(FLOAT)), np.ones(1)
+    run, number = np.full(1, float(item)), np.ones(1)
     for axis in sorted(range(len(strides)), key=strides.__getitem__):
-        count, step = extents[axis], strides[axis] * FLOAT
+        count, step = extents[axis], strides[axis] * item
         joins = step - run < block
         if joins.all():
             run = (count - 1) * step + run
@@ -92,7 +96,12 @@ def runs(strides: Sequence[int], extents: Sequence[Count], block: int) -> tuple[
 
 
 def crowding(
-    run: Count, number: Count, strides: Sequence[int], extents: Sequence[Count], period: int
+    run: Count,
+    number: Count,
+    strides: Sequence[int],
+    extents: Sequence[Count],
+    period: int,
+    item: int = FLOAT,
 ) -> Count:
     """One over the share of a cache's sets that so many runs reach.
 
@@ -102,7 +111,7 @@ def crowding(
     lines = np.ceil(run / LINE)
     places, common = np.ones(1), period
     for stride, count in zip(strides, extents, strict=True):
-        step = stride * FLOAT
+        step = stride * item
         if step >= LINE:
             common = gcd(common, step)
             repeats = np.minimum(count, period // gcd(step, period))
@@ -177,10 +186,8 @@ def traffic(
 def compulsory_bytes(contraction: Contraction) -> float:
     """Bytes that must move whatever the schedule: every input element once, every output once."""
     whole = {d.name: np.full(1, float(d.extent)) for d in contraction.dims}
-    elements = sum(
-        footprint(op, whole)[0] for op in (contraction.a, contraction.b, contraction.out)
-    )
-    return float(elements) * FLOAT
+    operands = (contraction.a, contraction.b, contraction.out)
+    return float(sum(footprint(op, whole)[0] * op.bytes for op in operands))
 
 
 def load_bound_bytes(contraction: Contraction, cache: float) -> float:
@@ -195,5 +202,6 @@ def load_bound_bytes(contraction: Contraction, cache: float) -> float:
         macs *= dim.extent
         if dim.role == "br":
             taps *= dim.extent
-    bound = 2.0 * macs / float(np.sqrt(taps * cache / FLOAT)) * FLOAT
+    item = min(contraction.a.bytes, contraction.b.bytes)
+    bound = 2.0 * macs / float(np.sqrt(taps * cache / item)) * item
     return max(compulsory_bytes(contraction), bound)

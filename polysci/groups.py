@@ -1,18 +1,81 @@
-"""Several narrow groups in one register tile: a grouped contraction seen as a wider one.
+"""Several narrow groups in one register tile: a grouped contraction seen as another one.
 
-Groups with fewer columns than a vector has lanes leave lanes idle. ``factor`` neighbouring groups
-become one group of factor x as many columns and reduction steps, whose weights are block-diagonal:
-the zeros cost multiplications but fill the lanes, and one call does the work of ``factor``.
+Groups with fewer columns than a vector has lanes leave lanes idle. There are two ways to fill them.
+
+*Merged*: ``groups`` neighbouring groups become one of so many times the columns and reduction
+steps, whose weights are block-diagonal. The zeros cost multiplications.
+
+*Rotated*: where a group has as many columns as reduction steps, a power of two, the lanes run over
+the channels of several groups, as in depthwise, and a reduction of ``shifts`` steps that does not
+move A takes the place of the group's own: step d multiplies channel l with its weight for column
+l ^ d (``microkernels/grouped.h``). Nothing is wasted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from polysci.contraction import Affine, Contraction, Dim, Operand
 from polysci.errors import UnsupportedError
+from polysci.microkernel import best, find, lanes
 from polysci.schedule import Loop, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How kernels take a contraction: as it is, with groups merged, or rotated."""
+
+    groups: int = 1
+    shifts: int = 1
+
+    def of(self, contraction: Contraction) -> Contraction:
+        """The contraction as kernels take it. Raises UnsupportedError where it cannot be."""
+        if self.shifts > 1:
+            return rotated(contraction, self.shifts)
+        return merged(contraction, self.groups) if self.groups > 1 else contraction
+
+    def inside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
+        """The schedule in the terms of ``of``. Raises UnsupportedError if it splits a group."""
+        if self == View():
+            return schedule
+        gone = [d.name for d in contraction.dims if d.role in ("n", "k")]
+        for loop in schedule.loops:
+            if loop.dim in gone:
+                raise UnsupportedError(
+                    f"schedule {schedule}: several groups in one call leave no loop over "
+                    f"{loop.dim!r}"
+                )
+        return _scaled(contraction, schedule, self.shifts, self.groups)
+
+    def outside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
+        """The inverse of ``inside``."""
+        return _scaled(contraction, schedule, self.groups, self.shifts)
+
+
+def view_of(contraction: Contraction, schedule: Schedule) -> View:
+    """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
+    shifts = find(schedule.kernel).shifts
+    if shifts > 1:
+        return View(shifts=shifts)
+    group = group_of(contraction)
+    if group is None:
+        return View()
+    return View(schedule.tile({d.name: d.extent for d in contraction.dims})[group.name])
+
+
+def views(contraction: Contraction, isa: str) -> Iterator[View]:
+    """The contraction as it is, and every way to have narrow groups fill the lanes of an ISA."""
+    yield View()
+    group = group_of(contraction)
+    if group is None:
+        return
+    columns = contraction.by_role("n")[0].extent
+    for factor in range(2, group.extent + 1):
+        if group.extent % factor == 0 and factor * columns <= lanes(isa):
+            yield View(groups=factor)
+    if best(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
+        yield View(shifts=columns)
 
 
 def group_of(contraction: Contraction) -> Dim | None:
@@ -63,34 +126,69 @@ def merged(contraction: Contraction, factor: int) -> Contraction:
     )  # fmt: skip
 
 
-def factor_in(contraction: Contraction, schedule: Schedule) -> int:
-    """Groups that one call of ``schedule`` computes."""
-    group = group_of(contraction)
-    if group is None:
-        return 1
-    return schedule.tile({d.name: d.extent for d in contraction.dims})[group.name]
+def rotated(contraction: Contraction, shifts: int) -> Contraction:
+    """The channels of all groups along the columns, and ``shifts`` steps that do not move A.
 
-
-def to_merged(contraction: Contraction, schedule: Schedule, factor: int) -> Schedule:
-    """The schedule in terms of the merged contraction. Raises UnsupportedError if it splits one."""
+    A tile of it reads and writes what the calls read and write, as sets: which weight meets which
+    element is the packing's doing. Raises UnsupportedError unless groups are ``shifts`` wide and
+    deep.
+    """
     group = group_of(contraction)
-    inside = [d.name for d in contraction.dims if d.role in ("n", "k")]
-    for loop in schedule.loops:
-        if loop.dim in inside:
-            raise UnsupportedError(
-                f"schedule {schedule}: {factor} groups in one call leave no loop over {loop.dim!r}"
+    if group is None or not _rotates(contraction, shifts):
+        raise UnsupportedError(f"{contraction}: its groups do not have {shifts} columns and steps")
+    (column,), (depth,) = contraction.by_role("n"), contraction.by_role("k")
+    kept = {
+        group: Dim(group.name, group.extent * shifts, group.role),
+        column: Dim(column.name, 1, column.role),
+    }
+    dims = [kept.get(d, d) for d in contraction.dims if d != depth]
+
+    def narrowed(operand: Operand, *moving: str) -> Operand:
+        index = tuple(
+            Affine(
+                tuple(
+                    (name, coef // shifts if name == group.name else coef)
+                    for name, coef in affine.terms
+                    if name in moving or name not in (column.name, depth.name)
+                ),
+                affine.const,
             )
-    return _scaled(schedule, group, lambda step: step // factor)
+            for affine in operand.index
+        )
+        return replace(operand, index=index)
+
+    return replace(
+        contraction, dims=(*dims, Dim(depth.name, shifts, "br")), a=narrowed(contraction.a),
+        b=narrowed(contraction.b, depth.name), out=narrowed(contraction.out),
+    )  # fmt: skip
 
 
-def from_merged(contraction: Contraction, schedule: Schedule, factor: int) -> Schedule:
-    """The inverse of ``to_merged``."""
-    return _scaled(schedule, group_of(contraction), lambda step: step * factor)
+def shift_of(contraction: Contraction) -> Dim | None:
+    """The reduction of a rotated contraction that does not move A; None in any other."""
+    still = [d for d in contraction.by_role("br") if not contraction.a.uses(d.name)]
+    return still[0] if still else None
 
 
-def _scaled(schedule: Schedule, group: Dim | None, scale: Callable[[int], int]) -> Schedule:
+def _rotates(contraction: Contraction, shifts: int) -> bool:
+    group = group_of(contraction)
+    if group is None or shifts < 2 or shifts & (shifts - 1):
+        return False
+    (column,), (depth,) = contraction.by_role("n"), contraction.by_role("k")
+    pairs = (contraction.out, column), (contraction.b, column), (contraction.a, depth)
+    once = all(_axes(operand, dim) == _axes(operand, group) == 1 for operand, dim in pairs)
+    return once and column.extent == depth.extent == shifts
+
+
+def _axes(operand: Operand, dim: Dim) -> int:
+    """How many axes of an operand a dimension indexes."""
+    return sum(affine.coef(dim.name) != 0 for affine in operand.index)
+
+
+def _scaled(contraction: Contraction, schedule: Schedule, times: int, over: int) -> Schedule:
+    """The schedule with steps over the group ``times`` / ``over`` as long."""
+    group = group_of(contraction)
     steps = tuple(
-        replace(step, step=scale(step.step))
+        replace(step, step=step.step * times // over)
         if isinstance(step, Loop) and group and step.dim == group.name
         else step
         for step in schedule.steps

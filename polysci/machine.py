@@ -17,14 +17,18 @@ PRICES = (
     "call_ns", "run_ns", "store_ns", "reload_ns", "page_ns", "copy_ns", "gather_ns",
     "hidden_l2", "hidden_l3", "hidden_memory",
 )  # fmt: skip
+# Multiplications a second over those of f32, where nothing was measured: wider words, or one
+# instruction more.
+SPEED = MappingProxyType({"f32": 1.0, "f16": 1.0, "bf16": 2.0, "i8": 4.0, "i16": 1.0})
+TILES = 7.5  # of what vectors multiply: tile registers (a bf16 peak of 3200 beside 2 * 213 GFLOP/s)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Rates and prices of one core; measured and fitted by ``calibrate``, or documented defaults.
 
-    Rates: ``peak`` is the FMA peak in GFLOP/s; ``efficiency`` the fraction of it that a microkernel
-    reaches with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds one
+    Rates: ``peak`` is the FMA peak in GFLOP/s; ``efficiency`` the rate of a microkernel over it
+    with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds one
     core, ``l3_all`` and ``memory_all`` all cores of an L3 and of the machine together.
 
     Prices, which may be 0: ``call_ns`` of entering a register tile, ``run_ns`` of one run of its
@@ -64,16 +68,25 @@ class Machine:
         """One of the prices, by its name."""
         return float(getattr(self, name))
 
-    def of_kernel(self, name: str, rows: int, vecs: int) -> float:
-        """Fraction of the peak of a microkernel; estimated where it was not measured.
+    def fastest(self, compute: str) -> float:
+        """The most that kernels of a compute reach, as a fraction of the f32 peak."""
+        measured = [v for name, v in self.efficiency.items() if f"_{compute}_" in name]
+        return max(measured, default=SPEED[compute]) if compute != "f32" else 1.0
+
+    def of_kernel(self, name: str, rows: int, vecs: int, compute: str = "f32") -> float:
+        """Rate of a microkernel over the f32 peak; estimated where it was not measured.
 
         The estimate: an FMA unit needs about 8 independent accumulators to hide its latency, and
         two loads a cycle must feed two FMAs a cycle.
         """
         if name in self.efficiency:
             return self.efficiency[name]
+        if "_amx_" in name:  # four tiles of sums hide the latency; few rows waste a tile
+            tall = -(-rows // 16)
+            return SPEED[compute] * TILES * min(1.0, tall * vecs / 4) * rows / (16 * tall)
         tile = rows * vecs
-        return float(min(1.0, tile / 8, tile / max(1.0, 0.55 * (rows + vecs))))
+        busy = min(1.0, tile / 8, tile / max(1.0, 0.55 * (rows + vecs)))
+        return SPEED[compute] * float(busy)
 
     def to_json(self) -> str:
         data = {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -170,18 +170,24 @@ class Bench:
         self._prepared = False
         self._child.close()
 
-    def check(self, so: Path, symbol: str) -> None:
+    def check(self, so: Path, symbol: str, winograd: int = 0) -> None:
         """Three calls, bit for bit, between guard pages.
+
+        ``winograd``: its m, where inputs must be such that the transforms are exact.
 
         ``CandidateError`` gives the first mismatch's index, expected, got and how many differ, or
         the signal, the time limit or the buffer that was overrun.
         """
-        self._ask((so, symbol), {"op": "check", "so": str(so), "symbol": symbol})
+        question = {"op": "check", "so": str(so), "symbol": symbol, "winograd": winograd}
+        self._ask((so, symbol), question)
 
-    def bound(self, so: Path, symbol: str) -> float:
-        """As ``check``, for random reals within the error bound; returns its largest share used."""
-        self._ask((so, symbol), {"op": "prepare_bound"}, _PREPARE_S)
-        question = {"op": "bound", "so": str(so), "symbol": symbol}
+    def bound(self, so: Path, symbol: str, winograd: int = 0) -> float:
+        """As ``check``, for random reals within the error bound; returns its largest share used.
+
+        ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
+        """
+        self._ask((so, symbol), {"op": "prepare_bound", "winograd": winograd}, _PREPARE_S)
+        question = {"op": "bound", "so": str(so), "symbol": symbol, "winograd": winograd}
         return float(self._ask((so, symbol), question)["worst"])
 
     def load(
@@ -264,6 +270,7 @@ class Bench:
             "op": "prepare",
             "problem": str(self.problem),
             "layout": layout,
+            "dtype": self.problem.dtype,
             "seed": self.seed,
         }
         try:

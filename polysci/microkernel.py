@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
+from polysci.dtype import computes
 from polysci.errors import SpecError, UnsupportedError
 from polysci.models import resource
+from polysci.target import isa_named
 
 _LINE = re.compile(r"KERNEL\((\w+), (\w+), (\w+), (\d+), (\d+)\)")
 
@@ -18,35 +20,47 @@ _LINE = re.compile(r"KERNEL\((\w+), (\w+), (\w+), (\d+), (\d+)\)")
 class Microkernel:
     """One register tile of one family: ``rows`` x ``cols`` of C held in registers.
 
-    ``family`` is ``brgemm`` (A is broadcast along the columns) or ``depthwise`` (A is a vector
-    along them).
+    ``family`` is ``brgemm`` (A is broadcast along the columns), ``depthwise`` (A is a vector along
+    them) or ``grouped`` and a number: the columns of a group, several of which share a vector.
+    ``compute`` names a row of COMPUTES.
     """
 
     family: str
     isa: str
-    dtype: str
+    compute: str
     rows: int
     cols: int
 
     def __str__(self) -> str:
-        return f"{self.family}_{self.isa}_{self.dtype}_{self.rows}x{self.cols}"
+        return f"{self.family}_{self.isa}_{self.compute}_{self.rows}x{self.cols}"
 
     @property
     def lanes(self) -> int:
         return lanes(self.isa)
 
     @property
+    def diagonal(self) -> bool:
+        """Whether A is a vector along the columns."""
+        return self.family != "brgemm"
+
+    @property
+    def shifts(self) -> int:
+        """Accumulators, and vectors of B a step, for each vector of C."""
+        return int(self.family.removeprefix("grouped")) if self.family.startswith("grouped") else 1
+
+    @property
     def vecs(self) -> int:
         return self.cols // self.lanes
 
+    @property
+    def on_tiles(self) -> bool:
+        """Whether sums stay in tile registers, whose shapes a thread configures first."""
+        return self.isa == "amx"
 
-@cache
+
 def lanes(isa: str) -> int:
-    """f32 lanes of a vector of an ISA, as its header says."""
-    found = re.search(r"PS_LANES = (\d+)", header(f"isa_{isa}"))
-    if found is None:
-        raise UnsupportedError(f"microkernels/isa_{isa}.h does not define PS_LANES")
-    return int(found[1])
+    """32-bit lanes of a vector of an ISA."""
+    return isa_named(isa).lanes_f32
 
 
 @cache
@@ -65,8 +79,8 @@ def registry() -> Mapping[str, Microkernel]:
     kernels: dict[str, Microkernel] = {}
     text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
     for found in _LINE.finditer(text):
-        family, isa, dtype, rows, cols = found.groups()
-        kernel = Microkernel(family, isa, dtype, int(rows), int(cols))
+        family, isa, compute, rows, cols = found.groups()
+        kernel = Microkernel(family, isa, compute, int(rows), int(cols))
         kernels[str(kernel)] = kernel
     return MappingProxyType(kernels)
 
@@ -79,10 +93,24 @@ def find(name: str) -> Microkernel:
         raise SpecError(f"microkernel {name!r} is not in microkernels/kernels.def") from None
 
 
-def family(name: str, isa: str, dtype: str) -> tuple[Microkernel, ...]:
-    """All register tiles of a family on an ISA."""
+def family(name: str, isa: str, compute: str) -> tuple[Microkernel, ...]:
+    """All register tiles of a family that an ISA itself adds."""
     return tuple(
         kernel
         for kernel in registry().values()
-        if (kernel.family, kernel.isa, kernel.dtype) == (name, isa, dtype)
+        if (kernel.family, kernel.isa, kernel.compute) == (name, isa, compute)
     )
+
+
+def best(name: str, isa: str, x: str) -> tuple[Microkernel, ...]:
+    """The register tiles by which an ISA multiplies inputs of type ``x`` fastest.
+
+    They may belong to an ISA that it extends, or to the portable one; there may be none.
+    """
+    chains = (isa_named(isa).chain, ("portable",))
+    for compute, candidate in (
+        (c, i) for chain in chains for c in computes(x, name) for i in chain
+    ):
+        if found := family(name, candidate, compute):
+            return found
+    return ()

@@ -31,7 +31,9 @@ def names() -> list[str]:
     return sorted(path.stem for path in resource("models").glob("*.txt"))
 
 
-def load(path_or_name: str | PathLike[str], layout: str = "nhwc") -> list[Problem]:
+def load(
+    path_or_name: str | PathLike[str], layout: str = "nhwc", dtype: str = "f32"
+) -> list[Problem]:
     """The layers of a model file, in its order; ``resnet50`` stands for the package's own file.
 
     A file that ends in .c holds one loop nest. Raises SpecError with ``file:line:column`` and a
@@ -51,7 +53,7 @@ def load(path_or_name: str | PathLike[str], layout: str = "nhwc") -> list[Proble
     for number, line in enumerate(text.split("\n"), 1):
         layer = _LAYER.match(line)
         if layer and layer.group().strip():
-            layers.append(parse_problem(layer.group(), layout, where=f"{path}:{number}"))
+            layers.append(parse_problem(layer.group(), layout, dtype, where=f"{path}:{number}"))
     if not layers:
         raise SpecError(f"{path}: no layers; it has one a line, and '#' starts a comment")
     return layers

@@ -9,26 +9,14 @@ from math import gcd, prod
 
 from polysci import groups
 from polysci.contraction import Contraction, Dim, Operand, columns_of
+from polysci.cuts import Piece, cut, leaves
+from polysci.dtype import COMPUTES, DTYPES, Compute, Precision, computes
 from polysci.errors import UnsupportedError
 from polysci.microkernel import Microkernel, find
 from polysci.schedule import Schedule
+from polysci.units import Unit, unit_of
 
-ALIGNMENT = 16  # f32 elements: every buffer starts on a 64-byte line
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Tiles of one dimension that share code: origins ``first, first + step .. last``.
-
-    ``masks`` holds, for every value of the filter dimension on the same axis, which positions of
-    the tile read inside the image (bit i: position i); empty if the dimension is never cut.
-    """
-
-    first: int
-    last: int
-    step: int
-    size: int
-    masks: tuple[int, ...] = ()
+ALIGNMENT = 64  # bytes: every buffer starts on a cache line
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +32,13 @@ class Box:
     steps: tuple[int, ...]
     strides: tuple[int, ...]
     order: tuple[int, ...]
+    bytes: int  # of an element
 
     @property
     def size(self) -> int:
         """Elements, rounded up to whole cache lines."""
         widest = self.order[0]
-        size = self.extents[widest] * self.strides[widest]
-        return -(-size // ALIGNMENT) * ALIGNMENT
+        return _rounded(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +48,7 @@ class Plan:
     ``coef`` maps operand ("A", "C") and dimension to the storage stride in elements; ``rows`` are
     the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
     reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
-    schedule are those of ``merged`` groups in one call.
+    schedule are those that the kernel takes (``groups.View``): of ``merged`` groups, or rotated.
     """
 
     contraction: Contraction
@@ -88,7 +76,48 @@ class Plan:
 
     def columns_padded(self, size: int) -> int:
         """Columns of a packed weight panel: whole vectors."""
-        return -(-size // self.kernel.lanes) * self.kernel.lanes
+        return _rounded(size, self.kernel.lanes)
+
+    @property
+    def compute(self) -> Compute:
+        return COMPUTES[self.kernel.compute]
+
+    @property
+    def precision(self) -> Precision:
+        one = self.contraction
+        return Precision(*(DTYPES[each.dtype] for each in (one.a, one.b, one.out)))
+
+    @property
+    def unit(self) -> Unit:
+        """The headers that its code needs."""
+        one = self.contraction
+        return unit_of(self.kernel, one.a.dtype, one.out.dtype, packed=self.box is not None)
+
+    @property
+    def paired(self) -> bool:
+        """Whether columns may be in the order of even and odd ones (``ps_paired``)."""
+        return self.kernel.family == "depthwise" and not self.unit.boxed
+
+    @property
+    def filled(self) -> bool:
+        """Whether rows in the padding take part: what x holds for zero need not be 0."""
+        return self.precision.whole and self.contraction.padded and self.box is None
+
+    @property
+    def joined(self) -> str | None:
+        """The tap whose runs lie behind each other in the copy of A: one run of all its words.
+
+        Only where words would end inside a tap: then one is saved for every tap.
+        """
+        if self.box is None or self.depth is None or self.blocked or not self.taps:
+            return None
+        depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["A"]
+        behind = a[tap] == depth and a[self.depth] == 1 and self.kernel.family == "brgemm"
+        return tap if behind and depth % self.compute.word else None
+
+    def words(self, steps: int) -> int:
+        """Elements of B for so many reduction steps: whole words."""
+        return _rounded(steps, self.compute.word)
 
     @property
     def groups(self) -> tuple[Dim, ...]:
@@ -99,8 +128,12 @@ class Plan:
 
     @property
     def reduction(self) -> int:
-        """Elements of B below one column: the whole reduction."""
-        return prod(d.extent for d in self.contraction.dims if d.role in ("k", "br"))
+        """Elements of B below one column: the whole reduction, whole words below every tap."""
+        depth, taps = self.extent(self.depth) if self.depth else 1, self.taps
+        if self.joined:
+            depth, taps = depth * self.extent(self.joined), taps[:-1]
+        around = prod(self.extent(tap) for tap in taps)
+        return self.words(depth) * around * self.kernel.shifts
 
     @property
     def group_size(self) -> int:
@@ -120,13 +153,24 @@ class Plan:
         return self.depth is not None and self.tile[self.depth] < self.extent(self.depth)
 
 
+def _rounded(size: int, step: int) -> int:
+    """The least multiple of ``step`` that is no less."""
+    return -(-size // step) * step
+
+
 def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -> dict[str, int]:
     """Storage stride of every dimension, in elements."""
     offset = operand.offset(strides)
     return {d.name: offset.coef(d.name) for d in dims}
 
 
-def box_of(contraction: Contraction, tile: Mapping[str, int], pad: int, fastest: str | None) -> Box:
+def box_of(
+    contraction: Contraction,
+    tile: Mapping[str, int],
+    pad: int,
+    fastest: str | None,
+    kernel: Microkernel,
+) -> Box:
     """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
 
     Raises UnsupportedError where the packing functions cannot copy it.
@@ -145,7 +189,9 @@ def box_of(contraction: Contraction, tile: Mapping[str, int], pad: int, fastest:
     for axis in reversed(axes):
         strides[axis] = stride
         stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
-    box = Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes))
+    boxed = unit_of(kernel, contraction.a.dtype, contraction.out.dtype, packed=True).boxed
+    width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
+    box = Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
     if why := _unpackable(contraction, box):
         raise UnsupportedError(f"{contraction}: cannot pack {contraction.a}: {why}")
     return box
@@ -164,68 +210,6 @@ def _unpackable(contraction: Contraction, box: Box) -> str:
     return ""
 
 
-def leaves(contraction: Contraction, axis: int) -> bool:
-    """Whether an axis of A is read outside its bounds."""
-    affine = contraction.a.index[axis]
-    ends = [coef * (contraction.extent(name) - 1) for name, coef in affine.terms]
-    low = affine.const + sum(end for end in ends if end < 0)
-    high = affine.const + sum(end for end in ends if end > 0)
-    return low < 0 or high >= contraction.a.shape[axis]
-
-
-def cuts(
-    extent: int, step: int, masks_at: Mapping[int, tuple[int, ...]] | None = None
-) -> tuple[Piece, ...]:
-    """Group the tiles of one dimension into runs of equal size and equal masks."""
-    runs: list[tuple[int, int, int, tuple[int, ...]]] = []  # first, last, size, masks
-    for origin in range(0, extent, step):
-        masks = masks_at[origin] if masks_at else ()
-        size = min(step, extent - origin)
-        if runs and runs[-1][2:] == (size, masks):
-            runs[-1] = (runs[-1][0], origin, size, masks)
-        else:
-            runs.append((origin, origin, size, masks))
-    return tuple(Piece(first, last, step, size, masks) for first, last, size, masks in runs)
-
-
-def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
-    """Row dimensions that may read outside A: the axis, and the filter dimension on it."""
-    found: dict[str, tuple[int, str | None]] = {}
-    for axis, affine in enumerate(contraction.a.index):
-        if not leaves(contraction, axis):
-            continue
-        on_axis = [d for d in contraction.dims if affine.coef(d.name)]
-        rows = [d for d in on_axis if d.role == "m"]
-        taps = [d for d in on_axis if d.role == "br"]
-        twice = any(d.name in found for d in rows)
-        if len(rows) != 1 or len(taps) > 1 or len(on_axis) > len(rows + taps) or twice:
-            raise UnsupportedError(
-                f"{contraction}: cannot cut axis {axis} of {contraction.a.array}"
-            )
-        found[rows[0].name] = (axis, taps[0].name if taps else None)
-    return found
-
-
-def masks_of(
-    contraction: Contraction, dim: Dim, step: int, axis: int, tap: str | None
-) -> dict[int, tuple[int, ...]]:
-    """For every tile origin of ``dim``: the mask of valid positions for each value of ``tap``."""
-    affine, limit = contraction.a.index[axis], contraction.a.shape[axis]
-    taps = next((d.extent for d in contraction.dims if d.name == tap), 1)
-    along, across = affine.coef(dim.name), affine.coef(tap) if tap else 0
-    return {
-        origin: tuple(
-            sum(
-                1 << i
-                for i in range(min(step, dim.extent - origin))
-                if 0 <= (origin + i) * along + t * across + affine.const < limit
-            )
-            for t in range(taps)
-        )
-        for origin in range(0, dim.extent, step)
-    }
-
-
 def resolve(
     contraction: Contraction,
     strides: Mapping[str, tuple[int, ...]],
@@ -240,11 +224,9 @@ def resolve(
     extents = {d.name: d.extent for d in contraction.dims}
     schedule.check(extents)
     kernel = find(schedule.kernel)
-    merged = groups.factor_in(contraction, schedule)
-    if merged > 1:
-        schedule = groups.to_merged(contraction, schedule, merged)
-        contraction = groups.merged(contraction, merged)
-        extents = {d.name: d.extent for d in contraction.dims}
+    view = groups.view_of(contraction, schedule)
+    schedule, contraction = view.inside(contraction, schedule), view.of(contraction)
+    extents = {d.name: d.extent for d in contraction.dims}
     tile = schedule.tile(extents)
     column = columns_of(contraction)
     roles = {d.name: d.role for d in contraction.dims}
@@ -263,12 +245,13 @@ def resolve(
     box = None
     if schedule.pack:
         outer = schedule.tile(extents, schedule.pack_depth)
-        fastest = column.name if kernel.family == "depthwise" else depth
-        box = box_of(contraction, outer, schedule.pack.pad, fastest)
+        fastest = column.name if kernel.diagonal else depth
+        box = box_of(contraction, outer, schedule.pack.pad, fastest, kernel)
         coef["A"] = packed_coef(contraction, box)
         base = 0
     rows = row_dims(contraction, schedule, tile, column.name)
     check_kernel(schedule, kernel, tile, rows, column, coef["A"])
+    check_compute(contraction, schedule, kernel, tile, depth, coef["A"])
     if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
         raise UnsupportedError(
             f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
@@ -276,8 +259,8 @@ def resolve(
     pieces, ranges = cut(contraction, tile, packed=box is not None)
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
-        tuple(d.name for d in contraction.dims if d.role == "br"),
-        coef, base, box, pieces, ranges, merged,
+        tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)),
+        coef, base, box, pieces, ranges, view.groups,
     )  # fmt: skip
 
 
@@ -293,6 +276,7 @@ def streams(
     strides = [c[d.name] for d in contraction.dims if d != column and d.extent > 1]
     return (
         whole
+        and contraction.out.bytes == 4
         and c[column.name] == 1
         and column.extent % kernel.lanes == 0
         and all(stride % kernel.lanes == 0 for stride in strides)
@@ -349,41 +333,45 @@ def check_kernel(
             f"{kernel.lanes} nor all {column.extent} columns"
         )
     stride = a[column.name]
-    if (stride != 0) != (kernel.family == "depthwise") or stride not in (0, 1):
+    if (stride != 0) != kernel.diagonal or stride not in (0, 1):
         raise UnsupportedError(
             f"schedule {schedule}: {kernel} cannot read A with stride {stride} along "
             f"{column.name!r}"
         )
 
 
-def cut(
-    contraction: Contraction, tile: Mapping[str, int], *, packed: bool
-) -> tuple[dict[str, tuple[Piece, ...]], dict[str, str]]:
-    """Pieces of every tiled dimension, and the row dimensions that clip a tap loop at run time.
-
-    A dimension of one position a tile clips the range of its filter loop; a wider one gets a
-    piece for every pattern of padded positions.
-    """
-    cut_by = {} if packed else cut_axes(contraction)
-    pieces: dict[str, tuple[Piece, ...]] = {}
-    ranges: dict[str, str] = {}
-    for dim in contraction.dims:
-        if dim.role == "br":
-            continue
-        step, masks = tile[dim.name], None
-        if dim.name in cut_by:
-            axis, tap = cut_by[dim.name]
-            if step == 1 and tap is not None and _ranges(contraction, cut_by, axis, tap):
-                ranges[tap] = dim.name
-            else:
-                masks = masks_of(contraction, dim, step, axis, tap)
-        pieces[dim.name] = cuts(dim.extent, step, masks)
-    return pieces, ranges
-
-
-def _ranges(
-    contraction: Contraction, cut_by: Mapping[str, tuple[int, str | None]], axis: int, tap: str
-) -> bool:
-    """Whether a range of a tap, counted upwards, can tell which of them read inside A."""
-    alone = sum(other == tap for _, other in cut_by.values()) == 1
-    return alone and contraction.a.index[axis].coef(tap) > 0
+def check_compute(
+    contraction: Contraction,
+    schedule: Schedule,
+    kernel: Microkernel,
+    tile: Mapping[str, int],
+    depth: str | None,
+    a: Mapping[str, int],
+) -> None:
+    """Raise UnsupportedError unless the kernel multiplies these types in this order."""
+    x, compute = contraction.a.dtype, COMPUTES[kernel.compute]
+    if kernel.compute not in computes(x, kernel.family):
+        expected = " or ".join(computes(x, kernel.family))
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} computes {kernel.compute}, but products of {x} "
+            f"are computed as {expected}"
+        )
+    if depth is None:
+        return
+    if compute.word > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} reads {compute.word} neighbours along {depth!r}, which "
+            f"lie {a[depth]} elements apart; pack(A) brings them together"
+        )
+    if tile[depth] == contraction.extent(depth):
+        return
+    if contraction.out.dtype != compute.sum.name:
+        raise UnsupportedError(
+            f"schedule {schedule}: {contraction.out.array} holds {contraction.out.dtype}, which "
+            f"cannot keep partial sums of {compute.sum}: {depth!r} must stay inside the call"
+        )
+    if tile[depth] % compute.word:
+        raise UnsupportedError(
+            f"schedule {schedule}: {depth}:{tile[depth]} is no multiple of the {compute.word} "
+            f"steps that {kernel} takes at once"
+        )

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci import abi, aligned, arguments
-from polysci.aligned import F32
 from polysci.build.library import Library
+from polysci.dtype import precision_named
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.measure import Measurement
 from polysci.ops.problem import Problem, input_shapes
+from polysci.scales import Scales
 
-Floats = NDArray[np.float32]
+Array = NDArray[Any]
 
 _ndarray: Final = np.ndarray  # one look-up less a call
 may_share_memory: Final = np.may_share_memory
@@ -26,7 +27,7 @@ class PackedWeights:
     """Weights in the order that one schedule reads; ``identity`` names problem and schedule."""
 
     identity: str
-    array: Floats
+    array: Array
     pointer: Any
 
     def __repr__(self) -> str:
@@ -43,16 +44,22 @@ class Primitive:
     __slots__ = (
         "_axes",
         "_batched",
+        "_buffers",
         "_compute",
         "_ffi",
         "_identity",
         "_integer",
         "_last_limits",
+        "_last_scales",
         "_null",
+        "_numpy",
         "_pack",
         "_packed_shape",
-        "_pointer",
+        "_pointers",
+        "_precision",
         "_shapes",
+        "_types",
+        "_wide",
         "_workspace_shape",
         "_workspaces",
         "library",
@@ -82,55 +89,72 @@ class Primitive:
         self._compute, self._pack = functions.run, functions.pack
         self._workspace_shape = (-(-functions.workspace_size // 4),)
         self._packed_shape = (-(-functions.packed_size // 4),)
+        self._precision = precision_named(problem.dtype)
+        self._types = {
+            **{"x": self._precision.x, "w": self._precision.w, "bias": self._precision.sum},
+            **{"residual": self._precision.y, "out": self._precision.y},
+        }
+        self._numpy = {name: each.numpy for name, each in self._types.items()}
         self._identity = f"{problem.key} {schedule}"
         self._shapes = input_shapes(problem) | {"out": problem.y_shape}
         self._axes = {name: problem.axes.get(name, problem.axes["y"]) for name in self._shapes}
         self._batched = problem.batched
         self._ffi: Any = library.ffi
         # The pointer keeps its array alive; a sum made from it does not.
-        self._pointer = partial(self._ffi.from_buffer, self._ffi.typeof("float[]"))
+        kinds = {each.c_type for each in self._types.values()} | {"float"}
+        self._buffers = {
+            kind: partial(self._ffi.from_buffer, self._ffi.typeof(f"{kind}[]")) for kind in kinds
+        }
+        self._pointers = {name: self._buffers[each.c_type] for name, each in self._types.items()}
+        self._wide = self._buffers["float"]  # of packed weights and workspace
         self._integer = self._ffi.typeof("uintptr_t")
         self._null = self._ffi.NULL
         self._last_limits: tuple[tuple[Any, Any], Any] = ((None, None), self._null)
-        self._workspaces: list[tuple[Floats, Any]] = []
+        self._last_scales: tuple[Scales | None, Any] = None, None
+        self._workspaces: list[tuple[Array, Any]] = []
 
     def __repr__(self) -> str:
         return f"Primitive({self.problem}, {self.schedule})"
 
-    def pack_weights(self, w: Floats) -> PackedWeights:
+    def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
         """Bring ``w`` (of a convolution: K, C/groups, R, S) into the order that calls need, once.
 
-        Raises ``TypeError`` or ``ValueError`` as calls do.
+        ``x_zero`` is what x holds for zero, where it holds whole numbers. Raises ``TypeError`` or
+        ``ValueError`` as calls do.
         """
         w = self._array("w", w)
-        packed, pointer = self._new(self._packed_shape)
-        self._pack(self._pointer(w), pointer)
+        zero = self._zero_point(x_zero)
+        packed, pointer = self._new(self._packed_shape, aligned.F32, self._wide)
+        self._pack(self._pointers["w"](w), pointer, *zero)
         packed.flags.writeable = False
         return PackedWeights(self._identity, packed, pointer)
 
     def __call__(
         self,
-        x: Floats,
+        x: Array,
         wp: PackedWeights,
         *,
-        bias: Floats | None = None,
-        residual: Floats | None = None,
+        bias: Array | None = None,
+        residual: Array | None = None,
         clamp: tuple[float, float] | None = None,
         activation: str | None = None,
-        out: Floats | None = None,
-    ) -> Floats:
+        scales: Scales | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Compute ``clamp(conv(x, w) + bias + residual)`` into ``out`` or a new, aligned array.
 
-        ``x`` and ``residual`` (like y) in the problem's layout, ``bias`` (K), all f32 and
-        C-contiguous; ``clamp=(lo, hi)``, or ``activation="relu"`` for (0, inf). A convolution of
-        no images gives an empty result. ``out`` may be ``residual`` itself, which then is copied
+        ``x`` and ``residual`` (like y) in the problem's layout, ``bias`` (K), all C-contiguous and
+        of the problem's types: the bias is f32, or s32 in units of the sums where x is whole. bf16
+        is its bits in uint16. ``clamp=(lo, hi)``, or ``activation="relu"`` for (0, inf). ``scales``
+        turn whole sums into 8-bit results (default: scale 1, zero points 0). A convolution of no
+        images gives an empty result. ``out`` may be ``residual`` itself, which then is copied
         first; it may overlap nothing else.
 
         Raises ``TypeError`` (no array, other dtype or byte order, unpacked weights) or
         ``ValueError`` (shape, strides, overlap, read-only ``out``, another schedule's weights),
         naming argument, expected and got; ``UnsupportedError`` if this CPU lacks the ISA.
         """
-        pointer, null = self._pointer, self._null
+        pointers, null = self._pointers, self._null
         source = self._array("x", x)
         if type(wp) is not PackedWeights or wp.identity != self._identity:
             raise self._wrong_weights(wp)
@@ -139,19 +163,22 @@ class Primitive:
         limits = null
         if clamp is not None or activation is not None:
             limits = self._limits(clamp, activation)
-        bias_at = null if bias is None else pointer(self._array("bias", bias))
+        bias_at = null if bias is None else pointers["bias"](self._array("bias", bias))
+        keep = () if scales is None and not self._precision.scaled else self._scales(scales)
         if residual is not None:
             residual = self._array("residual", residual)
         if out is None:
-            y, y_at = self._new(self._shapes["out"], pointer(source))
+            y, y_at = self._new(
+                self._shapes["out"], self._numpy["out"], pointers["out"], pointers["x"](source)
+            )
         else:
             self._check_out(out, x, wp, bias)
             if residual is not None and may_share_memory(out, residual):
                 residual = _in_place(out, residual)
-            y = out if out.flags.aligned else aligned.empty(out.shape)
-            y_at = pointer(y)
-        residual_at = null if residual is None else pointer(residual)
-        self._run(pointer(source), wp.pointer, y_at, bias_at, residual_at, limits)
+            y = out if out.flags.aligned else aligned.empty(out.shape, dtype=out.dtype)
+            y_at = pointers["out"](arguments.as_stored(y, self._types["out"]))
+        residual_at = null if residual is None else pointers["residual"](residual)
+        self._run(pointers["x"](source), wp.pointer, y_at, bias_at, residual_at, limits, *keep[:1])
         if out is None or y is out:
             return y
         out[...] = y
@@ -161,26 +188,59 @@ class Primitive:
         try:
             workspace = self._workspaces.pop()
         except IndexError:  # more calls under way than ever before
-            workspace = self._new(self._workspace_shape)
+            workspace = self._new(self._workspace_shape, aligned.F32, self._wide)
         status = self._compute(*arguments, workspace[1])
         self._workspaces.append(workspace)
         if status:
             raise self._failure(status)
 
-    def _new(self, shape: tuple[int, ...], ahead: Any = None) -> tuple[Floats, Any]:
+    def _new(
+        self, shape: tuple[int, ...], dtype: Any, pointer: Any, ahead: Any = None
+    ) -> tuple[Array, Any]:
         """``aligned.empty`` and a pointer to it, in two thirds of the time.
 
         A buffer to be written while the one at ``ahead`` is read starts BEHIND it in its page.
         """
-        memory = np.empty(prod(shape) + (15 if ahead is None else aligned.PAGE // 4 - 1), F32)
-        start = self._pointer(memory)
+        item = dtype.itemsize
+        room = (abi.ALIGNMENT if ahead is None else aligned.PAGE) // item - 1
+        memory = np.empty(prod(shape) + room, dtype)
+        start = pointer(memory)
         first = int(self._ffi.cast(self._integer, start))
         if ahead is None:
             skip = -first % abi.ALIGNMENT
         else:
             line = int(self._ffi.cast(self._integer, ahead)) // abi.ALIGNMENT * abi.ALIGNMENT
             skip = (line - aligned.BEHIND - first) % aligned.PAGE
-        return np.ndarray(shape, F32, memory, skip), start + skip // 4
+        return np.ndarray(shape, dtype, memory, skip), start + skip // item
+
+    def _zero_point(self, x_zero: int) -> tuple[int, ...]:
+        """What the packing function takes of it. Raises ValueError for what x cannot hold."""
+        if not self._precision.whole:
+            if x_zero:
+                raise ValueError(f"x_zero: expected 0 for {self._precision}, got {x_zero!r}")
+            return ()
+        limits = np.iinfo(self._precision.x.numpy)
+        if not isinstance(x_zero, int | np.integer) or not limits.min <= x_zero <= limits.max:
+            raise ValueError(f"x_zero: expected {limits.min} to {limits.max}, got {x_zero!r}")
+        return (int(x_zero),)
+
+    def _scales(self, scales: Scales | None) -> Any:
+        """A struct for C and what it points to; those of the last call if the same object asks."""
+        if not self._precision.scaled:
+            raise ValueError(f"scales: {self._precision} has no scaled results, got {scales!r:.80}")
+        asked, found = self._last_scales
+        if found is not None and asked is scales:
+            return found
+        one = Scales() if scales is None else scales
+        if not isinstance(one, Scales):
+            raise TypeError(f"scales: expected polysci.Scales, got {type(scales).__name__}")
+        values = one.by_channel(self._shapes["bias"][0])
+        struct = self._ffi.new("polysci_scales *")
+        struct.scale = self._ffi.cast("float *", values.ctypes.data)
+        struct.residual_scale = one.residual_scale
+        struct.residual_zero, struct.y_zero = one.residual_zero, one.y_zero
+        self._last_scales = scales, (struct, values)
+        return struct, values
 
     def _limits(self, clamp: Any, activation: Any) -> Any:
         """Both bounds for C; those of the last call if the same immutable objects ask again."""
@@ -193,22 +253,22 @@ class Primitive:
             self._last_limits = (clamp, activation), found
         return found
 
-    def _array(self, name: str, array: Floats) -> Floats:
+    def _array(self, name: str, array: Array) -> Array:
         """The array itself if the C code can take it, a copy if it is only misaligned."""
-        shape = self._shapes[name]
-        if type(array) is _ndarray and array.dtype is F32 and array.shape == shape:
+        shape, dtype = self._shapes[name], self._numpy[name]
+        if type(array) is _ndarray and array.dtype is dtype and array.shape == shape:
             flags = array.flags
             if flags.c_contiguous and flags.aligned:
                 return array
         if name == "x" and self._batched and getattr(array, "shape", None) == (0, *shape[1:]):
             shape = (0, *shape[1:])
-        return arguments.readable(name, array, shape, self._axes[name])
+        return arguments.readable(name, array, shape, self._axes[name], self._types[name])
 
-    def _check_out(self, out: Floats, x: Floats, wp: PackedWeights, bias: Floats | None) -> None:
+    def _check_out(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> None:
         shape = self._shapes["out"]
-        usual = type(out) is _ndarray and out.dtype is F32 and out.shape == shape
+        usual = type(out) is _ndarray and out.dtype is self._numpy["out"] and out.shape == shape
         if not (usual and out.flags.carray):
-            arguments.check_writable("out", out, shape, self._axes["out"])
+            arguments.check_writable("out", out, shape, self._axes["out"], self._types["out"])
         # Bounds decide: contiguous arrays have no gaps in which another could lie.
         if may_share_memory(out, x):
             raise arguments.overlap("x")
@@ -217,16 +277,17 @@ class Primitive:
         if may_share_memory(out, wp.array):
             raise arguments.overlap("wp")
 
-    def _nothing(self, bias: Floats | None, residual: Floats | None, out: Floats | None) -> Floats:
+    def _nothing(self, bias: Array | None, residual: Array | None, out: Array | None) -> Array:
         """The result for no images; the other arguments are checked all the same."""
         shape = (0, *self._shapes["out"][1:])
         if bias is not None:
             self._array("bias", bias)
         if residual is not None:
-            arguments.readable("residual", residual, shape, self._axes["residual"])
+            kind = self._types["residual"]
+            arguments.readable("residual", residual, shape, self._axes["residual"], kind)
         if out is None:
-            return aligned.empty(shape)
-        arguments.check_writable("out", out, shape, self._axes["out"])
+            return aligned.empty(shape, dtype=self._numpy["out"])
+        arguments.check_writable("out", out, shape, self._axes["out"], self._types["out"])
         return out
 
     def _wrong_weights(self, wp: object) -> Exception:
@@ -247,7 +308,7 @@ class Primitive:
         return PolysciError(f"{self!r}: {self.symbol} returned {status}, expected {abi.OK}")
 
 
-def _in_place(out: Floats, residual: Floats) -> Floats:
+def _in_place(out: Array, residual: Array) -> Array:
     """A copy of the residual that is ``out`` itself; refuses any other overlap.
 
     A schedule that splits the reduction writes partial sums to y before it reads the residual.

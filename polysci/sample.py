@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.choose import Choice, Ranked, distinct, widths
+from polysci.choose import Choice, Ranked, distinct, seen
 from polysci.rank import Context, traffic
 from polysci.rank.ranker import space_of
 from polysci.schedule import Schedule
@@ -25,8 +25,8 @@ def stratified(context: Context, count: int, *, seed: int = 0, first: int = 5) -
     stores past the caches. The same arguments give the same sample.
     """
     ranked = [
-        Ranked(factor, wide, family)
-        for factor, wide in widths(context)
+        Ranked(view, wide, family)
+        for view, wide in seen(context)
         for family in space_of(wide, 8, 2)
     ]
     seconds = [traffic(one.context, one.family).seconds for one in ranked]

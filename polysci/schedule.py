@@ -11,6 +11,7 @@ from polysci.errors import SpecError
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
 STREAM = "stream(C)"
 _PACK = re.compile(r"pack\((?P<operand>[AB])\)(?:\+(?P<pad>[0-9]{1,6}))?")
+_TRANSFORM = re.compile(r"winograd\((?P<m>[0-9]{1,3})\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,20 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
+class Transform:
+    """``winograd(m)``: the loops inside compute tiles of m x m outputs in Winograd's domain.
+
+    What they read of the input is transformed here; the loops are over tiles ``t`` and filters
+    ``k``. ``polysci.winograd`` says which loops may stand around it.
+    """
+
+    m: int
+
+    def __str__(self) -> str:
+        return f"winograd({self.m})"
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """``n* k:64* pack(A) c:64 p q:14 k:32 > brgemm_avx512_f32_14x32``, outer to inner.
 
@@ -51,7 +66,7 @@ class Schedule:
     dimensions without a loop lie inside the call whole.
     """
 
-    steps: tuple[Loop | Pack, ...]
+    steps: tuple[Loop | Pack | Transform, ...]
     kernel: str
     stream: bool = False
 
@@ -66,6 +81,15 @@ class Schedule:
     @property
     def pack(self) -> Pack | None:
         return next((step for step in self.steps if isinstance(step, Pack)), None)
+
+    @property
+    def transform(self) -> Transform | None:
+        return next((step for step in self.steps if isinstance(step, Transform)), None)
+
+    @property
+    def winograd(self) -> int:
+        """The m of ``winograd(m)``; 0 without."""
+        return self.transform.m if self.transform else 0
 
     @property
     def pack_depth(self) -> int:
@@ -126,7 +150,7 @@ def parse(text: str) -> Schedule:
     kernel = kernel.strip()
     if not arrow or not re.fullmatch(r"[A-Za-z_]\w*", kernel):
         raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
-    steps: list[Loop | Pack] = []
+    steps: list[Loop | Pack | Transform] = []
     words = body.split()
     stream = words[-1:] == [STREAM]
     for word in words[:-1] if stream else words:
@@ -136,9 +160,13 @@ def parse(text: str) -> Schedule:
             if any(isinstance(step, Pack) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one packing at most")
             steps.append(Pack(found["operand"], int(found["pad"] or 0)))
+        elif found := _TRANSFORM.fullmatch(word):
+            if any(isinstance(step, Transform) for step in steps):
+                raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")
+            steps.append(Transform(int(found["m"])))
         else:
             raise SpecError(
                 f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor a last {STREAM!r}"
+                f"nor 'pack(A)[+pad]' nor 'winograd(m)' nor a last {STREAM!r}"
             )
     return Schedule(tuple(steps), kernel, stream)

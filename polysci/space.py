@@ -10,9 +10,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.contraction import Contraction, Dim, columns_of
+from polysci.contraction import Affine, Contraction, Dim, columns_of
+from polysci.dtype import COMPUTES
+from polysci.groups import shift_of
 from polysci.microkernel import Microkernel
-from polysci.microkernel import family as kernels_of
+from polysci.microkernel import best as kernels_of
 from polysci.schedule import Loop, Pack, Schedule
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
@@ -104,8 +106,7 @@ def register_tiles(
 ) -> list[RegisterTile]:
     """Shapes of one call, best use of the FMA units first."""
     column, rows = columns_of(contraction), row_dims(contraction, strides)
-    depthwise = contraction.a.uses(column.name)
-    kernels = kernels_of("depthwise" if depthwise else "brgemm", isa, "f32")
+    kernels = kernels_of(_family_for(contraction, column), isa, contraction.a.dtype)
     inner = rows[-1] if rows else None
     outer = rows[-2] if len(rows) > 1 else None
     most: dict[int, int] = {}
@@ -133,6 +134,14 @@ def register_tiles(
     return ranked[:limit]
 
 
+def _family_for(contraction: Contraction, column: Dim) -> str:
+    """The family of microkernels that computes it."""
+    if not contraction.a.uses(column.name):
+        return "brgemm"
+    shift = shift_of(contraction)
+    return f"grouped{shift.extent}" if shift else "depthwise"
+
+
 def _use(contraction: Contraction, tile: RegisterTile) -> float:
     """Share of the issued FMA lanes that do work, less what too few accumulators leave idle."""
     issued, useful = 1.0, 1.0
@@ -141,8 +150,13 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
         useful *= extents[dim]
         lanes = tile.kernel.lanes if dim == tile.sizes[0][0] else 1
         issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
-    accumulators = tile.rows * tile.kernel.vecs
-    loads = accumulators / (tile.rows + tile.kernel.vecs)
+    if tile.kernel.on_tiles:  # four tiles of sums, square ones load least
+        down, across = -(-tile.rows // 16), tile.kernel.vecs
+        busy = min(1.0, down * across / 4) * min(1.0, down * across / (down + across)) ** 0.1
+        return float(useful / issued * busy)
+    of_b = tile.kernel.vecs * tile.kernel.shifts
+    accumulators = tile.rows * of_b
+    loads = accumulators / (tile.rows + of_b)
     busy = float(min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1)
     return useful / issued * busy
 
@@ -161,11 +175,12 @@ def schedules(
 
     Outputs of more than ``cache`` bytes may also be stored past the caches.
     """
-    large = 4.0 * prod(contraction.out.shape) > cache
+    large = float(contraction.out.bytes) * prod(contraction.out.shape) > cache
     shapes = tuple(register_tiles(contraction, strides, isa, tiles))
+    kernel = shapes[0].kernel
     choices = [_choices(contraction, strides, tile) for tile in shapes]
     extents = {d.name: d.extent for d in contraction.dims}
-    for blocked, dims in _orders(contraction, strides, blocks):
+    for blocked, dims in _orders(contraction, strides, blocks, kernel):
         rows, which = list[tuple[int, ...]](), list[int]()
         for index, (tile, choice) in enumerate(zip(shapes, choices, strict=True)):
             sizes = dict(tile.sizes)
@@ -180,7 +195,7 @@ def schedules(
         if rows:
             steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
             base = np.array(which, dtype=np.intp)
-            knobs = knobs_of(contraction, strides, dims, threads, large)
+            knobs = knobs_of(contraction, strides, dims, threads, large, kernel)
             if knobs:
                 copies, size = len(knobs), len(rows)
                 pack, parallel, stream = (
@@ -200,7 +215,7 @@ def schedules(
 
 
 def _orders(
-    contraction: Contraction, strides: Strides, blocks: int
+    contraction: Contraction, strides: Strides, blocks: int, kernel: Microkernel
 ) -> Iterator[tuple[frozenset[str], tuple[str, ...]]]:
     """Loop orders: batch, images and cache blocks outside in any order, register tiles inside.
 
@@ -211,7 +226,8 @@ def _orders(
         d.name for d in contraction.by_role("batch") if d.name != column.name and d.extent > 1
     ]
     images = [d.name for d in rows[:-2]]
-    depths = [d.name for d in contraction.by_role("k") if d.extent > LEAST_DEPTH]
+    splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
+    depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
     blockable = [column.name, *(d.name for d in rows[-2:-1]), *depths]
     for count in range(min(blocks, len(blockable)) + 1):
         for blocked in combinations(blockable, count):
@@ -244,17 +260,27 @@ def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
 
 
 def knobs_of(
-    contraction: Contraction, strides: Strides, dims: tuple[str, ...], threads: int, large: bool
+    contraction: Contraction,
+    strides: Strides,
+    dims: tuple[str, ...],
+    threads: int,
+    large: bool,
+    kernel: Microkernel,
 ) -> list[tuple[int, int, int]]:
     """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
     out = contraction.out.offset(strides[contraction.out.array])
     written_once = not any(d.name in dims for d in contraction.by_role("k"))
-    streams = large and written_once and out.coef(columns_of(contraction).name) == 1
+    streams = (
+        large
+        and written_once
+        and contraction.out.bytes == 4
+        and out.coef(columns_of(contraction).name) == 1
+    )
     return [
         (pack, parallel, stream)
         for stream in ((0, 1) if streams else (0,))
         for parallel in _parallel(contraction, dims, threads)
-        for pack in _packings(contraction, strides, dims, parallel)
+        for pack in _packings(contraction, strides, dims, parallel, kernel)
     ]
 
 
@@ -276,11 +302,12 @@ def _packings(
     strides: Strides,
     dims: tuple[str, ...],
     parallel: int,
+    kernel: Microkernel,
 ) -> list[int]:
     """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
     column = columns_of(contraction)
-    stride = contraction.a.offset(strides[contraction.a.array]).coef(column.name)
-    needed = stride not in (0, 1)
+    offset = contraction.a.offset(strides[contraction.a.array])
+    needed = offset.coef(column.name) not in (0, 1) or _converted(contraction, offset, kernel)
     depths = [] if needed else [-1]
     moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
     taps = prod(d.extent for d in contraction.by_role("br"))
@@ -288,7 +315,23 @@ def _packings(
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
 
 
+def _converted(contraction: Contraction, offset: Affine, kernel: Microkernel) -> bool:
+    """Whether a kernel that broadcasts A wants a copy: of other elements, or with full words."""
+    compute = COMPUTES[kernel.compute]
+    if kernel.family != "brgemm":
+        return False
+    depths = [d for d in contraction.by_role("k") if d.extent > 1]
+    taps = prod(d.extent for d in contraction.by_role("br"))
+    apart = any(offset.coef(d.name) != 1 for d in depths)
+    short = taps > 1 and any(d.extent < compute.word for d in depths)  # a word for a few elements
+    widened = compute.bytes > contraction.a.bytes and not compute.converts
+    return widened or (compute.word > 1 and (apart or short))
+
+
 def pad_of(contraction: Contraction) -> int:
-    """Elements between packed pixels that spread them over the cache sets: 16, or none needed."""
+    """Elements between packed pixels that spread them over the cache sets: a line, or none."""
     depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
-    return 16 if prod(depth) * 4 % SET_STRIDE == 0 else 0
+    item = contraction.a.bytes
+    if any(d.extent * item < 4 for d in contraction.by_role("k")):
+        return 0  # words go on from pixel to pixel
+    return 64 // item if prod(depth) * item % SET_STRIDE == 0 else 0

@@ -22,28 +22,55 @@ ASSUMED_CACHES = {"l1": 32 * KIB, "l2": 256 * KIB, "l3": 2 * MIB}
 L3_PER_GUEST_CPU = 4 * MIB
 
 # Of the hundred flags in cpuinfo only these families can decide about code or cache sizes.
-FEATURE_PREFIXES = ("amx", "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "sve")
+FEATURE_PREFIXES = (
+    "amx", "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "bf16", "i8mm", "sve",
+)  # fmt: skip
+
+# What compilers call the features of aarch64 that they must be told of.
+ARM_EXTENSIONS = {"asimddp": "dotprod", "bf16": "bf16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Isa:
     """An instruction set: what the CPU must have, and what it gives to a microkernel.
 
-    ``features`` carry the names that both cpuinfo and ``__attribute__((target(...)))`` use.
-    Generated C asks for them itself; ``cflags`` say the same to a compiler of other sources.
+    ``features`` are spelled as in cpuinfo. Generated C asks for them itself; ``cflags`` say the
+    same to a compiler of other sources. It has the kernels of what it ``extends`` and its own.
     """
 
     name: str
     features: tuple[str, ...]
-    cflags: tuple[str, ...]
     lanes_f32: int
     registers: int
+    extends: str = ""
+
+    @property
+    def cflags(self) -> tuple[str, ...]:
+        return tuple(f"-m{option}" for option in self._options)
 
     @property
     def attribute(self) -> str:
         """The GNU C attribute that enables the set for one function; empty if it needs none."""
-        names = ",".join(self.features)
+        names = ",".join(self._options)
         return f'__attribute__((target("{names}")))' if names else ""
+
+    @property
+    def machine(self) -> str:
+        """The only kind of machine that has it, as ``uname -m`` says; empty for any."""
+        return "aarch64" if "asimd" in self.features else "x86_64" if self.features else ""
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """The features as compilers spell them."""
+        if self.machine != "aarch64":
+            return tuple(map(_option, self.features))
+        names = "".join(f"+{ARM_EXTENSIONS[f]}" for f in self.features if f in ARM_EXTENSIONS)
+        return (f"arch=armv8.2-a{names}",) if names else ()
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """It and what it extends, the best first."""
+        return (self.name, *ISAS[self.extends].chain) if self.extends else (self.name,)
 
     def runs_on(self, features: Iterable[str]) -> bool:
         """Whether a CPU with these features executes it."""
@@ -53,19 +80,34 @@ class Isa:
         return self.name
 
 
-def _isa(name: str, features: str, lanes_f32: int, registers: int) -> Isa:
-    words = tuple(features.split())
-    return Isa(name, words, tuple(f"-m{word}" for word in words), lanes_f32, registers)
+def _option(feature: str) -> str:
+    """A feature as compilers spell it."""
+    head, _, tail = feature.partition("_")
+    return f"{head}-{tail}" if head == "amx" else head + tail
 
 
-ISAS: dict[str, Isa] = {
-    isa.name: isa
-    for isa in (  # the best comes last
-        _isa("portable", "", lanes_f32=4, registers=16),
-        _isa("avx2", "avx2 fma", lanes_f32=8, registers=16),
-        _isa("avx512", "avx2 fma avx512f avx512bw avx512dq avx512vl", lanes_f32=16, registers=32),
-    )
-}
+ISAS: dict[str, Isa] = {}
+
+
+def _isa(name: str, features: str, lanes_f32: int, registers: int, extends: str = "") -> None:
+    """Add a row to ISAS; ``features`` beside those of what it extends."""
+    own = tuple(features.split())
+    inherited = ISAS[extends].features if extends else ()
+    ISAS[name] = Isa(name, (*inherited, *own), lanes_f32, registers, extends)
+
+
+# The best of a machine comes last.
+_isa("portable", "", 4, 16)
+_isa("neon", "asimd", 4, 32)
+_isa("neondot", "asimddp", 4, 32, extends="neon")
+_isa("neonbf16", "bf16", 4, 32, extends="neondot")
+_isa("avx2", "avx2 fma f16c", 8, 16)
+_isa("avx2vnni", "avx_vnni", 8, 16, extends="avx2")
+_isa("avx512", "avx2 fma f16c avx512f avx512bw avx512dq avx512vl", 16, 32)
+_isa("avx512vnni", "avx512_vnni", 16, 32, extends="avx512")
+_isa("avx512bf16", "avx512_bf16", 16, 32, extends="avx512vnni")
+_isa("avx512fp16", "avx512_fp16", 16, 32, extends="avx512bf16")
+_isa("amx", "amx_tile amx_bf16 amx_int8", 16, 32, extends="avx512fp16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +149,16 @@ class Target:
         """The instruction sets that this CPU executes, best last, whatever ``isa`` is capped to."""
         return tuple(isa for isa in ISAS.values() if isa.runs_on(self.features))
 
+    @property
+    def allowed(self) -> tuple[Isa, ...]:
+        """The instruction sets that code for this target may use, best last: none above ``isa``."""
+        return tuple(isa for isa in self.runnable if isa in up_to(self.isa))
+
+    @property
+    def hidden(self) -> tuple[Isa, ...]:
+        """The instruction sets that the CPU executes and a cap forbids, best last."""
+        return tuple(isa for isa in self.runnable if isa not in self.allowed)
+
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything known, for a table."""
         caches = [(name.upper(), self._cache(name)) for name in ("l1", "l2", "l3")]
@@ -114,6 +166,7 @@ class Target:
             ("CPU", self.model_name),
             ("ISA", f"{self.isa} ({self.isa.lanes_f32} f32 lanes, {self.isa.registers} registers)"),
             ("ISAs that run", " ".join(isa.name for isa in self.runnable)),
+            *([("ISAs that a cap hides", " ".join(map(str, self.hidden)))] if self.hidden else []),
             *caches,
             ("cores", f"{self.cores}{self._mark('cores')}"),
             ("features", " ".join(self.features) or "none"),
@@ -155,7 +208,7 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
         features=features,
         **caches,
         cores=cores,
-        model_name=fields.get("model name") or platform.processor() or platform.machine(),
+        model_name=fields.get("model name") or _part(fields) or platform.machine(),
         assumed=tuple(assumed),
         **shared,
     )
@@ -186,13 +239,29 @@ def size_text(size: int) -> str:
     return str(size)
 
 
-def _best(features: tuple[str, ...], cap: str | Isa | None) -> Isa:
-    order = list(ISAS)
-    caps = [isa_named(cap) if isinstance(cap, str) else cap] if cap else []
+def up_to(cap: Isa) -> tuple[Isa, ...]:
+    """The instruction sets that a cap allows, best last."""
+    names = list(ISAS)
+    return tuple(ISAS[name] for name in names[: names.index(cap.name) + 1])
+
+
+def caps(isa: str | Isa | None = None) -> dict[str, Isa]:
+    """The caps in force by what sets them: ``isa``, and POLYSCI_ISA; the lower one counts.
+
+    SpecError: no such instruction set.
+    """
+    found: dict[str, Isa] = {}
+    if isa is not None:
+        found["--isa"] = isa_named(isa) if isinstance(isa, str) else isa
     if variable := os.environ.get("POLYSCI_ISA"):
-        caps.append(isa_named(variable, source="environment variable POLYSCI_ISA"))
-    allowed = min((order.index(isa.name) for isa in caps), default=len(order) - 1)
-    return [isa for isa in list(ISAS.values())[: allowed + 1] if isa.runs_on(features)][-1]
+        found["POLYSCI_ISA"] = isa_named(variable, source="environment variable POLYSCI_ISA")
+    return found
+
+
+def _best(features: tuple[str, ...], cap: str | Isa | None) -> Isa:
+    limits = [up_to(isa) for isa in caps(cap).values()]
+    allowed = [isa for isa in ISAS.values() if all(isa in limit for limit in limits)]
+    return [isa for isa in allowed if isa.runs_on(features)][-1]
 
 
 def _cpuinfo(root: Path) -> tuple[dict[str, str], int]:
@@ -211,6 +280,13 @@ def _cpuinfo(root: Path) -> tuple[dict[str, str], int]:
         cpus += key == "processor"
         fields.setdefault(key, value)
     return fields, cpus
+
+
+def _part(fields: dict[str, str]) -> str:
+    """What names a core of aarch64: numbers, of its design and of who made it."""
+    if "CPU part" not in fields:
+        return platform.processor()
+    return f"part {fields['CPU part']} of implementer {fields.get('CPU implementer', '?')}"
 
 
 def _sysfs_caches(root: Path) -> dict[str, int]:

@@ -81,7 +81,7 @@ def timed(
     for at, one in enumerate(tried):
         if one.error is None and check:
             try:
-                bench.check(*one.candidate)
+                bench.check(*one.candidate, one.schedule.winograd)
             except CheckError as error:
                 faults[at] = error
     for at, one in enumerate(tried):

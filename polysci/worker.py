@@ -15,12 +15,15 @@ from math import ceil, inf, prod
 from pathlib import Path
 from typing import IO, Any, Final
 
+import numpy as np
+
 from polysci import abi, aligned
 from polysci.bound import Reals
 from polysci.build.library import load
 from polysci.build.process import exit_with_parent
+from polysci.dtype import precision_named
 from polysci.errors import CheckError, PolysciError
-from polysci.exact import Arrays, Floats
+from polysci.exact import Array, Arrays
 from polysci.guard import Guarded, Side
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
@@ -123,32 +126,50 @@ class Worker:
     def __init__(self) -> None:
         self._problem: tuple[Problem, int]
         self._arrays: Arrays
-        self._reals: Reals | None = None
-        self._guarded: dict[tuple[type, str, Side], Guarded] = {}
-        self._copies: list[tuple[Floats, Floats]] = []
+        self._scaled: Arrays | None = None
+        self._reals: Arrays | Reals | None = None
+        self._winograd = 0  # of the reals' bound
+        self._guarded: dict[tuple[int, str, Side], Guarded] = {}
+        self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
 
-    def prepare(self, problem: str, layout: str, seed: int) -> dict[str, Any]:
+    def prepare(self, problem: str, layout: str, dtype: str, seed: int) -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
-        self._problem = parse_problem(problem, layout), seed
-        self._arrays, self._reals = Arrays.of(*self._problem), None
+        self._problem = parse_problem(problem, layout, dtype), seed
+        self._arrays, self._scaled, self._reals = Arrays.of(*self._problem), None, None
         self._guarded = {}
         return self.unload()
 
-    def check(self, so: str, symbol: str) -> dict[str, Any]:
-        """Compare with the references, bit for bit, between guard pages: both ends of buffers."""
-        for _ in self._verified(so, symbol, self._arrays):
+    def check(self, so: str, symbol: str, winograd: int = 0) -> dict[str, Any]:
+        """Compare with the references, bit for bit, between guard pages: both ends of buffers.
+
+        ``winograd``: with integers for which its transforms are exact.
+        """
+        if winograd and self._scaled is None:
+            self._scaled, self._guarded = Arrays.of(*self._problem, winograd), {}
+        arrays = self._scaled if winograd else self._arrays
+        assert arrays is not None
+        for _ in self._verified(so, symbol, arrays):
             pass
         return {}
 
-    def prepare_bound(self) -> dict[str, Any]:
+    def prepare_bound(self, winograd: int = 0) -> dict[str, Any]:
         """Make random reals and their float64 references, if they are not there."""
-        self._reals = self._reals or Reals.of(*self._problem)
+        problem, seed = self._problem
+        if self._reals is None or self._winograd != winograd:
+            self._guarded, self._winograd = {}, winograd
+            if precision_named(problem.dtype).whole:  # nothing is rounded: other numbers
+                self._reals = Arrays.of(problem, seed + 1)
+            else:
+                self._reals = Reals.of(problem, seed, winograd)
         return {}
 
-    def bound(self, so: str, symbol: str) -> dict[str, Any]:
-        """Compare random reals with float64; ``worst`` is the largest share of the error bound."""
-        self.prepare_bound()
+    def bound(self, so: str, symbol: str, winograd: int = 0) -> dict[str, Any]:
+        """Compare random reals with float64; ``worst`` is the largest share of the error bound.
+
+        ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
+        """
+        self.prepare_bound(winograd)
         assert self._reals is not None
         verified = self._verified(so, symbol, self._reals)
         return {"worst": max(self._reals.worst(variant, y) for variant, y in verified)}
@@ -158,8 +179,9 @@ class Worker:
 
         With ``cold_bytes`` successive calls use other buffers, of at least so many bytes in all.
         """
-        functions = _bind(so, symbol)
-        self._guarded, self._reals = {}, None  # the largest problems need the memory now
+        functions = self._bind(so, symbol)
+        # The largest problems need the memory now.
+        self._guarded, self._scaled, self._reals = {}, None, None
         _stage(f"timing {symbol}")
         timed = self._ready(functions, cold_bytes)
         self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
@@ -201,9 +223,9 @@ class Worker:
 
     def _verified(
         self, so: str, symbol: str, reference: Arrays | Reals
-    ) -> Iterator[tuple[str, Floats]]:
+    ) -> Iterator[tuple[str, Array]]:
         """Every variant and its result, once found right, with buffers at either guard page."""
-        functions = _bind(so, symbol)
+        functions = self._bind(so, symbol)
         yield from self._results(symbol, functions, reference, "end", ("plain", "fused"))
         yield from self._results(symbol, functions, reference, "start", ("fused",))
 
@@ -214,43 +236,49 @@ class Worker:
         reference: Arrays | Reals,
         side: Side,
         variants: tuple[str, ...],
-    ) -> Iterator[tuple[str, Floats]]:
+    ) -> Iterator[tuple[str, Array]]:
         pointer = _pointers(functions)
-        shape = self._problem[0].y_shape
+        shape, y_type = self._problem[0].y_shape, precision_named(self._problem[0].dtype).y
+        zero, to = _quantities(functions, reference, side)
         where = f"with the {side} of every buffer at a guard page"
         _stage(f"{symbol}_pack_weights, {where}")
         packed = _unset(functions.packed_size, side, abi.ALIGNMENT)
         w = self._input(reference, "w", side)
-        functions.pack(pointer(w.array), pointer(packed.array))
+        functions.pack(pointer(w.raw), pointer(packed.raw), *zero)
         _expect_intact(f"{symbol}_pack_weights", packed=packed)
         packed.freeze()
         for variant in variants:
             what = f"{symbol}, {'bias + residual + clamp' if variant == 'fused' else 'plain'} call"
             _stage(f"{what}, {where}")
-            y = _unset(4 * prod(shape), side, 4)
+            y = _unset(y_type.bytes * prod(shape), side, y_type.bytes)
             workspace = _unset(functions.workspace_size, side, abi.ALIGNMENT)
             optional = [
-                pointer(self._input(reference, name, side).array if variant == "fused" else None)
+                pointer(self._input(reference, name, side).raw if variant == "fused" else None)
                 for name in ("bias", "residual", "clamp")
             ]
-            x = pointer(self._input(reference, "x", side).array)
+            x = pointer(self._input(reference, "x", side).raw)
             status = functions.run(
-                x, pointer(packed.array), pointer(y.array), *optional, pointer(workspace.array)
+                x, pointer(packed.raw), pointer(y.raw), *optional, *to[:1], pointer(workspace.raw)
             )
             _expect_ok(what, status)
             _expect_intact(what, y=y, workspace=workspace)
-            got = y.array.reshape(shape)
+            got = y.raw.view(y_type.numpy).reshape(shape)
             if fault := reference.fault(variant, got):
                 raise CheckError(f"{what}: wrong result: {fault}")
             yield variant, got
 
+    def _bind(self, so: str, symbol: str) -> abi.Functions:
+        _stage(f"loading {symbol}")
+        precision = precision_named(self._problem[0].dtype)
+        return abi.bind(load(Path(so), abi.declarations(symbol, precision)), symbol)
+
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
         """An input in read-only memory, made once for each placement."""
-        key = type(reference), name, side
+        key = id(reference), name, side
         if key not in self._guarded:
             array = reference.inputs[name]
-            guarded = Guarded(array.nbytes, side)
-            guarded.array[:] = array.ravel()
+            guarded = Guarded(array.nbytes, side, array.itemsize)
+            guarded.raw[:] = array.reshape(-1).view(np.uint8)
             guarded.freeze()
             self._guarded[key] = guarded
         return self._guarded[key]
@@ -264,26 +292,44 @@ class Worker:
             self._copies.append((aligned.copy(x, _APART[0]), aligned.copy(y, _APART[1])))
         packed = [aligned.empty([ceil(functions.packed_size / 4)], _APART[2])]
         w = aligned.copy(self._arrays.inputs["w"])  # a name: a pointer does not keep it alive
-        functions.pack(pointer(w), pointer(packed[0]))
+        zero, to = _quantities(functions, self._arrays)
+        timed = (0,) * len(zero)  # as after a ReLU
+        functions.pack(pointer(w), pointer(packed[0]), *timed)
         packed += [aligned.copy(packed[0], _APART[2]) for _ in range(count - 1)]
         workspace = aligned.empty([ceil(functions.workspace_size / 4)], _APART[3])
-        fixed = (*[pointer(None)] * 3, pointer(workspace))
+        fixed = (*[pointer(None)] * 3, *to[:1], pointer(workspace))
         calls = [
             (pointer(x), pointer(p), pointer(y), *fixed)
             for (x, y), p in zip(self._copies[:count], packed, strict=True)
         ]
         _expect_ok("timed call", functions.run(*calls[0]))
-        return Timed(functions.run, cycle(calls), (functions, packed, workspace))
+        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
 
 
-def _bind(so: str, symbol: str) -> abi.Functions:
-    _stage(f"loading {symbol}")
-    return abi.bind(load(Path(so), abi.declarations(symbol)), symbol)
-
-
-def _pointers(functions: abi.Functions) -> Callable[[Floats | None], Any]:
+def _pointers(functions: abi.Functions) -> Callable[[Array | None], Any]:
     ffi: Any = functions.library.ffi
-    return lambda array: ffi.cast("float *", 0 if array is None else array.ctypes.data)
+    return lambda array: ffi.cast("void *", 0 if array is None else array.ctypes.data)
+
+
+def _quantities(
+    functions: abi.Functions, reference: Arrays | Reals, side: Side = "end"
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """What packing takes after its pointers; and the scales for C with what they point to."""
+    if isinstance(reference, Reals) or reference.x_zero is None:
+        return (), ()
+    zero, scales = (reference.x_zero,), reference.scales
+    if scales is None:
+        return zero, ()
+    ffi: Any = functions.library.ffi
+    channels = reference.inputs["bias"].size
+    guarded = Guarded(4 * channels, side)
+    guarded.array[:] = scales.by_channel(channels)
+    guarded.freeze()
+    struct = ffi.new("polysci_scales *")
+    struct.scale = ffi.cast("float *", guarded.array.ctypes.data)
+    struct.residual_scale, struct.y_zero = scales.residual_scale, scales.y_zero
+    struct.residual_zero = scales.residual_zero
+    return zero, (struct, guarded)
 
 
 def _unset(size: int, side: Side, align: int) -> Guarded:

@@ -3,17 +3,21 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from polysci.calibrate import machine_of, stored
+from polysci.dtype import PRECISIONS
 from polysci.machine import Machine, assumed
 from polysci.target import detect, isa_named
+from tests.judge import Judge
 
 GOLDEN = Path(__file__).parent / "golden"
+INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
 
 # No time limit an example: the machine may be shared. In CI the same examples every time.
 settings.register_profile("tests", deadline=None, derandomize="CI" in os.environ)
@@ -43,12 +47,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def lesser_machines() -> None:
-    """Assumed rates for all but the best instruction set: a test that caps it measures nothing."""
+    """Assumed rates for all but f32 on the best instruction set: no other test measures."""
     best = detect()
-    for isa in best.runnable:
-        if isa != best.isa:
+    for isa, x in product(best.runnable, INPUTS):
+        if (isa, x) != (best.isa, "f32"):
             target = detect(isa)
-            stored(target).write_text(assumed(target).to_json(), encoding="utf-8")
+            stored(target, x).write_text(assumed(target).to_json(), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -62,10 +66,18 @@ def fresh_cache(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A cache directory for one test, empty but for the machine's rates."""
     path = tmp_path / "fresh-cache"
     path.mkdir(mode=0o700)
-    for isa in detect().runnable:
-        shutil.copy(stored(detect(isa)), path)
+    for isa, x in product(detect().runnable, INPUTS):
+        shutil.copy(stored(detect(isa), x), path)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
     return path
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    """A process that says whether compiled code is right."""
+    judge = Judge()
+    yield judge
+    judge.close()
 
 
 @pytest.fixture

@@ -1,21 +1,25 @@
 """What tests try things on: a fixed machine, hypothesis strategies, random schedules."""
 
+import platform
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from polysci import groups, space
+from polysci import space
+from polysci.choose import seen
 from polysci.errors import PolysciError
+from polysci.groups import View
 from polysci.machine import assumed
-from polysci.microkernel import lanes
 from polysci.ops.conv2d import Conv2d
 from polysci.plan import resolve
 from polysci.rank import Context
 from polysci.schedule import Schedule
 from polysci.target import ISAS, KIB, MIB, Target
 from polysci.tune import model_of
+
+# The instruction sets that this machine's own compilers know; tests/aarch64.py has another one.
+COMPILED = [isa.name for isa in ISAS.values() if isa.machine in ("", platform.machine())]
 
 FIXED = Target(
     isa=ISAS["avx512"],
@@ -56,11 +60,10 @@ def members(
 ) -> list[Schedule]:
     """``count`` different random schedules of the space, from as many families as possible."""
     pick, found = random.Random(seed), dict[str, Schedule]()
-    every = _families_by_width(context) if merge_groups else [(1, f) for f in families(context)]
-    for factor, family in [each for _ in range(8) for each in pick.sample(every, len(every))]:
+    every = _families_by_view(context) if merge_groups else [(View(), f) for f in families(context)]
+    for view, family in [each for _ in range(8) for each in pick.sample(every, len(every))]:
         schedule = family.schedule(pick.randrange(len(family)))
-        if factor > 1:
-            schedule = groups.from_merged(context.contraction, schedule, factor)
+        schedule = view.outside(context.contraction, schedule)
         if str(schedule) not in found and fits(context, schedule):
             found[str(schedule)] = schedule
         if len(found) == count:
@@ -68,18 +71,9 @@ def members(
     return list(found.values())
 
 
-def _families_by_width(context: Context) -> list[tuple[int, space.Family]]:
-    """Families with 1, 2, .. groups in one call, as far as a vector holds their columns."""
-    roles, found = context.contraction, [(1, family) for family in families(context)]
-    group = groups.group_of(roles)
-    if group is None:
-        return found
-    most = lanes(context.target.isa.name) // roles.by_role("n")[0].extent
-    for factor in range(2, min(most, group.extent) + 1):
-        if group.extent % factor == 0:
-            wide = replace(context, contraction=groups.merged(roles, factor))
-            found += [(factor, family) for family in families(wide)]
-    return found
+def _families_by_view(context: Context) -> list[tuple[View, space.Family]]:
+    """Families of the problem as it is, and of all ways to put several groups into one call."""
+    return [(view, family) for view, wide in seen(context) for family in families(wide)]
 
 
 @st.composite

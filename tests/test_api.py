@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import polysci
+from polysci.exact import Arrays
 from polysci.machine import Machine
 
 PUBLIC = """
-    Conv2d Nest Primitive Result Schedule Target Wisdom
-    compile detect errors extract optimize parse_problem
+    PRECISIONS Conv2d Nest Primitive Result Scales Schedule Target Wisdom
+    compile detect errors extract from_bf16 optimize parse_problem to_bf16
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"
 
@@ -85,6 +86,33 @@ def test_compile_takes_words_and_a_layout(machine: Machine) -> None:
     assert prim.measurement is None
     x, w, *_ = inputs(prim.problem)
     assert np.array_equal(prim(x, prim.pack_weights(w)), prim.problem.reference(x, w))
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("dtype", polysci.PRECISIONS)
+def test_compile_takes_a_precision(machine: Machine, dtype: str, layout: str) -> None:
+    prim = polysci.compile("mb1ic12ih5oc20kh3ph1", "estimate", layout=layout, dtype=dtype)
+    assert prim.problem.dtype == dtype and prim.problem.layout == layout
+    arrays = Arrays.of(prim.problem, 0)
+    wp = prim.pack_weights(arrays.inputs["w"], x_zero=arrays.x_zero or 0)
+    options = {"scales": arrays.scales} if arrays.scales else {}
+    assert np.array_equal(prim(arrays.inputs["x"], wp, **options), arrays.plain)
+
+
+def test_int8_is_a_name_for_u8_by_s8(machine: Machine) -> None:
+    prim = polysci.compile("mb1ic8ih4oc8kh1", "estimate", dtype="int8")
+    assert prim.problem.dtype == "u8:s8:u8"
+    x, w = np.full((1, 4, 4, 8), 3, np.uint8), np.full((8, 8, 1, 1), 2, np.int8)
+    y = prim(x, prim.pack_weights(w, x_zero=1), scales=polysci.Scales(0.5, y_zero=100))
+    assert y.dtype == np.uint8 and (y == 116).all()
+
+
+def test_compile_refuses_an_unknown_precision() -> None:
+    with pytest.raises(polysci.errors.SpecError, match="dtype 'f64': expected one of f32, bf16"):
+        polysci.compile("mb1ic8ih4oc8kh1", "estimate", dtype="f64")
+    problem = polysci.Conv2d(N=1, C=8, H=5, W=5, K=8, R=1, S=1, dtype="bf16")
+    with pytest.raises(polysci.errors.SpecError, match="'bf16', got 'int8' beside it"):
+        polysci.compile(problem, dtype="int8")
 
 
 def test_no_images_give_an_empty_result(machine: Machine) -> None:

@@ -71,10 +71,10 @@ def test_every_isa_attribute_compiles_without_a_warning(tmp_path, monkeypatch, n
     if not detect().has("sse2"):
         pytest.skip("the attributes are for x86")
     monkeypatch.setenv("CC", name)
-    text = "".join(f"{isa.attribute} int f_{isa}(void);\n" for isa in ISAS.values())
+    ours = [isa for isa in ISAS.values() if isa.machine in ("", "x86_64")]
+    text = "".join(f"{isa.attribute} int f_{isa}(void);\n" for isa in ours)
     text += "".join(
-        f"{isa.attribute} int f_{isa}(void) {{ return {isa.registers}; }}\n"
-        for isa in ISAS.values()
+        f"{isa.attribute} int f_{isa}(void) {{ return {isa.registers}; }}\n" for isa in ours
     )
     compile_shared(text, (*PLAIN, *WARNINGS), tmp_path / "a.so")
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 STRICT = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
-# Problem, layout, schedule and threads of every golden file.
+# Problem, layout, schedule and threads of every golden file; its precision, if it is not f32.
 GOLDEN = {
     "conv3x3": ("mb1ic16ih8oc20kh3ph1", "nhwc", "p k:16 > brgemm_avx512_f32_8x16", 1),
     "strided": ("mb1ic64ih9oc64kh1sh2", "nhwc", "p* pack(A)+16 k:32 > brgemm_avx512_f32_5x32", 2),
@@ -33,7 +33,16 @@ GOLDEN = {
     "stem": ("mb1ic3ih19oc24kh7sh2ph3", "nhwc", "pack(A) p k:16 > brgemm_avx512_f32_10x16", 1),
     "streamed": ("mb1ic24ih8oc64kh1", "nhwc", "p* k:32 stream(C) > brgemm_avx512_f32_8x32", 2),
     "groups": ("g4mb1ic16ih6oc48kh3ph1", "nhwc", "g* p:4 k:8 p > brgemm_avx2_f32_6x8", 3),
+    "grouped": ("g6mb1ic24ih6oc24kh3ph1", "nhwc", "p g:4 q:3 > grouped4_avx512_f32_3x16", 1),
+    "winograd": ("mb1ic16ih8oc20kh3ph1", "nhwc", "t:3* winograd(4) k:16 > brgemm_avx2_f32_3x16", 2),
+    "domain": ("mb1ic5ih7oc9kh3ph1", "nchw", "winograd(2) k:8* t:6 > brgemm_avx2_f32_4x8", 2),
     "depthwise": ("g9mb1ic9ih6oc9kh3ph1", "nchw", "p:3 pack(A) p > depthwise_avx2_f32_6x16", 1),
+    "words": ("mb1ic19ih8oc20kh3ph1", "nhwc", "p k:16 > brgemm_avx512bf16_bf16_8x16", 1, "bf16"),
+    "widened": ("mb1ic9ih7oc16kh1", "nchw", "p:4* pack(A) p k:8 > brgemm_avx2_f32_7x8", 2,
+                "bf16:bf16:f32"),
+    "halves": ("mb1ic8ih6oc24kh3ph1", "nhwc", "p:2 k:16 p > brgemm_avx512_f32_6x16", 1, "f16"),
+    "scaled": ("mb1ic10ih6oc24kh3ph1", "nhwc", "p k:16 > brgemm_avx512vnni_i8_6x16", 1, "int8"),
+    "sums": ("mb1ic64ih6oc16kh1", "nhwc", "c:32 p k:8 > brgemm_avx2_i16_6x8", 1, "s8:s8:s32"),
 }  # fmt: skip
 
 
@@ -41,8 +50,8 @@ MATRIX, BY_ROWS = Conv2d(N=1, C=8, H=4, W=4, K=16, R=1, S=1), parse("p > brgemm_
 
 
 def golden_source(name: str) -> codegen.Source:
-    words, layout, schedule, threads = GOLDEN[name]
-    return emit(parse_problem(words, layout), parse(schedule), threads, name)
+    words, layout, schedule, threads, *dtype = GOLDEN[name]
+    return emit(parse_problem(words, layout, *dtype), parse(schedule), threads, name)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -117,7 +126,8 @@ def test_strict_compilers_are_content(compiler: str, tmp_path: Path) -> None:
 def test_a_source_keeps_to_the_interface(name: str) -> None:
     source = golden_source(name)
     words = re.sub(r"\s+", " ", source.declarations).strip()
-    assert words == re.sub(r"\s+", " ", abi.declarations(name)).strip()
+    told = re.sub(r"\s+", " ", abi.declarations(name, source.precision)).strip()
+    assert told.endswith(words) and ("polysci_scales;" in told) == source.precision.scaled
     assert source.file.startswith(f"/* {source.schedule} */\n")
     # No heap, no state: constants and functions only.
     assert not re.search(r"\b(malloc|calloc|alloca|free|getenv|printf)\b", source.file)
@@ -158,9 +168,12 @@ def test_no_threads_are_refused() -> None:
         emit(MATRIX, BY_ROWS, 0)
 
 
-def test_a_file_holds_one_instruction_set() -> None:
-    with pytest.raises(SpecError, match=r"one C file holds one ISA, not \['avx512', 'avx2'\]"):
+def test_a_file_holds_one_unit() -> None:
+    message = "one C file holds one ISA and one precision, not "
+    with pytest.raises(SpecError, match=f"{message}avx512, avx2$"):
         codegen.assemble([golden_source("conv3x3"), golden_source("blocked")])
+    with pytest.raises(SpecError, match=f"{message}avx512, avx512_f32_f16_f16_x$"):
+        codegen.assemble([golden_source("conv3x3"), golden_source("halves")])
 
 
 def test_several_primitives_share_a_file(tmp_path: Path) -> None:
@@ -195,6 +208,47 @@ DEPTHWISE = Conv2d(N=1, C=16, H=7, W=7, K=16, R=3, S=3, pad=1, groups=16, layout
 def test_schedules_without_code_are_refused(problem: Conv2d, text: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=re.escape(message)):
         emit(problem, parse(text))
+
+
+DEEP = Conv2d(N=1, C=32, H=4, W=6, K=16, R=1, S=1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "dtype", "text", "message"),
+    [
+        (DEEP, "f32", "p > brgemm_avx512bf16_bf16_6x16",
+         "computes bf16, but products of f32 are computed as f32"),
+        (DEEP, "bf16", "p > brgemm_avx512vnni_i8_6x16",
+         "computes i8, but products of bf16 are computed as bf16 or f32"),
+        (DEEP, "f16", "p > brgemm_avx512bf16_bf16_6x16",
+         "computes bf16, but products of f16 are computed as f32"),
+        (DEEP, "int8", "p > brgemm_avx512_f32_6x16",
+         "computes f32, but products of u8 are computed as i8 or i16"),
+        (DEEP, "s8:s8:s8", "p > brgemm_avx512bf16_bf16_6x16", "products of s8 are computed as i8"),
+        (DEEP, "bf16", "c:16 p > brgemm_avx512bf16_bf16_6x16",
+         "O holds bf16, which cannot keep partial sums of f32: 'c' must stay inside the call"),
+        (DEEP, "f16", "c:16 p > brgemm_avx512_f32_6x16", "O holds f16, which cannot keep partial"),
+        (DEEP, "int8", "c:16 p > brgemm_avx512vnni_i8_6x16",
+         "O holds u8, which cannot keep partial sums of s32"),
+        (DEEP, "bf16:bf16:f32", "c:15 p > brgemm_avx512bf16_bf16_6x16",
+         "c:15 is no multiple of the 2 steps that brgemm_avx512bf16_bf16_6x16 takes at once"),
+        (DEEP, "s8:s8:s32", "c:6 p > brgemm_avx512vnni_i8_6x16",
+         "c:6 is no multiple of the 4 steps"),
+        (DEEP, "u8:s8:s32", "c:3 p > brgemm_avx512_i16_6x16", "no multiple of the 2 steps"),
+        (DEEP.with_(layout="nchw"), "bf16", "p > brgemm_avx512bf16_bf16_6x16",
+         "reads 2 neighbours along 'c', which lie 24 elements apart; pack(A) brings them together"),
+        (DEEP.with_(layout="nchw"), "int8", "p > brgemm_avx512vnni_i8_6x16",
+         "reads 4 neighbours along 'c', which lie 24 elements apart"),
+        (DEEP, "bf16", "p stream(C) > brgemm_avx512bf16_bf16_6x16", "not written once in whole"),
+        (DEEP, "f16", "p stream(C) > brgemm_avx512_f32_6x16", "not written once in whole"),
+        (DEEP, "int8", "p stream(C) > brgemm_avx512vnni_i8_6x16", "not written once in whole"),
+    ],
+)  # fmt: skip
+def test_what_a_precision_cannot_do_is_refused(
+    problem: Conv2d, dtype: str, text: str, message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=re.escape(message)):
+        emit(problem.with_(dtype=dtype), parse(text))
 
 
 def test_an_unknown_kernel_is_refused() -> None:

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.errors import SpecError, UnsupportedError
+from polysci import ops
+from polysci.dtype import PRECISIONS
+from polysci.errors import SpecError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d import reference as reference_module
 
@@ -272,7 +274,6 @@ def test_texts_are_text(field: str) -> None:
         ({"H": -(10**5000)}, r"H=about -2\^16609 must be positive"),
         ({"P": 10**5000}, r"P=about 2\^16609: the count of bytes of the output is about 2\^"),
         ({"layout": "chwn"}, "layout='chwn' is none of nhwc, nchw"),
-        ({"dtype": "f16"}, "dtype='f16' is none of f32"),
         ({"name": "a\nb"}, r"name holds '\\n'"),
         ({"name": "\ud800"}, r"name holds '\\ud800'"),
     ],
@@ -282,9 +283,54 @@ def test_rules(changes: dict[str, Any], message: str) -> None:
         LAYER.with_(**changes)
 
 
-def test_dtypes_to_come() -> None:
-    with pytest.raises(UnsupportedError, match="bf16 convolutions are not supported"):
-        LAYER.with_(dtype="bf16")
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_a_precision_belongs_to_the_problem(dtype: str) -> None:
+    problem = LAYER.with_(dtype=dtype)
+    assert problem.dtype == dtype and problem.key == f"{LAYER.key.removesuffix('f32')}{dtype}"
+    assert str(problem) == str(LAYER)  # the words say no more than shapes
+    assert Conv2d.parse(str(problem), problem.layout, dtype) == problem
+    assert (problem == LAYER) == (dtype == "f32")
+    assert ops.parse_problem(str(problem), "nhwc", dtype) == problem
+
+
+def test_int8_is_another_name() -> None:
+    problem = LAYER.with_(dtype="int8")
+    assert problem.dtype == "u8:s8:u8" and problem == LAYER.with_(dtype="u8:s8:u8")
+    assert ops.problem_of(problem, dtype="int8") is problem
+    assert Conv2d.parse(str(LAYER), dtype="int8") == problem
+
+
+@pytest.mark.parametrize("dtype", ["", "f64", "F32", "bf16 ", "s8:u8:s8", "f32:f32:f32", "u8"])
+def test_an_unknown_precision_is_named(dtype: str) -> None:
+    message = f"dtype {dtype!r}: expected one of f32, bf16, bf16:bf16:f32, .*u8:s8:u8\\)$"
+    with pytest.raises(SpecError, match=message):
+        LAYER.with_(dtype=dtype)
+    with pytest.raises(SpecError, match=message):
+        ops.parse_problem(str(LAYER), dtype=dtype)
+
+
+def test_a_precision_is_text() -> None:
+    with pytest.raises(TypeError, match="dtype"):
+        LAYER.with_(dtype=np.float32)
+
+
+def test_one_precision_a_problem() -> None:
+    with pytest.raises(SpecError, match="dtype: the problem has 'bf16', got 'f32' beside it"):
+        ops.problem_of(LAYER.with_(dtype="bf16"), dtype="f32")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [("f32", (64, 64, 16)), ("bf16", (32, 32, 8)), ("bf16:bf16:f32", (32, 32, 16)),
+     ("int8", (16, 16, 4)), ("s8:s8:s32", (16, 16, 16))],
+)  # fmt: skip
+def test_bytes_of_memory(dtype: str, sizes: tuple[int, ...]) -> None:
+    problem = Conv2d(N=1, C=4, H=2, W=2, K=4, R=1, S=1, P=1, Q=1, dtype=dtype)
+    x, w, y = sizes
+    problem.check_memory(x + w + y)
+    told = rf"I {x} bytes, O {y} bytes, W {w} bytes are beyond the {x + w + y - 1} bytes"
+    with pytest.raises(SpecError, match=told):
+        problem.check_memory(x + w + y - 1)
 
 
 def test_zero_batch() -> None:

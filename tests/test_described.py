@@ -73,12 +73,13 @@ def test_every_number_has_its_unit_beside_it() -> None:
 
 
 SHORT = 'isa = "avx2"\nl1 = 1\nl2 = 2\nl3 = 3\ncores = 4\n'
-GOOD = f'[target]\n{SHORT}features = ["avx2", "fma"]\n[machine]\npeak = 90\n[machine.efficiency]\n'
+FEATURES = 'features = ["avx2", "fma", "f16c"]'
+GOOD = f"[target]\n{SHORT}{FEATURES}\n[machine]\npeak = 90\n[machine.efficiency]\n"
 
 
 def test_what_is_left_out_is_assumed() -> None:
     found = parse(f"[target]\n{SHORT}")
-    assert found.target == Target(ISAS["avx2"], ("avx2", "fma"), 1, 2, 3, 4, "unknown")
+    assert found.target == Target(ISAS["avx2"], ("avx2", "fma", "f16c"), 1, 2, 3, 4, "unknown")
     assert found.machine == assumed(found.target) and not found.machine.measured
     assert parse(GOOD).machine == replace(assumed(found.target), peak=90.0)
     free = parse(GOOD.replace("peak = 90", "call_ns = 0")).machine
@@ -94,7 +95,7 @@ def test_what_is_left_out_is_assumed() -> None:
         ('isa = "avx2"', 'isa = "mmx"', "target.isa: no instruction set 'mmx'; known: portable,"),
         ('isa = "avx2"', "isa = 5", "target.isa: expected text in quotes, got 5"),
         (', "fma"', "", "target.features: isa avx2 needs fma as well"),
-        ('["avx2", "fma"]', '"avx2"', "target.features: expected a list of texts in quotes"),
+        (FEATURES, "features = 5", "target.features: expected a list of texts in quotes"),
         ("l1 = 1", "l1 = 0", "target.l1: expected a whole number from 1 to 1099511627776, got 0"),
         ("l1 = 1", "l1 = true", "target.l1: expected a whole number"),
         ("l1 = 1", 'l1 = "32K"', "target.l1: expected a whole number"),
@@ -124,6 +125,8 @@ def test_what_is_left_out_is_assumed() -> None:
         ("[machine.efficiency]", "efficiency = 1", "machine.efficiency: expected a table"),
         ("efficiency]\n", "efficiency]\nbrgemm_mmx_f32_1x1 = 1",
          "machine.efficiency: no kernel 'brgemm_mmx_f32_1x1' in microkernels/kernels.def"),
+        ("efficiency]\n", "efficiency]\nbrgemm_avx512bf16_bf16_14x32 = 65",
+         "machine.efficiency.brgemm_avx512bf16_bf16_14x32: expected a share of the peak, at most"),
         ("efficiency]\n", "efficiency]\nbrgemm_avx512_f32_14x32 = 1.5",
          "machine.efficiency.brgemm_avx512_f32_14x32: expected a share of the peak, at most 1"),
     ],

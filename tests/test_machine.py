@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polysci import calibrate, microkernel
+from polysci import calibrate
+from polysci.build import cache
 from polysci.errors import SpecError
-from polysci.machine import Machine, assumed, from_json
+from polysci.machine import SPEED, Machine, assumed, from_json
 from polysci.target import ISAS, Target, detect
+from tests.judge import QUICK
 from tests.samples import FIXED
 
 rates = st.floats(1e-3, 1e6)
@@ -58,7 +60,9 @@ def test_other_text_is_refused(text: str) -> None:
 
 def test_assumed_rates_follow_the_vectors() -> None:
     machines = [assumed(replace(FIXED, isa=isa)) for isa in ISAS.values()]
-    assert [m.peak for m in machines] == sorted({m.peak for m in machines})
+    peaks = [(isa.lanes_f32, m.peak) for isa, m in zip(ISAS.values(), machines, strict=True)]
+    assert len(dict(peaks)) == len(set(peaks)) == len({peak for _, peak in peaks})
+    assert sorted(peaks, key=lambda pair: pair[1]) == sorted(peaks)
     assert all(not m.measured and m.l2 > m.l3 > m.memory for m in machines)
 
 
@@ -72,12 +76,51 @@ def test_kernels_that_were_not_measured_are_estimated() -> None:
 
 
 def test_calibration_measures_every_kernel_of_the_isa(machine: Machine) -> None:
-    kernels = [str(k) for k in microkernel.registry().values() if k.isa == detect().isa.name]
+    kernels = list(map(str, calibrate.kernels_for(detect().isa.name, "f32")))
     assert machine.measured
     assert sorted(machine.efficiency) == sorted(kernels)
     assert all(0 < share <= 1 for share in machine.efficiency.values())
     assert max(machine.efficiency.values()) > 0.2, "no kernel comes near the peak"
     assert all(value > 0 for value in (machine.peak, machine.l2, machine.l3, machine.memory))
+
+
+@pytest.mark.parametrize(("x", "compute"), [("f32", "f32"), ("bf16", "bf16"), ("u8", "i8")])
+def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
+    machine = assumed(FIXED)
+    assert machine.fastest(compute) == SPEED[compute]
+    assert machine.of_kernel("?", 6, 4, compute) == SPEED[compute] * machine.of_kernel("?", 6, 4)
+    name = f"brgemm_avx512bf16_{compute}_14x32"
+    known = replace(machine, efficiency={name: 1.5, "brgemm_avx512_f32_14x32": 0.9})
+    assert known.fastest(compute) == (1.0 if compute == "f32" else 1.5)
+    assert known.of_kernel(name, 14, 2, compute) == 1.5
+
+
+def test_another_precision_adds_its_kernels(
+    machine: Machine, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but their rates is taken from f32; a few kernels stand for all."""
+    target, few = detect(), calibrate.kernels_for(detect().isa.name, "bf16")[::40]
+    monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few if x == "bf16" else [])
+    monkeypatch.setattr(calibrate, "known", lambda target, x="f32": None if x != "f32" else machine)
+    found = calibrate.machine_of(target, x="bf16")
+    assert {name for name in found.efficiency if name not in machine.efficiency} == {
+        str(kernel) for kernel in few if str(kernel) not in machine.efficiency
+    }
+    assert all(0.05 < found.efficiency[str(kernel)] < 64 for kernel in few)
+    assert replace(found, efficiency=machine.efficiency) == machine
+    monkeypatch.undo()
+    assert calibrate.stored(target, "bf16") != calibrate.stored(target)
+
+
+@pytest.mark.parametrize("x", ["bf16", "f16", "s8", "u8"])
+@pytest.mark.parametrize("isa", [isa.name for isa in detect().runnable])
+def test_probes_of_every_precision_compile(isa: str, x: str) -> None:
+    """One tile of each family, and the peak of the unit."""
+    kernels = calibrate.kernels_for(isa, x)
+    few = {kernel.family: kernel for kernel in kernels}.values()
+    texts = [calibrate.peak_text(calibrate.peak_unit(isa, x))]
+    texts += [calibrate._tile_text([kernel], x) for kernel in few]
+    assert len(cache.build_many(texts, flags=QUICK)) == 3
 
 
 def test_a_calibration_is_found_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

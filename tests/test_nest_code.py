@@ -145,8 +145,8 @@ def test_the_exported_c_tests_itself(tmp_path: Path) -> None:
     run("gcc", *flags, "nests.c", "selftest.c", "-o", "selftest", "-lm", cwd=out)
     assert run(out / "selftest", cwd=out) == "18 passed, 0 failed\n"
     header = (out / "nests.h").read_text()
-    assert "y, residual  50 x 37 (C[j][i]), strides 37 1" in header
-    assert "bias         50 (j), strides 1" in header
+    assert "y, residual  f32  50 x 37 (C[j][i]), strides 37 1" in header
+    assert "bias         f32  50 (j), strides 1" in header
 
 
 def test_the_exported_package(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_the_exported_package(tmp_path: Path) -> None:
         "try: layer(x[:0], packed)\nexcept ValueError as error: print(layer, error)\n"
     )
     said = run(sys.executable, "-c", code, cwd=out)
-    assert "layer 'transposed result': x (37, 23), w (23, 50), y (50, 37)>" in said
+    assert "layer 'transposed result': x f32 (37, 23), w f32 (23, 50), y f32 (50, 37)>" in said
     assert "x: expected shape (37, 23), got (0, 23)" in said
 
 

@@ -1,12 +1,10 @@
 """Generated convolutions against exact integers, float64 bounds and the textbook nest, as run."""
 
 import ctypes
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +13,17 @@ from polysci import codegen
 from polysci.build import cache
 from polysci.build.compiler import default_flags
 from polysci.build.library import load
-from polysci.build.process import Child
 from polysci.choose import choices
 from polysci.codegen import Source
 from polysci.exact import Arrays
+from polysci.microkernel import best
 from polysci.ops.conv2d import Conv2d
 from polysci.primitive import Primitive
 from polysci.schedule import parse
 from polysci.target import detect
 from polysci.tune import emit
 from tests import samples
+from tests.judge import QUICK, Judge, build
 
 # Of every group of features a small one; the model's choice for it, and random schedules.
 PROBLEMS = {
@@ -43,6 +42,9 @@ PROBLEMS = {
     "groups": Conv2d(N=2, C=12, H=7, W=6, K=60, R=3, S=3, pad=1, groups=3),
     "narrow groups": Conv2d(N=1, C=16, H=6, W=6, K=16, R=3, S=3, pad=1, groups=8),
     "groups of four": Conv2d(N=1, C=32, H=5, W=7, K=32, R=3, S=3, stride=2, pad=1, groups=8),
+    "groups of eight": Conv2d(N=1, C=40, H=6, W=9, K=40, R=3, S=3, dilation=2, pad=2, groups=5),
+    "groups beside a tail": Conv2d(N=2, C=24, H=7, W=8, K=24, R=5, S=3, pad=2, groups=6),
+    "pairs": Conv2d(N=1, C=38, H=7, W=5, K=38, R=3, S=3, stride=(1, 2), pad=1, groups=19),
     "depthwise": Conv2d(N=1, C=20, H=8, W=9, K=20, R=3, S=3, pad=1, groups=20),
     "strided depthwise": Conv2d(N=1, C=33, H=9, W=9, K=33, R=5, S=5, stride=2, pad=2, groups=33),
     "depth multiplier": Conv2d(N=1, C=5, H=7, W=7, K=15, R=3, S=3, pad=1, groups=5),
@@ -59,8 +61,6 @@ PROBLEMS = {
     "deep": Conv2d(N=1, C=130, H=4, W=4, K=36, R=1, S=1),
 }  # fmt: skip
 
-# A third of the compile time of users' builds, for the same semantics.
-QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
 BEST = detect().isa.name
 
 
@@ -116,44 +116,7 @@ def chosen_cases() -> list[Case]:
     ]
 
 
-class Judge:
-    """One worker process for all problems: exact and bound mode between guard pages."""
-
-    def __init__(self) -> None:
-        self._child = Child([sys.executable, "-m", "polysci.worker"])
-        self._prepared: Conv2d | None = None
-
-    def judge(self, problem: Conv2d, so: Path, symbol: str) -> None:
-        if not self._child.alive:
-            self._child.restart()
-            self._prepared = None
-        if self._prepared != problem:
-            self._ask(op="prepare", problem=str(problem), layout=problem.layout, seed=0)
-            self._prepared = problem
-        self._ask(op="check", so=str(so), symbol=symbol)
-        assert self._ask(op="bound", so=str(so), symbol=symbol)["worst"] <= 1
-
-    def _ask(self, **question: Any) -> dict[str, Any]:
-        answer = self._child.ask(question, 60)
-        assert "fault" not in answer, answer["fault"]
-        return answer
-
-    def close(self) -> None:
-        self._child.close()
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    judge = Judge()
-    yield judge
-    judge.close()
-
-
 Built = tuple[list[Source], Future[Path]]
-
-
-def build(sources: Sequence[Source], flags: Sequence[str] = QUICK) -> Path:
-    return cache.build(codegen.assemble(sources), flags=flags)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +160,7 @@ def test_streamed_output(judge: Judge, isa: str) -> None:
     """Wherever the output starts: the judge puts its end, too, against a guard page."""
     problem = Conv2d(N=2, C=5, H=6, W=5, K=48, R=3, S=3, pad=1)
     lanes = detect(isa).isa.lanes_f32
-    kernel = f"brgemm_{isa}_f32_5x{lanes}"
+    kernel = f"brgemm_{best('brgemm', isa, 'f32')[0].isa}_f32_5x{lanes}"
     texts = [f"n p k:{lanes} stream(C)", f"n* p:4* pack(A) k:{lanes} p stream(C)"]
     sources = [emit(problem, parse(f"{t} > {kernel}"), 2, f"line_{i}") for i, t in enumerate(texts)]
     path = build(sources)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.choose import alone, choices, cost_of, widths
+from polysci.choose import alone, choices, cost_of, seen
 from polysci.errors import SpecError
 from polysci.microkernel import find
 from polysci.ops.conv2d import Conv2d
@@ -40,7 +40,7 @@ def test_a_family_costs_what_its_members_do(
 ) -> None:
     context = samples.fixed_context(problem, threads)
     wide, family = data.draw(
-        st.sampled_from([(w, f) for _, w in widths(context) for f in samples.families(w)])
+        st.sampled_from([(w, f) for _, w in seen(context) for f in samples.families(w)])
     )
     picked = data.draw(st.lists(st.integers(0, len(family) - 1), min_size=1, max_size=4))
     fitting = [i for i in picked if samples.fits(wide, family.schedule(i))]

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from polysci import target
 from polysci.errors import SpecError
 from polysci.target import ISAS, KIB, MIB, Target, detect
 
-AVX512 = "fpu sse2 avx avx2 fma avx512f avx512bw avx512dq avx512vl"
+AVX512 = "fpu sse2 avx avx2 f16c fma avx512f avx512bw avx512dq avx512vl"
 
 
 @pytest.fixture(autouse=True)
@@ -37,17 +38,34 @@ def machine(tmp_path):
 
 
 def test_isas_get_better_down_the_table():
-    rows = list(ISAS.values())
-    assert list(ISAS) == ["portable", "avx2", "avx512"]
-    assert rows[0].features == () and rows[0].attribute == ""
-    for worse, better in itertools.pairwise(rows):
-        assert set(worse.features) < set(better.features)
-        assert worse.lanes_f32 < better.lanes_f32
+    assert next(iter(ISAS)) == "portable"
+    assert ISAS["portable"].features == () and ISAS["portable"].attribute == ""
+    for machine in ("x86_64", "aarch64"):
+        rows = [isa for isa in ISAS.values() if isa.machine in ("", machine)]
+        for worse, better in itertools.pairwise(rows):
+            assert worse.lanes_f32 <= better.lanes_f32 and worse.registers <= better.registers
+            assert not set(better.features) <= set(worse.features)  # the later one is better
+
+
+def test_an_isa_has_what_it_extends():
+    for isa in ISAS.values():
+        assert isa.chain[0] == isa.name and len(set(isa.chain)) == len(isa.chain)
+        for base in map(ISAS.get, isa.chain[1:]):
+            assert set(base.features) < set(isa.features)
+            assert (base.lanes_f32, base.registers) == (isa.lanes_f32, isa.registers)
+    assert ISAS["avx512bf16"].chain == ("avx512bf16", "avx512vnni", "avx512")
+    assert ISAS["avx2vnni"].chain == ("avx2vnni", "avx2")
 
 
 def test_attribute_and_flags_name_the_same_features():
-    assert ISAS["avx2"].attribute == '__attribute__((target("avx2,fma")))'
-    assert ISAS["avx2"].cflags == ("-mavx2", "-mfma")
+    assert ISAS["avx2"].attribute == '__attribute__((target("avx2,fma,f16c")))'
+    assert ISAS["avx2"].cflags == ("-mavx2", "-mfma", "-mf16c")
+    assert ISAS["avx512bf16"].attribute.endswith(',avx512vl,avx512vnni,avx512bf16")))')
+    assert ISAS["avx2vnni"].cflags[-1] == "-mavxvnni"
+    assert (ISAS["neon"].attribute, ISAS["neon"].cflags) == ("", ())  # every aarch64 has it
+    dot = replace(ISAS["neon"], name="dot", features=("asimd", "asimddp", "bf16"))
+    assert dot.attribute == '__attribute__((target("arch=armv8.2-a+dotprod+bf16")))'
+    assert dot.cflags == ("-march=armv8.2-a+dotprod+bf16",)
 
 
 def test_this_host():
@@ -80,13 +98,44 @@ def test_a_guest_hopes_for_its_share_of_the_host_cache(machine, cpus, l3):
     [
         ("sse2", "portable"),
         ("avx2", "portable"),
-        ("avx2 fma", "avx2"),
-        ("avx2 fma avx512f avx512bw", "avx2"),
+        ("avx2 fma", "portable"),
+        ("avx2 fma f16c", "avx2"),
+        ("avx2 fma f16c avx512f avx512bw", "avx2"),
+        ("avx2 fma f16c avx_vnni", "avx2vnni"),
         (AVX512, "avx512"),
+        (f"{AVX512} avx512_bf16", "avx512"),
+        (f"{AVX512} avx512_vnni", "avx512vnni"),
+        (f"{AVX512} avx512_vnni avx512_bf16", "avx512bf16"),
     ],
 )
 def test_an_isa_needs_all_its_features(machine, flags, isa):
     assert detect(root=machine(flags)).isa.name == isa
+
+
+ARM = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd evtstrm aes crc32 atomics fphp asimdhp cpuid asimdrdm asimddp i8mm bf16
+CPU implementer\t: 0x41
+CPU part\t: 0xd40
+
+"""
+
+
+def test_a_server_of_aarch64(machine):
+    root = machine("")
+    (root / "proc/cpuinfo").write_text(ARM * 4)
+    found = detect(root=root)
+    arms = [isa for isa in ISAS.values() if isa.machine in ("", "aarch64")]
+    assert found.runnable == tuple(arms) and found.isa is arms[-1]
+    assert found.features == ("asimd", "asimddp", "asimdhp", "asimdrdm", "bf16", "i8mm")
+    assert found.model_name == "part 0xd40 of implementer 0x41" and found.assumed == ()
+    assert detect("portable", root=root).isa is ISAS["portable"]
+    (root / "proc/cpuinfo").write_text(ARM.replace("Features\t: fp asimd ", "Features\t: fp "))
+    assert detect(root=root).isa is ISAS["portable"]
+
+
+def test_the_sets_of_another_machine_never_run(machine):
+    assert detect("neon", root=machine(AVX512)).isa is ISAS["portable"]
 
 
 def test_caps(machine, monkeypatch):
@@ -100,11 +149,11 @@ def test_caps(machine, monkeypatch):
 
 
 def test_a_cap_above_the_cpu_is_no_promise(machine):
-    assert detect("avx512", root=machine("avx2 fma")).isa is ISAS["avx2"]
+    assert detect("avx512", root=machine("avx2 fma f16c")).isa is ISAS["avx2"]
 
 
 def test_an_unknown_cap_is_named(monkeypatch):
-    with pytest.raises(SpecError, match=r"no instruction set 'avx9'; known: portable, avx2"):
+    with pytest.raises(SpecError, match=r"no instruction set 'avx9'; known: portable, neon, "):
         detect("avx9")
     monkeypatch.setenv("POLYSCI_ISA", "native")
     with pytest.raises(SpecError, match=r"POLYSCI_ISA: no instruction set 'native'"):

@@ -41,9 +41,13 @@ def shared_worker() -> Iterator[Child]:
 def worker(shared_worker: Child) -> Child:
     if not shared_worker.alive:
         shared_worker.restart()
-    question = {"op": "prepare", "problem": str(SMALL), "layout": "nhwc", "seed": 0}
-    assert shared_worker.ask(question, 60) == {}
+    prepare(shared_worker, SMALL)
     return shared_worker
+
+
+def prepare(worker: Child, problem: Conv2d) -> None:
+    words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
+    assert worker.ask({"op": "prepare", **words, "seed": 0}, 60) == {}
 
 
 def check(worker: Child, so: Path, symbol: str = "naive") -> dict[str, str]:
@@ -62,8 +66,7 @@ def check(worker: Child, so: Path, symbol: str = "naive") -> dict[str, str]:
     ids=str,
 )
 def test_plain_loops_pass(worker: Child, problem: Conv2d) -> None:
-    layout = problem.layout
-    worker.ask({"op": "prepare", "problem": str(problem), "layout": layout, "seed": 0}, 60)
+    prepare(worker, problem)
     assert check(worker, naive.compiled(problem)) == {}
 
 

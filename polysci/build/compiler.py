@@ -71,6 +71,11 @@ class Compiler:
     def cmd(self) -> tuple[str, ...]:
         return (str(self.path), *self.options)
 
+    @property
+    def machine(self) -> str:
+        """What it compiles for, as ``uname -m`` says: ``x86_64``, ``aarch64``."""
+        return self.identity.rpartition(" | ")[2].partition("-")[0]
+
     def __str__(self) -> str:
         return self.identity
 

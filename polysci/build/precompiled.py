@@ -20,7 +20,10 @@ from polysci.build import process
 from polysci.build.compiler import TIMEOUT_S, Compiler
 from polysci.errors import BuildError, PolysciError
 
-TEXT = "#include <immintrin.h>\n"
+TEXTS = {  # by the machine that a compiler compiles for; no other has a header of intrinsics
+    "x86_64": "#include <immintrin.h>\n",
+    "aarch64": "#include <arm_neon.h>\n",
+}
 _NAME = "intrinsics.h"
 _lock = threading.Lock()
 _known: dict[Path, Path | None] = {}
@@ -33,8 +36,11 @@ def header_for(
 
     It is valid for these very flags only. Asked once a process; built in ``folder`` if absent.
     """
-    text = "\0".join([TEXT, compiler.identity, *flags])
-    key = hashlib.sha256(text.encode()).hexdigest()[:32]
+    text = TEXTS.get(compiler.machine)
+    if text is None:
+        return None
+    whole = "\0".join([text, compiler.identity, *flags])
+    key = hashlib.sha256(whole.encode()).hexdigest()[:32]
     with _lock:
         if folder / key in _known:
             return _known[folder / key]
@@ -97,7 +103,7 @@ def _made(
     home: Path | None = None
     try:
         home = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=folder))
-        (home / _NAME).write_text(TEXT)
+        (home / _NAME).write_text(TEXTS[compiler.machine])
         _compile(compiler, flags, home, timeout)
         partial = home / "partial"
         partial.write_bytes(_digest(_compiled(home)))

@@ -72,16 +72,21 @@ def run(asked: argparse.Namespace) -> int:
 
 def _compared(one: shared.Tuned, rival: Rival, asked: argparse.Namespace) -> Comparison:
     from polysci.build import cache
-    from polysci.calibrate import peak_text
-    from polysci.peers.contest import ROUNDS, compare
+    from polysci.calibrate import peak_text, peak_unit
+    from polysci.dtype import precision_named
+    from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
     from polysci.tune import SYMBOL
 
     if one.result is None:
         raise CheckError(one.fault)
     path = cache.build(one.result.source.file)
-    peak = cache.build(peak_text(one.result.source.isa))
-    rounds = asked.rounds or ROUNDS
-    return compare(one.problem, (path, SYMBOL), (peak, "peak"), rival, rounds=rounds)
+    best = peak_unit(shared.target_of(asked).isa.name, precision_named(one.problem.dtype).x.name)
+    peak, rounds = cache.build(peak_text(best)), asked.rounds or ROUNDS
+    unit, m = PEAK_UNITS[best.compute], one.result.schedule.winograd
+    return compare(
+        one.problem, (path, SYMBOL), (peak, "peak"), rival,
+        unit=unit, rounds=rounds, winograd=m,
+    )  # fmt: skip
 
 
 def _summary(found: list[tuple[Comparison, str]], faults: list[tuple[str, str]]) -> dict[str, Any]:
@@ -96,6 +101,8 @@ def _summary(found: list[tuple[Comparison, str]], faults: list[tuple[str, str]])
         "layers": len(found),
         "failed": len(faults),
         "peer": f"torch {found[0][0].version}" if found else None,
+        "dtype": found[0][0].problem.dtype if found else None,
+        "peak_unit": found[0][0].unit if found else None,
     }
 
 
@@ -122,8 +129,9 @@ def _table(found: list[tuple[Comparison, str]], faults: list[tuple[str, str]]) -
     total = _summary(found, faults)
     if found:
         lines.append(
-            f"ratio to {total['peer']}: geomean {total['geomean_ratio']:.3f}, least "
-            f"{total['min_ratio']:.3f}; {100 * total['geomean_peak_fraction']:.1f} % of the FMA "
-            "peak measured in this run (geomean; taps in the padding count as work)"
+            f"{total['dtype']}, ratio to {total['peer']}: geomean {total['geomean_ratio']:.3f}, "
+            f"least {total['min_ratio']:.3f}; {100 * total['geomean_peak_fraction']:.1f} % of the "
+            f"{total['peak_unit']} peak measured in this run (geomean; taps in the padding count "
+            "as work)"
         )
     return "\n".join(lines)

@@ -67,20 +67,22 @@ def run(asked: argparse.Namespace) -> int:
 
 def _plans(asked: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
     """The schedules to check: the given one, the model's first, or what a search finds."""
-    from polysci import schedule
-    from polysci.choose import choices
+    from polysci.algorithm import candidates
     from polysci.tune import context_of
 
-    if asked.schedule:
-        yield schedule.parse(asked.schedule)
+    given = shared.schedule_of(asked)
+    if given:
+        yield given
     elif asked.all:
         context = context_of(problem, shared.threads_of(asked), shared.target_of(asked))
-        yield from (one.schedule for one in choices(context, asked.all, ranker=asked.ranker))
+        options = {"ranker": asked.ranker}
+        found = candidates(problem, context, asked.all, asked.algorithm, **options)
+        yield from (one.schedule for one in found)
     else:
-        found = next(iter(shared.tuned([problem], asked)))
-        if found.result is None:
-            raise PolysciError(found.fault)
-        yield found.result.schedule
+        one = next(iter(shared.tuned([problem], asked)))
+        if one.result is None:
+            raise PolysciError(one.fault)
+        yield one.result.schedule
 
 
 def _show(asked: argparse.Namespace, problem: Problem, verdict: Any) -> None:

@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser("explain", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command)
     command.add_argument("--ranker", default="traffic", metavar="NAME", help="cost model (traffic)")
+    shared.algorithm_option(command)
     command.add_argument("--schedule", metavar="TEXT", help="explain this one instead")
     command.add_argument("--source", action="store_true", help="print its C as well")
     command.add_argument("--json", action="store_true", help="JSON lines")
@@ -33,15 +34,19 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
-    from polysci import schedule
     from polysci.explain import members, render
 
     threads = shared.threads_of(asked)
-    given = schedule.parse(asked.schedule) if asked.schedule else None
+    given = shared.schedule_of(asked)
     todo = shared.problems(asked)
     pictures = _pictures(asked.plot, len(todo))
     for problem, picture in zip(todo, pictures, strict=True):
-        found = _explained(problem, given, asked)
+        context = _context(problem, asked)
+        plan, origin, measured = _chosen(problem, given, context, asked)
+        if plan and plan.transform:
+            _show_winograd(problem, plan, origin, measured, context, asked)
+            continue
+        found = _explained(problem, plan, origin, measured, context, asked)
         source = _source(problem, found, threads) if asked.source else None
         if asked.json:
             print(json.dumps(members(found) | ({"source": source} if source else {})))
@@ -69,25 +74,83 @@ def _pictures(path: str | None, count: int) -> list[Path | None]:
     return [Path(path).with_stem(f"{Path(path).stem}-{at + 1}") for at in range(count)]
 
 
-def _explained(problem: Any, given: Any, asked: argparse.Namespace) -> Any:
+def _context(problem: Any, asked: argparse.Namespace) -> Any:
     from polysci.cli.display import Display
-    from polysci.explain import explain
-    from polysci.tune import context_of, model_of
-    from polysci.wisdom import Wisdom
+    from polysci.tune import context_of
 
     threads, target = shared.threads_of(asked), shared.target_of(asked)
-    machine = shared.machine_of(asked)
     with Display(1) as display:
-        context = context_of(problem, threads, target, _calibrating(display, problem), machine)
+        return context_of(
+            problem, threads, target, _calibrating(display, problem), shared.machine_of(asked)
+        )
+
+
+def _chosen(problem: Any, given: Any, context: Any, asked: argparse.Namespace) -> Any:
+    """The schedule to explain, where it comes from and its time; None leaves it to the ranker."""
+    from polysci.algorithm import candidates, effective, key_of
+    from polysci.wisdom import Wisdom
+
     plan, origin, measured = given, "given", None
-    if plan is None and machine is None:
-        plan, measured = _recorded(Wisdom(), problem, threads, target)
+    if plan is None and shared.machine_of(asked) is None:
+        key = key_of(problem, asked.algorithm)
+        plan, measured = _recorded(Wisdom(), key, context.threads, context.target)
         origin = "wisdom"
+    if plan is None and effective(problem, asked.algorithm) != "direct":
+        options = {"ranker": asked.ranker}
+        plan = candidates(problem, context, 4, asked.algorithm, **options)[0].schedule
+        origin = "estimate"
+    return plan, origin, measured
+
+
+def _show_winograd(
+    problem: Any,
+    plan: Any,
+    origin: str,
+    measured: float | None,
+    context: Any,
+    asked: argparse.Namespace,
+) -> None:
+    """A Winograd schedule has parts of its own: no loops of the nest, rivals or working sets."""
+    from polysci.tune import emit
+    from polysci.winograd.plan import resolve
+    from polysci.winograd.text import members, render
+
+    if asked.plot:
+        raise SpecError(f"--plot: nothing is drawn for {plan}: use --algorithm direct")
+    found, name = resolve(problem, plan, context.threads), shared.title(problem)
+    source = emit(problem, plan, context.threads).file if asked.source else None
+    on = (context.target, context.machine)
+    if asked.json:
+        told = members(name, found, *on, measured)
+        print(json.dumps(told | ({"source": source} if source else {})))
+        return
+    print(render(name, found, *on, origin=origin, measured=measured))
+    if source:
+        print(source)
+
+
+def _explained(
+    problem: Any,
+    plan: Any,
+    origin: str,
+    measured: float | None,
+    context: Any,
+    asked: argparse.Namespace,
+) -> Any:
+    from polysci.explain import explain
+    from polysci.tune import model_of
+    from polysci.wisdom import Wisdom
+
+    threads, target = context.threads, context.target
     found = explain(
         shared.title(problem), model_of(problem)[0], context, plan,
         origin=origin, measured=measured, ranker=asked.ranker,
     )  # fmt: skip
-    return found if measured or machine else _measured(Wisdom(), problem, threads, target, found)
+    return (
+        found
+        if measured or shared.machine_of(asked)
+        else _measured(Wisdom(), problem, threads, target, found)
+    )
 
 
 def _source(problem: Any, found: Any, threads: int) -> str:
@@ -102,12 +165,12 @@ def _calibrating(display: Any, problem: Any) -> Any:
     return lambda done, total: display.watch(problem, Progress("calibrating", done, total))
 
 
-def _recorded(wisdom: Any, problem: Any, threads: int, target: Any) -> tuple[Any, float | None]:
+def _recorded(wisdom: Any, key: str, threads: int, target: Any) -> tuple[Any, float | None]:
     """The measured schedule of this machine, if there is one and it still reads."""
     from polysci import schedule
     from polysci.tune.search import host_of
 
-    record = wisdom.best(problem.key, threads, target.isa.features, host=host_of(target))
+    record = wisdom.best(key, threads, target.isa.features, host=host_of(target))
     if record is None:
         return None, None
     try:

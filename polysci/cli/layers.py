@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.errors import PolysciError, SpecError
+from polysci.target import ISAS, isa_named
 
 if TYPE_CHECKING:
     from polysci.described import Described
+    from polysci.export.candidates import Stand
     from polysci.machine import Machine
     from polysci.ops.problem import Problem
+    from polysci.schedule import Schedule
     from polysci.target import Target
     from polysci.tune import Progress, Result
 
@@ -39,6 +42,11 @@ def layer_options(
     command.add_argument(
         "--layout", choices=("nhwc", "nchw"), default="nhwc", help="of both tensors (nhwc)"
     )
+    command.add_argument(
+        "--dtype", default="f32", metavar="NAME",
+        help="f32, bf16, f16, int8, or types of input, weights and result such as u8:s8:s8 or "
+        "bf16:bf16:f32 (f32)",
+    )  # fmt: skip
     command.add_argument("--batch", type=positive, metavar="N", help="replace the batch of all")
     machine_options(command, described=described)
 
@@ -49,14 +57,21 @@ def machine_options(command: argparse.ArgumentParser, *, described: bool = True)
         "--threads", type=positive, default=None, metavar="N",
         help="OpenMP threads in the code (POLYSCI_NUM_THREADS, else 1)",
     )  # fmt: skip
-    command.add_argument(
-        "--isa", metavar="NAME", help="cap the instruction set: portable, avx2, avx512"
-    )
+    isa_option(command)
     if described:
         command.add_argument(
             "--machine", metavar="FILE.toml",
             help="the machine of that file, on paper: 'polysci machine -o FILE.toml' writes one",
         )  # fmt: skip
+
+
+def isa_option(command: argparse.ArgumentParser) -> None:
+    """The cap."""
+    command.add_argument(
+        "--isa", type=isa, metavar="NAME",
+        help="cap the instruction set, as POLYSCI_ISA does; the lower of both counts: "
+        f"{', '.join(ISAS)}",
+    )  # fmt: skip
 
 
 def search_options(command: argparse.ArgumentParser, level: str = "measure") -> None:
@@ -70,9 +85,27 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
         metavar="NAME",
         help="cost model (traffic); 'polysci rank --list' shows them all",
     )
+    algorithm_option(command)
     command.add_argument(
         "--time-limit", type=seconds, metavar="S", help="seconds for the whole run"
     )
+
+
+def isa(text: str) -> str:
+    """The name of an instruction set; argparse prints the error."""
+    try:
+        return isa_named(text).name
+    except SpecError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("isa: ")) from None
+
+
+def algorithm_option(command: argparse.ArgumentParser) -> None:
+    """Whether Winograd may be chosen."""
+    command.add_argument(
+        "--algorithm", choices=("direct", "auto", "winograd"), default="direct",
+        help="direct sums products exactly as written; winograd rounds more, within a bound, and "
+        "needs fewer of them; auto takes the faster one (direct)",
+    )  # fmt: skip
 
 
 def positive(text: str) -> int:
@@ -112,6 +145,21 @@ def target_of(asked: argparse.Namespace) -> Target:
     return described.target if described else detect(asked.isa)
 
 
+def schedule_of(asked: argparse.Namespace) -> Schedule | None:
+    """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
+    from polysci import schedule
+    from polysci.microkernel import find
+
+    if not asked.schedule:
+        return None
+    given, target = schedule.parse(asked.schedule), target_of(asked)
+    if find(given.kernel).isa in map(str, target.hidden):
+        raise SpecError(
+            f"--schedule: {given.kernel} is above {target.isa}, to which --isa or POLYSCI_ISA caps"
+        )
+    return given
+
+
 def machine_of(asked: argparse.Namespace) -> Machine | None:
     """The parameters of ``--machine``; None for this machine, which has measured ones."""
     described = described_of(asked)
@@ -133,7 +181,7 @@ def described_of(asked: argparse.Namespace) -> Described | None:
 
 def problems(asked: argparse.Namespace) -> list[Problem]:
     """The layers that the arguments name, in order. Raises SpecError."""
-    found = [problem for text in asked.layers for problem in _read(text, asked.layout)]
+    found = [problem for text in asked.layers for problem in _read(text, asked.layout, asked.dtype)]
     if asked.batch is not None:
         found = [problem.with_(N=asked.batch) for problem in found]
     for problem in found:
@@ -141,14 +189,14 @@ def problems(asked: argparse.Namespace) -> list[Problem]:
     return found
 
 
-def _read(text: str, layout: str) -> list[Problem]:
+def _read(text: str, layout: str, dtype: str) -> list[Problem]:
     from polysci import models
     from polysci.ops import parse_problem
 
     file = Path(text).suffix in (".txt", ".c") or (os.sep in text and '"' not in text)
     if file or text in models.names():
-        return models.load(text, layout)
-    return [parse_problem(text, layout)]
+        return models.load(text, layout, dtype)
+    return [parse_problem(text, layout, dtype)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +212,22 @@ Watch = Callable[["Problem", "Progress"], None]
 
 
 def tuned(
-    layers: list[Problem], asked: argparse.Namespace, watch: Watch | None = None
+    layers: list[Problem],
+    asked: argparse.Namespace,
+    watch: Watch | None = None,
+    *,
+    stand: Stand | None = None,
 ) -> Iterator[Tuned]:
     """Optimise the layers one after the other; equal ones once. Ends after Ctrl-C.
 
-    What remains of ``--time-limit`` is shared evenly by the layers that are left.
+    What remains of ``--time-limit`` is shared evenly by the layers that are left. ``stand`` comes
+    before ``--isa``, ``--machine`` and ``--level``.
     """
     from polysci.tune import optimize
 
     start, known = time.monotonic(), dict[str, Tuned]()
-    threads, target = threads_of(asked), target_of(asked)
+    threads, target = threads_of(asked), stand.target if stand else target_of(asked)
+    level = stand.level if stand else asked.level
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
         if problem.key in known:
@@ -184,11 +238,12 @@ def tuned(
             left = max(0.01, asked.time_limit - (time.monotonic() - start))
             limit = left / max(1, len(keys) - len(known))
         options: dict[str, Any] = {"target": target, "ranker": asked.ranker, "time_limit": limit}
-        options["machine"] = machine_of(asked)
+        options["machine"] = stand.machine if stand else machine_of(asked)
+        options["algorithm"] = asked.algorithm
         if watch:
             options["progress"] = lambda step, problem=problem: watch(problem, step)
         try:
-            found = Tuned(problem, optimize(problem, asked.level, threads, **options))
+            found = Tuned(problem, optimize(problem, level, threads, **options))
         except SpecError:
             raise
         except PolysciError as error:

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--threads", type=shared.positive, metavar="N", help="from schedules of N threads only"
     )
-    command.add_argument("--isa", metavar="NAME", help="cap the instruction set")
+    shared.isa_option(command)
     command.add_argument("--json", action="store_true", help="one JSON object")
     command.set_defaults(run=run)
 

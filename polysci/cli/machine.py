@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser("machine", help=_HELP, description=_HELP, allow_abbrev=False)
     command.add_argument("--calibrate", action="store_true", help="measure now, even if known")
-    command.add_argument("--isa", metavar="NAME", help="cap the instruction set")
+    shared.isa_option(command)
     command.add_argument("--kernels", action="store_true", help="the rate of every microkernel")
     command.add_argument(
         "-o", "--output", metavar="FILE.toml",

@@ -75,22 +75,24 @@ def _report(asked: argparse.Namespace, found: list[shared.Tuned], planned: int) 
     from polysci.report import Report, layer_of
 
     threads, target = shared.threads_of(asked), shared.target_of(asked)
-    machine, recorded = shared.machine_of(asked) or machine_of(target), _recorded(threads, target)
+    described, recorded = shared.machine_of(asked), _recorded(threads, target)
     layers = tuple(
         layer_of(
             shared.title(one.problem), one.problem, one.result, one.fault,
-            _context(one.problem, threads, target, machine),
+            _context(one.problem, threads, target, described),
             recorded.get(one.problem.key, {}),
         )
         for one in found
     )  # fmt: skip
     return Report(
-        _title(asked.layers), layers, planned, target, machine, threads,
+        _title(asked.layers), layers, planned, target, described or machine_of(target), threads,
         asked.level, datetime.now().strftime("%Y-%m-%d %H:%M"), _version(),
     )  # fmt: skip
 
 
-def _context(problem: Problem, threads: int, target: Target, machine: Machine) -> Context | None:
+def _context(
+    problem: Problem, threads: int, target: Target, machine: Machine | None
+) -> Context | None:
     """What the model counts with; None where it has nothing to count, as in a batch of none."""
     from polysci.tune import context_of
 

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import Any
 
+from polysci.cli import layers as shared
+
 _HELP = "list, export, import or repair the records of earlier searches"
 
 
@@ -17,6 +19,7 @@ def add(commands: Any) -> None:
     listing.add_argument(
         "--all", action="store_true", help="the schedules as well that they tried and left"
     )
+    shared.isa_option(listing)
     listing.add_argument("--json", action="store_true", help="JSON lines")
     listing.set_defaults(run=_list)
     out = actions.add_parser("export", help="write all records to a JSON file", allow_abbrev=False)
@@ -38,10 +41,14 @@ def add(commands: Any) -> None:
 def _list(asked: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from polysci.target import caps, up_to
     from polysci.wisdom import TRIAL, Wisdom
 
+    allowed = [{isa.name for isa in up_to(cap)} for cap in caps(asked.isa).values()]
     for record in Wisdom().list():
         if record.level == TRIAL and not asked.all:
+            continue
+        if not all(record.isa in names for names in allowed):
             continue
         print(json.dumps(asdict(record)) if asked.json else record)
     return 0

@@ -7,38 +7,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from polysci import microkernel
+from polysci import microkernel, prototypes
 from polysci.codegen import ctree as c
 from polysci.codegen.loops import Call, declared, iterators, nest
-from polysci.codegen.packing import box_function, box_origins, box_rows, weights_function
+from polysci.codegen.packing import (
+    box_function,
+    box_origins,
+    box_rows,
+    channels,
+    offsets_at,
+    packed_bytes,
+    weights_function,
+)
 from polysci.codegen.tiles import Tile, tile_function
 from polysci.contraction import Contraction
+from polysci.dtype import Precision
 from polysci.errors import SpecError
 from polysci.plan import Plan, resolve
 from polysci.schedule import Schedule
-
-_DECLARATIONS = """\
-int64_t {0}_workspace_size(void);
-int64_t {0}_packed_size(void);
-void {0}_pack_weights(const float *w, float *packed);
-int {0}(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace);
-"""
+from polysci.units import Unit, headers
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """C text of one primitive (without the shared headers), its symbol, ISA and schedule."""
+    """C text of one primitive (without the shared headers), its symbol and schedule.
+
+    ``unit`` says which headers go before it.
+    """
 
     text: str
     symbol: str
-    isa: str
+    unit: Unit
     schedule: Schedule
+    precision: Precision
+    beside: tuple[str, ...] = ()  # headers that it needs beyond those of every file
+
+    @property
+    def isa(self) -> str:
+        return self.unit.isa
+
+    @property
+    def key(self) -> str:
+        """What sources of one C file have in common; a word."""
+        return str(self.unit)
 
     @property
     def declarations(self) -> str:
-        """The C declarations of the five entry points."""
-        return _DECLARATIONS.format(self.symbol)
+        """The C declarations of the entry points."""
+        return prototypes.declarations(self.symbol, self.precision)
 
     @property
     def file(self) -> str:
@@ -47,19 +63,15 @@ class Source:
 
 
 def assemble(sources: Sequence[Source]) -> str:
-    """One C file of several primitives that share an ISA; line 1 is the first schedule."""
-    isas = list(dict.fromkeys(source.isa for source in sources))
-    if len(isas) != 1:
-        raise SpecError(f"one C file holds one ISA, not {isas}")
+    """One C file of several primitives that share a unit; line 1 is the first schedule."""
+    units = list(dict.fromkeys(source.unit for source in sources))
+    if len(units) != 1:
+        told = ", ".join(map(str, units))
+        raise SpecError(f"one C file holds one ISA and one precision, not {told}")
     title = f"/* {sources[0].schedule} */"
-    return "\n".join([title, headers(isas[0]), *(source.text for source in sources)])
-
-
-def headers(isa: str) -> str:
-    """The hand-written part: an ISA's vector primitives, the microkernel, packing."""
-    return "\n".join(
-        [microkernel.header(name) for name in ("prelude", f"isa_{isa}", "brgemm", "pack")]
-    )
+    beside = dict.fromkeys(name for source in sources for name in source.beside)
+    texts = [headers(units[0]), *map(microkernel.header, beside)]
+    return "\n".join([title, *texts, *(source.text for source in sources)])
 
 
 def emit(
@@ -80,7 +92,8 @@ def emit(
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     emitter = _Emitter(resolve(contraction, strides, schedule), strides, schedule, symbol, threads)
-    return Source(emitter.text(), symbol, emitter.plan.kernel.isa, schedule)
+    plan = emitter.plan
+    return Source(emitter.text(), symbol, plan.unit, schedule, plan.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +118,13 @@ class _Emitter:
         b = plan.contraction.b
         parts += [
             self._size("workspace_size", self.workspace),
-            self._size("packed_size", 4 * plan.packed_size),
-            weights_function(f"{self.symbol}_pack_weights", plan, self.strides[b.array]),
+            self._size("packed_size", packed_bytes(plan)),
+            weights_function(self.symbol, plan, self.strides[b.array]),
             self._entry(),
         ]
-        return _DECLARATIONS.format(self.symbol) + "\n".join(f"{part}\n" for part in parts)
+        return prototypes.declarations(self.symbol, plan.precision) + "\n".join(
+            f"{part}\n" for part in parts
+        )
 
     @property
     def shared(self) -> bool:
@@ -127,20 +142,21 @@ class _Emitter:
         if self.plan.box is None:
             return 0
         copies = self.threads if self.parameters and not self.shared else 1
-        return 4 * self.plan.box.size * copies
+        return self.plan.box.bytes * self.plan.box.size * copies
 
     def _size(self, name: str, value: int) -> c.Generable:
         head = c.Line(f"int64_t {self.symbol}_{name}(void)")
         return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
 
     def _entry(self) -> c.Generable:
-        head = (
-            f"int {self.symbol}(const float *x, const float *packed, float *y, const float *bias,\n"
-            "        const float *residual, const float *clamp, void *workspace)"
-        )
+        head = prototypes.run_head(self.symbol, self.plan.precision)
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement("return 1")),
-            c.Statement("ps_args args = {x, packed, y, bias, residual, clamp, 0}"),
+            c.Statement(
+                "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
+                ".residual = residual, .clamp = clamp}"
+            ),
+            *self._whole(),
         ]
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes
@@ -153,16 +169,40 @@ class _Emitter:
         body.append(c.Statement("return 0"))
         return c.Collection([c.Line(head), c.Block(body)])
 
+    def _whole(self) -> list[c.Generable]:
+        """Of whole numbers: what packing the weights left behind them, and the scales."""
+        plan = self.plan
+        if not plan.precision.whole:
+            return []
+        at = offsets_at(plan)
+        lines = [
+            f"args.offset = (const int32_t *)((const char *)packed + {at})",
+            f"args.x_zero = args.offset[{channels(plan)}]",
+        ]
+        return [c.Statement(line) for line in lines + ["args.to = to"] * plan.precision.scaled]
+
     def _serial(self) -> list[c.Generable]:
         return [
             c.Statement("const ps_args *const g = &args"),
+            *self._tiles("args"),
             nest(self.plan, 0, self._call, lambda origin: self._pack("0", origin)),
             *self._fence(),
         ]
 
+    def _tiles(self, args: str) -> list[c.Generable]:
+        """A thread has no tile registers configured yet."""
+        if not self.plan.kernel.on_tiles:
+            return []
+        return [c.Statement("int tiles = 0"), c.Statement(f"{args}.tiles = &tiles")]
+
     def _fence(self) -> list[c.Generable]:
-        """Streamed stores become visible before the caller goes on."""
-        return [c.Statement("ps_fence()")] if self.plan.schedule.stream else []
+        """Streamed stores become visible before the caller goes on; no tiles stay configured."""
+        last: list[c.Generable] = []
+        if self.plan.schedule.stream:
+            last.append(c.Statement("ps_fence()"))
+        if self.plan.kernel.on_tiles:
+            last.append(c.Statement("ps_tiles_release(&tiles)"))
+        return last
 
     def _parallel(self) -> list[c.Generable]:
         loops = self.plan.schedule.loops[: self.parameters]
@@ -184,7 +224,12 @@ class _Emitter:
             c.Block([*declared(origin, inner), *c.items(inner)]),
         )
         body = c.Block(
-            [c.Statement("ps_args local = args, *const g = &local"), tasks, *self._fence()]
+            [
+                c.Statement("ps_args local = args, *const g = &local"),
+                *self._tiles("local"),
+                tasks,
+                *self._fence(),
+            ]
         )
         return self._team(body)
 
@@ -199,27 +244,32 @@ class _Emitter:
 
     def _pack_shared(self) -> list[c.Generable]:
         rows, name = box_rows(self.plan), f"{self.symbol}_pack"
-        moved = c.Statement("args.x = workspace")
+        moved = c.Statement("args.a = workspace")
         if not self.parameters:
-            return [c.Statement(f"{name}(x, workspace, 0, {rows})"), moved]
+            return [c.Statement(f"{name}(x, workspace, {self._zero}, 0, {rows})"), moved]
         first = f"{rows} * thread / {self.threads}"
         last = f"{rows} * (thread + 1) / {self.threads}"
-        call = c.Statement(f"{name}(x, workspace, {first}, {last})")
+        call = c.Statement(f"{name}(x, workspace, {self._zero}, {first}, {last})")
         return [*self._team(c.Block([call])), moved]
+
+    @property
+    def _zero(self) -> str:
+        """What a packed copy holds in the padding."""
+        return "(ps_a)args.x_zero" if self.plan.precision.whole else "0"
 
     def _pack(self, thread: str, origin: Mapping[str, str]) -> list[c.Generable]:
         """Pack the tile of A that the loops inside read, and remember where it starts."""
         plan = self.plan
         if plan.box is None:
             return []
-        box = "(float *)workspace"
+        box = "(ps_a *)workspace"
         if thread != "0":
             box += f" + {plan.box.size} * {thread}"
         arguments = ["0", str(box_rows(plan)), *(origin[dim] for dim in box_origins(plan))]
         target = "local" if self.parameters else "args"
         return [
-            c.Statement(f"{target}.x = {box}"),
-            c.Statement(f"{self.symbol}_pack(x, {box}, {', '.join(arguments)})"),
+            c.Statement(f"{target}.a = {box}"),
+            c.Statement(f"{self.symbol}_pack(x, {box}, {self._zero}, {', '.join(arguments)})"),
         ]
 
     def _call(self, call: Call) -> c.Generable:

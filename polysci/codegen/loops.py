@@ -11,7 +11,8 @@ import islpy as isl
 
 from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
-from polysci.plan import Piece, Plan
+from polysci.cuts import Piece
+from polysci.plan import Plan
 from polysci.schedule import Loop
 
 

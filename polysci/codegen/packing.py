@@ -4,40 +4,116 @@ from __future__ import annotations
 
 from math import prod
 
+from polysci import prototypes
 from polysci.codegen import ctree as c
 from polysci.errors import UnsupportedError
-from polysci.plan import Plan
+from polysci.groups import shift_of
+from polysci.plan import ALIGNMENT, Plan
 
 
-def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
-    """``void name(w, packed)``: KCRS to [group][column panel][k block][taps][k][columns].
+def packed_bytes(plan: Plan) -> int:
+    """Of packed weights; behind those of whole numbers stand the offsets and what x holds for 0."""
+    tail = 4 * (channels(plan) + 1) if plan.precision.whole else 0
+    return offsets_at(plan) + tail if tail else plan.compute.bytes * plan.packed_size
 
-    Columns beyond the extent are filled with zeros up to whole vectors.
+
+def offsets_at(plan: Plan) -> int:
+    """Byte at which the offsets start: a cache line of their own."""
+    return -(-plan.compute.bytes * plan.packed_size // ALIGNMENT) * ALIGNMENT
+
+
+def channels(plan: Plan) -> int:
+    """Positions of the result that have a bias of their own."""
+    out = plan.contraction.out
+    axis = next(i for i, affine in enumerate(out.index) if affine.coef(plan.column))
+    return out.shape[axis]
+
+
+def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
+    """``void SYMBOL_pack_weights(w, packed)``: KCRS to panels, and for whole numbers the offsets.
+
+    Panels are [group][column panel][k block][taps][words of k][columns][word]; columns beyond the
+    extent and what a word lacks are filled with zeros. Those of rotated groups are [column panel]
+    [taps][shifts][columns][word].
+    """
+    body: list[c.Generable] = []
+    if str(plan.precision) != "f32":
+        body.append(c.Statement("ps_b *restrict to = packed"))
+    body.append(_panels(plan, strides))
+    if plan.precision.whole:
+        body += _offsets(plan, strides)
+    head = prototypes.pack_head(symbol, plan.precision).replace("*w,", "*restrict w,")
+    if str(plan.precision) == "f32":
+        head = head.replace("*packed", "*restrict packed")
+    return c.Collection([c.Line(head), c.Block(body)])
+
+
+def _weight(
+    plan: Plan, strides: tuple[int, ...], column: str, depth: str, joined: str | None = None
+) -> tuple[str, list[str]]:
+    """The C text of one weight, and what must hold for it to exist.
+
+    With a ``joined`` tap ``depth`` counts on from each of its values to the next.
     """
     offset = plan.contraction.b.offset(strides)
-    extent, tile, lanes = plan.extent(plan.column), plan.tile[plan.column], plan.kernel.lanes
-    column, depth = c.variable(plan.column), plan.depth and c.variable(plan.depth)
-    around = [*(d.name for d in plan.groups), *plan.taps]
+    around = [*(d.name for d in plan.groups), *(tap for tap in plan.taps if tap != joined)]
     terms = [str(offset.const)] if offset.const else []
     terms += [f"{offset.coef(dim)} * {c.variable(dim)}" for dim in around if offset.coef(dim)]
-    terms.append(f"{offset.coef(plan.column)} * ({column} + j)")
-    real = f"{column} + j < {extent}"
+    shift, real = shift_of(plan.contraction), list[str]()
+    if shift:  # the channel's weight for the column that shift `depth` stands for
+        terms.append(f"{offset.coef(plan.column)} * (({column}) ^ {depth})")
+        terms.append(f"{offset.coef(shift.name)} * (({column}) % {shift.extent})")
+        return f"w[{' + '.join(terms)}]", real
+    terms.append(f"{offset.coef(plan.column)} * ({column})")
+    if plan.depth and joined:
+        whole = plan.extent(plan.depth)
+        terms.append(f"{offset.coef(joined)} * (({depth}) / {whole})")
+        depth = f"({depth}) % {whole}"
     if plan.depth and plan.merged > 1:  # zeros where a column meets another group's depth
-        columns, deep = extent // plan.merged, plan.extent(plan.depth) // plan.merged
-        terms.append(f"{offset.coef(plan.depth)} * (({depth} + i) % {deep})")
-        real += f" && ({column} + j) / {columns} == ({depth} + i) / {deep}"
+        columns, deep = (
+            plan.extent(plan.column) // plan.merged,
+            plan.extent(plan.depth) // plan.merged,
+        )
+        terms.append(f"{offset.coef(plan.depth)} * (({depth}) % {deep})")
+        real.append(f"({column}) / {columns} == ({depth}) / {deep}")
     elif plan.depth:
-        terms.append(f"{offset.coef(plan.depth)} * ({depth} + i)")
-    value = f"{real} ? w[{' + '.join(terms)}] : 0.0f"
-    body: c.Generable = c.loop(
-        "int64_t j = 0", "j < width", "++j", c.Statement(f"*packed++ = {value}")
-    )
+        terms.append(f"{offset.coef(plan.depth)} * ({depth})")
+    return f"w[{' + '.join(terms)}]", real
+
+
+def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
+    """Loops that write every element of B once, in order."""
+    extent, tile, lanes = plan.extent(plan.column), plan.tile[plan.column], plan.kernel.lanes
+    column, depth = c.variable(plan.column), plan.depth and c.variable(plan.depth)
+    word, to = plan.compute.word, "packed" if str(plan.precision) == "f32" else "to"
+    inside = "i" if word == 1 else "i + e"
+    joined = plan.joined
+    shift = shift_of(plan.contraction)
+    below = "d" if shift else f"{depth} + {inside}"
+    at = f"{column} + {'ps_column_at(j, width)' if plan.paired else 'j'}"
+    weight, real = _weight(plan, strides, at, below, joined)
+    real = [f"{at} < {extent}", *real]
+    if word > 1:
+        real.append(f"{inside} < deep" if depth else "e == 0")
+    zero = "0.0f" if to == "packed" else "0"
+    weight = weight if to == "packed" else f"ps_b_of({weight})"
+    value = f"{' && '.join(real)} ? {weight} : {zero}"
+    body: c.Generable = c.Statement(f"*{to}++ = {value}")
+    if word > 1:
+        body = c.loop("int64_t e = 0", f"e < {word}", "++e", body)
+    body = c.loop("int64_t j = 0", "j < width", "++j", body)
     if depth:
-        body = c.loop("int64_t i = 0", "i < deep", "++i", body)
+        update = "++i" if word == 1 else f"i += {word}"
+        body = c.loop("int64_t i = 0", "i < deep", update, body)
+    if shift:
+        body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
     for tap in reversed(plan.taps):
-        body = c.counted(tap, plan.extent(tap), body)
+        if tap != joined:
+            body = c.counted(tap, plan.extent(tap), body)
     if plan.depth:
         whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
+        if joined:
+            whole = step = whole * plan.extent(joined)
         length = f"const int64_t deep = ps_least({whole} - {depth}, {step})"
         body = c.counted(plan.depth, whole, c.Block([c.Statement(length), body]), step=step)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
@@ -45,8 +121,47 @@ def weights_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Gener
     body = c.counted(plan.column, extent, c.Block([c.Statement(width), body]), step=tile)
     for group in reversed(plan.groups):
         body = c.counted(group.name, group.extent, body)
-    head = f"void {name}(const float *restrict w, float *restrict packed)"
-    return c.Collection([c.Line(head), c.Block([body])])
+    return body
+
+
+def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
+    """Statements that write what x_zero adds to the sums of every channel, negated, and x_zero."""
+    depth = plan.depth and c.variable(plan.depth)
+    shift = shift_of(plan.contraction)
+    if shift:  # column l gets from channel l ^ d what that channel's shift d is
+        weight, real = _weight(plan, strides, f"{c.variable(plan.column)} ^ d", "d")
+    else:
+        weight, real = _weight(plan, strides, c.variable(plan.column), depth or "0")
+    add = f"sum += {weight}"
+    body: c.Generable = c.Statement(add)
+    if real:
+        body = c.when(" && ".join(real), body)
+    if plan.depth:
+        body = c.counted(plan.depth, plan.extent(plan.depth), body)
+    if shift:
+        body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
+    for tap in reversed(plan.taps):
+        body = c.counted(tap, plan.extent(tap), body)
+    out = plan.contraction.out
+    channel = next(affine for affine in out.index if affine.coef(plan.column))
+    looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
+    terms = [(dim, coef) for dim, coef in channel.terms if dim in looped]
+    place = " + ".join(f"{coef} * {c.variable(dim)}" for dim, coef in terms)
+    body = c.Block(
+        [
+            c.Statement("int32_t sum = 0"),
+            body,
+            c.Statement(f"offset[{place}] = -(x_zero + PS_FLIP) * sum"),
+        ]
+    )
+    body = c.counted(plan.column, plan.extent(plan.column), body)
+    for group in reversed(plan.groups):
+        body = c.counted(group.name, group.extent, body)
+    return [
+        c.Statement(f"int32_t *restrict offset = (int32_t *)((char *)packed + {offsets_at(plan)})"),
+        body,
+        c.Statement(f"offset[{channels(plan)}] = x_zero"),
+    ]
 
 
 def box_rows(plan: Plan) -> int:
@@ -64,7 +179,7 @@ def box_origins(plan: Plan) -> list[str]:
 
 
 def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
-    """``static void name(x, box, first, last, origins...)``: copy rows first..last-1 of the box."""
+    """``static void name(x, box, zero, first, last, origins...)``: copy rows first..last-1."""
     box, a = plan.box, plan.contraction.a
     if box is None:
         raise UnsupportedError(f"{plan.schedule} packs nothing")
@@ -94,12 +209,12 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
     pitch = box.strides[outer[-1]] if outer else 0
     count = f"ps_least({box.extents[fast]}, {a.shape[fast]} - ({low[fast]}))"
     lines += [
-        c.Statement(f"const float *from = {' && '.join(real) or '1'} ? {source} : 0"),
-        c.Statement(f"ps_pack_row(box + row * {pitch}, from, shape, {low[middle]}, {count})"),
+        c.Statement(f"const ps_x *from = {' && '.join(real) or '1'} ? {source} : 0"),
+        c.Statement(f"ps_pack_row(box + row * {pitch}, from, shape, {low[middle]}, {count}, zero)"),
     ]
     parameters = ["int64_t first", "int64_t last"]
     parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
-    head = ", ".join(["const float *restrict x", "float *restrict box", *parameters])
+    head = ", ".join(["const ps_x *restrict x", "ps_a *restrict box", "ps_a zero", *parameters])
     body = [
         c.Statement(f"static const ps_row shape = {{{constants}}}"),
         c.loop("int64_t row = first", "row < last", "++row", c.Block(lines)),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.plan import Piece, Plan
+from polysci.cuts import Piece
+from polysci.plan import Plan
+
+MOST_PIXELS = 64  # that a mask can tell of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,11 @@ class Tile:
         return self.plan.columns_padded(self.size(self.plan.column))
 
     @property
+    def step(self) -> int:
+        """Elements of B that one step of the reduction reads."""
+        return self.width * self.plan.kernel.shifts
+
+    @property
     def depth(self) -> int:
         """Reduction steps below one tap."""
         return self.size(self.plan.depth) if self.plan.depth else 1
@@ -40,6 +48,11 @@ class Tile:
         index = self.plan.contraction.a.index
         axis = next((affine for affine in index if affine.coef(dim)), None)
         return next((tap for tap in self.plan.taps if axis and axis.coef(tap)), None)
+
+    @property
+    def cut(self) -> bool:
+        """Whether some rows of some tap may lie in the padding."""
+        return bool(self.plan.ranges) or any(piece.masks for piece in self.pieces.values())
 
     def spread(self, dim: str, valid: int) -> int:
         """Extend a mask over positions of ``dim`` to all rows."""
@@ -63,11 +76,21 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A place in the reduction: active rows, and the C text of the addresses in A and B."""
+    """A place in the reduction: active rows, and the C text of the addresses in A and B.
+
+    ``filled``: the other rows take part as well. ``function`` is what runs from there.
+    """
 
     rows: int
     a: str
     b: str
+    filled: bool = False
+    function: str = "ps_run"
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to add."""
+        return not self.rows and not self.filled
 
     def at(self, rows: int, a: int, b: int, times: str = "") -> Step:
         """Move by constant offsets, or by offsets ``times`` a variable."""
@@ -75,42 +98,119 @@ class Step:
         def moved(text: str, by: int) -> str:
             return f"{text} + {by} * {times}" if times else f"{text} + {by}" if by else text
 
-        return Step(self.rows & rows, moved(self.a, a), moved(self.b, b))
+        return replace(self, rows=self.rows & rows, a=moved(self.a, a), b=moved(self.b, b))
 
-    def run(self, length: int, stride: int) -> c.Generable:
-        return c.Statement(
-            f"ps_run(acc, t, {self.rows:#x}u, {self.a}, {self.b}, {length}, {stride})"
-        )
+    def run(self, length: int, stride: int, width: int | None = None) -> c.Generable:
+        """``length`` steps of ``width`` elements, by default a whole word."""
+        words = [f"{self.rows:#x}u", self.a, self.b, str(length), str(stride)]
+        name = self.function
+        if self.filled:
+            name += "_filled"
+            words.insert(1, "g->x_zero")
+            words.append(str(width or "PS_WORD"))
+        elif width:
+            name += "_part"
+            words.append(str(width))
+        return c.Statement(f"{name}(acc, t, {', '.join(words)})")
+
+    def slide(self, pixels: int, taps: int, by_a: int) -> c.Generable:
+        """All taps of a line at once."""
+        words = [f"UINT64_C({pixels:#x})", self.a, self.b, str(taps), str(by_a)]
+        if self.filled:
+            words.insert(1, "g->x_zero")
+        name = "ps_slide_filled" if self.filled else "ps_slide"
+        return c.Statement(f"{name}(acc, t, {', '.join(words)})")
 
 
 def reduction(tile: Tile) -> list[c.Generable]:
     """Everything one call accumulates: loops and unrolled steps over the taps, runs inside."""
-    start = Step(tile.masks(None)[0], "A", "B")
-    return list(_taps(tile, tile.plan.taps, start))
+    function = "ps_run_grouped" if tile.plan.kernel.shifts > 1 else "ps_run"
+    start = Step(tile.masks(None)[0], "A", "B", function=function)
+    plain = list(_taps(tile, tile.plan.taps, start))
+    if not (tile.plan.filled and tile.cut):
+        return plain
+    filled = list(_taps(tile, tile.plan.taps, replace(start, filled=True)))
+    return [c.when("g->x_zero + PS_FLIP", c.Block(filled), c.Block(plain))]
 
 
 def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable]:
     plan, a = tile.plan, tile.plan.coef["A"]
     stride = a[plan.depth] if plan.depth else 1
-    if not step.rows:
+    if step.idle:
         return
     if not taps:
-        yield step.run(tile.depth, stride)
+        yield from _runs(tile, step, tile.depth, stride)
         return
     tap, inner = taps[0], taps[1:]
     extent, masks = plan.extent(tap), tile.masks(tap)
-    by_a, by_b = a[tap], tile.depth * tile.width * prod(plan.extent(t) for t in inner)
-    if tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
-        first, last = (f"{tap}_first", f"{tap}_last") if tap in plan.ranges else ("0", str(extent))
+    below, around = tile.depth, inner
+    if plan.joined and inner:
+        below, around = tile.depth * plan.extent(inner[-1]), inner[:-1]
+    below = plan.words(below) * tile.step
+    by_a, by_b = a[tap], below * prod(plan.extent(t) for t in around)
+    whole_words = tile.depth == plan.words(tile.depth)
+    if not inner and (pixels := _pixels(tile, tap, masks, step)) is not None:
+        if pixels or step.filled:
+            yield step.slide(pixels, extent, a[tap])
+    elif tap == plan.joined:
+        yield from _runs(tile, step, extent * tile.depth, stride)
+    elif tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
         at = c.variable(tap)
-        body = list(_taps(tile, inner, step.at(masks[0], by_a, by_b, at)))
-        if body:
-            yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", c.Block(body))
-    elif not inner and (tile.depth == 1 or by_a == tile.depth * stride):
+        for first, last, rows in _ranges(plan, tap, masks[0], step):
+            body = list(_taps(tile, inner, step.at(rows, by_a, by_b, at)))
+            if body:
+                yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", c.Block(body))
+    elif not inner and (tile.depth == 1 or (whole_words and by_a == tile.depth * stride)):
         yield from _merged(tile, step, masks, by_a, by_b)
     else:
         for value in range(extent):
             yield from _taps(tile, inner, step.at(masks[value], value * by_a, value * by_b))
+
+
+def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
+    """Which pixels the taps of a depthwise tile read, if its rows share some (``ps_slide``)."""
+    plan, a = tile.plan, tile.plan.coef["A"]
+    if plan.kernel.family != "depthwise" or not plan.rows or tap in plan.ranges:
+        return None
+    extent, wide = plan.extent(tap), tile.size(plan.rows[-1])
+    every, rest = divmod(a[plan.rows[-1]], a[tap])
+    span = (wide - 1) * every + extent
+    if wide == 1 or rest or not 1 <= every < extent or tile.rows // wide * span > MOST_PIXELS:
+        return None
+    found = 0
+    for s, mask in enumerate(masks):
+        for row in range(tile.rows):
+            if mask & step.rows & 1 << row:
+                found |= 1 << (row // wide * span + row % wide * every + s)
+    return found
+
+
+def _ranges(plan: Plan, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:
+    """Loops over a tap: first value, end and active rows."""
+    if tap not in plan.ranges:
+        return [("0", str(plan.extent(tap)), rows)]
+    inside = (f"{tap}_first", f"{tap}_last", rows)
+    if not step.filled:
+        return [inside]
+    extent = plan.extent(tap)
+    before = ("0", f"ps_least({tap}_first, {extent})", 0)
+    return [before, inside, (f"ps_most({tap}_first, {tap}_last)", str(extent), 0)]
+
+
+def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Generable]:
+    """Runs over ``length`` elements of A, ``stride`` apart: whole words, then the part of one."""
+    word = tile.plan.compute.word
+    if word == 1 or tile.plan.kernel.family != "brgemm":
+        yield step.run(length, stride)
+    elif tile.depth == 1 and not tile.plan.joined:  # every element is another tap's: its own word
+        yield step.run(length, stride, 1)
+    else:
+        whole = length // word
+        if whole:
+            yield step.run(whole, word)
+        if length % word:
+            rest = step.at(step.rows, whole * word, whole * word * tile.width)
+            yield rest.run(1, word, length % word)
 
 
 def _merged(
@@ -121,9 +221,22 @@ def _merged(
     stride = by_a if tile.depth == 1 or not plan.depth else plan.coef["A"][plan.depth]
     for mask, group in groupby(enumerate(masks), key=lambda item: item[1] & step.rows):
         values = [value for value, _ in group]
-        if mask:
-            place = step.at(mask, values[0] * by_a, values[0] * by_b)
-            yield place.run(len(values) * tile.depth, stride)
+        place = step.at(mask, values[0] * by_a, values[0] * by_b)
+        if not place.idle:
+            yield from _runs(tile, place, len(values) * tile.depth, stride)
+
+
+def step_words(tile: Tile) -> int:
+    """Words of k in a step on tile registers, at most 16.
+
+    What a run has left behind its last whole step is copied. A number that divides every run
+    avoids that, where it needs hardly more steps.
+    """
+    plan = tile.plan
+    run = tile.depth * (plan.extent(plan.joined) if plan.joined else 1)
+    words = max(run // plan.compute.word, 1)
+    fits = max(size for size in range(1, 17) if words % size == 0)
+    return fits if words // fits <= 1.25 * -(-words // 16) else 16
 
 
 def parameters(plan: Plan) -> list[str]:
@@ -152,10 +265,15 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         "c_outer": plan.coef["C"][outer] if outer else 0,
         "c_inner": plan.coef["C"][inner] if inner else 0,
         "c_col": plan.coef["C"][plan.column],
-        "diagonal": int(plan.kernel.family == "depthwise"),
+        "diagonal": int(plan.kernel.diagonal),
     }
+    shifts = plan.kernel.shifts
+    if shifts > 1:
+        fields["shifts"] = shifts
     if plan.schedule.stream:
         fields["stream"] = 1
+    if plan.kernel.on_tiles and (words := step_words(tile)) < 16:
+        fields["words"] = words
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
     steps = reduction(tile)
@@ -165,11 +283,15 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
     body = c.Block(
         [
             c.Statement(f"static const ps_tile t = {{{constants}}}"),
-            c.Statement("const float *restrict A = g->x + a, *restrict B = g->packed + b"),
+            c.Statement("const ps_a *restrict A = (const ps_a *)g->a + a"),
+            c.Statement("const ps_b *restrict B = g->packed + b"),
             c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
-            c.Statement(f"ps_vec acc[{tile.rows * tile.width // lanes}]"),
+            c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
+            *[c.Statement("ps_tiles_configure(g->tiles, t)")] * plan.kernel.on_tiles,
             c.Statement(f"ps_begin(acc, t, g->y + c, {first})"),
             *steps,
+            *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
+            *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
             c.Statement(f"ps_end(acc, t, g->y + c, {last})"),
         ]
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from polysci.contraction import Contraction, Operand, columns_of
 from polysci.errors import UnsupportedError
-from polysci.footprint import FLOAT, Count, extent_of, footprint
+from polysci.footprint import Count, extent_of, footprint
 from polysci.scop import KINDS, Scop, bounded
 
 
@@ -40,6 +40,7 @@ class Reuse:
 
     operand: str
     array: str
+    dtype: str
     shape: tuple[int, ...]
     bytes: float
     times: float
@@ -109,8 +110,9 @@ def _reuse(letter: str, operand: Operand, roles: Contraction, contiguous: tuple[
     return Reuse(
         letter,
         str(operand),
+        operand.dtype,
         operand.shape,
-        elements * FLOAT,
+        elements * operand.bytes,
         prod(d.extent for d in roles.dims) / elements,
         whole,
         tuple(_windows(operand, tile)),

@@ -104,7 +104,7 @@ def _inside(
 
 def _bytes(operand: Operand, tile: dict[str, int]) -> float:
     sizes = {name: np.full(1, float(size)) for name, size in tile.items()}
-    return float(footprint.footprint(operand, sizes)[0]) * footprint.FLOAT
+    return float(footprint.footprint(operand, sizes)[0]) * operand.bytes
 
 
 def _overlap(operand: Operand, dim: str, tile: dict[str, int], around: dict[str, int]) -> float:

@@ -10,7 +10,7 @@ from polysci.contraction import Contraction, Dim
 from polysci.explain.freedom import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
 from polysci.explain.rivals import Rival, rivals
-from polysci.explain.roofline import Roof, binding, roofs_of
+from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
 from polysci.explain.views import View, views
 from polysci.rank import Context
@@ -25,8 +25,9 @@ class Explanation:
     """A schedule explained; times in seconds, sizes in bytes, rates in GFLOP/s.
 
     ``origin`` says where the schedule comes from, ``measured`` is its time if it was ever run.
-    ``caches`` are the sizes of L1, L2 and L3 that one thread has. ``rivals`` and ``views`` are
-    empty where only the schedule itself was asked for.
+    ``peak`` is that of ``compute``, the fastest way to multiply these types of input, for all
+    threads; ``caches`` are the sizes of L1, L2 and L3 that one thread has. ``rivals`` and ``views``
+    are empty where only the schedule itself was asked for.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Explanation:
     origin: str
     measured: float | None
     peak: float
+    compute: str
     caches: tuple[int, ...]
     terms: Terms
     inside: tuple[Inside, ...]
@@ -56,6 +58,10 @@ class Explanation:
     def dependences(self) -> tuple[Dependence, ...]:
         """Of the loop nest, whatever the schedule; isl counts them anew each time."""
         return dependences(self.scop)
+
+    @property
+    def peak_name(self) -> str:
+        return peak_name(self.compute)
 
     @property
     def binding(self) -> Roof:
@@ -87,7 +93,7 @@ def account(
     inside = insides(roles, plan, sizes)
     return Explanation(
         title, scop, roles, str(context.target), context.threads, flops, plan, origin, measured,
-        context.machine.peak * context.threads, sizes, terms, inside,
+        context.peak * context.threads, context.compute, sizes, terms, inside,
         flows_of(context, terms, inside), roofs_of(context, flops, terms, sizes),
         reuses(roles, context.strides),
     )  # fmt: skip

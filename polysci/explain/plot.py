@@ -147,7 +147,7 @@ def _byte_ticks(axes: Any) -> None:
 
 
 def _times(axes: Any, it: Explanation) -> None:
-    """Predicted by terms, measured, and the rivals; the dotted line is the FMA peak's time."""
+    """Predicted by terms, measured, and the rivals; the dotted line is the peak's time."""
     from matplotlib.lines import Line2D
 
     stacks = [it.terms, *(rival.terms for rival in it.rivals)]
@@ -173,7 +173,7 @@ def _times(axes: Any, it: Explanation) -> None:
     axes.set_xlabel("time of one call; below, the nearest rivals as predicted")
     used = {name for one in stacks for name, _ in one.stack()}
     handles = [Line2D([], [], color=colours[n], lw=7, label=n) for n in colours if n in used]
-    peak = Line2D([], [], color=_INK, lw=1.1, ls=":", label="FMA peak")
+    peak = Line2D([], [], color=_INK, lw=1.1, ls=":", label=it.peak_name)
     _legend(axes, [*handles, peak])
     _bare(axes)
 

@@ -45,15 +45,20 @@ def bandwidths(machine: Machine, target: Target, threads: int) -> tuple[float, f
     )
 
 
+def peak_name(compute: str) -> str:
+    """What the rate of nothing but multiplications is called."""
+    return "FMA peak" if compute == "f32" else f"{compute} peak"
+
+
 def roofs_of(
     context: Context, flops: int, terms: Terms, sizes: tuple[int, ...]
 ) -> tuple[Roof, ...]:
-    """The FMA peak, the microkernel's own rate, and every level's bandwidth times intensity.
+    """The peak, the microkernel's own rate, and every level's bandwidth times intensity.
 
     ``sizes`` are the caches' bytes that one thread has, from L1 outwards.
     """
     machine, threads = context.machine, context.threads
-    roofs = [Roof("FMA peak", machine.peak * threads)]
+    roofs = [Roof(peak_name(context.compute), context.peak * threads)]
     if compute := dict(terms.shares).get("compute"):
         roofs.append(Roof("microkernel", flops / compute * 1e-9))
     rates = bandwidths(machine, context.target, threads)

@@ -89,12 +89,16 @@ def _roles(it: Explanation) -> str:
 
 
 def _reuse(it: Explanation) -> str:
-    head = ("operand", "access", "bytes", "uses of each", "reused along", "overlap", "contiguous")
+    head = (
+        "operand", "access", "type", "bytes", "uses of each", "reused along", "overlap",
+        "contiguous",
+    )  # fmt: skip
     rows: Rows = [head]
     for one in it.reuse:
         words = (" ".join(names) or "-" for names in (one.whole, one.window, one.contiguous))
-        rows.append((one.operand, one.array, bytes_text(one.bytes), f"{one.times:.4g}", *words))
-    return columns(rows, (0, 1, 4, 5, 6))
+        sizes = bytes_text(one.bytes), f"{one.times:.4g}"
+        rows.append((one.operand, one.array, one.dtype, *sizes, *words))
+    return columns(rows, (0, 1, 2, 5, 6, 7))
 
 
 def _schedule(it: Explanation) -> str:

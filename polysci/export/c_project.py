@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
-from polysci.export import folder, selftest
-from polysci.export.project import Planned, Project, Unit, filled, project, title
+from polysci.export import elements, folder, selftest, units
+from polysci.export.candidates import with_isas
+from polysci.export.project import Entry, Planned, Project, filled, project, title
 
-_DECLARATIONS = """\
-int64_t {0}_workspace_size(void);
-int64_t {0}_packed_size(void);
-void {0}_pack_weights(const float *w, float *packed);
-int {0}(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace);
-"""
 _TEMPLATES = {
-    "{0}.c": "source.c",
     "{0}.h": "header.h",
     "Makefile": "makefile.mk",
     "CMakeLists.txt": "cmakelists.txt",
@@ -26,7 +20,13 @@ _SELFTEST = "selftest.c"
 
 
 def export_c(
-    results: Sequence[Planned], out: Path, *, name: str | None = None, force: bool = False
+    results: Sequence[Planned],
+    out: Path,
+    *,
+    name: str | None = None,
+    force: bool = False,
+    isas: Sequence[str] = (),
+    level: str = "measure",
 ) -> list[Path]:
     """Write a C project of ``results`` (``tune.Result`` or ``Layer``) into the directory ``out``.
 
@@ -34,43 +34,109 @@ def export_c(
     compiler; the same layers give the same bytes. ``name`` (default: the directory's) begins all
     symbols and is made an identifier where it is none. Returns the paths written.
 
-    Raises SpecError for no layers or a directory that holds other files (unless ``force``, which
-    replaces the six and leaves the rest), UnsupportedError for layers of several instruction sets,
-    PolysciError if ``out`` cannot be written.
+    ``isas`` are the instruction sets to hold code of, the results' own among them; for the others
+    a schedule is searched at ``level``, or estimated where this machine does not run them. Code of
+    several (also where a ``Layer`` has ``others``) goes into a NAME_ISA.c each; the functions of
+    NAME.h then take, at run time, the best that the CPU has.
+
+    Raises SpecError for no layers, ``isas`` that do not fit, or a directory that holds other files
+    (unless ``force``, which replaces what has the same name and leaves the rest); PolysciError if
+    ``out`` cannot be written; and what ``optimize`` raises.
     """
-    check_c(out, name=name, force=force)
+    if isas:  # before the search
+        check_c(out, name=name, force=force, isas=isas)
+        results = with_isas(results, isas, level)
     whole = project(results, title(out, name))
     return folder.write(out, files(whole), leftovers=_leftovers(whole.name), force=force)
 
 
-def check_c(out: Path, *, name: str | None = None, force: bool = False) -> None:
+def check_c(
+    out: Path, *, name: str | None = None, force: bool = False, isas: Sequence[str] = ()
+) -> None:
     """Raise what ``export_c`` would find wrong with ``out``, before there are any results."""
     called = title(out, name)
-    paths = [*(path.format(called) for path in _TEMPLATES), _SELFTEST]
+    paths = [f"{called}.c", *(path.format(called) for path in _TEMPLATES), _SELFTEST]
+    paths += units.patterns(called, isas)
     folder.check(out, paths, leftovers=_leftovers(called), force=force)
 
 
 def _leftovers(name: str) -> tuple[str, ...]:
     """What building an earlier export leaves behind."""
-    return (f"lib{name}.a", f"{name}.o", "selftest.o", "selftest", "build")
+    return (f"lib{name}.a", f"{name}.o", f"{name}_*.o", "selftest.o", "selftest", "build")
 
 
 def files(whole: Project) -> dict[str, str]:
     """The text of every file of the project."""
-    example = whole.units[0].symbol
+    example = whole.entries[0]
     values = {
         "NAME": whole.name,
         "UPPER": whole.name.upper(),
         "SIZE": whole.size,
-        "ISA": whole.isa,
-        "FEATURES": whole.features,
-        "EXAMPLE": example,
-        "LAYERS": "\n".join(map(_documented, whole.units)),
-        "CODE": whole.code(),
+        "EXAMPLE": example.symbol,
+        "EXAMPLE_ZERO": ", x_zero" * example.precision.whole,
+        "EXAMPLE_TO": " &to," * example.precision.scaled,
+        "LAYERS": "\n".join(map(_documented, whole.entries)),
+        **elements.holes(whole),
         **_openmp(whole),
+        **(_one(whole) if len(whole.units) == 1 else _several(whole)),
     }
+    several = len(whole.units) > 1
+    sources = units.files(whole, values) if several else {f"{whole.name}.c": _source(whole, values)}
     made = {path.format(whole.name): filled(name, values) for path, name in _TEMPLATES.items()}
-    return made | {_SELFTEST: selftest.text(whole.units, values)}
+    return sources | made | {_SELFTEST: selftest.text(whole, values)}
+
+
+def _source(whole: Project, values: dict[str, str]) -> str:
+    return filled("source.c", values | {"CODE": whole.code()})
+
+
+def _one(whole: Project) -> dict[str, str]:
+    """What the other files say of a project whose code is in NAME.c."""
+    name = whole.name
+    return {
+        "CPUS": f"these features: {whole.units[0].features}",
+        "CHOICE": "",
+        "HOLDS": f"`{name}.c` holds everything",
+        "FILES": "both files",
+        "SOURCES": f"{name}.c",
+        "OBJECTS": f"{name}.o",
+        "HEADERS": f"{name}.h",
+    }
+
+
+def _several(whole: Project) -> dict[str, str]:
+    """The same where every unit has a file."""
+    name = whole.name
+    stems = [name, *(f"{name}_{unit.key}" for unit in whole.units)]
+    width = max(len(unit.key) for unit in whole.units)
+    codes = "\n".join(
+        "\n".join(wrap(
+            f"{unit.key:<{width}}   {unit.features}", 98,
+            initial_indent=" *   ", subsequent_indent=f" *   {'':<{width}}   ",
+        ))
+        for unit in whole.units
+    )  # fmt: skip
+    keys = ", ".join(unit.key for unit in whole.units)
+    features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
+    choice = {
+        "CPUS": f"one of these: {keys}",
+        "CHOICE": filled("choice.txt", {"CODES": codes, "UPPER": name.upper()}),
+        "HOLDS": f"`{name}.c` chooses among the others",
+        "WHICH": filled("which.txt", {}).rstrip(),
+    }
+    no_choice = {
+        "CPUS": f"these features: {' '.join([f for f in features if f != 'none']) or 'none'}",
+        "CHOICE": "",
+        "HOLDS": f"the files `{name}_*.c` hold everything else",
+        "WHICH": filled("all.txt", {}).rstrip(),
+    }
+    return {
+        **(choice if any(map(units.alternatives, whole.entries)) else no_choice),
+        "FILES": "all but selftest.c",
+        "SOURCES": " ".join(f"{stem}.c" for stem in stems),
+        "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
+        "HEADERS": f"{name}.h {name}_units.h",
+    }
 
 
 def _openmp(whole: Project) -> dict[str, str]:
@@ -84,23 +150,24 @@ def _openmp(whole: Project) -> dict[str, str]:
     }
 
 
-def _documented(unit: Unit) -> str:
+def _documented(entry: Entry) -> str:
     """Comment and declarations of one layer."""
-    problem, threads = unit.layer.problem, unit.layer.threads
+    problem, threads = entry.layer.problem, entry.layer.threads
     axes, layout = problem.axes, f"{problem.layout.upper()}, " if problem.layout else ""
-    label = f" ({unit.label})" if unit.label else ""
+    label = f" ({entry.label})" if entry.label else ""
+    types = entry.precision
     rows = [
-        ("x", problem.x_shape, axes["x"]),
-        ("w", problem.w_shape, axes["w"]),
-        ("y, residual", problem.y_shape, axes["y"]),
-        ("bias", (problem.y_shape[problem.bias_axis],), axes["bias"]),
+        ("x", types.x, (problem.x_shape, axes["x"])),
+        ("w", types.w, (problem.w_shape, axes["w"])),
+        ("y, residual", types.y, (problem.y_shape, axes["y"])),
+        ("bias", types.sum, ((problem.y_shape[problem.bias_axis],), axes["bias"])),
     ]
     lines = [
-        f"/* {unit.identifier}{label}: {unit.words}",
-        f" * {layout}{threads} thread{'s' * (threads > 1)}",
-        *(f" *   {which:<12} {_extents(shape, names)}" for which, shape, names in rows),
+        f"/* {entry.identifier}{label}: {entry.words}",
+        f" * {layout}{entry.precision}, {threads} thread{'s' * (threads > 1)}",
+        *(f" *   {which:<12} {kind!s:<4} {_extents(*of)}" for which, kind, of in rows),
     ]
-    return "\n".join(lines) + " */\n" + _DECLARATIONS.format(unit.symbol)
+    return "\n".join(lines) + " */\n" + units.documented(entry)
 
 
 def _extents(shape: tuple[int, ...], axes: str) -> str:

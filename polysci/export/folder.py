@@ -46,7 +46,10 @@ def write(
 def check(
     out: Path, files: Collection[str], *, leftovers: Sequence[str] = (), force: bool = False
 ) -> None:
-    """Raise what ``write`` would for a directory that is none or that holds other files."""
+    """Raise what ``write`` would for a directory that is none or that holds other files.
+
+    ``files`` may be patterns, of names that are not decided yet.
+    """
     try:
         _check(out, files, (*leftovers, f"{SCRATCH}*"), force)
     except OSError as error:
@@ -86,7 +89,9 @@ def _foreign(
             continue
         if real and entry.is_dir() and any(file.startswith(f"{path}/") for file in files):
             yield from _foreign(entry, f"{path}/", files, leftovers)
-        elif not (real and path in files and entry.is_file() and _ours(entry)):
+            continue
+        known = any(fnmatch(path, file) for file in files)
+        if not (real and known and entry.is_file() and _ours(entry)):
             yield path
 
 

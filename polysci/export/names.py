@@ -37,7 +37,10 @@ _OWN = frozenset({"supported", "ok", "no_isa", "h"})
 _TAKEN = _listed("taken.txt") | {name.lower() for name in sys.stdlib_module_names} | _KEYWORDS
 
 # Generated code adds these to a layer's symbol; one layer's symbol must not be another's helper.
-_HELPER = re.compile(r"_(?:workspace_size|packed_size|pack_weights|pack|t[0-9]+)\Z")
+_HELPER = re.compile(r"_(?:workspace_size|packed_size|pack_weights|pack|isa|t[0-9]+)\Z")
+
+# What a project of several units defines besides begins so, or with a unit's key; lower case.
+_OWN_STARTS = ("without", "units")
 
 
 def words(text: str, longest: int = LONGEST) -> str:
@@ -54,18 +57,20 @@ def project(text: str) -> str:
     return f"{name}_layers" if name.lower() in _TAKEN else name
 
 
-def layers(names: Sequence[str], prefix: str) -> list[str]:
+def layers(names: Sequence[str], prefix: str, units: Sequence[str] = ()) -> list[str]:
     """One identifier a name, in order; ``prefix_identifier`` is free to use as a symbol as well.
 
     A name that is an identifier already keeps it, whatever comes before it; an empty one becomes
-    ``layer_`` and its position, counted from 1.
+    ``layer_`` and its position, counted from 1. With ``units``, ``prefix_UNIT_identifier`` is free
+    as well.
     """
     claimed = _Claimed(prefix)
     found: dict[int, str] = {}
+    taken = tuple(f"{start.lower()}_" for start in _starts(units)) if units else ()
     plain = [words(name) for name in names]
     order = sorted(range(len(names)), key=lambda at: names[at] != plain[at])
     for at in order:
-        found[at] = claimed.claim(_start(plain[at], at + 1))
+        found[at] = claimed.claim(_start(plain[at], at + 1, taken))
     return [found[at] for at in range(len(names))]
 
 
@@ -74,10 +79,23 @@ def remark(text: str, longest: int = 200) -> str:
     return re.sub(r"[^A-Za-z0-9 .,:;+()=>/-]", "_", text)[:longest]
 
 
-def _start(plain: str, position: int) -> str:
+def _starts(units: Sequence[str]) -> list[str]:
+    """What an identifier must not begin with: a unit, what one has beyond another, words of ours.
+
+    ``avx512_`` and ``i8_u8_u8_conv`` would make what ``avx512_i8_u8_u8_`` and ``conv`` make.
+    """
+    beyond = [
+        one.removeprefix(f"{other}_") for one in units for other in units
+        if one.startswith(f"{other}_")
+    ]  # fmt: skip
+    return [*units, *beyond, *_OWN_STARTS]
+
+
+def _start(plain: str, position: int, taken: tuple[str, ...]) -> str:
     if not plain:
         return f"layer_{position}"
     bad = not plain[0].isalpha() or plain in _KEYWORDS or plain.lower() in _OWN
+    bad = bad or plain.lower().startswith(taken)
     return f"layer_{plain}" if bad else plain
 
 

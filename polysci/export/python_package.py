@@ -6,18 +6,23 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from polysci import codegen
 from polysci.build import cache
-from polysci.export import folder
-from polysci.export.project import MARK, Planned, Project, Unit, filled, project, title
+from polysci.errors import UnsupportedError
+from polysci.export import elements, folder
+from polysci.export.project import MARK, Entry, Planned, Project, Unit, filled, project, title
 
 _TEMPLATES = {
     "{0}/__init__.py": "package.txt",
     "{0}/_runtime.py": "runtime.py",
+    "{0}/_values.py": "_values.py",
     "{0}/py.typed": "typed.txt",
     "pyproject.toml": "pyproject.txt",
     "README.md": "python_readme.md",
 }
-_SOURCE, _BINARY = "{0}/_native.c", "{0}/_native.so"
+_NATIVE = "_native"
+_PATTERNS = ("{0}/_native.c", "{0}/_native.so", "{0}/_native_*.c", "{0}/_native_*.so")
+_TOLD = {"scaled": ("Scales",), "bf16": ("from_bf16", "to_bf16")}
 _LEFTOVERS = ("__pycache__", "*.egg-info", "build", "dist")
 
 
@@ -27,54 +32,118 @@ def export_python(
     """Write a package of ``results`` (``tune.Result`` or ``Layer``) into ``out/NAME``.
 
     With ``out`` on the path, ``from NAME import LAYER`` works where polysci is not installed;
-    ``pip install out`` works too. The package holds the shared object, built here, and the C text,
-    from which it builds another one where that one does not load. ``name`` (default: the
-    directory's) is made an identifier where it is none. Returns the paths written.
+    ``pip install out`` works too. The package holds shared objects, built here, one an instruction
+    set and precision, and the C text, from which it builds another one where that one does not
+    load. ``name`` (default: the directory's) is made an identifier where it is none. Returns the
+    paths written.
 
-    Raises as ``export_c`` does, and BuildError if there is no compiler or it fails.
+    Raises as ``export_c`` does, UnsupportedError for layers with a choice of instruction sets, and
+    BuildError if there is no compiler or it fails.
     """
     check_python(out, name=name, force=force)
     whole = project(results, title(out, name))
+    for entry in whole.entries:
+        if len(entry.sources) > 1:
+            found = ", ".join(source.key for source in entry.sources)
+            raise UnsupportedError(
+                f"a Python package holds code of one kind, got {found} of {entry.identifier}; "
+                "export C"
+            )
     return folder.write(out, files(whole), leftovers=_LEFTOVERS, force=force)
 
 
 def check_python(out: Path, *, name: str | None = None, force: bool = False) -> None:
     """Raise what ``export_python`` would find wrong with ``out``, before there are any results."""
-    paths = [path.format(title(out, name)) for path in (*_TEMPLATES, _SOURCE, _BINARY)]
+    paths = [path.format(title(out, name)) for path in (*_TEMPLATES, *_PATTERNS)]
     folder.check(out, paths, leftovers=_LEFTOVERS, force=force)
 
 
 def files(whole: Project) -> dict[str, str | bytes]:
     """The content of every file of the package."""
-    title = f"/* {whole.name}: {whole.size}, f32. {MARK}: do not edit. */\n"
-    source = title + whole.code()
-    binary = cache.build(source).read_bytes()
-    example = whole.units[0]
-    values = {
+    native = {unit: _native(whole, unit) for unit in whole.units}
+    binaries = {unit: cache.build(text).read_bytes() for unit, text in native.items()}
+    example, told = whole.entries[0], _told(whole)
+    features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
+    texts = {
+        **elements.holes(whole),
         "NAME": whole.name,
         "SIZE": whole.size,
-        "ISA": whole.isa,
-        "FEATURES": whole.features,
+        "FEATURES": " ".join(each for each in features if each != "none") or "none",
         "EXAMPLE": example.identifier,
-        "DIGEST": hashlib.sha256(binary).hexdigest(),
-        "LAYERS": "\n".join(map(_made, whole.units)),
-        "ALL": "".join(f'    "{unit.identifier}",\n' for unit in whole.units),
+        "EXAMPLE_ZERO": ", x_zero" * example.precision.whole,
+        "EXAMPLE_TO": ", scales=scales" * example.precision.scaled,
+        "VALUES": "".join(f"from ._values import {one} as {one}\n" for one in told),
+        "NATIVE": _stem(whole, whole.units[0]),
+        "LIBRARIES": "\n".join(_loaded(whole, unit, binaries[unit]) for unit in whole.units),
+        "LAYERS": "\n".join(_made(whole, entry) for entry in whole.entries),
+        "ALL": "".join(f'    "{one}",\n' for one in (*_identifiers(whole), *told)),
     }
-    texts = {path: filled(template, values) for path, template in _TEMPLATES.items()}
-    made: dict[str, str | bytes] = {**texts, _SOURCE: source, _BINARY: binary}
+    made: dict[str, str | bytes] = {
+        path: filled(template, texts) for path, template in _TEMPLATES.items()
+    }
+    for unit, text in native.items():
+        stem = f"{{0}}/{_stem(whole, unit)}"
+        made |= {f"{stem}.c": text, f"{stem}.so": binaries[unit]}
     return {path.format(whole.name): content for path, content in made.items()}
 
 
-def _made(unit: Unit) -> str:
-    """The statement that makes one layer."""
-    problem, layer = unit.layer.problem, unit.layer
+def _identifiers(whole: Project) -> list[str]:
+    return [entry.identifier for entry in whole.entries]
+
+
+def _told(whole: Project) -> list[str]:
+    """What the package offers beside the layers, unless a layer is called so."""
+    found = [entry.precision for entry in whole.entries]
+    some = {
+        "scaled": any(each.scaled for each in found),
+        "bf16": any(each.x.name == "bf16" for each in found),
+    }
+    wanted = [name for kind, names in _TOLD.items() if some[kind] for name in names]
+    return [name for name in wanted if name not in _identifiers(whole)]
+
+
+def _native(whole: Project, unit: Unit) -> str:
+    """The C text of a unit; layers that share code are one there."""
+    title = f"/* {whole.name}: {unit.key}. {MARK}: do not edit. */\n"
+    return title + codegen.assemble(unit.sources)
+
+
+def _stem(whole: Project, unit: Unit) -> str:
+    """The name of a unit's files."""
+    return _NATIVE if len(whole.units) == 1 else f"{_NATIVE}_{unit.key}"
+
+
+def _library(whole: Project, key: str) -> str:
+    """The variable that holds the loaded unit."""
+    return "_library" if len(whole.units) == 1 else f"_library_{key}"
+
+
+def _loaded(whole: Project, unit: Unit, binary: bytes) -> str:
+    """The statement that loads a unit."""
     return (
-        f"{unit.identifier} = _Layer(\n"
-        f"    _library,\n"
-        f'    "{unit.symbol}",\n'
+        f"{_library(whole, unit.key)} = _load(\n"
+        f'    "{whole.name}",\n'
+        "    _Path(__file__).parent,\n"
+        f'    file="{_stem(whole, unit)}",\n'
+        f'    digest="{hashlib.sha256(binary).hexdigest()}",\n'
+        f'    features="{unit.features}",\n'
+        ")"
+    )
+
+
+def _made(whole: Project, entry: Entry) -> str:
+    """The statement that makes one layer."""
+    problem, layer, (source,) = entry.layer.problem, entry.layer, entry.sources
+    precision = entry.precision
+    types = [each.name for each in (precision.x, precision.w, precision.y, precision.sum)]
+    return (
+        f"{entry.identifier} = _Layer(\n"
+        f"    {_library(whole, source.key)},\n"
+        f'    "{source.symbol}",\n'
         f"    name={problem.name!a},\n"
-        f'    words="{unit.words}",\n'
+        f'    words="{entry.words}",\n'
         f'    layout="{problem.layout}",\n'
+        f"    types={tuple(types)},\n"
         f'    schedule="{layer.schedule}",\n'
         f"    threads={layer.threads},\n"
         f"    x_shape={tuple(problem.x_shape)},\n"

@@ -7,21 +7,100 @@ from math import prod
 
 from polysci import tune
 from polysci.contraction import Contraction, Dim
-from polysci.export.project import Unit, filled
+from polysci.dtype import Precision
+from polysci.export.project import Entry, Project, filled
+from polysci.export.prototypes import Prototype
+from polysci.prototypes import SCALES
+from polysci.winograd.integers import MOST, SCALE
 
 _ORDER = (("m",), ("batch",), ("k", "br"), ("n",))
 
 
-def text(units: Sequence[Unit], values: dict[str, str]) -> str:
+def text(whole: Project, values: dict[str, str]) -> str:
     """The C file; ``values`` fill its other holes."""
-    rows, loops, axes = zip(*map(_row, units), strict=True)
-    sizes = {"LOOPS": str(max(loops)), "AXES": str(max(axes))}
-    return filled("selftest.c", values | sizes | {"ROWS": "\n".join(rows)})
+    rows, loops, axes = zip(*map(_row, whole.entries), strict=True)
+    several = len(whole.units) > 1
+    choice = any(len(entry.sources) > 1 for entry in whole.entries)
+    holes = {
+        "LOOPS": str(max(loops)),
+        "AXES": str(max(axes)),
+        "ROWS": "\n".join(rows),
+        "UNITS": "\n".join(_units(whole, choice)),
+        "CODES": "\n".join(_codes(whole, choice)),
+        "INCLUDE": f"{whole.name}_units.h" if several else f"{whole.name}.h",
+        "EVERY": ", by everything that can run here" if several else "",
+        "SCALES": SCALES,
+        "TYPES": filled("selftest_types.c", {}),
+        "REFERENCE": filled("selftest_loops.c", {}),
+    }
+    return filled("selftest.c", values | holes | _signatures(whole))
 
 
-def _row(unit: Unit) -> tuple[str, int, int]:
+def _signatures(whole: Project) -> dict[str, str]:
+    """What the functions of each precision take: a member of a union and a case of a switch."""
+    found = {entry.precision: entry.functions for entry in whole.entries}
+    holes = {"PRECISIONS": ", ".join(f"AS_{_word(each)}" for each in found)}
+    for hole, end in (("PACK", "_pack_weights"), ("RUN", "")):
+        ones = {
+            _word(each): next(one for one in functions if one.end == end)
+            for each, functions in found.items()
+        }
+        holes[f"{hole}_TYPES"] = "\n".join(
+            f"        {one.result} (*{word})({' '.join(one.parameters.split())});"
+            for word, one in ones.items()
+        )
+        member = f"c->{'pack_weights' if end else 'run'}"
+        holes[f"{hole}_CALLS"] = "\n".join(
+            f"    case AS_{word}: {_call(f'{member}.{word}', one)}" for word, one in ones.items()
+        )
+    return holes
+
+
+def _call(function: str, one: Prototype) -> str:
+    called = f"{function}({', '.join(f'o.{name}' for name in one.names)});"
+    return f"return {called}" if one.returns else f"{called} return;"
+
+
+def _word(precision: Precision) -> str:
+    """The precision as an identifier."""
+    return str(precision).replace(":", "_")
+
+
+def _units(whole: Project, choice: bool) -> list[str]:
+    """The units of the project; before them the choice among them, if there is one."""
+    if len(whole.units) == 1:
+        return [f'    {{"", "{whole.units[0].features}", {whole.name}_supported}},']
+    rows = [("choice", "all of some unit", f"{whole.name}_supported")] if choice else []
+    rows += [(u.key, u.features, f"{whole.name}_{u.key}_supported") for u in whole.units]
+    return [f'    {{"{key}", "{features}", {function}}},' for key, features, function in rows]
+
+
+def _codes(whole: Project, choice: bool) -> list[str]:
+    """What there is for each layer: its public functions, and all sources they choose from."""
+    numbers = {unit.key: at + choice for at, unit in enumerate(whole.units)}
+    rows: list[str] = []
+    for at, entry in enumerate(whole.entries):
+        if len(entry.sources) == 1:
+            rows.append(_code(at, numbers[entry.sources[0].key], "0", entry, entry.symbol))
+            continue
+        rows.append(_code(at, 0, f"{entry.symbol}_isa", entry, entry.symbol))
+        if entry.symbol == entry.code:
+            rows += [_code(at, numbers[s.key], "0", entry, s.symbol) for s in entry.sources]
+    return rows
+
+
+def _code(at: int, unit: int, isa: str, entry: Entry, symbol: str) -> str:
+    word = _word(entry.precision)
+    sizes = f"{symbol}_workspace_size, {symbol}_packed_size"
+    return (
+        f"    {{{at}, {unit}, {isa}, {sizes},\n"
+        f"     {{.{word} = {symbol}_pack_weights}}, {{.{word} = {symbol}}}}},"
+    )
+
+
+def _row(entry: Entry) -> tuple[str, int, int]:
     """One layer in the table, how many loops it lists and how many axes of x."""
-    problem = unit.layer.problem
+    problem = entry.layer.problem
     _, roles, strides = tune.model_of(problem)
     parts = [_dims(roles, part) for part in _ORDER]
     ends = [sum(map(len, parts[: count + 1])) for count in range(len(parts))]
@@ -41,14 +120,16 @@ def _row(unit: Unit) -> tuple[str, int, int]:
     shapes = (problem.x_shape, problem.w_shape, problem.y_shape)
     sizes = [*map(prod, shapes), problem.y_shape[problem.bias_axis]]
     inner = prod(problem.y_shape[problem.bias_axis + 1 :])
-    symbol = unit.symbol
-    functions = (f"{symbol}{end}" for end in ("_workspace_size", "_packed_size", "_pack_weights"))
+    precision = entry.precision
+    types = (precision.x, precision.w, precision.y, precision.sum)
+    plans = (entry.layer.schedule, *entry.layer.others)
+    weights = (SCALE, MOST) if any(plan.winograd for plan in plans) else (1, 0)
     lines = [
-        f'"{unit.identifier}", {", ".join(map(str, [*sizes, inner, w.const]))}',
-        ", ".join(map(str, [*ends, len(axes)])),
+        f'"{entry.identifier}", AS_{_word(precision)}, {", ".join(t.name.upper() for t in types)}',
+        ", ".join(map(str, [*sizes, inner, w.const])),
+        ", ".join(map(str, [*ends, len(axes), *weights])),
         f"{{{', '.join(steps or ['{1, 0, 0, {0}}'])}}}",
         f"{{{', '.join(axes)}}}",
-        ", ".join([*functions, symbol]),
     ]
     return f"    {{{(',' + chr(10) + '     ').join(lines)}}},", max(1, len(steps)), len(axes)
 

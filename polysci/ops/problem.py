@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from polysci.dtype import DTYPES
+from polysci.dtype import precision_named
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -118,8 +118,12 @@ def check_memory(problem: Problem, available: int | None) -> None:
 
     The default is this machine's physical memory.
     """
-    item = DTYPES[problem.dtype].bytes
-    sizes = {name: item * math.prod(shape) for name, (shape, _) in problem.arrays().items()}
+    precision = precision_named(problem.dtype)
+    items = {"I": precision.x.bytes, "W": precision.w.bytes, "O": precision.y.bytes}
+    sizes = {
+        name: items.get(name, precision.x.bytes) * math.prod(shape)
+        for name, (shape, _) in problem.arrays().items()
+    }
     limit = physical_memory() if available is None else available
     if sum(sizes.values()) > limit:
         told = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())

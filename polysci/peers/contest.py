@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import median
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 from polysci.build.process import Child
@@ -23,6 +23,15 @@ from polysci.peers import PEERS, Peer
 
 LEAST_ROUNDS: Final = 9
 ROUNDS: Final = 15
+PEAK_UNITS: Final[Mapping[str, str]] = MappingProxyType(  # by how inner products are computed
+    {
+        "f32": "FMA",
+        "f16": "FMA",
+        "bf16": "bf16 dot product",
+        "i16": "16-bit dot product",
+        "i8": "8-bit dot product",
+    }
+)
 WARM_UP_S: Final = 5e-3  # idle OpenMP threads of the other side spin for some milliseconds
 SAMPLE_S: Final = 5e-3
 _ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the child finds this package
@@ -33,8 +42,8 @@ _PREPARE_S: Final = 600.0
 class Comparison:
     """Samples of ours and of the peer's, in seconds a call, taken in turns.
 
-    ``peak_gflops`` is the FMA peak of all threads, ``path`` what the peer called, ``version`` its
-    own.
+    ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names; ``path`` is
+    what the peer called, ``version`` its own, ``paths`` the least seconds of all its ways.
     """
 
     problem: Problem
@@ -43,6 +52,8 @@ class Comparison:
     peak_gflops: float
     path: str
     version: str
+    unit: str
+    paths: Mapping[str, float]
 
     @property
     def gflops(self) -> float:
@@ -51,7 +62,7 @@ class Comparison:
 
     @property
     def peak_fraction(self) -> float:
-        """GFLOP/s over the FMA peak."""
+        """GFLOP/s over the peak."""
         return self.gflops / self.peak_gflops
 
     @property
@@ -67,13 +78,16 @@ class Comparison:
             "gflops": self.gflops,
             "peak_gflops": self.peak_gflops,
             "peak_fraction": self.peak_fraction,
+            "peak_unit": self.unit,
             "peer_seconds": median(self.peer_seconds),
             "ratio": self.ratio,
             "path": self.path,
+            "peer_paths": dict(self.paths),
             "rounds": len(self.seconds),
             "multiplicity": self.problem.multiplicity,
             "problem": str(self.problem),
             "layout": self.problem.layout,
+            "dtype": self.problem.dtype,
         }
 
 
@@ -125,14 +139,18 @@ class Rival:
         """End the process; any number of times."""
         self._child.close()
 
-    def prepare(self, problem: Conv2d) -> tuple[str, str]:
-        """Check the peer's result, choose its fastest path; returns the path and the version."""
+    def prepare(self, problem: Conv2d) -> tuple[str, str, dict[str, float]]:
+        """Check the peer's result, choose its fastest path.
+
+        Returns that path, the version, and the least seconds that every path took on trial.
+        """
         if not self._child.alive:
             self._child.restart()
-        words = {"problem": str(problem), "layout": problem.layout}
+        words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
         found = self._ask({"op": "prepare", "threads": self.threads, "seed": 0, **words})
         chosen = self._ask({"op": "load", "min_sample_s": SAMPLE_S})
-        return str(chosen["path"]), str(found["version"])
+        paths = {str(name): float(seconds) for name, seconds in chosen["seconds"].items()}
+        return str(chosen["path"]), str(found["version"]), paths
 
     def sample(self) -> float:
         """One sample, in seconds a call, after a warm-up."""
@@ -152,20 +170,23 @@ def compare(
     peak: Candidate,
     rival: Rival,
     *,
+    unit: str = PEAK_UNITS["f32"],
     rounds: int = ROUNDS,
+    winograd: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Time a compiled candidate and the rival in turns; both are checked first.
 
-    ``peak`` is the probe of the FMA peak, run before and after. Raises SpecError for fewer than
-    LEAST_ROUNDS, UnsupportedError for no convolution and CheckError where either side fails.
+    ``winograd``: the m of the candidate's schedule, for the check. ``peak`` is the probe of the
+    peak of ``unit``, run before and after. Raises SpecError for fewer than LEAST_ROUNDS,
+    UnsupportedError for no convolution and CheckError where either side fails.
     """
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
-    path, version = rival.prepare(convolution(problem))
+    path, version, paths = rival.prepare(convolution(problem))
     ours, theirs = list[float](), list[float]()
     with Bench(problem, rival.threads) as bench:
-        bench.check(*candidate)
+        bench.check(*candidate, winograd)
         peaks = [bench.peak(*peak)]
         handle = bench.load(candidate, SAMPLE_S)
         for turn in range(rounds):
@@ -179,4 +200,4 @@ def compare(
                 take()
         peaks.append(bench.peak(*peak))
     gflops = max(peaks) * rival.threads
-    return Comparison(problem, tuple(ours), tuple(theirs), gflops, path, version)
+    return Comparison(problem, tuple(ours), tuple(theirs), gflops, path, version, unit, paths)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polysci.contraction import Contraction
 from polysci.footprint import Count, Level
 from polysci.machine import Machine
+from polysci.microkernel import best
 from polysci.rank.weights import Weights
 from polysci.space import Strides
 from polysci.target import Target
@@ -23,6 +24,16 @@ class Context:
     threads: int = 1
     cold: bool = False  # whether caches hold nothing of the problem before a call
     weights: Weights | None = None  # of the ranker that learns
+
+    @property
+    def compute(self) -> str:
+        """How this instruction set multiplies inputs of these types fastest."""
+        return best("brgemm", self.target.isa.name, self.contraction.a.dtype)[0].compute
+
+    @property
+    def peak(self) -> float:
+        """GFLOP/s of one core that does nothing but multiply so."""
+        return self.machine.peak * self.machine.fastest(self.compute)
 
 
 @dataclass(frozen=True, slots=True)

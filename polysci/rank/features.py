@@ -95,7 +95,7 @@ def _tile(context: Context, family: Family) -> Iterator[Column]:
 
     def rate(tile: RegisterTile) -> float:
         kernel = tile.kernel
-        return log(context.machine.of_kernel(str(kernel), kernel.rows, kernel.vecs))
+        return log(context.machine.of_kernel(str(kernel), kernel.rows, kernel.vecs * kernel.shifts))
 
     def cut(tile: RegisterTile) -> float:
         lanes = tile.kernel.lanes
@@ -106,7 +106,10 @@ def _tile(context: Context, family: Family) -> Iterator[Column]:
 
     yield "tile.rows", each(lambda tile: float(tile.rows))
     yield "tile.vecs", each(lambda tile: float(tile.kernel.vecs))
-    yield "tile.registers", each(lambda tile: log(tile.rows * tile.kernel.vecs))
+    yield (
+        "tile.registers",
+        each(lambda tile: log(tile.rows * tile.kernel.vecs * tile.kernel.shifts)),
+    )
     yield "tile.rate", each(rate)
     yield "tile.whole", each(cut)
     ways = max(1, context.target.l1 // PAGE)

@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci import groups
 from polysci.contraction import columns_of
 from polysci.footprint import Count
+from polysci.groups import View, view_of
 from polysci.microkernel import find
 from polysci.rank.estimate import Context
 from polysci.schedule import Schedule
@@ -20,7 +20,7 @@ from polysci.space import Family, RegisterTile, row_dims
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A family of a context, its groups merged if need be, and which schedules its members are."""
+    """A family of a context as kernels take it, and which schedules its members are."""
 
     context: Context
     family: Family
@@ -28,22 +28,19 @@ class Gathered:
 
 
 def gathered(context: Context, schedules: Sequence[Schedule]) -> Iterator[Gathered]:
-    """The schedules as families: those with the same loops, groups in a call and pad together.
+    """The schedules as families: those with the same view, loops and pad together.
 
     Raises SpecError or UnsupportedError for a schedule that is none of the context's.
     """
-    kinds: dict[tuple[int, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
+    kinds: dict[tuple[View, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
     for index, plan in enumerate(schedules):
-        factor = groups.factor_in(context.contraction, plan)
-        if factor > 1:
-            plan = groups.to_merged(context.contraction, plan, factor)
+        view = view_of(context.contraction, plan)
+        plan = view.inside(context.contraction, plan)
         loops = tuple(loop.dim for loop in plan.loops)
         pad = plan.pack.pad if plan.pack else 0
-        kinds.setdefault((factor, loops, pad), []).append((index, plan))
-    for (factor, dims, pad), members in kinds.items():
-        wide = context
-        if factor > 1:
-            wide = replace(context, contraction=groups.merged(context.contraction, factor))
+        kinds.setdefault((view, loops, pad), []).append((index, plan))
+    for (view, dims, pad), members in kinds.items():
+        wide = replace(context, contraction=view.of(context.contraction))
         indices = np.array([index for index, _ in members], dtype=np.intp)
         yield Gathered(wide, _family(wide, dims, pad, [plan for _, plan in members]), indices)
 

@@ -26,7 +26,9 @@ def least(context: Context, family: Family) -> Count:
     """
     issued = np.array([_issued(context, tile) for tile in family.tiles])[family.which]
     skipped = np.where(family.pack >= 0, 1.0, valid_share(context.contraction))
-    compute = issued * skipped / (context.machine.peak * 1e9)
+    kernel = family.tiles[0].kernel
+    fastest = context.machine.peak * context.machine.fastest(kernel.compute)
+    compute = issued * skipped / (fastest * 1e9)
     return SAFE * np.maximum(compute, _loads(context)) / context.threads
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.contraction import Dim, Operand, columns_of
+from polysci.dtype import COMPUTES
 from polysci.footprint import (
-    FLOAT,
     LINE,
     Count,
     Level,
@@ -51,7 +51,11 @@ class Nest:
         self.context, self.family = context, family
         self.contraction = context.contraction
         self.column = columns_of(self.contraction)
-        self.lanes = family.tiles[0].kernel.lanes
+        kernel = family.tiles[0].kernel
+        self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
+        # Bytes of an element of a packed copy of A.
+        a = self.contraction.a.bytes
+        self.boxed = float(self.compute.bytes if kernel.family == "brgemm" else a)
         self.packed = family.pack >= 0
         self._known: dict[tuple[object, ...], Any] = {}
         operands = (self.contraction.a, self.contraction.b, self.contraction.out)
@@ -90,7 +94,9 @@ class Nest:
         """Loops inside a call with their steps."""
         taps = [(d.name, 1.0) for d in self.contraction.by_role("br") if d.extent > 1]
         depth = [d.name for d in self.contraction.by_role("k") if d.extent > 1]
-        return taps + [(name, step) for name in depth for step in (LINE / FLOAT, 1.0)]
+        return taps + [
+            (name, step) for name in depth for step in (LINE / self.contraction.a.bytes, 1.0)
+        ]
 
     def dim(self, name: str) -> Dim:
         return next(d for d in self.contraction.dims if d.name == name)
@@ -202,11 +208,11 @@ class Nest:
 
     def _copied(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of a packed copy of A."""
-        return prod(self._extents(self.contraction.a, tile), start=np.full(1, float(FLOAT)))
+        return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.boxed))
 
     def _panel(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of packed B: whole vectors of columns."""
-        total = np.full(1, float(FLOAT))
+        total = np.full(1, float(self.compute.bytes))
         for dim in self.contraction.dims:
             if dim.name == self.column.name:
                 total = total * np.ceil(tile[dim.name] / self.lanes) * self.lanes
@@ -231,7 +237,8 @@ class Nest:
         return self._once(
             f"crowding {period}", operand, self.tiles[depth],
             lambda tile: crowding(
-                *self._runs(operand, tile, LINE), strides, self._extents(operand, tile), period
+                *self._runs(operand, tile, LINE), strides, self._extents(operand, tile), period,
+                operand.bytes,
             ),
         )  # fmt: skip
 
@@ -239,7 +246,7 @@ class Nest:
         strides = self.context.strides[operand.array]
         return self._once(
             f"runs {block}", operand, tile,
-            lambda tile: runs(strides, self._extents(operand, tile), block),
+            lambda tile: runs(strides, self._extents(operand, tile), block, operand.bytes),
         )  # fmt: skip
 
     def _extents(self, operand: Operand, tile: Mapping[str, Count]) -> list[Count]:

@@ -10,7 +10,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.footprint import FLOAT, footprint
+from polysci.footprint import footprint
 from polysci.rank.estimate import Context
 from polysci.rank.volumes import OTHERS, STORED, capacities, rates, register_bytes, slowest
 
@@ -80,7 +80,7 @@ class Levels:
         kept = (blocks.keeps_l1, blocks.block > 0, blocks.outer > 0)
         self.kept = np.flatnonzero(kept)
         whole = {d.name: np.full(1, float(d.extent)) for d in contraction.dims}
-        held = sum(float(footprint(op, whole)[0]) for op in self.operands) * FLOAT
+        held = sum(float(footprint(op, whole)[0]) * op.bytes for op in self.operands)
         self.colder = np.array([held > room for room in capacities(context)])
         self.possible = self.slacks(self.low[None])[0] >= -TOLERANCE
 
@@ -111,8 +111,10 @@ class Levels:
         """Bytes that L1, L2 and L3 receive, registers first, and hold: (4, n) and (3, n)."""
         ones = np.c_[np.ones(len(logs)), logs].T
         tile = {name: np.exp(size @ ones).ravel() for name, size in self.sizes.items()}
-        held = np.array([footprint(op, tile) * np.ones(3 * len(logs)) for op in self.operands])
-        held = held.reshape(3, 3, len(logs)).transpose(1, 0, 2) * FLOAT  # level, operand, n
+        held = np.array(
+            [footprint(op, tile) * np.full(3 * len(logs), op.bytes) for op in self.operands]
+        )
+        held = held.reshape(3, 3, len(logs)).transpose(1, 0, 2)  # level, operand, n
         into = held * np.exp(self.around @ ones)
         into[:, 2] *= STORED
         registers = self.registers[0] + self.registers[1] * (np.exp(self.parts @ ones) - 1)

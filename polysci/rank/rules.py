@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.contraction import columns_of
-from polysci.footprint import FLOAT, LINE, Count, footprint
+from polysci.footprint import LINE, Count, footprint
 from polysci.rank.estimate import Context
 from polysci.rank.loops import Flags, nest_of
 from polysci.rank.ranker import STREAMED
@@ -125,7 +125,7 @@ class _Checks:
             if dim in self.depths:
                 split = split | self.nest.running(position)
         reduced = [d for d in self.contraction.dims if d.role in ("k", "br")]
-        width = inside[self.column] * FLOAT
+        width = inside[self.column] * self.contraction.b.bytes
         whole = width * prod(d.extent for d in reduced) <= self.half
         part = width * prod((inside[d.name] for d in reduced), start=np.ones(1)) <= self.half
         return (whole & split) | (~whole & ~(split & part))
@@ -174,7 +174,7 @@ class _Checks:
 
     def _bytes(self, tile: Mapping[str, Count]) -> Count:
         operands = (self.contraction.a, self.contraction.b, self.contraction.out)
-        return sum((footprint(op, tile) for op in operands), np.zeros(1)) * FLOAT
+        return sum((footprint(op, tile) * op.bytes for op in operands), np.zeros(1))
 
     def repeated(self) -> Flags:
         again = self.none
@@ -197,7 +197,8 @@ class _Checks:
     def _crowds(self, tile: RegisterTile) -> float:
         """Whether the rows of a tile need more ways of an L1 set than there are."""
         offset = self.contraction.a.offset(self.context.strides[self.contraction.a.array])
-        rows = [(offset.coef(n) * FLOAT, count) for n, count in tile.sizes if n != self.column]
+        item = self.contraction.a.bytes
+        rows = [(offset.coef(n) * item, count) for n, count in tile.sizes if n != self.column]
         places = [
             sum(step * at for (step, _), at in zip(rows, where, strict=True))
             for where in product(*(range(count) for _, count in rows))
@@ -232,6 +233,7 @@ class _Checks:
         return more
 
     def streaming(self) -> Flags:
-        large = FLOAT * prod(self.contraction.out.shape) > STREAMED * self.context.target.l3
+        out = self.contraction.out
+        large = out.bytes * prod(out.shape) > STREAMED * self.context.target.l3
         broken: Flags = self.family.stream != large
         return broken

@@ -169,7 +169,7 @@ def _words(
 
 def _height(tile: RegisterTile) -> int:
     kernel = tile.kernel
-    alike = kernels_of(kernel.family, kernel.isa, kernel.dtype)
+    alike = kernels_of(kernel.family, kernel.isa, kernel.compute)
     most = max(other.rows for other in alike if other.vecs == kernel.vecs)
     return sum(tile.rows / most >= share for share in SHARES)
 

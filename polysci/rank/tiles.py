@@ -261,8 +261,10 @@ def _with_knobs(
 ) -> Family | None:
     """All that packing, threads and streaming allow of one order; None if nothing can be made."""
     contraction, strides = context.contraction, context.strides
-    large = 4.0 * prod(contraction.out.shape) > STREAMED * context.target.l3
-    knobs = space.knobs_of(contraction, strides, dims, context.threads, large)
+    large = (
+        float(contraction.out.bytes) * prod(contraction.out.shape) > STREAMED * context.target.l3
+    )
+    knobs = space.knobs_of(contraction, strides, dims, context.threads, large, shapes[0].kernel)
     chosen = [(which, steps, *knob) for knob in knobs for which, steps in members]
     if not chosen:
         return None

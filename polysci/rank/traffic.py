@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 
 from polysci.contraction import Contraction
+from polysci.cuts import cut_axes, masks_of
 from polysci.errors import UnsupportedError
 from polysci.footprint import LINE, Count, Level
-from polysci.plan import cut_axes, masks_of
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.nest import USABLE, Nest
 from polysci.space import Family, RegisterTile
@@ -132,16 +132,26 @@ def _tile_seconds(nest: Nest, tile: RegisterTile) -> float:
         d.extent
         for d in nest.contraction.dims
         if d.role in ("k", "br", "m", "batch") and d.name not in sizes
-    )
+    ) * _idle(nest)
     column, total = nest.column.name, 0.0
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):
             vecs = -(-width // nest.lanes)
-            name = f"{kernel.family}_{kernel.isa}_{kernel.dtype}_{rows}x{vecs * nest.lanes}"
-            rate = machine.peak * machine.of_kernel(name, rows, vecs)
+            name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{vecs * nest.lanes}"
+            wide = vecs * kernel.shifts
+            rate = machine.peak * machine.of_kernel(name, rows, wide, kernel.compute)
             total += count * columns * rows * vecs * nest.lanes * 2.0 / (rate * 1e9)
     return total * around
+
+
+def _idle(nest: Nest) -> float:
+    """Steps that words of k take over those that the reduction has."""
+    word = nest.compute.word
+    if word == 1 or nest.family.tiles[0].kernel.family != "brgemm":
+        return 1.0
+    steps = prod(d.extent for d in nest.contraction.by_role("k"))
+    return -(-steps // word) * word / steps
 
 
 def _parts(nest: Nest, name: str, size: int) -> list[tuple[int, int]]:
@@ -153,7 +163,8 @@ def _parts(nest: Nest, name: str, size: int) -> list[tuple[int, int]]:
 def _runs(nest: Nest) -> Count:
     """Runs of one call: neighbouring taps join where A is contiguous across them."""
     contraction = nest.contraction
-    taps, depths = contraction.by_role("br"), contraction.by_role("k")
+    taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
+    depths = contraction.by_role("k")
     if not taps:
         return np.ones(1)
     offset = contraction.a.offset(nest.context.strides[contraction.a.array])

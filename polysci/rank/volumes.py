@@ -137,8 +137,8 @@ def _sizes(context: Context, family: Family, nest: Nest, depth: int) -> tuple[Co
     contraction, strides, tile = context.contraction, context.strides, nest.tiles[depth]
     packed = (family.pack >= 0) & (family.pack <= depth)
     lines = line_bytes(contraction.a, strides[contraction.a.array], tile)
-    a = np.where(packed, footprint(contraction.a, tile) * FLOAT, lines)
-    b = footprint(contraction.b, tile) * FLOAT
+    a = np.where(packed, footprint(contraction.a, tile) * contraction.a.bytes, lines)
+    b = footprint(contraction.b, tile) * contraction.b.bytes
     return a, b, line_bytes(contraction.out, strides[contraction.out.array], tile)
 
 
@@ -156,4 +156,4 @@ def _packing(context: Context, family: Family, nest: Nest) -> Count:
         size = footprint(context.contraction.a, tile) * times
         copied = np.where(family.pack == depth, size, copied)
         times = times * nest.trips[depth]
-    return copied * 2 * FLOAT / (context.machine.copy * 1e9)
+    return copied * 2 * context.contraction.a.bytes / (context.machine.copy * 1e9)

@@ -92,7 +92,7 @@ def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
         parts.append(_along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side))
     ridge, level = max(x.low, report.peak / max(report.bandwidths)), y.at(report.peak)
     parts.append(_line({"x1": x.at(ridge), "y1": level, "x2": x.end, "y2": level}, "roof"))
-    told = f"FMA peak {report.peak:.0f} GFLOP/s"
+    told = f"{report.peak_name} {report.peak:.0f} GFLOP/s"
     return [*parts, _text(x.start + 6, level - 6, told, "note", "start")]
 
 

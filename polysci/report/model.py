@@ -12,7 +12,7 @@ from polysci import schedule
 from polysci.choose import predicted
 from polysci.errors import PolysciError
 from polysci.explain import Explanation, account
-from polysci.explain.roofline import bandwidths
+from polysci.explain.roofline import bandwidths, peak_name
 from polysci.machine import Machine
 from polysci.ops.problem import Problem
 from polysci.quality import tau
@@ -69,8 +69,14 @@ class Report:
 
     @property
     def peak(self) -> float:
-        """FMA peak of all threads in GFLOP/s."""
-        return self.machine.peak * self.threads
+        """Peak of all threads in GFLOP/s for the first layer's types of input."""
+        own = next((layer.account for layer in self.layers if layer.account), None)
+        return own.peak if own else self.machine.peak * self.threads
+
+    @property
+    def peak_name(self) -> str:
+        own = next((layer.account for layer in self.layers if layer.account), None)
+        return own.peak_name if own else peak_name("f32")
 
     @property
     def bandwidths(self) -> tuple[float, float, float]:
@@ -138,6 +144,8 @@ def layer_of(
     """
     if result is None or context is None:
         return Layer(title, problem, result, fault)
+    if result.schedule.transform:  # it has no loops of the nest: nothing of it is counted here
+        return Layer(title, problem, result, trials=tried(context, result, {}))
     measured = result.measurement.median if result.measurement else None
     try:
         own = account(

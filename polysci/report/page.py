@@ -50,7 +50,7 @@ def _header(report: Report) -> Element:
     facts = [
         ("machine", f"{target.model_name}, {target.isa}, {target.cores} cores"),
         ("caches", caches),
-        ("FMA peak", f"{report.peak:.1f} GFLOP/s on {_threads(report)}"),
+        (report.peak_name, f"{report.peak:.1f} GFLOP/s on {_threads(report)}"),
         ("bandwidth", f"{told} GB/s" + ("" if machine.measured else " (assumed)")),
         ("threads", str(report.threads)),
         ("level", report.level),
@@ -79,7 +79,7 @@ def _cards(report: Report) -> Iterator[tuple[str, str]]:
     if report.network_seconds and report.network_gflops:
         yield "measured, all layers as often as they occur", time_text(report.network_seconds)
         yield "GFLOP/s", f"{report.network_gflops:.1f}"
-        yield "of the FMA peak", f"{100 * report.network_gflops / report.peak:.0f} %"
+        yield f"of the {report.peak_name}", f"{100 * report.network_gflops / report.peak:.0f} %"
     if report.good:
         yield "predicted, all layers as often as they occur", time_text(report.predicted_seconds)
     if report.bias:
@@ -102,7 +102,8 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _share(report: Report, layer: Layer) -> float:
     seconds = layer.seconds
-    return layer.problem.flops / seconds * 1e-9 / report.peak if seconds else 0.0
+    peak = layer.account.peak if layer.account else report.peak
+    return layer.problem.flops / seconds * 1e-9 / peak if seconds else 0.0
 
 
 def _table(report: Report) -> Element:

@@ -12,7 +12,7 @@ from polysci.explain.terms import LEVELS, MEANING, OTHER
 from polysci.report.figures import scatter
 from polysci.report.markup import Child, tag
 from polysci.report.model import Layer, shape_text
-from polysci.schedule import Loop, Pack
+from polysci.schedule import Loop, Pack, Transform
 from polysci.tabular import bytes_text, time_text
 
 _TERM_COLOURS = 7  # in the style
@@ -23,7 +23,8 @@ def section(at: int, layer: Layer) -> Element:
     """The section of layer number ``at``."""
     head = tag("h3", tag("span", str(at), class_="at"), " ", layer.title)
     problem = layer.problem
-    facts = f"{shape_text(problem)}, {problem.layout or problem.dtype}, {_flops(problem.flops)}"
+    kind = f"{problem.layout} {problem.dtype}".strip()
+    facts = f"{shape_text(problem)}, {kind}, {_flops(problem.flops)}"
     if problem.multiplicity > 1:
         facts += f", {problem.multiplicity} times in the network"
     parts: list[Element | None] = [head, tag("p", facts, class_="shape")]
@@ -79,7 +80,12 @@ def _scale(own: Explanation, low: float, high: float) -> Element:
 
 
 def _cells(
-    own: Explanation, one: Inside, step: Loop | Pack | None, depth: int, low: float, high: float
+    own: Explanation,
+    one: Inside,
+    step: Loop | Pack | Transform | None,
+    depth: int,
+    low: float,
+    high: float,
 ) -> Iterator[Element]:
     indent = f"padding-left:{0.4 + 0.9 * depth:.1f}em"
     yield tag("td", tag("code", _words(step)), style=indent, class_="word")
@@ -95,9 +101,11 @@ def _cells(
     yield tag("td", one.fits, class_="word roomy")
 
 
-def _words(step: Loop | Pack | None) -> str:
+def _words(step: Loop | Pack | Transform | None) -> str:
     if step is None:
         return "the whole nest"
+    if isinstance(step, Transform):
+        return str(step)
     if isinstance(step, Pack):
         return f"copy {step.operand}" + (f", {step.pad} apart" if step.pad else "")
     every = f" by {step.step}" if step.step > 1 else ""

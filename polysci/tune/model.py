@@ -26,5 +26,5 @@ def context_of(
     """
     target = target or detect()
     _, roles, strides = model_of(problem)
-    machine = machine or machine_of(target, progress)
+    machine = machine or machine_of(target, progress, roles.a.dtype)
     return Context(roles, strides, target, machine, threads, weights=known(target))

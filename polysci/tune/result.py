@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
+from polysci import abi
 from polysci.build import cache
 from polysci.build.library import load
 from polysci.codegen import Source
@@ -67,7 +68,7 @@ class Result:
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""
         path = cache.build(self.source.file)
-        library = load(path, self.source.declarations)
+        library = load(path, abi.declarations(SYMBOL, self.source.precision))
         return Primitive(
             self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
         )

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from polysci import schedule
+from polysci.algorithm import Candidate, candidates, effective, key_of, predicted
 from polysci.build import cache
 from polysci.build.compiler import find_compiler
-from polysci.calibrate import peak_text
-from polysci.choose import Choice, alone, choices, every, predicted, ranker_of
+from polysci.calibrate import peak_text, peak_unit
+from polysci.choose import alone, ranker_of
 from polysci.codegen import Source
 from polysci.errors import (
     BuildError,
@@ -47,11 +48,13 @@ def optimize(
     threads: int = 1,
     *,
     target: Target | None = None,
+    isa: str | None = None,
     ranker: str = "traffic",
     time_limit: float | None = None,
     wisdom: Wisdom | None = None,
     progress: Callable[[Progress], None] | None = None,
     machine: Machine | None = None,
+    algorithm: str = "direct",
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -59,11 +62,19 @@ def optimize(
     best few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises
     WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
     until then counts. Records go to ``wisdom`` (default: the user's file) and are reused.
+    ``isa`` caps the instruction set of this machine, as POLYSCI_ISA does: the lower of both counts.
     ``machine`` describes one that need not be this one: nothing is compiled, run or recorded.
+    ``algorithm`` is ``direct``, whose results are exact for small integers, ``winograd``, within
+    the bound of ``winograd.bound``, or ``auto``, the faster one; UnsupportedError for winograd of a
+    problem that has no transform.
     """
+    if target and isa is not None:
+        raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
+    target = target or detect(isa)
     if level not in LEVELS:
         raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
     ranker_of(ranker)
+    effective(problem, algorithm)
     if machine and LEVELS[level].measured != 0:
         raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
     if threads < 1:
@@ -80,12 +91,13 @@ def optimize(
             ranker=ranker,
             wisdom=wisdom,
             machine=machine,
+            algorithm=algorithm,
         )
         return replace(one, problem=problem, level=level)
     search = _Search(
-        problem, level, threads, target or detect(), ranker,
+        problem, level, threads, target, ranker,
         wisdom if wisdom is not None else Wisdom(), progress or (lambda _: None), time_limit,
-        machine,
+        machine, algorithm,
     )  # fmt: skip
     return search.run()
 
@@ -101,6 +113,7 @@ class _Search:
     progress: Callable[[Progress], None]
     time_limit: float | None
     machine: Machine | None = None
+    algorithm: str = "direct"
     start: float = field(default_factory=time.monotonic)
     trials: dict[str, Trial] = field(default_factory=dict)
     interrupted: bool = False
@@ -121,10 +134,8 @@ class _Search:
         space: dict[str, Any] = {
             "ranker": self.ranker, "tiles": plan.tiles, "blocks": plan.blocks,
         }  # fmt: skip
-        if plan.measured is None:
-            ranked = list(every(context, **space))
-        else:
-            ranked = choices(context, plan.measured or 5, **space)
+        count = None if plan.measured is None else plan.measured or 5
+        ranked = candidates(self.problem, context, count, self.algorithm, **space)
         if plan.measured == 0:
             return self._estimated(ranked)
         return self._measured(self._seeded(context, ranked), plan.finalists)
@@ -165,8 +176,10 @@ class _Search:
             return None
         try:
             plan = schedule.parse(record.schedule)
+            if plan.transform and self.algorithm == "direct":
+                raise UnsupportedError("it is not direct")
             if not _runs_on(plan, self.target):
-                raise UnsupportedError(f"this CPU does not run {plan.kernel}")
+                raise UnsupportedError(f"{self.target.isa} does not run {plan.kernel}")
             source = emit(self.problem, plan, self.threads)
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
@@ -174,14 +187,14 @@ class _Search:
         context = self._context()
         measurement = Measurement(
             (record.seconds,), self.problem.flops, record.schedule, "recorded", self.threads,
-            self.host, context.machine.peak * self.threads,
+            self.host, context.peak * self.threads,
         )  # fmt: skip
-        return self._result(plan, source, predicted(context, plan), measurement)
+        return self._result(plan, source, predicted(self.problem, context, plan), measurement)
 
     def _key(self) -> str:
-        return self.problem.key
+        return key_of(self.problem, self.algorithm)
 
-    def _estimated(self, ranked: Sequence[Choice]) -> Result:
+    def _estimated(self, ranked: Sequence[Candidate]) -> Result:
         """The first choice of the model that compiles."""
         refusal: Exception | None = None
         for choice in ranked:
@@ -196,7 +209,7 @@ class _Search:
             return self._result(choice.schedule, source, choice.seconds, None)
         raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
 
-    def _seeded(self, context: Context, ranked: list[Choice]) -> list[tuple[Schedule, float]]:
+    def _seeded(self, context: Context, ranked: list[Candidate]) -> list[tuple[Schedule, float]]:
         """The model's choices, after what did well on other machines."""
         found = [(choice.schedule, choice.seconds) for choice in ranked]
         known = {str(plan) for plan, _ in found}
@@ -209,8 +222,9 @@ class _Search:
         for record in records[:2]:
             with suppress(PolysciError):
                 plan = schedule.parse(record.schedule)
-                if str(plan) not in known and _runs_on(plan, self.target):
-                    seeds.append((plan, predicted(context, plan)))
+                direct = plan.transform is None or self.algorithm != "direct"
+                if str(plan) not in known and direct and _runs_on(plan, self.target):
+                    seeds.append((plan, predicted(self.problem, context, plan)))
         return [*found[:1], *seeds, *found[1:]]
 
     def _measured(self, candidates: list[tuple[Schedule, float]], finalists: int) -> Result:
@@ -259,12 +273,12 @@ class _Search:
     def _may_win(self, plan: Schedule) -> bool:
         """False for what cannot, by a bound that is no prediction; only a full search asks."""
         best = self._best()
-        if best is None or LEVELS[self.level].measured is not None:
+        if best is None or LEVELS[self.level].measured is not None or plan.transform:
             return True
         bound = float(least(*alone(self._context(), plan))[0])
         if bound > best:
             reason = f"not run: it takes {bound:.3g} s at the least"
-            self._note(Trial(plan, predicted(self._context(), plan)), fault=reason)
+            self._note(Trial(plan, predicted(self.problem, self._context(), plan)), fault=reason)
         return bound <= best
 
     def _best(self) -> float | None:
@@ -323,13 +337,15 @@ class _Search:
         )
 
     def _peak(self, bench: Bench) -> float:
-        """FMA peak of one core, now or when it was calibrated, times the threads.
+        """Peak of one core for these types, now or when it was calibrated, times the threads.
 
         The higher one: a busy neighbour can take half of either, and nothing adds to it.
         """
-        peak = self._context().machine.peak
+        context = self._context()
+        peak = context.peak
         with suppress(PolysciError):
-            now = bench.peak(cache.build(peak_text(self.target.isa.name)), "peak")
+            unit = peak_unit(self.target.isa.name, context.contraction.a.dtype)
+            now = bench.peak(cache.build(peak_text(unit)), "peak")
             peak = max(peak, now)
         return peak * self.threads
 
@@ -364,4 +380,4 @@ def host_of(target: Target) -> str:
 
 
 def _runs_on(plan: Schedule, target: Target) -> bool:
-    return any(f"_{isa.name}_" in plan.kernel for isa in target.runnable)
+    return any(f"_{isa.name}_" in plan.kernel for isa in target.allowed)

@@ -8,9 +8,10 @@ int blocked(const float *x, const float *packed, float *y, const float *bias,
 static PS_KERNEL void blocked_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
   static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[14];
+  ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
   ps_run(acc, t, 0x3f00u, A, B, 20, 49);
   ps_run(acc, t, 0x3f80u, A + 1, B + 160, 20, 49);
@@ -27,9 +28,10 @@ static PS_KERNEL void blocked_t0(const ps_args *restrict g, int64_t a, int64_t b
 static PS_KERNEL void blocked_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
   static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[14];
+  ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
   ps_run(acc, t, 0x3f00u, A, B, 8, 49);
   ps_run(acc, t, 0x3f80u, A + 1, B + 64, 8, 49);
@@ -46,9 +48,10 @@ static PS_KERNEL void blocked_t1(const ps_args *restrict g, int64_t a, int64_t b
 static PS_KERNEL void blocked_t2(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
   static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[14];
+  ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
   for (int64_t r0 = 0; r0 < 3; ++r0)
   {
@@ -62,9 +65,10 @@ static PS_KERNEL void blocked_t2(const ps_args *restrict g, int64_t a, int64_t b
 static PS_KERNEL void blocked_t3(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
   static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[14];
+  ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
   for (int64_t r0 = 0; r0 < 3; ++r0)
   {
@@ -78,9 +82,10 @@ static PS_KERNEL void blocked_t3(const ps_args *restrict g, int64_t a, int64_t b
 static PS_KERNEL void blocked_t4(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
   static const ps_tile t = {.rows = 7, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[7];
+  ps_acc acc[7];
   ps_begin(acc, t, g->y + c, !first);
   ps_run(acc, t, 0x7eu, A, B, 20, 49);
   ps_run(acc, t, 0x7fu, A + 1, B + 160, 20, 49);
@@ -94,9 +99,10 @@ static PS_KERNEL void blocked_t4(const ps_args *restrict g, int64_t a, int64_t b
 static PS_KERNEL void blocked_t5(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
   static const ps_tile t = {.rows = 7, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[7];
+  ps_acc acc[7];
   ps_begin(acc, t, g->y + c, !first);
   ps_run(acc, t, 0x7eu, A, B, 8, 49);
   ps_run(acc, t, 0x7fu, A + 1, B + 64, 8, 49);
@@ -139,7 +145,7 @@ int blocked(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp, 0};
+  ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
   (void)workspace;
   const ps_args *const g = &args;
   for (int64_t n0 = 0; n0 <= 1; ++n0)

@@ -8,9 +8,10 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 static PS_KERNEL void groups_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
 {
   static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 0, .a_inner = 16, .c_outer = 0, .c_inner = 48, .c_col = 1, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[6];
+  ps_acc acc[6];
   ps_begin(acc, t, g->y + c, 0);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
@@ -24,9 +25,10 @@ static PS_KERNEL void groups_t0(const ps_args *restrict g, int64_t a, int64_t b,
 static PS_KERNEL void groups_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
 {
   static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 4, .a_outer = 0, .a_inner = 16, .c_outer = 0, .c_inner = 48, .c_col = 1, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[6];
+  ps_acc acc[6];
   ps_begin(acc, t, g->y + c, 0);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
@@ -70,7 +72,7 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp, 0};
+  ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
   (void)workspace;
   #ifdef _OPENMP
   #pragma omp parallel for num_threads(3) schedule(static)

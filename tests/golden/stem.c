@@ -8,9 +8,10 @@ int stem(const float *x, const float *packed, float *y, const float *bias,
 static PS_KERNEL void stem_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
 {
   static const ps_tile t = {.rows = 10, .vecs = 1, .wrap = 10, .lanes = 16, .a_outer = 0, .a_inner = 6, .c_outer = 0, .c_inner = 24, .c_col = 1, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[10];
+  ps_acc acc[10];
   ps_begin(acc, t, g->y + c, 0);
   for (int64_t r0 = 0; r0 < 7; ++r0)
   {
@@ -22,9 +23,10 @@ static PS_KERNEL void stem_t0(const ps_args *restrict g, int64_t a, int64_t b, i
 static PS_KERNEL void stem_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
 {
   static const ps_tile t = {.rows = 10, .vecs = 1, .wrap = 10, .lanes = 8, .a_outer = 0, .a_inner = 6, .c_outer = 0, .c_inner = 24, .c_col = 1, .diagonal = 0};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[10];
+  ps_acc acc[10];
   ps_begin(acc, t, g->y + c, 0);
   for (int64_t r0 = 0; r0 < 7; ++r0)
   {
@@ -33,15 +35,15 @@ static PS_KERNEL void stem_t1(const ps_args *restrict g, int64_t a, int64_t b, i
   ps_end(acc, t, g->y + c, &e);
 }
 
-static PS_KERNEL void stem_pack(const float *restrict x, float *restrict box, int64_t first, int64_t last)
+static PS_KERNEL void stem_pack(const ps_x *restrict x, ps_a *restrict box, ps_a zero, int64_t first, int64_t last)
 {
   static const ps_row shape = {.pixels = 25, .channels = 3, .step = 1, .limit = 19, .box_pixel = 3, .x_pixel = 3, .x_channel = 1};
   for (int64_t row = first; row < last; ++row)
   {
     const int64_t at2_ = -3 + row % 25 * 1;
     const int64_t at0_ = 0 + row / 25 % 1 * 1;
-    const float *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 19 ? x + 1083 * at0_ + 57 * at2_ + 1 * (0) : 0;
-    ps_pack_row(box + row * 75, from, shape, -3, ps_least(3, 3 - (0)));
+    const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 19 ? x + 1083 * at0_ + 57 * at2_ + 1 * (0) : 0;
+    ps_pack_row(box + row * 75, from, shape, -3, ps_least(3, 3 - (0)), zero);
   }
 }
 
@@ -77,9 +79,9 @@ int stem(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp, 0};
-  stem_pack(x, workspace, 0, 25);
-  args.x = workspace;
+  ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
+  stem_pack(x, workspace, 0, 0, 25);
+  args.a = workspace;
   const ps_args *const g = &args;
   for (int64_t p0 = 0; p0 <= 9; ++p0)
   {

@@ -8,9 +8,10 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
 static PS_KERNEL void streamed_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
 {
   static const ps_tile t = {.rows = 8, .vecs = 2, .wrap = 8, .lanes = 16, .a_outer = 0, .a_inner = 24, .c_outer = 0, .c_inner = 64, .c_col = 1, .diagonal = 0, .stream = 1};
-  const float *restrict A = g->x + a, *restrict B = g->packed + b;
+  const ps_a *restrict A = (const ps_a *)g->a + a;
+  const ps_b *restrict B = g->packed + b;
   const ps_epilogue e = ps_shifted(g, n, c);
-  ps_vec acc[16];
+  ps_acc acc[16];
   ps_begin(acc, t, g->y + c, 0);
   ps_run(acc, t, 0xffu, A, B, 24, 1);
   ps_end(acc, t, g->y + c, &e);
@@ -48,7 +49,7 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
 {
   if (!PS_CPU_OK())
     return 1;
-  ps_args args = {x, packed, y, bias, residual, clamp, 0};
+  ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
   args.aligned = (uintptr_t)y % 64 == 0;
   (void)workspace;
   #ifdef _OPENMP

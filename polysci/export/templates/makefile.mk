@@ -6,10 +6,10 @@ FLAGS = -std=c11 $(WARNINGS) $(OPENMP) $(CFLAGS)
 
 all: lib@NAME@.a
 
-lib@NAME@.a: @NAME@.o
-	$(AR) rcs $@ @NAME@.o
+lib@NAME@.a: @OBJECTS@
+	$(AR) rcs $@ @OBJECTS@
 
-%.o: %.c @NAME@.h
+%.o: %.c @HEADERS@
 	$(CC) $(FLAGS) -c -o $@ $<
 
 selftest: selftest.o lib@NAME@.a
@@ -19,6 +19,6 @@ check: selftest
 	./selftest
 
 clean:
-	rm -f @NAME@.o selftest.o lib@NAME@.a selftest
+	rm -f @OBJECTS@ selftest.o lib@NAME@.a selftest
 
 .PHONY: all check clean

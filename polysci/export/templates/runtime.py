@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from ._values import TYPES, Array, Scales, Types
 
-_F32 = np.dtype(np.float32)
-_LINE = 16  # f32 values in a cache line: 64 bytes
+_F32, _BYTE = TYPES["f32"], TYPES["u8"]
+_LINE = 64  # bytes
 _NO_ISA = 1  # the status of a call on a CPU that lacks a feature
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
@@ -42,7 +41,7 @@ class PackedWeights:
 
     __slots__ = ("array", "identity")
 
-    def __init__(self, identity: str, array: Floats) -> None:
+    def __init__(self, identity: str, array: Array) -> None:
         self.identity = identity
         self.array = array
 
@@ -54,8 +53,8 @@ class Layer:
     """One layer: ``y = layer(x, layer.pack_weights(w))``.
 
     ``x_shape``, ``w_shape`` (of a convolution: K, C/groups, R, S) and ``y_shape`` are what it takes
-    and gives, in ``layout`` order if it has a choice of that; ``words`` describe it. Calls release
-    the GIL and may run in several threads at once.
+    and gives, in ``layout`` order if it has a choice of that; ``words`` describe it, ``types`` are
+    those of its arrays. Calls release the GIL and may run in several threads at once.
     """
 
     def __init__(
@@ -66,6 +65,7 @@ class Layer:
         name: str,
         words: str,
         layout: str,
+        types: tuple[str, str, str, str],
         schedule: str,
         threads: int,
         x_shape: tuple[int, ...],
@@ -77,6 +77,7 @@ class Layer:
         self.name = name
         self.words = words
         self.layout = layout
+        self.types = Types(*types)
         self.schedule = schedule
         self.threads = threads
         self.x_shape = x_shape
@@ -85,40 +86,50 @@ class Layer:
         self._bias_shape = (y_shape[bias_axis],)
         self._batched = batched
         self._library = library
-        self._identity = f"{words} {layout} {schedule}"
-        self._run = _function(library, symbol, ctypes.c_int, 7)
+        self._identity = f"{words} {layout} {' '.join(types)} {schedule}"
+        self._run = _function(library, symbol, ctypes.c_int, 7 + self.types.scaled)
         self._pack = _function(library, f"{symbol}_pack_weights", None, 2)
-        self._packed_size = _function(library, f"{symbol}_packed_size", ctypes.c_int64, 0)() // 4
+        self._pack.argtypes += [ctypes.c_int32] * self.types.whole
+        self._packed_size = _function(library, f"{symbol}_packed_size", ctypes.c_int64, 0)()
         self._workspace_size = _function(library, f"{symbol}_workspace_size", ctypes.c_int64, 0)()
-        self._workspaces: list[Floats] = []
+        self._workspaces: list[Array] = []
 
     def __repr__(self) -> str:
-        shapes = f"x {self.x_shape}, w {self.w_shape}, y {self.y_shape}"
+        kinds = self.types
+        shapes = ", ".join(
+            f"{name} {kinds.of(name)} {getattr(self, f'{name}_shape')}" for name in "xwy"
+        )
         layout = f"{self.layout}, " if self.layout else ""
         return f"<{self._library.name} layer {self.name!r}: {layout}{shapes}>"
 
-    def pack_weights(self, w: Floats) -> PackedWeights:
-        """Bring ``w`` into the order that calls need; do it once."""
-        w = _checked("w", w, self.w_shape)
-        packed = _aligned((self._packed_size,))
-        self._pack(_address(w), _address(packed))
+    def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
+        """Bring ``w`` into the order that calls need; do it once.
+
+        ``x_zero`` is what x holds for zero, where it holds whole numbers.
+        """
+        w = self._checked("w", w, self.w_shape)
+        zero = self._zero(x_zero)
+        packed = _aligned((self._packed_size,), _BYTE)
+        self._pack(_address(w), _address(packed), *zero)
         packed.flags.writeable = False
         return PackedWeights(self._identity, packed)
 
     def __call__(
         self,
-        x: Floats,
+        x: Array,
         packed: PackedWeights,
-        bias: Floats | None = None,
-        residual: Floats | None = None,
+        bias: Array | None = None,
+        residual: Array | None = None,
         clamp: tuple[float, float] | None = None,
-        out: Floats | None = None,
-    ) -> Floats:
+        out: Array | None = None,
+        scales: Scales | None = None,
+    ) -> Array:
         """``clamp(conv(x, w) + bias + residual)``, into ``out`` or a new array of ``y_shape``.
 
-        ``x`` and ``residual`` (like y) in the layer's layout, ``bias`` (K), all float32 and
-        C-contiguous; ``clamp=(lo, hi)``. A convolution of no images gives an empty result. ``out``
-        may be ``residual`` itself; it may overlap nothing else.
+        ``x`` and ``residual`` (like y) in the layer's layout, ``bias`` (K), all C-contiguous and of
+        the layer's types; ``clamp=(lo, hi)``. ``scales`` turn whole sums into 8-bit results
+        (default: ``Scales()``). A convolution of no images gives an empty result. ``out`` may be
+        ``residual`` itself; it may overlap nothing else.
 
         Raises TypeError for no array, another dtype or byte order, or weights that are not packed;
         ValueError for another shape, gaps, overlap, a read-only ``out`` or another layer's
@@ -134,29 +145,58 @@ class Layer:
         x_shape, y_shape = self.x_shape, self.y_shape
         if self._batched and np.shape(x) == (0, *x_shape[1:]):
             x_shape, y_shape = (0, *x_shape[1:]), (0, *y_shape[1:])
-        x = _checked("x", x, x_shape)
+        x = self._checked("x", x, x_shape)
         if bias is not None:
-            bias = _checked("bias", bias, self._bias_shape)
+            bias = self._checked("bias", bias, self._bias_shape)
         if residual is not None:
-            residual = _checked("residual", residual, y_shape)
+            residual = self._checked("residual", residual, y_shape)
         limits = None if clamp is None else _limits(clamp)
+        to = self._scales(scales)
         if out is not None:
-            _check_out(out, y_shape, {"x": x, "bias": bias, "packed": packed.array})
+            self._checked("out", out, y_shape)
+            _check_out(out, {"x": x, "bias": bias, "packed": packed.array})
             residual = _apart(residual, out)
-        y = out if out is not None and _usable(out) else _aligned(y_shape)
+        y = out if out is not None and _usable(out) else _aligned(y_shape, TYPES[self.types.y])
         if x.size:
-            self._compute(x, packed.array, y, bias, residual, limits)
+            self._compute((x, packed.array, y, bias, residual, limits), to)
         if out is None or y is out:
             return y
         out[...] = y
         return out
 
-    def _compute(self, *arrays: Floats | None) -> None:
+    def _checked(self, name: str, array: Any, shape: tuple[int, ...]) -> Array:
+        return _checked(name, array, shape, self.types.of(name))
+
+    def _zero(self, x_zero: int) -> tuple[int, ...]:
+        """What packing takes of it. Raises ValueError for what x cannot hold."""
+        if not self.types.whole:
+            if x_zero:
+                raise ValueError(f"x_zero: expected 0 for x of {self.types.x}, got {x_zero!r}")
+            return ()
+        limits = np.iinfo(TYPES[self.types.x])
+        if not isinstance(x_zero, int | np.integer) or not limits.min <= x_zero <= limits.max:
+            raise ValueError(f"x_zero: expected {limits.min} to {limits.max}, got {x_zero!r}")
+        return (int(x_zero),)
+
+    def _scales(self, scales: Scales | None) -> tuple[Any, ...]:
+        """What a call takes of them, and what that points to."""
+        if not self.types.scaled:
+            if scales is not None:
+                raise ValueError(f"scales: y of {self.types.y} has none, got {_kind(scales)}")
+            return ()
+        one = Scales() if scales is None else scales
+        if not isinstance(one, Scales):
+            raise TypeError(f"scales: expected Scales, got {_kind(scales)}")
+        values = one.by_channel(*self._bias_shape)
+        return one.struct(values), values
+
+    def _compute(self, arrays: tuple[Array | None, ...], to: tuple[Any, ...]) -> None:
         try:
             workspace = self._workspaces.pop()
         except IndexError:  # more calls under way than ever before
-            workspace = _aligned((-(-self._workspace_size // 4),))
-        status = self._run(*map(_address, arrays), _address(workspace))
+            workspace = _aligned((self._workspace_size,), _BYTE)
+        scales = map(ctypes.addressof, to[:1])
+        status = self._run(*map(_address, arrays), *scales, _address(workspace))
         self._workspaces.append(workspace)
         if status == _NO_ISA:
             raise RuntimeError(
@@ -167,12 +207,12 @@ class Layer:
             raise RuntimeError(f"{self!r}: status {status}, expected 0")
 
 
-def load(name: str, folder: Path, *, digest: str, features: str) -> Library:
-    """Load the package's shared object; where it does not load, one compiled from its C text.
+def load(name: str, folder: Path, *, file: str, digest: str, features: str) -> Library:
+    """Load ``file``.so of the package; where it does not load, one compiled from ``file``.c.
 
     ``digest`` is the SHA-256 of the former. Raises ImportError if neither works.
     """
-    shipped, source = folder / "_native.so", folder / "_native.c"
+    shipped, source = folder / f"{file}.so", folder / f"{file}.c"
     try:
         trouble = "it is not the file that was exported"
         if _digest(shipped) == digest:  # a truncated one would kill the process
@@ -259,19 +299,20 @@ def _function(library: Library, symbol: str, result: Any, arguments: int) -> Any
     return function
 
 
-def _aligned(shape: tuple[int, ...]) -> Floats:
+def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     """An uninitialised array at a multiple of 64 bytes."""
-    size = math.prod(shape)
-    memory = np.empty(size + _LINE - 1, _F32)
-    first = -memory.ctypes.data % 64 // 4
-    return memory[first : first + size].reshape(shape)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _LINE - 1, _BYTE)
+    first = -memory.ctypes.data % _LINE
+    found: Array = memory[first : first + size].view(dtype).reshape(shape)
+    return found
 
 
-def _address(array: Floats | None) -> int | None:
+def _address(array: Array | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def _usable(array: Floats) -> bool:
+def _usable(array: Array) -> bool:
     return bool(array.flags.aligned)
 
 
@@ -279,14 +320,18 @@ def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _checked(name: str, array: Any, shape: tuple[int, ...]) -> Floats:
+def _checked(name: str, array: Any, shape: tuple[int, ...], kind: str) -> Array:
     """The array as C code can read it: itself, or a copy if it is only misaligned."""
+    dtype = TYPES[kind]
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name}: expected a numpy.ndarray of float32, got {_kind(array)}")
-    if array.dtype != _F32:
+        raise TypeError(f"{name}: expected a numpy.ndarray of {dtype}, got {_kind(array)}")
+    if array.dtype != dtype:
+        narrow = kind == "bf16"
+        bits = ", the bits of bf16" if narrow else ""
+        use = f"to_bf16({name})" if narrow else f"{name}.astype(numpy.{dtype})"
         raise TypeError(
-            f"{name}: expected dtype float32 in native byte order ({_F32.str}), got {array.dtype} "
-            f"({array.dtype.str}); use {name}.astype(numpy.float32)"
+            f"{name}: expected dtype {dtype} in native byte order ({dtype.str}){bits}, got "
+            f"{array.dtype} ({array.dtype.str}); use {use}"
         )
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
@@ -295,16 +340,15 @@ def _checked(name: str, array: Any, shape: tuple[int, ...]) -> Floats:
             f"{name}: expected a C-contiguous array, got strides {array.strides} bytes for shape "
             f"{shape}; use numpy.ascontiguousarray({name})"
         )
-    plain: Floats = array.view(np.ndarray)
+    plain: Array = array.view(np.ndarray)
     if _usable(plain):
         return plain
-    copy = _aligned(shape)
+    copy = _aligned(shape, dtype)
     copy[...] = plain
     return copy
 
 
-def _check_out(out: Any, shape: tuple[int, ...], inputs: dict[str, Floats | None]) -> None:
-    _checked("out", out, shape)
+def _check_out(out: Array, inputs: dict[str, Array | None]) -> None:
     if not out.flags.writeable:
         raise ValueError("out: expected a writable array, got a read-only one")
     for name, array in inputs.items():
@@ -312,7 +356,7 @@ def _check_out(out: Any, shape: tuple[int, ...], inputs: dict[str, Floats | None
             raise _overlap(name)
 
 
-def _apart(residual: Floats | None, out: Floats) -> Floats | None:
+def _apart(residual: Array | None, out: Array) -> Array | None:
     """The residual, copied if it is ``out``: partial sums may go to out before it is read."""
     if residual is None or not np.may_share_memory(residual, out):
         return residual
@@ -325,7 +369,7 @@ def _overlap(name: str) -> ValueError:
     return ValueError(f"out: expected memory apart from {name}, got an overlap")
 
 
-def _limits(clamp: Any) -> Floats:
+def _limits(clamp: Any) -> Array:
     try:
         low, high = map(float, clamp)
     except (TypeError, ValueError):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from polysci.dtype import DTYPES
-from polysci.errors import SpecError, UnsupportedError
+from polysci.dtype import precision_named
+from polysci.errors import SpecError
 from polysci.ops.conv2d import grammar, reference, rules
 from polysci.ops.problem import Shape, check_memory
 from polysci.ops.words import Line, read
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LAYOUTS = ("nhwc", "nchw")
-SUPPORTED = ("f32",)
 _AXES = {
     layout: MappingProxyType({"x": x, "w": "K C/groups R S", "bias": "K", "y": y})
     for layout, x, y in (("nhwc", "N H W C", "N P Q K"), ("nchw", "N C H W", "N K P Q"))
@@ -76,8 +75,8 @@ class Conv2d:
         """Ints may be any integers, pairs one int for both axes; None computes P or Q.
 
         A given P or Q decides the padding at the bottom or right, which may crop the input. N may
-        be 0. Raises TypeError for a value that is no integer, SpecError for a broken rule and
-        UnsupportedError for a dtype that convolutions do not have.
+        be 0. ``dtype`` names a row of PRECISIONS. Raises TypeError for a value that is no integer
+        and SpecError for a broken rule.
         """
         sizes = {"N": N, "C": C, "H": H, "W": W, "K": K, "R": R, "S": S}
         counts = sizes | {"groups": groups, "multiplicity": multiplicity}
@@ -89,7 +88,7 @@ class Conv2d:
         texts = _texts(layout=layout, dtype=dtype, name=name)
         given = {o: rules.integer(o, v) for o, v in (("P", P), ("Q", Q)) if v is not None}
         outputs = dict(zip("PQ", rules.outputs(flat), strict=True)) | given
-        rules.check_output(flat | outputs, given, DTYPES[dtype].bytes)
+        rules.check_output(flat | outputs, given, precision_named(dtype).sum.bytes)
         for field, value in {**values, **fixed, **outputs, **texts}.items():
             object.__setattr__(self, field, value)
 
@@ -217,11 +216,9 @@ def _texts(*, layout: str, dtype: str, name: str) -> dict[str, str]:
     """The text fields, checked."""
     texts = {"layout": layout, "dtype": dtype, "name": name}
     texts = {field: rules.text(field, value) for field, value in texts.items()}
-    for field, known in (("layout", LAYOUTS), ("dtype", tuple(DTYPES))):
-        if texts[field] not in known:
-            raise SpecError(f"Conv2d: {field}={texts[field]!r} is none of {', '.join(known)}")
-    if dtype not in SUPPORTED:
-        raise UnsupportedError(f"Conv2d: {dtype} convolutions are not supported, only f32 ones")
+    if texts["layout"] not in LAYOUTS:
+        raise SpecError(f"Conv2d: layout={layout!r} is none of {', '.join(LAYOUTS)}")
+    texts["dtype"] = str(precision_named(texts["dtype"]))
     bad = next((c for c in texts["name"] if not c.isprintable()), None)
     if bad is not None:
         raise SpecError(f"Conv2d: name holds {bad!r}; a name is printable text")

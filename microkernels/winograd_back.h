@@ -1,0 +1,185 @@
+/* Winograd's way back: y = A^T M A of tiles, through the epilogue; follows winograd.h. */
+
+/* Rows of A^T d: in half 0 those that add d[1] and d[2] (0 and 2), in half 1 the others. */
+PS_INLINE void ps_winograd_out(ps_vec *t, const ps_vec *d, int m, int half)
+{
+    const ps_vec a = half ? ps_minus(d[1], d[2]) : ps_add(d[1], d[2]);
+    if (m == 2) {
+        t[0] = half ? ps_minus(a, d[3]) : ps_add(d[0], a);
+        return;
+    }
+    const ps_vec b = half ? ps_minus(d[3], d[4]) : ps_add(d[3], d[4]);
+    if (half) {
+        t[0] = ps_fma(ps_splat(2.0f), b, a);
+        t[1] = ps_add(ps_fma(ps_splat(8.0f), b, a), d[5]);
+    } else {
+        t[0] = ps_add(d[0], ps_add(a, b));
+        t[1] = ps_fma(ps_splat(4.0f), b, a);
+    }
+}
+
+/* What is added to y = A^T M A and the bounds that cut it. */
+typedef struct {
+    const float *bias, *residual;
+    float low, high;
+} ps_winograd_end;
+
+PS_INLINE ps_vec ps_winograd_cut(const ps_winograd_end *e, ps_vec x)
+{
+    return ps_min(ps_splat(e->high), ps_max(ps_splat(e->low), x)); /* a NaN stays one */
+}
+
+/* Where a tile of y goes: distances, rows and columns inside y, lanes; box: without an epilogue. */
+typedef struct {
+    int64_t row, col, k;
+    int rows, cols, lanes, box;
+} ps_winograd_place;
+
+PS_INLINE void ps_winograd_put(float *restrict y, int64_t at, ps_vec x, ps_vec bias,
+                               const ps_winograd_end *e, ps_winograd_place to)
+{
+    if (to.box) {
+        ps_store(y + at, x);
+        return;
+    }
+    x = ps_add(x, bias);
+    if (e->residual)
+        x = ps_add(x, to.lanes == PS_LANES ? ps_load(e->residual + at)
+                                           : ps_load_first(e->residual + at, to.lanes));
+    x = ps_winograd_cut(e, x);
+    if (to.lanes == PS_LANES)
+        ps_store(y + at, x);
+    else
+        ps_store_first(y + at, x, to.lanes);
+}
+
+/* y of one tile and PS_LANES channels: A^T M A, m rows of it in two halves. */
+PS_INLINE void ps_winograd_back(float *restrict y, int64_t at, const float *restrict points,
+                                int64_t m_point, int m, const ps_winograd_end *e,
+                                ps_winograd_place to)
+{
+    const int edge = m + 2, rows = m / 2;
+    ps_vec bias = ps_zero();
+    if (!to.box && e->bias)
+        bias = to.lanes == PS_LANES ? ps_load(e->bias + to.k)
+                                    : ps_load_first(e->bias + to.k, to.lanes);
+    PS_UNROLL
+    for (int half = 0; half < 2; ++half) {
+        ps_vec t[2 * 6];
+        PS_UNROLL
+        for (int j = 0; j < edge; ++j) {
+            ps_vec d[6], some[2];
+            PS_UNROLL
+            for (int i = 0; i < edge; ++i)
+                d[i] = ps_load(points + (i * edge + j) * m_point);
+            ps_winograd_out(some, d, m, half);
+            PS_UNROLL
+            for (int i = 0; i < rows; ++i)
+                t[i * edge + j] = some[i];
+        }
+        PS_UNROLL
+        for (int i = 0; i < rows; ++i) {
+            if (2 * i + half >= to.rows)
+                continue;
+            PS_UNROLL
+            for (int side = 0; side < 2; ++side) {
+                ps_vec some[2];
+                ps_winograd_out(some, t + i * edge, m, side);
+                PS_UNROLL
+                for (int j = 0; j < rows; ++j)
+                    if (2 * j + side < to.cols)
+                        ps_winograd_put(y, at + (2 * i + half) * to.row + (2 * j + side) * to.col,
+                                        some[j], bias, e, to);
+            }
+        }
+        __asm__ volatile("" : : : "memory");
+    }
+}
+
+/* Tiles of y whose channels are neighbours. */
+PS_INLINE void ps_winograd_along(ps_winograd g, const ps_winograd_end *e, float *restrict y,
+                                 const float *restrict points, int64_t first, int64_t last,
+                                 int64_t k0, int64_t count)
+{
+    for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
+        const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
+        const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col + k0;
+        ps_winograd_place to = {g.y_row, g.y_col, 0, g.m, g.m, PS_LANES, 0};
+        const int rows = (int)ps_least(g.m, g.p - p), cols = (int)ps_least(g.m, g.q - q);
+        int64_t k = 0;
+        if (rows == g.m && cols == g.m)
+            for (; k + PS_LANES <= count; k += PS_LANES) {
+                to.k = k0 + k;
+                ps_winograd_back(y, at + k, points + k, g.m_point, g.m, e, to);
+            }
+        to.rows = rows;
+        to.cols = cols;
+        for (; k < count; k += PS_LANES) {
+            to.k = k0 + k;
+            to.lanes = (int)ps_least(PS_LANES, count - k);
+            ps_winograd_back(y, at + k, points + k, g.m_point, g.m, e, to);
+        }
+    }
+}
+
+/* Up to PS_LANES pixels and channels of a box leave it turned, through the epilogue. */
+PS_INLINE void ps_winograd_leave(float *restrict y, int64_t at, int64_t y_channel,
+                                 const float *restrict box, int wide, int deep, int64_t k,
+                                 const ps_winograd_end *e)
+{
+    ps_vec x[PS_LANES];
+    PS_UNROLL
+    for (int i = 0; i < PS_LANES; ++i)
+        x[i] = i < wide ? ps_load(box + i * PS_LANES) : ps_zero();
+    ps_transpose(x);
+    PS_UNROLL
+    for (int c = 0; c < PS_LANES; ++c) {
+        if (c >= deep)
+            continue;
+        if (e->bias)
+            x[c] = ps_add(x[c], ps_splat(e->bias[k + c]));
+        if (e->residual)
+            x[c] = ps_add(x[c], ps_load_first(e->residual + at + c * y_channel, wide));
+        ps_store_first(y + at + c * y_channel, ps_winograd_cut(e, x[c]), wide);
+    }
+}
+
+/* Tiles of y whose channels lie apart: a run of tiles goes through a box. */
+PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float *restrict y,
+                                 const float *restrict points, int64_t first, int64_t last,
+                                 int64_t k0, int64_t count)
+{
+    enum { WIDE = 4 * PS_RUN };
+    float box[4 * WIDE * PS_LANES];
+    const ps_winograd_place to = {WIDE * PS_LANES, PS_LANES, 0, g.m, g.m, PS_LANES, 1};
+    for (int64_t tile = first, run; tile < last; tile += run, points += run * g.m_tile) {
+        run = ps_winograd_run(g.across, tile, last);
+        const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
+        const int64_t wide = ps_least(run * g.m, g.q - q), rows = ps_least(g.m, g.p - p);
+        const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col;
+        for (int64_t k = 0; k < count; k += PS_LANES) {
+            for (int64_t j = 0; j < run; ++j)
+                ps_winograd_back(box, j * g.m * PS_LANES, points + j * g.m_tile + k, g.m_point,
+                                 g.m, e, to);
+            for (int64_t i = 0; i < rows; ++i)
+                for (int64_t j = 0; j < wide; j += PS_LANES)
+                    ps_winograd_leave(y, at + i * g.y_row + j * g.y_col + (k0 + k) * g.y_channel,
+                                      g.y_channel, box + (i * WIDE + j) * PS_LANES,
+                                      (int)ps_least(PS_LANES, wide - j),
+                                      (int)ps_least(PS_LANES, count - k), k0 + k, e);
+        }
+    }
+}
+
+/* Channels k0..k0+count-1 of y of tiles first..last-1, from M, which starts at the first one's. */
+PS_INLINE void ps_winograd_output(ps_winograd g, const ps_args *args, const float *restrict points,
+                                  int64_t first, int64_t last, int64_t k0, int64_t count)
+{
+    const float far = __builtin_inff();
+    const ps_winograd_end e = {args->bias, args->residual, args->clamp ? args->clamp[0] : -far,
+                               args->clamp ? args->clamp[1] : far};
+    if (g.y_channel == 1)
+        ps_winograd_along(g, &e, args->y, points, first, last, k0, count);
+    else
+        ps_winograd_apart(g, &e, args->y, points, first, last, k0, count);
+}

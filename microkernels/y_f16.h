@@ -1,0 +1,9 @@
+/* y and the residual hold f16. */
+typedef uint16_t ps_y;
+PS_INLINE ps_vec ps_y_load(const ps_y *p, int lanes)
+{
+    return ps_load_f16(p, lanes);
+}
+PS_INLINE void ps_y_store(ps_y *p, ps_vec x, int lanes) { ps_store_f16(p, x, lanes); }
+/* Past the caches, where y holds whole vectors of 32 bits. */
+PS_INLINE void ps_y_stream(ps_y *p, ps_vec x) { ps_y_store(p, x, PS_LANES); }

@@ -1,0 +1,9 @@
+/* y and the residual hold u8; in a ps_vec its bits are whole numbers. */
+typedef uint8_t ps_y;
+PS_INLINE ps_vec ps_y_load(const ps_y *p, int lanes)
+{
+    return ps_as_real(ps_load_u8(p, lanes));
+}
+PS_INLINE void ps_y_store(ps_y *p, ps_vec x, int lanes) { ps_store_u8(p, ps_as_int(x), lanes); }
+/* Past the caches, where y holds whole vectors of 32 bits. */
+PS_INLINE void ps_y_stream(ps_y *p, ps_vec x) { ps_y_store(p, x, PS_LANES); }

@@ -1,0 +1,115 @@
+"""One layer for CPUs of several kinds: which schedules an export holds, and how they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from polysci import microkernel
+from polysci.calibrate import known
+from polysci.errors import SpecError
+from polysci.export.project import Layer, Planned
+from polysci.machine import Machine, assumed
+from polysci.target import ISAS, Isa, Target, caps, detect, isa_named, up_to
+from polysci.tune import optimize
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where the schedules of an instruction set are looked for: arguments of ``optimize``.
+
+    ``machine`` is None where this machine runs it; else nothing is run and ``level`` says so.
+    """
+
+    target: Target
+    machine: Machine | None
+    level: str
+
+    @property
+    def isa(self) -> Isa:
+        return self.target.isa
+
+
+def checked(isas: Sequence[str], cap: str | None = None, *, source: str = "isas") -> list[Isa]:
+    """The rows of ISAS, the best first.
+
+    Raises SpecError, which names ``source``, for a name that is none or stands there twice, or
+    that ``cap`` or POLYSCI_ISA forbids.
+    """
+    if not isas:
+        raise SpecError(f"{source}: expected at least one instruction set of {', '.join(ISAS)}")
+    found = {name: isa_named(name, source=source) for name in isas}
+    if twice := next((name for name in found if list(isas).count(name) > 1), None):
+        raise SpecError(f"{source}: {twice!r} stands there twice")
+    for setter, limit in caps(cap).items():
+        if above := [name for name, isa in found.items() if isa not in up_to(limit)]:
+            raise SpecError(f"{source}: {', '.join(above)} is above {limit}, the cap of {setter}")
+    return [isa for isa in reversed(ISAS.values()) if isa.name in found]
+
+
+def stands(
+    isas: Sequence[Isa], level: str, *, target: Target | None = None, machine: Machine | None = None
+) -> list[Stand]:
+    """Where to look for the schedules of each, on this machine or on a described one.
+
+    What this machine does not run is estimated on the assumption that its caches stay as they are
+    and that the peak grows with the lanes; so is what differs from a described ``machine``.
+    """
+    here = target or detect()
+    return [_stand(isa, level, here, machine) for isa in isas]
+
+
+def _stand(isa: Isa, level: str, here: Target, machine: Machine | None) -> Stand:
+    features = tuple(sorted({*here.features, *isa.features}))
+    target = replace(here, isa=isa, features=features)
+    if machine is None and isa in here.runnable:
+        return Stand(target, None, level)
+    rates = machine or known(here) or assumed(here)
+    if isa != here.isa:
+        lanes = isa.lanes_f32 / here.isa.lanes_f32
+        rates = replace(
+            rates, peak=rates.peak * lanes, efficiency=MappingProxyType({}), measured=False
+        )
+    quiet = level if machine or level == "wisdom-only" else "estimate"
+    return Stand(target, rates, quiet)
+
+
+def with_isas(results: Sequence[Planned], isas: Sequence[str], level: str) -> list[Layer]:
+    """The results with schedules of all instruction sets named; their own must be among them.
+
+    Raises as ``checked`` and ``optimize`` do.
+    """
+    chosen = checked(isas)
+    homes = [_home(result, chosen) for result in results]
+    return merged([
+        [
+            result if home == stand.isa else _planned(result, stand)
+            for result, home in zip(results, homes, strict=True)
+        ]
+        for stand in stands(chosen, level)
+    ])  # fmt: skip
+
+
+def _home(result: Planned, chosen: Sequence[Isa]) -> Isa:
+    """The least of the instruction sets chosen that runs a result's own schedule."""
+    own = ISAS[microkernel.find(result.schedule.kernel).isa]
+    for isa in reversed(chosen):
+        if own in up_to(isa):
+            return isa
+    names = ", ".join(map(str, chosen))
+    raise SpecError(f"isas: {result.problem} has a schedule of {own}, which none of {names} runs")
+
+
+def _planned(result: Planned, stand: Stand) -> Planned:
+    return optimize(
+        result.problem, stand.level, result.threads, target=stand.target, machine=stand.machine
+    )
+
+
+def merged(found: Sequence[Sequence[Planned]]) -> list[Layer]:
+    """The same layers planned for several instruction sets, the best first, as one list."""
+    return [
+        Layer(first.problem, first.schedule, first.threads, tuple(one.schedule for one in others))
+        for first, *others in zip(*found, strict=True)
+    ]

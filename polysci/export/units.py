@@ -1,0 +1,110 @@
+"""The C files of a project of several units: one a unit, what declares them, what chooses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from polysci import codegen
+from polysci.abi import NO_ISA
+from polysci.export.project import Entry, Project, Unit, filled
+from polysci.export.prototypes import chosen, declared, empty, prototypes
+from polysci.target import ISAS, isa_named
+
+# Which processors have the intrinsics of a header: elsewhere it does not compile.
+_PROCESSORS = {
+    "immintrin.h": "defined(__x86_64__)",
+    "cpuid.h": "defined(__x86_64__)",
+    "arm_neon.h": "defined(__aarch64__)",
+}
+
+
+def files(whole: Project, values: dict[str, str]) -> dict[str, str]:
+    """The text of all C files but the header and the self-test; ``values`` fill other holes."""
+    units = "\n".join(_declared(whole, unit) for unit in whole.units)
+    made = {f"{whole.name}_{unit.key}.c": _unit(whole, unit, values) for unit in whole.units}
+    return {
+        f"{whole.name}.c": _choosing(whole, values),
+        f"{whole.name}_units.h": filled("units.h", values | {"UNITS": units}),
+        **made,
+    }
+
+
+def patterns(name: str, isas: Sequence[str]) -> list[str]:
+    """Of the files that a project may have beside its NAME.c, before its units are known.
+
+    Those depend on precisions and schedules; ``isas`` are the instruction sets chosen, or none.
+    """
+    chosen = [isa_named(isa, source="isas") for isa in isas] or list(ISAS.values())
+    own = dict.fromkeys([*(link for isa in chosen for link in isa.chain), *isas, "portable"])
+    return [f"{name}_units.h", *(f"{name}_{isa}{end}.c" for isa in own for end in ("", "_*"))]
+
+
+def alternatives(entry: Entry) -> bool:
+    """Whether there is a choice to make."""
+    return len(entry.sources) > 1
+
+
+def supported(whole: Project, key: str) -> str:
+    """The call that asks whether this CPU runs a unit."""
+    return f"{whole.name}_{key}_supported()"
+
+
+def _unit(whole: Project, unit: Unit, values: dict[str, str]) -> str:
+    code = codegen.assemble(unit.sources)
+    headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
+    conditions = list(dict.fromkeys(_PROCESSORS[each] for each in _PROCESSORS if each in headers))
+    conditions.append(f"!defined({whole.name.upper()}_WITHOUT_{unit.key.upper()})")
+    nothing = [
+        empty(prototypes(source.declarations, source.symbol), source.symbol, NO_ISA)
+        for source in unit.sources
+    ]
+    count = len(unit.sources)
+    return filled("unit.c", values | {
+        "KEY": unit.key, "COUNT": f"{count} layer{'s' * (count > 1)}", "CODE": code,
+        "CONDITION": " && ".join(conditions), "EMPTY": "\n".join(nothing),
+    })  # fmt: skip
+
+
+def _declared(whole: Project, unit: Unit) -> str:
+    """Declarations of a unit; layers that have no other are in the public header."""
+    public = {entry.symbol for entry in whole.entries}
+    sources = [source for source in unit.sources if source.symbol not in public]
+    head = f"/* {unit.key}: needs these features: {unit.features} */\n"
+    question = f"int {whole.name}_{unit.key}_supported(void);\n"
+    return head + question + "".join(source.declarations for source in sources)
+
+
+def _choosing(whole: Project, values: dict[str, str]) -> str:
+    first = [entry for entry in whole.entries if entry.symbol == entry.code and alternatives(entry)]
+    parts = [_chosen(whole, entry) for entry in first]
+    parts += [_isa(whole, entry) for entry in whole.entries if alternatives(entry)]
+    parts += [entry.forwarded for entry in whole.shared]
+    sets = dict.fromkeys(tuple(source.key for source in each.sources) for each in whole.entries)
+    tests = [" || ".join(supported(whole, key) for key in keys) for keys in sets]
+    told = [f"({test})" for test in tests] if len(tests) > 1 else tests
+    return filled("choosing.c", values | {
+        "CODE": "\n".join(parts), "SUPPORTED": "\n        && ".join(told),
+    })  # fmt: skip
+
+
+def _chosen(whole: Project, entry: Entry) -> str:
+    codes = [(supported(whole, source.key), source.symbol) for source in entry.sources]
+    return f"/* {entry.symbol} */\n{chosen(entry.functions, entry.symbol, codes)}\n"
+
+
+def _isa(whole: Project, entry: Entry) -> str:
+    tests = "".join(
+        f'{supported(whole, source.key)} ? "{source.key}"\n         : ' for source in entry.sources
+    )
+    return f'const char *{entry.symbol}_isa(void)\n{{\n    return {tests}"";\n}}\n'
+
+
+def isa_declared(entry: Entry) -> str:
+    """The declaration of the function that names the choice, where there is one to make."""
+    return f"const char *{entry.symbol}_isa(void);\n" if alternatives(entry) else ""
+
+
+def documented(entry: Entry) -> str:
+    """All declarations of a layer in the public header."""
+    return declared(entry.functions, entry.symbol) + isa_declared(entry)

@@ -1,0 +1,55 @@
+"""The C interface of a primitive: what its functions take, by precision."""
+
+from __future__ import annotations
+
+from polysci.dtype import Precision
+
+SCALES = """\
+#ifndef PS_SCALES
+#define PS_SCALES
+typedef struct {
+    const float *scale; /* one a channel */
+    float residual_scale;
+    int32_t residual_zero, y_zero;
+} polysci_scales;
+#endif
+"""
+
+
+def declarations(symbol: str, precision: Precision) -> str:
+    """Prototypes of the four functions of the primitive ``symbol``."""
+    return (
+        f"int64_t {symbol}_workspace_size(void);\n"
+        f"int64_t {symbol}_packed_size(void);\n"
+        f"{pack_head(symbol, precision)};\n"
+        f"{run_head(symbol, precision)};\n"
+    )
+
+
+def pack_head(symbol: str, precision: Precision) -> str:
+    """Of the function that packs weights; whole inputs say what x holds for zero."""
+    zero = ", int32_t x_zero" if precision.whole else ""
+    packed = _packed(precision)
+    return f"void {symbol}_pack_weights(const {precision.w.c_type} *w, {packed} *packed{zero})"
+
+
+def run_head(symbol: str, precision: Precision) -> str:
+    """Of the function that computes."""
+    x, y, sums = (one.c_type for one in (precision.x, precision.y, precision.sum))
+    first = f"int {symbol}("
+    scales = ", const polysci_scales *to" if precision.scaled else ""
+    return (
+        f"{first}const {x} *x, const {_packed(precision)} *packed, {y} *y, const {sums} *bias,\n"
+        f"        const {y} *residual, const float *clamp{scales}, void *workspace)"
+    )
+
+
+def arguments(precision: Precision) -> str:
+    """The arguments that a caller hands on, by the names of ``run_head``."""
+    scales = "to, " if precision.scaled else ""
+    return f"x, packed, y, bias, residual, clamp, {scales}workspace"
+
+
+def _packed(precision: Precision) -> str:
+    """The type in whose units packed weights are; narrow ones are opaque."""
+    return "float" if str(precision) == "f32" else "void"

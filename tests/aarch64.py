@@ -1,0 +1,40 @@
+"""Code for aarch64, wherever the tests run: a compiler for it, and an emulator that runs it."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+NATIVE = platform.machine() == "aarch64"
+COMPILER = "gcc" if NATIVE else "aarch64-linux-gnu-gcc"
+EMULATOR = "qemu-aarch64"  # also there: its -cpu takes features away
+PACKAGES = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+SYSTEM = "/" if NATIVE else "/usr/aarch64-linux-gnu"  # where its C library lies
+INCLUDES = () if NATIVE else ("-isystem", f"{SYSTEM}/include")
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-psabi")
+
+
+def need() -> None:
+    """Skip the test where the tools are missing; in CI that is a failure."""
+    missing = [name for name in (COMPILER, EMULATOR) if not shutil.which(name)]
+    if missing:
+        text = f"no {' and no '.join(missing)} (Debian, Ubuntu: apt install {PACKAGES})"
+        (pytest.fail if "CI" in os.environ else pytest.skip)(text)
+
+
+def build(out: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """One program; a warning is an error."""
+    words = [COMPILER, *STRICT, *flags, "-pipe", "-o", out, *sources, "-lm"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr[:2000]
+    return out
+
+
+def run(program: Path, *arguments: Path, cpu: str = "max") -> subprocess.CompletedProcess[str]:
+    """Run it on an emulated CPU, which has every feature or is a named model."""
+    words = (EMULATOR, "-L", SYSTEM, "-cpu", cpu, program, *arguments)
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
