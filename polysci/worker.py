@@ -133,7 +133,7 @@ class Worker:
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
 
-    def prepare(self, problem: str, layout: str, dtype: str, seed: int) -> dict[str, Any]:
+    def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
         self._problem = parse_problem(problem, layout, dtype), seed
         self._arrays, self._scaled, self._reals = Arrays.of(*self._problem), None, None

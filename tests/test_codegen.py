@@ -221,7 +221,7 @@ DEEP = Conv2d(N=1, C=32, H=4, W=6, K=16, R=1, S=1)
         (DEEP, "bf16", "p > brgemm_avx512vnni_i8_6x16",
          "computes i8, but products of bf16 are computed as bf16 or f32"),
         (DEEP, "f16", "p > brgemm_avx512bf16_bf16_6x16",
-         "computes bf16, but products of f16 are computed as f32"),
+         "computes bf16, but products of f16 are computed as f16 or f32"),
         (DEEP, "int8", "p > brgemm_avx512_f32_6x16",
          "computes f32, but products of u8 are computed as i8 or i16"),
         (DEEP, "s8:s8:s8", "p > brgemm_avx512bf16_bf16_6x16", "products of s8 are computed as i8"),
