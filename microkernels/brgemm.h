@@ -185,6 +185,27 @@ PS_INLINE void ps_settle(ps_acc *acc, ps_tile t)
         PS_SETTLE(acc[i]);
 }
 
+/* How many vectors of a row are stored at once with vector v: 4 or 2 whole ones, or it alone. */
+PS_INLINE int ps_together(ps_tile t, int v)
+{
+    const int whole = t.lanes == PS_LANES ? t.vecs : t.vecs - 1;
+    if (PS_Y_WIDE == 4 && v / 4 * 4 + 4 <= whole)
+        return 4;
+    return PS_Y_WIDE >= 2 && v / 2 * 2 + 2 <= whole ? 2 : 1;
+}
+
+PS_INLINE void ps_put_row(ps_acc *acc, ps_tile t, ps_y *c, int v, int count)
+{
+    ps_vec x[4];
+    PS_UNROLL
+    for (int i = 0; i < count; ++i)
+        x[i] = ps_acc_bits(acc[i]);
+    if (count > 1)
+        ps_y_store_wide(c, x, count);
+    else
+        ps_y_store(c, x[0], ps_used(t, v));
+}
+
 /* Store a tile whose accumulators hold results. */
 PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
 {
@@ -200,10 +221,12 @@ PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
         if (t.c_col == 1) {
+            const int count = ps_together(t, v);
+            if (v % count) /* stored with the one before */
+                continue;
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i)
-                ps_y_store(c + ps_c_row(t, i) + v * PS_LANES, ps_acc_bits(acc[i * t.vecs + v]),
-                           ps_used(t, v));
+                ps_put_row(acc + i * t.vecs + v, t, c + ps_c_row(t, i) + v * PS_LANES, v, count);
             continue;
         }
         PS_UNROLL

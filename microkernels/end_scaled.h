@@ -1,5 +1,6 @@
 /* The epilogue of whole sums that become 8-bit results: see polysci_scales.  Products and sums are
- * rounded one by one, so that every instruction set gives the same bits.  Between its steps the
+ * rounded one by one, whatever a compiler may contract, so that every instruction set gives the same
+ * bits.  Between its steps the
  * accumulators hold the bits of reals. */
 
 /* acc = real(acc + offset + bias) * scale */
@@ -24,8 +25,10 @@ PS_INLINE void ps_scale(ps_acc *acc, ps_tile t, const ps_epilogue *e)
 PS_INLINE ps_acc ps_with(ps_acc sum, ps_vec residual, const polysci_scales *to)
 {
     const ps_int whole = ps_int_add(ps_as_int(residual), ps_int_splat(-to->residual_zero));
-    const ps_vec real = ps_mul(ps_to_real(whole), ps_splat(to->residual_scale));
-    return ps_as_int(ps_add(ps_as_real(sum), real));
+    ps_vec real = ps_mul(ps_to_real(whole), ps_splat(to->residual_scale)), own = ps_as_real(sum);
+    PS_ROUND(real);
+    PS_ROUND(own);
+    return ps_as_int(ps_add(own, real));
 }
 
 PS_INLINE void ps_add_scaled(ps_acc *acc, ps_tile t, const ps_y *residual, const polysci_scales *to)

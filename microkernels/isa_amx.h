@@ -12,25 +12,18 @@ PS_SCALAR long ps_ask_for_tiles(void)
     return result;
 }
 
-PS_SCALAR int ps_cpu_has_tiles(void)
+PS_SCALAR int ps_ask_amx(void)
 {
     const unsigned needed = 1u << 22 | 1u << 24 | 1u << 25; /* amx-bf16, amx-tile, amx-int8 */
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & needed) == needed;
+    return ps_has_avx512fp16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (d & needed) == needed && ps_ask_for_tiles() == 0;
 }
 
-/* The answer is kept, because an entry asks on every call.  Threads that ask at the same time get
- * the same one. */
 PS_SCALAR int ps_has_amx(void)
 {
-    static int answer; /* 0: not asked yet, 1: yes, 2: no */
-    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
-    if (!known) {
-        const int has = ps_has_avx512fp16() && ps_cpu_has_tiles() && ps_ask_for_tiles() == 0;
-        known = has ? 1 : 2;
-        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
-    }
-    return known == 1;
+    static int answer;
+    return ps_kept(&answer, ps_ask_amx);
 }
 #undef PS_CPU_OK
 #define PS_CPU_OK ps_has_amx

@@ -3,9 +3,16 @@
 
 #define PS_INLINE static inline __attribute__((always_inline, unused)) PS_TARGET
 
+/* clang knows no name for F16C, which every CPU with AVX2 has. */
 PS_SCALAR int ps_has_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") &&
+#ifndef __clang__
+    if (!__builtin_cpu_supports("f16c"))
+        return 0;
+#endif
+    return __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
@@ -14,6 +21,8 @@ PS_SCALAR int ps_has_avx512(void)
 
 /* A vector that is in a register here, whatever is done with it later. */
 #define PS_SETTLE(x) __asm__ volatile("" : "+v"(x))
+/* A product that is rounded here, whatever is added to it later. */
+#define PS_ROUND PS_SETTLE
 
 enum { PS_LANES = 16 };
 typedef __m512 ps_vec;

@@ -25,6 +25,8 @@ PS_SCALAR int ps_has_neon(void) { return ps_has_bits(1 << 1, 0); }
 
 /* A vector that is in a register here, whatever is done with it later. */
 #define PS_SETTLE(x) __asm__ volatile("" : "+w"(x))
+/* A product that is rounded here, whatever is added to it later. */
+#define PS_ROUND PS_SETTLE
 
 enum { PS_LANES = 4 };
 typedef float32x4_t ps_vec;

@@ -4,6 +4,8 @@
 
 /* A vector that is in a register here, if the compiler likes. */
 #define PS_SETTLE(x) ((void)(x))
+/* A product that is rounded here, whatever is added to it later. */
+#define PS_ROUND(x) __asm__ volatile("" : "+m"(x))
 
 enum { PS_LANES = 4 };
 typedef float ps_vec __attribute__((vector_size(16)));

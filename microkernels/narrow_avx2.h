@@ -14,7 +14,6 @@ PS_INLINE void ps_int_store(int32_t *p, ps_int x, int lanes)
     _mm256_maskstore_epi32(p, ps_first(lanes), x);
 }
 PS_INLINE ps_int ps_int_add(ps_int x, ps_int y) { return _mm256_add_epi32(x, y); }
-PS_INLINE ps_int ps_int_mul(ps_int x, ps_int y) { return _mm256_mullo_epi32(x, y); }
 PS_INLINE ps_int ps_int_xor(ps_int x, ps_int y) { return _mm256_xor_si256(x, y); }
 PS_INLINE ps_int ps_int_max(ps_int x, ps_int y) { return _mm256_max_epi32(x, y); }
 PS_INLINE ps_int ps_int_min(ps_int x, ps_int y) { return _mm256_min_epi32(x, y); }
@@ -114,4 +113,18 @@ PS_INLINE void ps_interleave(ps_vec *even, ps_vec *odd)
     const ps_vec x = _mm256_unpacklo_ps(*even, *odd), y = _mm256_unpackhi_ps(*even, *odd);
     *even = _mm256_permute2f128_ps(x, y, 0x20);
     *odd = _mm256_permute2f128_ps(x, y, 0x31);
+}
+/* Results of several vectors in one store: nothing to gain here. */
+enum { PS_8BIT_WIDE = 1, PS_BF16_WIDE = 1 };
+PS_INLINE void ps_store_u8_wide(uint8_t *p, const ps_vec *x, int count)
+{
+    ps_store_u8(p, ps_as_int(*x), count * PS_LANES);
+}
+PS_INLINE void ps_store_s8_wide(int8_t *p, const ps_vec *x, int count)
+{
+    ps_store_s8(p, ps_as_int(*x), count * PS_LANES);
+}
+PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
+{
+    ps_store_bf16(p, *x, count * PS_LANES);
 }

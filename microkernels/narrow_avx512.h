@@ -14,7 +14,6 @@ PS_INLINE void ps_int_store(int32_t *p, ps_int x, int lanes)
     _mm512_mask_storeu_epi32(p, PS_MASK(lanes), x);
 }
 PS_INLINE ps_int ps_int_add(ps_int x, ps_int y) { return _mm512_add_epi32(x, y); }
-PS_INLINE ps_int ps_int_mul(ps_int x, ps_int y) { return _mm512_mullo_epi32(x, y); }
 PS_INLINE ps_int ps_int_xor(ps_int x, ps_int y) { return _mm512_xor_si512(x, y); }
 PS_INLINE ps_int ps_int_max(ps_int x, ps_int y) { return _mm512_max_epi32(x, y); }
 PS_INLINE ps_int ps_int_min(ps_int x, ps_int y) { return _mm512_min_epi32(x, y); }
@@ -116,4 +115,35 @@ PS_INLINE void ps_interleave(ps_vec *even, ps_vec *odd)
     const ps_vec x = *even, y = *odd;
     *even = _mm512_permutex2var_ps(x, low, y);
     *odd = _mm512_permutex2var_ps(x, high, y);
+}
+/* Results of two or four vectors in one store.  Packing goes by quarters of a vector: place 4 * i + v
+ * of the words gets quarter i of vector v; the last step puts them in order. */
+enum { PS_8BIT_WIDE = 4 };
+PS_INLINE __m512i ps_pack_16bit(const ps_vec *x)
+{
+    return _mm512_packs_epi32(ps_as_int(x[0]), ps_as_int(x[1]));
+}
+PS_INLINE void ps_store_8bit_wide(void *p, __m512i words, int count)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i y = _mm512_permutexvar_epi32(order, words);
+    if (count == 4)
+        _mm512_storeu_si512(p, y);
+    else
+        _mm256_storeu_si256(p, _mm512_castsi512_si256(y));
+}
+PS_INLINE void ps_store_u8_wide(uint8_t *p, const ps_vec *x, int count) /* saturated */
+{
+    const __m512i low = ps_pack_16bit(x), high = count == 4 ? ps_pack_16bit(x + 2) : low;
+    ps_store_8bit_wide(p, _mm512_packus_epi16(low, high), count);
+}
+PS_INLINE void ps_store_s8_wide(int8_t *p, const ps_vec *x, int count) /* saturated */
+{
+    const __m512i low = ps_pack_16bit(x), high = count == 4 ? ps_pack_16bit(x + 2) : low;
+    ps_store_8bit_wide(p, _mm512_packs_epi16(low, high), count);
+}
+enum { PS_BF16_WIDE = 1 };
+PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
+{
+    ps_store_bf16(p, *x, count * PS_LANES);
 }

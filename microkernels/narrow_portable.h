@@ -15,7 +15,6 @@ PS_INLINE void ps_int_store(int32_t *p, ps_int x, int lanes)
     memcpy(p, &x, (size_t)lanes * sizeof *p);
 }
 PS_INLINE ps_int ps_int_add(ps_int x, ps_int y) { return x + y; }
-PS_INLINE ps_int ps_int_mul(ps_int x, ps_int y) { return x * y; }
 PS_INLINE ps_int ps_int_xor(ps_int x, ps_int y) { return x ^ y; }
 PS_INLINE ps_int ps_int_max(ps_int x, ps_int y)
 {
@@ -113,3 +112,17 @@ PS_INLINE void ps_load_bf16_pair(const uint16_t *p, int lanes, ps_vec *even, ps_
     *odd = ps_zero();
 }
 PS_INLINE void ps_interleave(ps_vec *even, ps_vec *odd) { (void)even, (void)odd; }
+/* Results of several vectors in one store: nothing to gain here. */
+enum { PS_8BIT_WIDE = 1, PS_BF16_WIDE = 1 };
+PS_INLINE void ps_store_u8_wide(uint8_t *p, const ps_vec *x, int count)
+{
+    ps_store_u8(p, ps_as_int(*x), count * PS_LANES);
+}
+PS_INLINE void ps_store_s8_wide(int8_t *p, const ps_vec *x, int count)
+{
+    ps_store_s8(p, ps_as_int(*x), count * PS_LANES);
+}
+PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
+{
+    ps_store_bf16(p, *x, count * PS_LANES);
+}

@@ -10,6 +10,18 @@
 #define PS_UNROLL _Pragma("GCC unroll 64")
 #endif
 
+/* An answer that never changes but takes long to get is kept: an entry asks on every call.  `kept`
+ * is 0 before, then 1 for yes and 2 for no; threads that ask at the same time get the same. */
+PS_SCALAR int ps_kept(int *kept, int (*ask)(void))
+{
+    int known = __atomic_load_n(kept, __ATOMIC_RELAXED);
+    if (!known) {
+        known = ask() ? 1 : 2;
+        __atomic_store_n(kept, known, __ATOMIC_RELAXED);
+    }
+    return known == 1;
+}
+
 /* Integers, for any caller. */
 PS_SCALAR int64_t ps_least(int64_t x, int64_t y) { return x < y ? x : y; }
 PS_SCALAR int64_t ps_most(int64_t x, int64_t y) { return x > y ? x : y; }

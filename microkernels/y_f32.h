@@ -13,3 +13,9 @@ PS_INLINE void ps_y_store(ps_y *p, ps_vec x, int lanes)
 }
 /* Past the caches, where y holds whole vectors of 32 bits. */
 PS_INLINE void ps_y_stream(ps_y *p, ps_vec x) { ps_stream(p, x); }
+/* Up to PS_Y_WIDE whole vectors at once. */
+enum { PS_Y_WIDE = 1 };
+PS_INLINE void ps_y_store_wide(ps_y *p, const ps_vec *x, int count)
+{
+    ps_y_store(p, *x, count * PS_LANES);
+}

@@ -16,20 +16,11 @@ ALIGNMENT: Final = 64  # bytes; of packed weights and workspace
 F32: Final = PRECISIONS["f32"]
 
 
-_SCALES: Final = """\
-typedef struct {
-    const float *scale;
-    float residual_scale;
-    int32_t residual_zero, y_zero;
-} polysci_scales;
-"""
-
-
 def declarations(symbol: str, precision: Precision = F32) -> str:
     """What C must be told of the primitive ``symbol``. Raises ``SpecError`` for no C identifier."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", symbol):
         raise SpecError(f"symbol: expected a C identifier, got {symbol!r}")
-    types = _SCALES if precision.scaled else ""
+    types = prototypes.STRUCT if precision.scaled else ""
     return types + prototypes.declarations(symbol, precision)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import Final
 
 from polysci import choose
@@ -82,14 +83,16 @@ def _merged(
 ) -> list[Candidate]:
     """The best LEAST of each, so that whatever is measured first compares them; then the rest.
 
-    Ties go to direct.
+    Each keeps its ranker's order. Ties go to direct.
     """
-    ordered = sorted([*direct, *other], key=lambda one: one.seconds)
+
+    def merged(*ranked: Sequence[Candidate]) -> list[Candidate]:
+        return list(merge(*ranked, key=lambda one: one.seconds))
+
     if count is None:
-        return ordered
-    sure = [*direct[:LEAST], *other[:LEAST]]
-    rest = [one for one in ordered if one not in sure]
-    return [*sorted(sure, key=lambda one: one.seconds), *rest][:count]
+        return merged(direct, other)
+    sure = merged(direct[:LEAST], other[:LEAST])
+    return [*sure, *merged(direct[LEAST:], other[LEAST:])][:count]
 
 
 def predicted(problem: Problem, context: Context, plan: Schedule) -> float:

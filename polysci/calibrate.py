@@ -70,7 +70,8 @@ def stored(target: Target, x: str = "f32") -> Path:
 
 def kernels_for(isa: str, x: str) -> list[Microkernel]:
     """The kernels that multiply inputs of type ``x``."""
-    return [*microkernel.best("brgemm", isa, x), *microkernel.best("depthwise", isa, x)]
+    families = dict.fromkeys(kernel.family for kernel in microkernel.registry().values())
+    return [kernel for family in families for kernel in microkernel.best(family, isa, x)]
 
 
 def units_for(isa: str, x: str) -> list[Unit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,7 +126,7 @@ def _least(seconds: np.ndarray, count: int) -> np.ndarray:
 
 def distinct(
     context: Context,
-    pool: list[tuple[float, int, int]],
+    pool: Iterable[tuple[float, int, int]],
     families: list[Ranked],
     *,
     known: bool,
@@ -181,8 +181,3 @@ def alone(context: Context, plan: Schedule) -> tuple[Context, Family]:
     """One schedule as the rankers take it: a family of one, in the view of its kernel."""
     (one,) = gathered(context, [plan])
     return one.context, one.family
-
-
-def family_of(context: Context, plan: Schedule) -> Family:
-    """A family of one: the schedule as the rankers take it."""
-    return alone(context, plan)[1]

@@ -128,11 +128,6 @@ class Contraction:
             out=replace(self.out, dtype=precision.y.name),
         )
 
-    @property
-    def is_gemm(self) -> bool:
-        """Whether a column dimension exists; depthwise has none."""
-        return any(dim.role == "n" for dim in self.dims)
-
 
 def columns_of(contraction: Contraction) -> Dim:
     """The dimension that runs along the vector lanes: n, or the batch where there is no GEMM.

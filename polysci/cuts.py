@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 
 from polysci.contraction import Contraction, Dim
+from polysci.dtype import DTYPES
 from polysci.errors import UnsupportedError
+
+WORTH_CUTTING = 0.94  # share of the multiplications inside the image, above which no copy is cut
+LEAST_RUN = 32  # steps of the reduction below one tap, below which no copy is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,39 @@ def masks_of(
     }
 
 
+@lru_cache(maxsize=64)
+def valid_share(contraction: Contraction) -> float:
+    """Share of the multiplications that read inside the image; 1 where tiles cannot be cut."""
+    share, extents = 1.0, {d.name: d for d in contraction.dims}
+    try:
+        axes = cut_axes(contraction)
+    except UnsupportedError:
+        return 1.0
+    for name, (axis, tap) in axes.items():
+        masks = masks_of(contraction, extents[name], extents[name].extent, axis, tap)[0]
+        share *= sum(mask.bit_count() for mask in masks) / (extents[name].extent * len(masks))
+    return share
+
+
+def skips(contraction: Contraction, *, packed: bool) -> bool:
+    """Whether tiles leave the padding out.
+
+    Its copy holds what x holds for zero, so that whole tiles can be computed: of whole numbers,
+    where zero need not be 0; where runs are short, which join across taps; and of others unless
+    much of the work would be in vain.
+    """
+    if not packed:
+        return True
+    depth = prod(d.extent for d in contraction.by_role("k"))
+    whole, short = DTYPES[contraction.a.dtype].whole, 1 < depth < LEAST_RUN
+    return not whole and not short and valid_share(contraction) < WORTH_CUTTING
+
+
+def computed_share(contraction: Contraction, *, packed: bool) -> float:
+    """Share of the multiplications that are carried out."""
+    return valid_share(contraction) if skips(contraction, packed=packed) else 1.0
+
+
 def cut(
     contraction: Contraction, tile: Mapping[str, int], *, packed: bool
 ) -> tuple[dict[str, tuple[Piece, ...]], dict[str, str]]:
@@ -94,7 +133,7 @@ def cut(
     A dimension of one position a tile clips the range of its filter loop; a wider one gets a
     piece for every pattern of padded positions.
     """
-    cut_by = {} if packed else cut_axes(contraction)
+    cut_by = cut_axes(contraction) if skips(contraction, packed=packed) else {}
     pieces: dict[str, tuple[Piece, ...]] = {}
     ranges: dict[str, str] = {}
     for dim in contraction.dims:

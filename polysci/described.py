@@ -14,9 +14,8 @@ from typing import Any
 from polysci import microkernel
 from polysci.errors import SpecError
 from polysci.machine import RATES, Machine, assumed
-from polysci.target import ASSUMED_CACHES, ISAS, Target, isa_named, size_text
+from polysci.target import ASSUMED_CACHES, ISAS, MOST_THREADS, Target, isa_named, size_text
 
-MOST_CORES = 1024
 MOST_BYTES = 1 << 40  # of a cache
 MOST = 1e300  # of other numbers: finite
 MOST_SPEED = 64  # times the FMA peak, with narrow types and units for them
@@ -159,7 +158,7 @@ def _target(data: Mapping[str, Any]) -> Target:
     if not isa.runs_on(features):
         missing = ", ".join(word for word in isa.features if word not in features)
         raise SpecError(f"target.features: isa {isa} needs {missing} as well")
-    values: dict[str, int] = {"cores": _whole("target.cores", data.get("cores"), 1, MOST_CORES)}
+    values: dict[str, Any] = {"cores": _whole("target.cores", data.get("cores"), 1, MOST_THREADS)}
     for level in LEVELS:
         values[level] = _whole(f"target.{level}", data.get(level), 1, MOST_BYTES)
         if (name := f"{level}_cores") in data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -10,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +21,6 @@ from polysci.target import Isa, Target
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
 PEERS = {"torch": "pip install 'polysci[peers]'", "onnx": "pip install 'polysci[onnx]'"}
 LOW_SPACE = 200 * (1 << 20)  # a precompiled header has 25 MB, a network's layers a few
-
-_XFEATURE_TILEDATA = 18  # Linux: Documentation/arch/x86/xstate.rst
-_ARCH_GET_XCOMP_SUPP = 0x1021
-_SYS_ARCH_PRCTL = 158  # x86-64
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ def checks(target: Target | None = None) -> list[Check]:
     found = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
     found += [_runtimes(), _cache_directory(), _free_space(), _packages()]
     found += [_peer(name, remedy) for name, remedy in PEERS.items()]
-    return found + ([_amx()] if target.has("amx_tile") else [])
+    return found + ([_amx(target)] if target.withheld or target.has("amx_tile") else [])
 
 
 def _compiler(target: Target) -> Iterator[Check]:
@@ -243,12 +238,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _amx() -> Check:
+def _amx(target: Target) -> Check:
     """Whether the kernel lets a process have the tile registers."""
-    mask = ctypes.c_ulong(0)
-    question: Callable[..., int] = ctypes.CDLL(None).syscall
-    if question(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, ctypes.byref(mask)):
-        return Check("AMX", False, "the kernel knows no permission for tiles", "use Linux 5.16+")
-    if not mask.value >> _XFEATURE_TILEDATA & 1:
-        return Check("AMX", False, "the CPU has tiles, the kernel withholds them", "enable them")
+    if target.withheld:
+        told = "the CPU has tiles, the kernel withholds them: unused"
+        return Check("AMX", False, told, "use Linux 5.16 or newer, and allow a guest its tiles")
     return Check("AMX", True, "the kernel grants tiles on request")

@@ -94,8 +94,9 @@ ALIASES: Mapping[str, str] = MappingProxyType({"int8": "u8:s8:u8"})
 
 def precision_named(name: str) -> Precision:
     """The precision of a name or alias. Raises SpecError listing those that exist."""
+    full = {f"{row.x}:{row.w}:{row.y}": row for row in PRECISIONS.values()}
     try:
-        return PRECISIONS[ALIASES.get(name, name)]
+        return full.get(name) or PRECISIONS[ALIASES.get(name, name)]
     except KeyError:
         known = ", ".join([*PRECISIONS, *(f"{a} ({p})" for a, p in ALIASES.items())])
         raise SpecError(f"dtype {name!r}: expected one of {known}") from None

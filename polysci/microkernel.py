@@ -111,6 +111,7 @@ def best(name: str, isa: str, x: str) -> tuple[Microkernel, ...]:
     for compute, candidate in (
         (c, i) for chain in chains for c in computes(x, name) for i in chain
     ):
-        if found := family(name, candidate, compute):
+        spared = compute == "f32" and isa_named(candidate).rounds not in ("", x)
+        if not spared and (found := family(name, candidate, compute)):
             return found
     return ()

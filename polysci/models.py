@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 
 from polysci.errors import SpecError
-from polysci.ops import parse_problem
+from polysci.ops import check_nest, parse_problem
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
 
@@ -42,6 +42,7 @@ def load(
     """
     path = _find(path_or_name)
     if path.suffix == ".c":
+        check_nest(layout, dtype)
         return [Nest(path)]
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -9,7 +9,7 @@ from math import gcd, prod
 
 from polysci import groups
 from polysci.contraction import Contraction, Dim, Operand, columns_of
-from polysci.cuts import Piece, cut, leaves
+from polysci.cuts import Piece, cut, leaves, skips
 from polysci.dtype import COMPUTES, DTYPES, Compute, Precision, computes
 from polysci.errors import UnsupportedError
 from polysci.microkernel import Microkernel, find
@@ -110,6 +110,8 @@ class Plan:
         Only where words would end inside a tap: then one is saved for every tap.
         """
         if self.box is None or self.depth is None or self.blocked or not self.taps:
+            return None
+        if skips(self.contraction, packed=True):
             return None
         depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["A"]
         behind = a[tap] == depth and a[self.depth] == 1 and self.kernel.family == "brgemm"

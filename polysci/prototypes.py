@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from polysci.dtype import Precision
 
-SCALES = """\
-#ifndef PS_SCALES
-#define PS_SCALES
+STRUCT = """\
 typedef struct {
     const float *scale; /* one a channel */
     float residual_scale;
     int32_t residual_zero, y_zero;
 } polysci_scales;
-#endif
 """
+SCALES = f"#ifndef PS_SCALES\n#define PS_SCALES\n{STRUCT}#endif\n"
 
 
 def declarations(symbol: str, precision: Precision) -> str:

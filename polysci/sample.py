@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.choose import Choice, Ranked, distinct, seen
+from polysci.errors import UnsupportedError
 from polysci.rank import Context, traffic
 from polysci.rank.ranker import space_of
 from polysci.schedule import Schedule
@@ -35,7 +36,7 @@ def stratified(context: Context, count: int, *, seed: int = 0, first: int = 5) -
     time = np.concatenate(seconds)
     kind = np.concatenate([_kinds(at, one.family) for at, one in enumerate(ranked)])
     rng = np.random.default_rng(seed)
-    best = np.argsort(time, kind="stable")[: 20 * first]
+    best = np.argsort(time, kind="stable")
     least, found = time.min(), dict[Schedule, None]()
     orders = [best] + [
         _in_turns(kind, np.flatnonzero((time >= low * least) & (time <= high * least)), rng)
@@ -51,8 +52,11 @@ def stratified(context: Context, count: int, *, seed: int = 0, first: int = 5) -
 
 
 def _add(source: Iterator[Choice], found: dict[Schedule, None]) -> bool:
-    """Add the next schedule of a source; False once it has none."""
-    choice = next(source, None)
+    """Add the next schedule of a source; False once it has none, or none that can be generated."""
+    try:
+        choice = next(source, None)
+    except UnsupportedError:
+        choice = None
     if choice is None:
         return False
     found[choice.schedule] = None
@@ -69,7 +73,7 @@ def _members(
 ) -> Iterator[Choice]:
     if not len(order):
         return iter(())
-    pool = [(float(time[at]), int(number[at]), int(index[at])) for at in order]
+    pool = ((float(time[at]), int(number[at]), int(index[at])) for at in order)
     return distinct(context, pool, ranked, known=True)
 
 

@@ -10,7 +10,7 @@ from polysci.errors import SpecError
 
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
 STREAM = "stream(C)"
-_PACK = re.compile(r"pack\((?P<operand>[AB])\)(?:\+(?P<pad>[0-9]{1,6}))?")
+_PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
 _TRANSFORM = re.compile(r"winograd\((?P<m>[0-9]{1,3})\)")
 
 
@@ -29,17 +29,16 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """``pack(A)[+pad]``: copy what the loops inside read of an operand, padding filled with zeros.
+    """``pack(A)[+pad]``: copy what the loops inside read of A, padding filled as x holds zero.
 
     ``pad`` elements are added between neighbouring pixels, so that rows do not fall into one
     cache set.
     """
 
-    operand: str = "A"
     pad: int = 0
 
     def __str__(self) -> str:
-        return f"pack({self.operand})" + (f"+{self.pad}" if self.pad else "")
+        return "pack(A)" + (f"+{self.pad}" if self.pad else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +139,6 @@ class Schedule:
             raise SpecError(f"schedule: {self}: a dimension can be parallel once")
         if self.pack and 0 < self.pack_depth < len(self.parallel):
             raise SpecError(f"schedule: {self}: packing may not stand between parallel loops")
-        if self.pack and self.pack_depth == len(self.loops):
-            raise SpecError(f"schedule: {self}: packing needs a loop inside it")
 
 
 def parse(text: str) -> Schedule:
@@ -159,7 +156,7 @@ def parse(text: str) -> Schedule:
         elif found := _PACK.fullmatch(word):
             if any(isinstance(step, Pack) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one packing at most")
-            steps.append(Pack(found["operand"], int(found["pad"] or 0)))
+            steps.append(Pack(int(found["pad"] or 0)))
         elif found := _TRANSFORM.fullmatch(word):
             if any(isinstance(step, Transform) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")

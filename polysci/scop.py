@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 
 import islpy as isl
 
@@ -13,28 +14,31 @@ from polysci.errors import SpecError, UnsupportedError
 KINDS = ("flow", "anti", "output", "input")
 # isl's own count, 6 seconds or so. A convolution takes 16,000 to extract, 256,000 for dependences.
 MAX_OPERATIONS = 10_000_000
+_COUNTER = RLock()
 
 
 @contextmanager
 def bounded(work: str, limit: int = MAX_OPERATIONS) -> Iterator[None]:
     """Let isl spend at most ``limit`` operations on ``work``, and speak for it when it fails.
 
-    Raises UnsupportedError when the limit is reached or isl gives up.
+    One thread at a time: all share isl's counter. Raises UnsupportedError when the limit is reached
+    or isl gives up.
     """
     context = isl.DEFAULT_CONTEXT
-    before = context.get_max_operations()
-    context.reset_operations()
-    context.set_max_operations(limit)
-    try:
-        yield
-    except isl.Error as error:
-        raise UnsupportedError(
-            f"{work}: isl gave up within {limit} operations; the sets are too involved. "
-            "Use fewer statements, guards or divisions."
-        ) from error
-    finally:
-        context.set_max_operations(before)
+    with _COUNTER:
+        before = context.get_max_operations()
         context.reset_operations()
+        context.set_max_operations(limit)
+        try:
+            yield
+        except isl.Error as error:
+            raise UnsupportedError(
+                f"{work}: isl gave up within {limit} operations; the sets are too involved. "
+                "Use fewer statements, guards or divisions."
+            ) from error
+        finally:
+            context.set_max_operations(before)
+            context.reset_operations()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from polysci.groups import shift_of
 from polysci.microkernel import Microkernel
 from polysci.microkernel import best as kernels_of
 from polysci.schedule import Loop, Pack, Schedule
+from polysci.target import isa_named
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
@@ -74,10 +75,12 @@ class Family:
         current, words = dict(self.extents), list[Loop | Pack]()
         for position, (dim, step) in enumerate(zip(self.dims, self.steps[index], strict=True)):
             if position == self.pack[index]:
-                words.append(Pack("A", self.pad))
+                words.append(Pack(self.pad))
             if step < current[dim]:
                 words.append(Loop(dim, int(step), bool(position < self.parallel[index])))
                 current[dim] = int(step)
+        if self.pack[index] == len(self.dims):
+            words.append(Pack(self.pad))
         kernel = self.tiles[self.which[index]].kernel
         return Schedule(tuple(words), str(kernel), bool(self.stream[index]))
 
@@ -210,7 +213,7 @@ def schedules(
                     pack,
                     parallel,
                     stream.astype(bool),
-                    pad_of(contraction),
+                    pad_of(contraction, kernel),
                 )
 
 
@@ -274,6 +277,7 @@ def knobs_of(
         large
         and written_once
         and contraction.out.bytes == 4
+        and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
         and out.coef(columns_of(contraction).name) == 1
     )
     return [
@@ -328,10 +332,11 @@ def _converted(contraction: Contraction, offset: Affine, kernel: Microkernel) ->
     return widened or (compute.word > 1 and (apart or short))
 
 
-def pad_of(contraction: Contraction) -> int:
+def pad_of(contraction: Contraction, kernel: Microkernel) -> int:
     """Elements between packed pixels that spread them over the cache sets: a line, or none."""
     depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
-    item = contraction.a.bytes
+    widened = kernel.family == "brgemm"  # its copy of A holds what it multiplies
+    item = COMPUTES[kernel.compute].bytes if widened else contraction.a.bytes
     if any(d.extent * item < 4 for d in contraction.by_role("k")):
         return 0  # words go on from pixel to pixel
     return 64 // item if prod(depth) * item % SET_STRIDE == 0 else 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from polysci.errors import SpecError
 
+MOST_THREADS = 1024  # of one primitive, and cores of a described machine
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -26,6 +28,10 @@ FEATURE_PREFIXES = (
     "amx", "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "bf16", "i8mm", "sve",
 )  # fmt: skip
 
+# Linux lends the tile registers to a process that asks, unless it was told not to: then cpuinfo's
+# flags are of no use. Documentation/arch/x86/xstate.rst.
+_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, _XFEATURE_TILEDATA = 158, 0x1021, 18
+
 # What compilers call the features of aarch64 that they must be told of.
 ARM_EXTENSIONS = {"asimddp": "dotprod", "bf16": "bf16"}
 
@@ -35,7 +41,8 @@ class Isa:
     """An instruction set: what the CPU must have, and what it gives to a microkernel.
 
     ``features`` are spelled as in cpuinfo. Generated C asks for them itself; ``cflags`` say the
-    same to a compiler of other sources. It has the kernels of what it ``extends`` and its own.
+    same to a compiler of other sources. It has the kernels of what it ``extends`` and its own; its
+    own f32 ones serve inputs of the type that it ``rounds`` to, alone.
     """
 
     name: str
@@ -43,6 +50,7 @@ class Isa:
     lanes_f32: int
     registers: int
     extends: str = ""
+    rounds: str = ""
 
     @property
     def cflags(self) -> tuple[str, ...]:
@@ -89,11 +97,13 @@ def _option(feature: str) -> str:
 ISAS: dict[str, Isa] = {}
 
 
-def _isa(name: str, features: str, lanes_f32: int, registers: int, extends: str = "") -> None:
+def _isa(
+    name: str, features: str, lanes_f32: int, registers: int, extends: str = "", rounds: str = ""
+) -> None:
     """Add a row to ISAS; ``features`` beside those of what it extends."""
     own = tuple(features.split())
     inherited = ISAS[extends].features if extends else ()
-    ISAS[name] = Isa(name, (*inherited, *own), lanes_f32, registers, extends)
+    ISAS[name] = Isa(name, (*inherited, *own), lanes_f32, registers, extends, rounds)
 
 
 # The best of a machine comes last.
@@ -105,7 +115,7 @@ _isa("avx2", "avx2 fma f16c", 8, 16)
 _isa("avx2vnni", "avx_vnni", 8, 16, extends="avx2")
 _isa("avx512", "avx2 fma f16c avx512f avx512bw avx512dq avx512vl", 16, 32)
 _isa("avx512vnni", "avx512_vnni", 16, 32, extends="avx512")
-_isa("avx512bf16", "avx512_bf16", 16, 32, extends="avx512vnni")
+_isa("avx512bf16", "avx512_bf16", 16, 32, extends="avx512vnni", rounds="bf16")
 _isa("avx512fp16", "avx512_fp16", 16, 32, extends="avx512bf16")
 _isa("amx", "amx_tile amx_bf16 amx_int8", 16, 32, extends="avx512fp16")
 
@@ -117,7 +127,7 @@ class Target:
     ``cores`` are the CPUs that this process may run on; ``l1_cores``, ``l2_cores``, ``l3_cores``
     how many of them share one cache of that level, 0 for all: a machine has cores / l3_cores L3
     caches of ``l3`` bytes. ``assumed`` names the fields that are documented defaults because the
-    machine does not tell.
+    machine does not tell. ``withheld`` are features of the CPU that the kernel denies.
     """
 
     isa: Isa
@@ -131,6 +141,7 @@ class Target:
     l1_cores: int = 1
     l2_cores: int = 1
     l3_cores: int = 0
+    withheld: tuple[str, ...] = ()
 
     def sharing(self, level: str, threads: int = 1) -> int:
         """How many of ``threads`` use one cache of a level (``l1``, ``l2``, ``l3``) together.
@@ -194,6 +205,9 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     fields, cpus = _cpuinfo(root)
     words = (fields.get("flags") or fields.get("Features") or "").split()
     features = tuple(sorted({word for word in words if word.startswith(FEATURE_PREFIXES)}))
+    tiles = tuple(word for word in features if word.startswith("amx"))
+    withheld = tiles if tiles and root == Path("/") and not tiles_granted() else ()
+    features = tuple(word for word in features if word not in withheld)
     found, cores, caches = _sysfs_caches(root), available_cores(), dict[str, int]()
     for name, default in ASSUMED_CACHES.items():  # none is smaller than the one inside it
         caches[name] = found.get(name) or max(default, *caches.values(), 0)
@@ -210,8 +224,17 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
         cores=cores,
         model_name=fields.get("model name") or _part(fields) or platform.machine(),
         assumed=tuple(assumed),
+        withheld=withheld,
         **shared,
     )
+
+
+def tiles_granted() -> bool:
+    """Whether the kernel lets a process have AMX's tile registers."""
+    mask = ctypes.c_ulong(0)
+    ask: Callable[..., int] = ctypes.CDLL(None).syscall
+    refused = ask(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, ctypes.byref(mask))
+    return not refused and bool(mask.value >> _XFEATURE_TILEDATA & 1)
 
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
@@ -260,6 +283,11 @@ def caps(isa: str | Isa | None = None) -> dict[str, Isa]:
 
 def _best(features: tuple[str, ...], cap: str | Isa | None) -> Isa:
     limits = [up_to(isa) for isa in caps(cap).values()]
+    here = [isa for isa in ISAS.values() if isa.machine and isa.runs_on(features)]
+    for setter, isa in caps(cap).items():
+        if here and isa.machine not in ("", here[0].machine):
+            names = ", ".join(map(str, here))
+            raise SpecError(f"{setter} {isa}: for {isa.machine}; this CPU has portable, {names}")
     allowed = [isa for isa in ISAS.values() if all(isa in limit for limit in limits)]
     return [isa for isa in allowed if isa.runs_on(features)][-1]
 

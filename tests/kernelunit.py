@@ -144,7 +144,8 @@ def on_vectors() -> list[Microkernel]:
 
 
 def _natural(kernel: Microkernel) -> Unit:
-    choices = NATURAL[kernel.compute]
+    own = ISAS[kernel.isa].rounds if kernel.compute == "f32" else ""
+    choices = NATURAL[own or kernel.compute]
     x, y = choices[(kernel.vecs - 1) % len(choices)].split()
     return unit_of(kernel, x, y, packed=True)
 
@@ -166,7 +167,7 @@ def _units(kernel: Microkernel) -> dict[Unit, None]:
     for precision in PRECISIONS.values():
         x, y = precision.x.name, precision.y.name
         if kernel.compute in ("bf16", "f16", "f32") and not precision.whole:
-            known = kernel.compute in ("f32", x)
+            known = kernel.compute in ("f32", x) and ISAS[kernel.isa].rounds in ("", x)
         else:
             known = precision.whole and COMPUTES[kernel.compute].sum.whole
         for packed in (True, False):
@@ -207,6 +208,7 @@ def _defined(unit: Unit) -> dict[str, object]:
     """What the plain loops must know about a unit, from the registry of types alone."""
     compute, x, y = COMPUTES[unit.compute], DTYPES[unit.x], DTYPES[unit.y]
     a, b = ELEMENTS[unit.compute]
+    rounds = any(ISAS[name].rounds == "bf16" for name in ISAS[unit.isa].chain)
     x_limits = LIMITS.get(unit.x, (-4, 4))
     w_limits = LIMITS["s8"] if x.whole else (-4, 4)
     return {
@@ -218,7 +220,9 @@ def _defined(unit: Unit) -> dict[str, object]:
         "WHOLE": int(x.whole),
         "SCALED": int(y.bytes == 1),
         "SPLIT": int(y == compute.sum),
-        "FLUSHES": int(unit.compute == "bf16"),  # denormals, as its instructions do
+        # Denormals count as zeros where an instruction multiplies bf16 or rounds to it.
+        "FLUSHES": int(unit.compute == "bf16" or (rounds and unit.y == "bf16")),
+        "COPY_FLUSHES": int(unit.compute == "bf16" or rounds),
         "FLIP": FLIPS[unit.compute == "i8" and ISAS[unit.isa].machine].get(unit.x, 0),
     }
 

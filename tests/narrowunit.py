@@ -182,7 +182,6 @@ CHECKS = (
     Check("to_real", whole, lambda x: x.astype(np.float32)),
     Check("pairs", shorts, paired, inputs=2),
     Check("int_add", doubled, twos("add"), inputs=2),
-    Check("int_mul", doubled, twos("multiply"), inputs=2),
     Check("int_xor", doubled, twos("bitwise_xor"), inputs=2),
     Check("int_max", doubled, twos("maximum"), inputs=2),
     Check("int_min", doubled, twos("minimum"), inputs=2),

@@ -130,8 +130,23 @@ def test_compile_refuses_what_it_cannot_mean() -> None:
         polysci.compile(problem, layout="nchw")
     with pytest.raises(polysci.errors.SpecError, match=r"expected one of .*patient"):
         polysci.compile(problem, "quick")
-    with pytest.raises(ValueError, match="at least one thread"):
+    with pytest.raises(ValueError, match="threads=0: expected 1 to 1024"):
         polysci.compile(problem, threads=0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"threads": 1.5}, "threads: expected an int, got 1.5"),
+        ({"threads": True}, "threads: expected an int, got True"),
+        ({"isa": 3}, "isa: expected str, got 3"),
+        ({"target": "avx2"}, "target: expected Target, got 'avx2'"),
+        ({"wisdom": "x"}, "wisdom: expected Wisdom, got 'x'"),
+    ],
+)
+def test_compile_refuses_other_types(argument: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        polysci.compile("mb1ic8ih5oc8kh1", "estimate", **argument)  # type: ignore[arg-type]
 
 
 def test_threads_call_one_primitive_at_once(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
@@ -15,7 +16,10 @@ from polysci.cli import COMMANDS
 from polysci.machine import Machine
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
+NEST = "nest C[4][5]+=A[4][6]*B[6][5] for i:4 j:5 k:6 : C[i][j] A[i][k] B[k][j]"
 DATA = Path(__file__).parent / "data"
+ARM = str(DATA.parent.parent / "experiments/machines/neoverse-n1-64.toml")
+FOREIGN = "avx2" if platform.machine() == "aarch64" else "neon"
 
 
 def polysci(*words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -88,7 +92,31 @@ def test_a_nest_in_c_is_a_layer(machine: Machine, tmp_path: Path) -> None:
         (("optimize", "mb1ic8ih10oc24kh3zz4"), "zz"),
         (("optimize", "no/such/file.txt"), "no/such/file.txt"),
         (("optimize", LAYER, "--level", "hard"), "--level"),
-        (("optimize", LAYER, "--threads", "0"), "positive"),
+        (("optimize", LAYER, "--threads", "0"), "expected 1 to 1024 threads, got '0'"),
+        (("optimize", LAYER, "--threads", "1025"), "expected 1 to 1024 threads"),
+        (("check", LAYER, "--schedule", ""), "schedule '': expected 'LOOPS > KERNEL'"),
+        (
+            (
+                "check",
+                LAYER,
+                "--algorithm",
+                "winograd",
+                "--schedule",
+                "k:4 > brgemm_portable_f32_1x4",
+            ),
+            "is direct, and --algorithm asks for winograd",
+        ),
+        (("check", LAYER, "--isa", FOREIGN), f"--isa {FOREIGN}: for "),
+        (
+            ("check", LAYER, "--schedule", f"k:8 p q > brgemm_{FOREIGN}_f32_1x8"),
+            f"needs {FOREIGN}, which this CPU does not run",
+        ),
+        (("optimize", NEST, "--dtype", "bf16"), "dtype 'bf16': a loop nest is computed in f32"),
+        (("optimize", NEST, "--layout", "nchw"), "layout 'nchw': a loop nest has its arrays' own"),
+        (
+            ("export", LAYER, "--python", "-o", "unused", "--machine", ARM, "--level", "estimate"),
+            "--python builds for this CPU, which has no neon" if FOREIGN == "neon" else "",
+        ),
         (("optimize", LAYER, "--ranker", "luck"), "ranker 'luck'"),
         (("optimize", LAYER, "--isa", "mmx"), "mmx"),
         (("optimize", LAYER, "-o", "/no/such/folder/x"), "/no/such/folder/x"),

@@ -17,6 +17,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.models import load
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
+from polysci.plan import resolve
 from polysci.schedule import parse
 from polysci.tune import emit
 from tests.samples import fixed_context
@@ -254,3 +255,25 @@ def test_what_a_precision_cannot_do_is_refused(
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(SpecError, match="'brgemm_vax_f32_7x32' is not in microkernels/kernels"):
         emit(CONV, parse("n p > brgemm_vax_f32_7x32"))
+
+
+@pytest.mark.parametrize(
+    ("words", "dtype", "cut"),
+    [
+        ("mb1ic64ih7oc64kh3ph1", "f32", True),
+        ("mb1ic64ih7oc64kh3ph1", "bf16", True),
+        ("mb1ic64ih7oc64kh3ph1", "int8", False),  # its zero need not be 0
+        ("mb1ic64ih56oc64kh3ph1", "f32", False),  # little would be saved
+        ("mb1ic8ih7oc64kh3ph1", "f32", False),  # runs join across taps
+        ("g64mb1ic64ih7oc64kh3ph1", "f32", True),
+    ],
+)
+def test_copies_leave_much_padding_out(words: str, dtype: str, cut: bool) -> None:
+    problem = Conv2d.parse(words, "nchw", dtype)
+    context = fixed_context(problem)
+    plans = [one.schedule for one in choices(context, 600) if one.schedule.pack][:60]
+    assert plans
+    for plan in plans:
+        found = resolve(context.contraction, context.strides, plan)
+        masked = any(piece.masks for pieces in found.pieces.values() for piece in pieces)
+        assert cut == (masked or bool(found.ranges)), plan

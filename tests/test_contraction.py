@@ -29,7 +29,7 @@ def test_convolution() -> None:
     assert [(dim.name, dim.extent) for dim in conv.dims] == [
         ("n", 1), ("g", 2), ("k", 8), ("p", 112), ("q", 112), ("c", 4), ("r", 7), ("s", 7)
     ]  # fmt: skip
-    assert conv.padded and not conv.clipped and conv.is_gemm
+    assert conv.padded and not conv.clipped and conv.by_role("n")
     assert (conv.out.array, conv.a.array, conv.b.array) == ("O", "I", "W")
     assert str(conv.a) == "I[n][4*g + c][2*p + r - 3][2*q + s - 3]"
     assert str(conv.b) == "W[8*g + k][c][r][s]"
@@ -123,7 +123,7 @@ def test_one_rule_for_the_family(name: str) -> None:
     loops, statement, before, roles = FAMILY[name]
     conv = found(loops, statement, before)
     assert str(conv) == roles
-    assert conv.is_gemm == (" n=" in roles)
+    assert bool(conv.by_role("n")) == (" n=" in roles)
     assert [dim.name for dim in conv.dims] == [word[0] for word in loops.split()]
     if name == "backward weights":
         assert conv.a.array == "I"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci import ops
-from polysci.dtype import PRECISIONS
+from polysci.dtype import PRECISIONS, precision_named, stored
 from polysci.errors import SpecError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d import reference as reference_module
@@ -300,7 +300,7 @@ def test_int8_is_another_name() -> None:
     assert Conv2d.parse(str(LAYER), dtype="int8") == problem
 
 
-@pytest.mark.parametrize("dtype", ["", "f64", "F32", "bf16 ", "s8:u8:s8", "f32:f32:f32", "u8"])
+@pytest.mark.parametrize("dtype", ["", "f64", "F32", "bf16 ", "s8:u8:s8", "f32:f32:f16", "u8"])
 def test_an_unknown_precision_is_named(dtype: str) -> None:
     message = f"dtype {dtype!r}: expected one of f32, bf16, bf16:bf16:f32, .*u8:s8:u8\\)$"
     with pytest.raises(SpecError, match=message):
@@ -366,3 +366,15 @@ def test_memory() -> None:
         LAYER.check_memory(needed - 1)
     with pytest.raises(SpecError, match="bytes of memory"):
         LAYER.with_(N=2**30).check_memory()
+
+
+@pytest.mark.parametrize("dtype", ["u8:s8:s32", "s8:s8:s8", "bf16", "f16"])
+def test_what_a_narrow_precision_stores_is_widened(dtype: str) -> None:
+    problem = Conv2d(N=1, C=4, H=2, W=2, K=3, R=1, S=1, dtype=dtype)
+    row, rng = precision_named(dtype), np.random.default_rng(0)
+    low = 0 if row.x.name == "u8" else -120
+    x = rng.integers(low, 120, problem.x_shape).astype(np.float32)
+    w = rng.integers(-120, 120, problem.w_shape).astype(np.float32)
+    y = problem.reference(stored(x, row.x), stored(w, row.w))
+    assert y.dtype == (np.int64 if row.whole else np.float64)
+    assert (y == np.einsum("nhwc,kcrs->nhwk", x, w)).all()

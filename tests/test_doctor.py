@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from polysci import doctor
+from polysci import doctor, target
 from polysci.doctor import Check, checks, cpu_quota
 from polysci.target import ISAS, detect
 
@@ -38,6 +38,19 @@ def test_whatever_is_bad_has_a_remedy(monkeypatch):
     monkeypatch.setenv("OMP_THREAD_LIMIT", "0")
     for check in checks():
         assert check.ok or check.remedy
+
+
+def test_tiles_that_the_kernel_withholds(monkeypatch):
+    monkeypatch.setattr(
+        target, "_cpuinfo", lambda _: ({"flags": " ".join(ISAS["amx"].features)}, 1)
+    )
+    monkeypatch.setattr(target, "tiles_granted", lambda: True)
+    assert detect().isa.name == "amx" and not detect().withheld
+    assert found("AMX", checks(detect())).ok
+    monkeypatch.setattr(target, "tiles_granted", lambda: False)
+    assert detect().isa.name == "avx512fp16"
+    assert detect().withheld == ("amx_bf16", "amx_int8", "amx_tile")
+    assert found("AMX").detail == "the CPU has tiles, the kernel withholds them: unused"
 
 
 def test_the_text_of_a_check():

@@ -87,6 +87,11 @@ def test_aliases() -> None:
     assert {alias: str(precision_named(alias)) for alias in ALIASES} == {"int8": "u8:s8:u8"}
 
 
+@pytest.mark.parametrize("name", ["f32", "bf16", "f16"])
+def test_the_three_types_are_a_name_as_well(name: str) -> None:
+    assert precision_named(f"{name}:{name}:{name}") == precision_named(name)
+
+
 @pytest.mark.parametrize("name", ["", "f64", "BF16", "s8", "s8:s8", "u8:u8:u8", "f32 "])
 def test_unknown_precisions_are_answered_with_the_known(name: str) -> None:
     with pytest.raises(SpecError) as caught:

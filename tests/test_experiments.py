@@ -65,7 +65,8 @@ def plans(problem: Problem) -> list[Schedule]:
     found: dict[float, Schedule] = {}
     for plan in samples.members(samples.fixed_context(problem), 40):
         found.setdefault(round(cost_of(context, plan, "traffic") * 1e9), plan)
-    return list(found.values())[:COUNT]
+    costs = sorted(found)  # from the best to the worst
+    return [found[costs[at * (len(costs) - 1) // (COUNT - 1)]] for at in range(COUNT)]
 
 
 def target() -> Target:

@@ -130,7 +130,7 @@ FAULTS = [
     ("bf16", "0x7fffu + (bits >> 16 & 1u)", "0x8000u", "y["),  # ties
     ("f16", "0xfffu + (size >> 13 & 1u)", "0", "(bare): y["),
     ("f16", "e && e->bias", "e && 0", "(bias, residual, clamp): y["),
-    *((dtype, "-(x_zero + PS_FLIP) * sum", "-(PS_FLIP) * sum", "clamp): y[") for dtype in WHOLE),
+    *((dtype, "(x_zero + PS_FLIP) * sum", "(PS_FLIP) * sum", "clamp): y[") for dtype in WHOLE),
     ("s8:s8:s8", "(ps_a)args.x_zero", "(ps_a)0", "clamp): y["),  # padding
     ("u8:s8:u8", "add)), scale))", "add)), ps_add(scale, scale)))", "(bare): y["),
     ("u8:s8:u8", "e->scale + v * PS_LANES", "e->to->scale", "y["),

@@ -118,9 +118,10 @@ def test_probes_of_every_precision_compile(isa: str, x: str) -> None:
     """One tile of each family, and the peak of the unit."""
     kernels = calibrate.kernels_for(isa, x)
     few = {kernel.family: kernel for kernel in kernels}.values()
+    assert {"brgemm", "depthwise"} <= {kernel.family for kernel in few}
     texts = [calibrate.peak_text(calibrate.peak_unit(isa, x))]
     texts += [calibrate._tile_text([kernel], x) for kernel in few]
-    assert len(cache.build_many(texts, flags=QUICK)) == 3
+    assert len(cache.build_many(texts, flags=QUICK)) == 1 + len(few)
 
 
 def test_a_calibration_is_found_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

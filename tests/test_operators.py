@@ -46,6 +46,7 @@ PROBLEMS = {
     "groups beside a tail": Conv2d(N=2, C=24, H=7, W=8, K=24, R=5, S=3, pad=2, groups=6),
     "pairs": Conv2d(N=1, C=38, H=7, W=5, K=38, R=3, S=3, stride=(1, 2), pad=1, groups=19),
     "depthwise": Conv2d(N=1, C=20, H=8, W=9, K=20, R=3, S=3, pad=1, groups=20),
+    "depthwise without neighbours": Conv2d(N=1, C=20, H=8, W=9, K=20, R=1, S=1, groups=20),
     "strided depthwise": Conv2d(N=1, C=33, H=9, W=9, K=33, R=5, S=5, stride=2, pad=2, groups=33),
     "depth multiplier": Conv2d(N=1, C=5, H=7, W=7, K=15, R=3, S=3, pad=1, groups=5),
     "wide depth multiplier": Conv2d(N=1, C=3, H=6, W=6, K=57, R=3, S=3, groups=3),

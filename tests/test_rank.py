@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.choose import family_of, predicted
+from polysci.choose import alone, predicted
 from polysci.machine import PRICES
 from polysci.models import load
 from polysci.ops.conv2d import Conv2d
@@ -39,11 +39,11 @@ def test_a_family_is_ranked_as_its_members_are(
         schedule = family.schedule(index)
         if not samples.fits(context, schedule):
             continue
-        alone = traffic(context, family_of(context, schedule))
+        single = traffic(*alone(context, schedule))
         for part in PARTS:
-            both = [getattr(estimate, part) for estimate in (together, alone)]
+            both = [getattr(estimate, part) for estimate in (together, single)]
             assert both[0][index] == pytest.approx(both[1][0], rel=1e-9), (part, str(schedule))
-        for many, one in zip(together.levels, alone.levels, strict=True):
+        for many, one in zip(together.levels, single.levels, strict=True):
             whole = np.broadcast_to(many.total, len(family))
             assert whole[index] == pytest.approx(float(one.total[0]), rel=1e-9), str(schedule)
         assert predicted(context, schedule) == pytest.approx(together.seconds[index])
@@ -107,7 +107,7 @@ def test_a_larger_cache_is_never_slower(cache: str) -> None:
 def test_twice_the_batch_is_twice_the_compute() -> None:
     plan = "n k:32 p > brgemm_avx512_f32_14x32"
     pair = [
-        traffic(context, family_of(context, parse(plan)))
+        traffic(*alone(context, parse(plan)))
         for context in (
             samples.fixed_context(Conv2d(N=n, C=32, H=14, W=14, K=64, R=1, S=1)) for n in (2, 4)
         )
@@ -122,7 +122,7 @@ def test_compute_counts_what_the_vectors_do() -> None:
         problem = Conv2d(N=1, C=64, H=14, W=14, K=K, R=1, S=1)
         context = samples.fixed_context(problem)
         plan = parse("p k:16 > brgemm_avx512_f32_14x16")
-        estimate = traffic(context, family_of(context, plan))
+        estimate = traffic(*alone(context, plan))
         flops = 2 * 14 * 14 * 64 * lanes
         rate = context.machine.of_kernel("brgemm_avx512_f32_14x16", 14, 1)
         assert estimate.compute[0] == pytest.approx(flops / (context.machine.peak * rate * 1e9))
@@ -132,7 +132,7 @@ def test_uneven_shares_of_threads_are_seen() -> None:
     problem = Conv2d(N=1, C=64, H=14, W=14, K=64, R=1, S=1)
     context = samples.fixed_context(problem, 2)
     two, three = (
-        traffic(context, family_of(context, parse(text)))
+        traffic(*alone(context, parse(text)))
         for text in (
             "p:7* k:32 p > brgemm_avx512_f32_14x32",
             "p:5* k:32 p > brgemm_avx512_f32_14x32",
@@ -155,7 +155,7 @@ def test_packing_is_charged_and_may_pay() -> None:
     """1x1 with stride 2 over 1024 channels: rows of A 8 KB apart crowd into one cache set."""
     context = samples.fixed_context(Conv2d(N=1, C=1024, H=14, W=14, K=512, R=1, S=1, stride=2))
     plain, packed = (
-        traffic(context, family_of(context, parse(f"{text} > brgemm_avx512_f32_14x32")))
+        traffic(*alone(context, parse(f"{text} > brgemm_avx512_f32_14x32")))
         for text in ("p:2 k:32", "pack(A)+16 p:2 k:32")
     )
     assert plain.packing[0] == 0 < packed.packing[0]

@@ -1,6 +1,8 @@
 """Scales: how whole sums become 8-bit results, against the same steps one by one."""
 
+import runpy
 from fractions import Fraction
+from importlib import resources
 from random import Random
 
 import numpy as np
@@ -144,8 +146,16 @@ def test_channels_lie_where_the_layout_has_them() -> None:
     ],
 )
 def test_bad_values_are_named(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Scales(**arguments)
+    for kind in (Scales, exported()):
+        with pytest.raises(ValueError, match=message):
+            kind(**arguments)
+
+
+def exported() -> type:
+    """The class that Python packages come with."""
+    with resources.as_file(resources.files("polysci.export") / "templates/_values.py") as path:
+        values: type = runpy.run_path(str(path))["Scales"]
+    return values
 
 
 @pytest.mark.parametrize("scale", [[1.0, 2.0], [1.0]])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -226,3 +228,24 @@ def test_bounded_stops_isl_and_leaves_it_usable() -> None:
         scop.reads().union(scop.writes()).reverse().coalesce().is_injective()
     assert isl.DEFAULT_CONTEXT.get_max_operations() == 0
     assert not scop.dependences("flow").is_empty()
+
+
+def test_threads_take_turns_with_isls_counter() -> None:
+    inside, both, left = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with bounded("the first", 1000):
+            inside.set()
+            both.wait(0.2)  # time for the second to come in, were it let in
+        left.set()
+
+    def second() -> None:
+        inside.wait()
+        with bounded("the second", 2000):
+            both.set()
+            left.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        for one in (pool.submit(first), pool.submit(second)):
+            one.result()
+    assert isl.DEFAULT_CONTEXT.get_max_operations() == 0

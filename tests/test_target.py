@@ -135,7 +135,14 @@ def test_a_server_of_aarch64(machine):
 
 
 def test_the_sets_of_another_machine_never_run(machine):
-    assert detect("neon", root=machine(AVX512)).isa is ISAS["portable"]
+    with pytest.raises(
+        SpecError, match="--isa neon: for aarch64; this CPU has portable, avx2, avx5"
+    ):
+        detect("neon", root=machine(AVX512))
+
+
+def test_a_cpu_of_no_known_set_takes_any_cap(machine):
+    assert detect("neon", root=machine("sse2")).isa is ISAS["portable"]
 
 
 def test_caps(machine, monkeypatch):

@@ -139,7 +139,7 @@ def test_two_threads(wisdom: Wisdom) -> None:
     ("arguments", "message"),
     [
         ({"level": "hard"}, "level 'hard': expected one of wisdom-only, estimate, measure"),
-        ({"threads": 0}, "threads=0: at least one thread"),
+        ({"threads": 0}, "threads=0: expected 1 to 1024"),
         ({"time_limit": 0}, "time limit 0: expected a positive number"),
         ({"time_limit": float("nan")}, "time limit nan"),
         ({"ranker": "oracle"}, "ranker 'oracle'"),

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     command.add_argument("-o", "--output", required=True, metavar="DIR", help="where to")
     command.add_argument("--python", action="store_true", help="an importable package, not C")
     command.add_argument(
-        "--isas", type=lambda text: text.split(","), metavar="NAME,NAME",
+        "--isas", type=lambda text: [name.strip() for name in text.split(",")], metavar="NAME,NAME",
         help="code of each of these instruction sets, of which a CPU takes the best that it has, "
         f"instead of one: {', '.join(ISAS)}",
     )  # fmt: skip
@@ -48,6 +48,7 @@ def run(asked: argparse.Namespace) -> int:
     out, options = Path(asked.output), {"name": asked.name, "force": asked.force}
     stands = _stands(asked)
     if asked.python:
+        _check_builds(asked)
         check_python(out, **options)
     else:
         check_c(out, **options, isas=[stand.isa.name for stand in stands])
@@ -61,6 +62,15 @@ def run(asked: argparse.Namespace) -> int:
     for path in (export_python if asked.python else export_c)(found, out, **options):
         print(path)
     return 0
+
+
+def _check_builds(asked: argparse.Namespace) -> None:
+    """Raise SpecError where a package, which holds compiled code, would be another machine's."""
+    from polysci.target import detect
+
+    isa = shared.target_of(asked).isa
+    if asked.machine and isa not in detect().runnable:
+        raise SpecError(f"--python builds for this CPU, which has no {isa}; {asked.machine} has it")
 
 
 def _stands(asked: argparse.Namespace) -> list[Stand]:

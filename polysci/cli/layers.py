@@ -54,7 +54,7 @@ def layer_options(
 def machine_options(command: argparse.ArgumentParser, *, described: bool = True) -> None:
     """What to generate code for."""
     command.add_argument(
-        "--threads", type=positive, default=None, metavar="N",
+        "--threads", type=threads, default=None, metavar="N",
         help="OpenMP threads in the code (POLYSCI_NUM_THREADS, else 1)",
     )  # fmt: skip
     isa_option(command)
@@ -108,10 +108,19 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def threads(text: str) -> int:
+    """A number of threads; argparse prints the error."""
+    from polysci.target import MOST_THREADS
+
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"expected 1 to {MOST_THREADS} threads, got {text!r}")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """A positive integer; argparse prints the error."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a positive integer below 2^31, got {text!r}")
     return int(text)
 
 
@@ -132,7 +141,7 @@ def threads_of(asked: argparse.Namespace) -> int:
         return int(asked.threads)
     text = os.environ.get("POLYSCI_NUM_THREADS", "1")
     try:
-        return positive(text)
+        return threads(text)
     except argparse.ArgumentTypeError as error:
         raise SpecError(f"POLYSCI_NUM_THREADS: {error}") from None
 
@@ -150,10 +159,15 @@ def schedule_of(asked: argparse.Namespace) -> Schedule | None:
     from polysci import schedule
     from polysci.microkernel import find
 
-    if not asked.schedule:
+    if asked.schedule is None:
         return None
     given, target = schedule.parse(asked.schedule), target_of(asked)
-    if find(given.kernel).isa in map(str, target.hidden):
+    if asked.algorithm == "winograd" and given.transform is None:
+        raise SpecError(f"--schedule: {given} is direct, and --algorithm asks for winograd")
+    isa = find(given.kernel).isa
+    if isa not in map(str, target.runnable):
+        raise SpecError(f"--schedule: {given.kernel} needs {isa}, which this CPU does not run")
+    if isa in map(str, target.hidden):
         raise SpecError(
             f"--schedule: {given.kernel} is above {target.isa}, to which --isa or POLYSCI_ISA caps"
         )

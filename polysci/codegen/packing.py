@@ -149,9 +149,9 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
     place = " + ".join(f"{coef} * {c.variable(dim)}" for dim, coef in terms)
     body = c.Block(
         [
-            c.Statement("int32_t sum = 0"),
+            c.Statement("uint32_t sum = 0"),
             body,
-            c.Statement(f"offset[{place}] = -(x_zero + PS_FLIP) * sum"),
+            c.Statement(f"offset[{place}] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum)"),
         ]
     )
     body = c.counted(plan.column, plan.extent(plan.column), body)

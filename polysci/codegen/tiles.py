@@ -173,6 +173,8 @@ def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | N
     if plan.kernel.family != "depthwise" or not plan.rows or tap in plan.ranges:
         return None
     extent, wide = plan.extent(tap), tile.size(plan.rows[-1])
+    if extent == 1:
+        return None
     every, rest = divmod(a[plan.rows[-1]], a[tap])
     span = (wide - 1) * every + extent
     if wide == 1 or rest or not 1 <= every < extent or tile.rows // wide * span > MOST_PIXELS:

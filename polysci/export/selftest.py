@@ -70,7 +70,7 @@ def _units(whole: Project, choice: bool) -> list[str]:
     """The units of the project; before them the choice among them, if there is one."""
     if len(whole.units) == 1:
         return [f'    {{"", "{whole.units[0].features}", {whole.name}_supported}},']
-    rows = [("choice", "all of some unit", f"{whole.name}_supported")] if choice else []
+    rows = [("choice", "all of one instruction set", f"{whole.name}_supported")] if choice else []
     rows += [(u.key, u.features, f"{whole.name}_{u.key}_supported") for u in whole.units]
     return [f'    {{"{key}", "{features}", {function}}},' for key, features, function in rows]
 

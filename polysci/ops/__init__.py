@@ -23,8 +23,17 @@ def parse_problem(
     error. Raises SpecError, with a caret under the offending word, or UnsupportedError.
     """
     if text.split(maxsplit=1)[:1] == ["nest"]:
+        check_nest(layout, dtype)
         return Nest.parse(text, where=where)
     return Conv2d.parse(text, layout, dtype, where=where)
+
+
+def check_nest(layout: str, dtype: str) -> None:
+    """Raise SpecError for a layout or dtype that is not what every nest has."""
+    if str(precision_named(dtype)) != "f32":
+        raise SpecError(f"dtype {dtype!r}: a loop nest is computed in f32")
+    if layout not in ("", "nhwc"):
+        raise SpecError(f"layout {layout!r}: a loop nest has its arrays' own")
 
 
 def problem_of(

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from polysci.contraction import columns_of
+from polysci.cuts import computed_share
 from polysci.footprint import Count, load_bound_bytes
 from polysci.rank.estimate import Context
-from polysci.rank.traffic import valid_share
 from polysci.space import Family, RegisterTile
 
 SAFE = 0.9  # of the bound: a core may clock higher than when it was measured
@@ -25,7 +25,8 @@ def least(context: Context, family: Family) -> Count:
     exceeds a measured time cannot win.
     """
     issued = np.array([_issued(context, tile) for tile in family.tiles])[family.which]
-    skipped = np.where(family.pack >= 0, 1.0, valid_share(context.contraction))
+    shares = [computed_share(context.contraction, packed=packed) for packed in (False, True)]
+    skipped = np.where(family.pack >= 0, shares[1], shares[0])
     kernel = family.tiles[0].kernel
     fastest = context.machine.peak * context.machine.fastest(kernel.compute)
     compute = issued * skipped / (fastest * 1e9)

@@ -23,14 +23,14 @@ def shuffled(context: Context, family: Family) -> Count:
     Loops that run once are no words of a schedule and do not count.
     """
     nest = nest_of(family)
-    found = np.full(len(family), WEYL)
+    found, pack = np.full(len(family), WEYL), np.uint64(2 * family.pad + 1)
     for position, dim in enumerate(family.dims):
-        pack = _stirred(found, np.uint64(2 * family.pad + 1))
-        found = np.where(family.pack == position, pack, found)
+        found = np.where(family.pack == position, _stirred(found, pack), found)
         loop = _stirred(found, np.uint64(crc32(dim.encode())))
         step = 2 * family.steps[:, position] + (position < family.parallel)
         loop = _stirred(loop, step.astype(np.uint64))
         found = np.where(nest.running(position), loop, found)
+    found = np.where(family.pack == len(family.dims), _stirred(found, pack), found)
     kernels = np.array([crc32(str(tile.kernel).encode()) for tile in family.tiles], dtype=np.uint64)
     found = _stirred(_stirred(found, kernels[family.which]), family.stream.astype(np.uint64))
     return (found >> KEPT).astype(np.float64) * 2.0**-53

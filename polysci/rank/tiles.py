@@ -274,7 +274,7 @@ def _with_knobs(
         np.array(which, dtype=np.intp), shapes,
         {d.name: d.extent for d in contraction.dims},
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
-        np.array(stream, dtype=np.bool_), space.pad_of(contraction),
+        np.array(stream, dtype=np.bool_), space.pad_of(contraction, shapes[0].kernel),
     )  # fmt: skip
     return _selected(family, [i for i in range(len(family)) if _resolves(context, family, i)])
 

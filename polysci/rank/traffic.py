@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from polysci.contraction import Contraction
-from polysci.cuts import cut_axes, masks_of
-from polysci.errors import UnsupportedError
+from polysci.cuts import computed_share
 from polysci.footprint import LINE, Count, Level
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.nest import USABLE, Nest
@@ -120,9 +117,10 @@ def _transfers(nest: Nest, levels: tuple[Level, Level, Level]) -> tuple[Count, C
 def _compute(nest: Nest) -> Count:
     """Seconds of FMA work: every register tile at its kernel's measured rate, tails included.
 
-    Taps that lie in the padding are skipped, unless packing filled it with zeros.
+    Taps that lie in the padding are skipped, unless packing filled it and little would be saved.
     """
-    skipped = np.where(nest.packed, 1.0, valid_share(nest.contraction))
+    shares = [computed_share(nest.contraction, packed=packed) for packed in (False, True)]
+    skipped = np.where(nest.packed, shares[1], shares[0])
     return nest.by_tile(lambda tile: _tile_seconds(nest, tile)) * skipped
 
 
@@ -191,27 +189,12 @@ def _copied(nest: Nest) -> tuple[Count, bool]:
     family, contraction = nest.family, nest.contraction
     copied, times = np.zeros(len(family)), np.ones(1)
     for depth in range(int(family.pack.max()) + 1):
-        size = nest.copied(depth) * times
-        copied = np.where(family.pack == depth, size, copied)
-        times = times * nest.loops[depth]
+        times = times * nest.loops[depth - 1] if depth else times
+        copied = np.where(family.pack == depth, nest.copied(depth) * times, copied)
     depths = [d.name for d in contraction.by_role("k")]
     offset = contraction.a.offset(nest.context.strides[contraction.a.array])
     contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
     return copied, contiguous
-
-
-@lru_cache(maxsize=64)
-def valid_share(contraction: Contraction) -> float:
-    """Share of the multiplications that read inside the image."""
-    share, extents = 1.0, {d.name: d for d in contraction.dims}
-    try:
-        cut = cut_axes(contraction)
-    except UnsupportedError:
-        return 1.0
-    for name, (axis, tap) in cut.items():
-        masks = masks_of(contraction, extents[name], extents[name].extent, axis, tap)[0]
-        share *= sum(mask.bit_count() for mask in masks) / (extents[name].extent * len(masks))
-    return share
 
 
 def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:

@@ -152,8 +152,8 @@ def _parts(context: Context, nest: Nest) -> Count:
 def _packing(context: Context, family: Family, nest: Nest) -> Count:
     """Seconds of reading and writing what is packed, as often as the loops around it run."""
     copied, times = np.zeros(len(family)), np.ones(1)
-    for depth, tile in enumerate(nest.tiles[:-1]):
+    for depth, (tile, trips) in enumerate(zip(nest.tiles, [*nest.trips, np.ones(1)], strict=True)):
         size = footprint(context.contraction.a, tile) * times
         copied = np.where(family.pack == depth, size, copied)
-        times = times * nest.trips[depth]
+        times = times * trips
     return copied * 2 * context.contraction.a.bytes / (context.machine.copy * 1e9)

@@ -107,7 +107,7 @@ def _words(step: Loop | Pack | Transform | None) -> str:
     if isinstance(step, Transform):
         return str(step)
     if isinstance(step, Pack):
-        return f"copy {step.operand}" + (f", {step.pad} apart" if step.pad else "")
+        return "copy A" + (f", {step.pad} apart" if step.pad else "")
     every = f" by {step.step}" if step.step > 1 else ""
     return f"for {step.dim}{every}{', parallel' if step.parallel else ''}"
 

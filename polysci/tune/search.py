@@ -31,7 +31,7 @@ from polysci.ops.problem import Problem
 from polysci.rank import Context
 from polysci.rank.least import least
 from polysci.schedule import Schedule
-from polysci.target import Target, detect
+from polysci.target import MOST_THREADS, Target, detect
 from polysci.trials import Built, built, timed
 from polysci.tune.model import context_of
 from polysci.tune.result import LEVELS, Progress, Result, Trial
@@ -68,6 +68,7 @@ def optimize(
     the bound of ``winograd.bound``, or ``auto``, the faster one; UnsupportedError for winograd of a
     problem that has no transform.
     """
+    _check_types(target, isa, wisdom, threads)
     if target and isa is not None:
         raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
     target = target or detect(isa)
@@ -77,8 +78,8 @@ def optimize(
     effective(problem, algorithm)
     if machine and LEVELS[level].measured != 0:
         raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
-    if threads < 1:
-        raise SpecError(f"threads={threads}: at least one thread is needed")
+    if not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads={threads}: expected 1 to {MOST_THREADS}")
     if time_limit is not None and not time_limit > 0:
         raise SpecError(f"time limit {time_limit}: expected a positive number of seconds")
     problem.check_memory()
@@ -100,6 +101,17 @@ def optimize(
         machine, algorithm,
     )  # fmt: skip
     return search.run()
+
+
+def _check_types(target: Any, isa: Any, wisdom: Any, threads: Any) -> None:
+    """Raise TypeError for what is not of its type."""
+    if not isinstance(threads, int) or isinstance(threads, bool):
+        raise TypeError(f"threads: expected an int, got {threads!r:.80}")
+    for name, given, kind in (
+        ("target", target, Target), ("isa", isa, str), ("wisdom", wisdom, Wisdom),
+    ):  # fmt: skip
+        if given is not None and not isinstance(given, kind):
+            raise TypeError(f"{name}: expected {kind.__name__}, got {given!r:.80}")
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 /* Drives every instantiation of the microkernel template through random cases and compares it with
  * plain loops.  Before this text: the headers of a unit; CASES(name, rows, vecs, diagonal, shifts)
  * lines made of kernels.def as KERNELS; of the unit TYPE_X, TYPE_A, TYPE_B, TYPE_Y, the limits of x and w,
- * WHOLE (sums are), SCALED (to 8 bits), SPLIT (y holds sums), FLUSHES (denormals are zeros), FLIP
- * (what kernels add to x).  Of floats, values are small integers: sums are exact in any order. */
+ * WHOLE (sums are), SCALED (to 8 bits), SPLIT (y holds sums), FLUSHES and COPY_FLUSHES (denormals
+ * become zeros), FLIP (what kernels add to x).  Of floats, values are small integers: sums are exact in any order. */
 enum { RUNS = 9 };
 
 #define VALUE_A GLUE(value, TYPE_A)

@@ -100,7 +100,6 @@ EXPORT(int pairs(int32_t *to, const int32_t *from, int lanes, int64_t steps))
         return 0;                                                                                  \
     }
 TWOS(add)
-TWOS(mul)
 TWOS(xor)
 TWOS(max)
 TWOS(min)

@@ -46,7 +46,7 @@ static int same(ps_a got, ps_a want)
 {
     const double x = VALUE_A(got), y = VALUE_A(want);
     return !memcmp(&got, &want, sizeof got) || (isnan(x) && isnan(y)) ||
-           (FLUSHES && x == 0 && fabs(y) < 0x1p-126);
+           (COPY_FLUSHES && x == 0 && fabs(y) < 0x1p-126);
 }
 
 static int misplaced(const region *regions, char *message, size_t room)

@@ -5,7 +5,7 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
 /* depthwise: p:3 pack(A) p > depthwise_avx2_f32_6x16 */
 
-static PS_KERNEL void depthwise_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
+static PS_KERNEL void depthwise_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
 {
   static const ps_tile t = {.rows = 6, .vecs = 2, .wrap = 6, .lanes = 1, .a_outer = 0, .a_inner = 9, .c_outer = 0, .c_inner = 1, .c_col = 36, .diagonal = 1};
   const ps_a *restrict A = (const ps_a *)g->a + a;
@@ -13,9 +13,9 @@ static PS_KERNEL void depthwise_t0(const ps_args *restrict g, int64_t a, int64_t
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[12];
   ps_begin(acc, t, g->y + c, 0);
-  for (int64_t r0 = 0; r0 < 3; ++r0)
+  for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
-    ps_slide(acc, t, UINT64_C(0xff), A + 72 * r0, B + 48 * r0, 3, 9);
+    ps_slide(acc, t, UINT64_C(0x7e), A + 72 * r0, B + 48 * r0, 3, 9);
   }
   ps_end(acc, t, g->y + c, &e);
 }
@@ -72,7 +72,7 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
     depthwise_pack(x, (ps_a *)workspace, 0, 0, 5, p0);
     for (int64_t p1 = p0; p1 <= p0 + 2; ++p1)
     {
-      depthwise_t0(g, 72 * ((p1) % 3), 0, 6 * p1, 0);
+      depthwise_t0(g, 72 * ((p1) % 3), 0, 6 * p1, 0, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
     }
   }
   return 0;

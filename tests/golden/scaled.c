@@ -141,12 +141,12 @@ void scaled_pack_weights(const int8_t *restrict w, void *packed, int32_t x_zero)
   int32_t *restrict offset = (int32_t *)((char *)packed + 3456);
   for (int64_t k0 = 0; k0 < 24; ++k0)
   {
-    int32_t sum = 0;
+    uint32_t sum = 0;
     for (int64_t r0 = 0; r0 < 3; ++r0)
       for (int64_t s0 = 0; s0 < 3; ++s0)
         for (int64_t c0 = 0; c0 < 10; ++c0)
           sum += w[3 * r0 + 1 * s0 + 90 * (k0) + 9 * (c0)];
-    offset[1 * k0] = -(x_zero + PS_FLIP) * sum;
+    offset[1 * k0] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum);
   }
   offset[24] = x_zero;
 }

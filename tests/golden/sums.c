@@ -47,12 +47,12 @@ void sums_pack_weights(const int8_t *restrict w, void *packed, int32_t x_zero)
   int32_t *restrict offset = (int32_t *)((char *)packed + 2048);
   for (int64_t k0 = 0; k0 < 16; ++k0)
   {
-    int32_t sum = 0;
+    uint32_t sum = 0;
     for (int64_t r0 = 0; r0 < 1; ++r0)
       for (int64_t s0 = 0; s0 < 1; ++s0)
         for (int64_t c0 = 0; c0 < 64; ++c0)
           sum += w[1 * r0 + 1 * s0 + 64 * (k0) + 1 * (c0)];
-    offset[1 * k0] = -(x_zero + PS_FLIP) * sum;
+    offset[1 * k0] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum);
   }
   offset[16] = x_zero;
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+MOST = 2.0**100  # of the residual's scale: no product with 8 bits is infinite
 
 # NumPy has no bfloat16: its bits.
 TYPES: dict[str, np.dtype[Any]] = {
@@ -61,8 +62,8 @@ class Scales:
 
     ``scale`` is a number or one a channel: x scale * w scale / y scale. ``other`` is
     ``(residual - residual_zero) * residual_scale``, where the latter is residual scale / y scale.
-    The sum holds the bias. Raises ValueError for values that are not finite or zero points that
-    8 bits cannot hold.
+    The sum holds the bias. Raises ValueError for what is no finite number, or no zero point of
+    8 bits.
     """
 
     __slots__ = ("residual_scale", "residual_zero", "values", "y_zero")
@@ -74,16 +75,21 @@ class Scales:
         residual_scale: float = 1.0,
         residual_zero: int = 0,
     ) -> None:
-        self.values: Array = np.array(scale, np.float32, order="C")
+        values, share = _finite(scale), _finite(residual_scale)
+        if values is None or values.ndim > 1 or not values.size:
+            raise ValueError(
+                f"scale: expected a finite number or one a channel, got {_told(scale)}"
+            )
+        if share is None or share.ndim or abs(share) > MOST:
+            raise ValueError(
+                f"residual_scale: expected a number of at most 2^100, got {residual_scale!r}"
+            )
+        for name, zero in (("y_zero", y_zero), ("residual_zero", residual_zero)):
+            if not isinstance(zero, int | np.integer) or not -128 <= zero <= 255:
+                raise ValueError(f"{name}: expected -128 to 255, got {zero!r}")
+        self.values: Array = values
         self.y_zero, self.residual_zero = int(y_zero), int(residual_zero)
         self.residual_scale = float(residual_scale)
-        if self.values.ndim > 1 or not np.isfinite(self.values).all():
-            raise ValueError(f"scale: expected finite numbers, one or one a channel, got {scale!r}")
-        if not math.isfinite(self.residual_scale):
-            raise ValueError(f"residual_scale: expected a finite number, got {residual_scale}")
-        for name in ("y_zero", "residual_zero"):
-            if not -128 <= getattr(self, name) <= 255:
-                raise ValueError(f"{name}: expected -128 to 255, got {getattr(self, name)}")
 
     def by_channel(self, channels: int) -> Array:
         """One scale a channel. Raises ValueError for another number of them."""
@@ -94,6 +100,24 @@ class Scales:
     def struct(self, values: Array) -> Struct:
         """For C, with these scales by channel, which must live as long."""
         return Struct(values.ctypes.data, self.residual_scale, self.residual_zero, self.y_zero)
+
+
+def _finite(given: Any) -> Array | None:
+    """Finite numbers as an array of their own, or None."""
+    try:
+        if np.asarray(given).dtype.kind not in "iuf":
+            return None
+        with np.errstate(over="ignore"):
+            found = np.array(given, np.float32)
+    except ValueError:  # rows of different lengths
+        return None
+    return found if np.isfinite(found).all() else None
+
+
+def _told(given: Any) -> str:
+    if isinstance(given, np.ndarray) and given.size:
+        return f"shape {given.shape}, values from {given.min()} to {given.max()}"
+    return f"{given!r:.80}"
 
 
 def to_bf16(array: Any) -> Array:

@@ -14,7 +14,7 @@
  * packed and workspace start at multiples of 64 bytes; workspace may be null where its size is 0.
  * x, y and the others start at multiples of the size of their elements; of 64 bytes is faster.
  * y overlaps no other argument. Nothing outside y and workspace is written, nothing is allocated,
- * and there is no state: calls may run at the same time, each with a workspace of its own.
+ * and nothing is kept but what the CPU can do: calls may run at the same time, each with a workspace of its own.
  * More than one thread is used only where the compiler was given its OpenMP option.@RULES@@CHOICE@ */
 #ifndef @UPPER@_H
 #define @UPPER@_H

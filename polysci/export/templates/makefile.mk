@@ -15,8 +15,8 @@ lib@NAME@.a: @OBJECTS@
 selftest: selftest.o lib@NAME@.a
 	$(CC) $(FLAGS) $(LDFLAGS) -o $@ selftest.o lib@NAME@.a -lm
 
-check: selftest
-	./selftest
+check: selftest # which says 77 where this CPU runs nothing of it
+	./selftest || test $$? -eq 77
 
 clean:
 	rm -f @OBJECTS@ selftest.o lib@NAME@.a selftest

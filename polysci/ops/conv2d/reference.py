@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from polysci.dtype import precision_named, values
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,13 +28,15 @@ def convolve(
     """``clip(conv(x, w) + bias + residual, *clamp)`` in the dtype of ``x``, arrays in the layout.
 
     Sums of products are formed in that dtype, so integers are exact as long as it holds every
-    partial sum. Raises ValueError for an argument of another shape.
+    partial sum. What a narrow precision stores is widened first: whole numbers to int64, others to
+    float64. Raises ValueError for an argument of another shape.
     """
     shapes = {"x": problem.x_shape, "w": problem.w_shape}
     shapes |= {"bias": (problem.K,), "residual": problem.y_shape}
     for name, array in (("x", x), ("w", w), ("bias", bias), ("residual", residual)):
         if array is not None and array.shape != shapes[name]:
             raise ValueError(f"{name}: expected shape {shapes[name]}, got {array.shape}")
+    x, w, residual = _widened(problem, x, w, residual)
     y = np.empty(problem.y_shape, x.dtype)
     images, results = (_channels_last(problem, array) for array in (x, y))
     weights = _weights(problem, w.astype(x.dtype, copy=False))
@@ -43,6 +47,19 @@ def convolve(
     if residual is not None:
         y += residual
     return y if clamp is None else np.clip(y, *clamp, out=y)
+
+
+def _widened(
+    problem: Conv2d, x: NDArray[Any], w: NDArray[Any], residual: NDArray[Any] | None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """The operands as numbers wide enough for sums, where they are as the precision stores them."""
+    precision = precision_named(problem.dtype)
+    if x.dtype != precision.x.numpy or precision.x.name == "f32":
+        return x, w, residual
+    wide = np.int64 if precision.whole else np.float64
+    if residual is not None and residual.dtype == precision.y.numpy:
+        residual = values(residual, precision.y).astype(wide)
+    return values(x, precision.x).astype(wide), values(w, precision.w).astype(wide), residual
 
 
 def _channels_last(problem: Conv2d, array: NDArray[Any]) -> NDArray[Any]:
