@@ -1,0 +1,1 @@
+"""Networks: ONNX models as graphs of fixed shapes, simplified."""

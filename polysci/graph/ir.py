@@ -1,0 +1,94 @@
+"""A network as data: tensors of fixed shapes, and operations on them in an order that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, which is axis 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A name, a shape and NumPy's name of an element type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation, by ONNX's name of its type; an input that is left out is an empty name."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    name: str = ""
+
+    def input(self, index: int) -> str:
+        """The name of an input; empty where there is none."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.name or ', '.join(self.outputs)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
+
+    ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
+    the version of ONNX's operators that the nodes follow; AFFINE is none of them.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    tensors: Mapping[str, Tensor]
+    opset: int
+
+    def constant(self, name: str) -> Array | None:
+        """The value of a tensor that is known ahead."""
+        return self.constants.get(name)
+
+    def makers(self) -> dict[str, Node]:
+        """Tensor -> the node that makes it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def readers(self) -> dict[str, list[Node]]:
+        """Tensor -> the nodes that read it, in order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    found.setdefault(name, []).append(node)
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """One line a node, for people."""
+        for node in self.nodes:
+            made = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
+            yield f"{node.op}({', '.join(node.inputs)}) -> {made}"

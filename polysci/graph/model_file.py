@@ -1,0 +1,132 @@
+"""An ONNX file as a model that can be trusted: whole, of one domain, in an order that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polysci.errors import SpecError, UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx
+
+INSTALL = "pip install 'polysci[onnx]'"
+MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
+MOST_NODES = 100_000
+DOMAINS = ("", "ai.onnx")
+
+
+def onnx_module() -> Any:
+    """The onnx package. Raises UnsupportedError where it is not installed."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise UnsupportedError(f"reading an ONNX model needs onnx ({error}): {INSTALL}") from None
+    return onnx
+
+
+def read(path: str | PathLike[str], *, external: bool = False) -> onnx.ModelProto:
+    """The model of a file, its graph checked; ``external``: weights may lie in files beside it.
+
+    Raises SpecError for a file that cannot be read or breaks ONNX's rules, UnsupportedError for
+    what is right but not read here: sparse weights, functions, several domains.
+    """
+    onnx, path = onnx_module(), Path(path)
+    model = _parsed(onnx, path)
+    checked(model, str(path))
+    outside = [one for one in _tensors(onnx, model.graph) if _lies_outside(onnx, one)]
+    if outside and not external:
+        raise SpecError(
+            f"{path}: {outside[0].name!r} lies in another file; external data is read on request"
+        )
+    for tensor in outside:
+        _load(onnx, path, tensor)
+    return model
+
+
+def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
+    try:
+        size = path.stat().st_size
+        if size > MOST_FILE:
+            raise SpecError(f"{path}: {size} bytes; an ONNX file has at most {MOST_FILE}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        model: onnx.ModelProto = onnx.load_model_from_string(data)
+    except Exception as error:  # protobuf's own, which is no part of onnx
+        raise SpecError(f"{path}: no ONNX model, or a part of one: {error}") from None
+    return model
+
+
+def checked(model: onnx.ModelProto, where: str) -> None:
+    """Raise for a model whose graph is not whole; ``where`` goes before the error."""
+    graph = model.graph
+    if not graph.node or not graph.output:
+        raise SpecError(f"{where}: no ONNX model: its graph has no nodes or no outputs")
+    if len(graph.node) > MOST_NODES:
+        raise SpecError(f"{where}: {len(graph.node)} nodes; expected at most {MOST_NODES}")
+    if graph.sparse_initializer or model.functions:
+        what = "functions" if model.functions else "sparse weights"
+        raise UnsupportedError(f"{where}: the model has {what}")
+    foreign = {one.domain for one in model.opset_import} - set(DOMAINS)
+    foreign = {node.domain for node in graph.node} - set(DOMAINS) | (foreign - {"ai.onnx.ml"})
+    if foreign:
+        raise UnsupportedError(
+            f"{where}: operators of another domain: {', '.join(sorted(foreign))}"
+        )
+    if not any(one.domain in DOMAINS for one in model.opset_import):
+        raise SpecError(f"{where}: no ONNX model: it names no version of the operators")
+    known: set[str] = set()
+    for tensor in (*graph.input, *graph.initializer):
+        known.add(tensor.name)
+    for node in graph.node:
+        title = f"{node.op_type} {node.name or ', '.join(node.output)}"
+        if missing := [name for name in node.input if name and name not in known]:
+            raise SpecError(
+                f"{where}: {title!r:.200} reads {missing[0]!r:.200}, which nothing before it makes"
+            )
+        made = [name for name in node.output if name]
+        if twice := [name for name in made if name in known or made.count(name) > 1]:
+            raise SpecError(f"{where}: {title!r:.200} makes {twice[0]!r:.200} a second time")
+        known.update(made)
+    if lost := [one.name for one in graph.output if one.name not in known]:
+        raise SpecError(f"{where}: nothing makes the output {lost[0]!r:.200}")
+
+
+def _tensors(onnx: Any, graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        yield from (one.t for one in node.attribute if one.type == onnx.AttributeProto.TENSOR)
+
+
+def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
+    """Fetch a tensor's bytes from a regular file in the model's own folder or below it."""
+    told = {one.key: one.value for one in tensor.external_data}
+    where, home = f"{model}: external data of {tensor.name!r:.200}", model.parent.resolve()
+    try:
+        place = told["location"]
+        start, length = int(told.get("offset", 0)), int(told.get("length", -1))
+        path = (home / place).resolve()
+        if Path(place).is_absolute() or not path.is_relative_to(home):
+            raise SpecError(f"{where}: {place!r:.200} is outside the model's folder")
+        if not path.is_file() or start < 0:
+            raise SpecError(f"{where}: {place!r:.200} is no file, or its offset is negative")
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read(length)
+    except (KeyError, ValueError, OSError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError(f"{where}: {error}") from None
+    if 0 <= length != len(data):
+        raise SpecError(f"{where}: expected {length} bytes, the file has {len(data)}")
+    tensor.raw_data = data
+    del tensor.external_data[:]
+    tensor.data_location = onnx.TensorProto.DEFAULT
