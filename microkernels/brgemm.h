@@ -240,6 +240,20 @@ PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
     }
 }
 
+/* A tile of memory shaped like C, needed at the end, is asked for at the beginning. */
+PS_INLINE void ps_ahead(ps_tile t, const ps_y *c)
+{
+    enum { LINE = 64 / sizeof(ps_y) };
+    if (!c || t.c_col != 1)
+        return;
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int j = 0; j < t.vecs * PS_LANES; j += LINE)
+            __builtin_prefetch(c + ps_c_row(t, i) + j);
+    }
+}
+
 PS_INLINE void ps_begin(ps_acc *acc, ps_tile t, const ps_y *c, int accumulate)
 {
     const int count = t.rows * t.vecs * (t.shifts ? t.shifts : 1);

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from polysci import errors, extract
     from polysci.api import compile
     from polysci.dtype import PRECISIONS, from_bf16, to_bf16
+    from polysci.network.compiled import Network, compile_network
     from polysci.ops import parse_problem
     from polysci.ops.conv2d import Conv2d
     from polysci.ops.nest import Nest
@@ -22,6 +23,7 @@ __all__ = [
     "PRECISIONS",
     "Conv2d",
     "Nest",
+    "Network",
     "Primitive",
     "Result",
     "Scales",
@@ -29,6 +31,7 @@ __all__ = [
     "Target",
     "Wisdom",
     "compile",
+    "compile_network",
     "detect",
     "errors",
     "extract",
@@ -44,6 +47,7 @@ _HOMES = MappingProxyType(
         "PRECISIONS": "polysci.dtype",
         "Conv2d": "polysci.ops.conv2d",
         "Nest": "polysci.ops.nest",
+        "Network": "polysci.network.compiled",
         "Primitive": "polysci.primitive",
         "Result": "polysci.tune",
         "Scales": "polysci.scales",
@@ -51,6 +55,7 @@ _HOMES = MappingProxyType(
         "Target": "polysci.target",
         "Wisdom": "polysci.wisdom",
         "compile": "polysci.api",
+        "compile_network": "polysci.network.compiled",
         "detect": "polysci.target",
         "from_bf16": "polysci.dtype",
         "optimize": "polysci.tune",

@@ -15,6 +15,11 @@ BEHIND: Final = 128  # bytes
 F32: Final = np.dtype(np.float32)
 
 
+def rounded(size: int) -> int:
+    """Bytes, up to whole lines."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 def empty(
     shape: Sequence[int], page_offset: int | None = None, dtype: np.dtype[Any] = F32
 ) -> NDArray[Any]:

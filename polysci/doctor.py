@@ -19,7 +19,10 @@ from polysci.errors import BuildError, SpecError
 from polysci.target import Isa, Target
 
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
-PEERS = {"torch": "pip install 'polysci[peers]'", "onnx": "pip install 'polysci[onnx]'"}
+PEERS = {
+    **dict.fromkeys(("torch", "onnxruntime", "openvino"), "pip install 'polysci[peers]'"),
+    "onnx": "pip install 'polysci[onnx]'",
+}
 LOW_SPACE = 200 * (1 << 20)  # a precompiled header has 25 MB, a network's layers a few
 
 

@@ -9,6 +9,7 @@ from polysci import codegen, legality
 from polysci.codegen import Source
 from polysci.contraction import Contraction, contraction
 from polysci.dtype import precision_named
+from polysci.errors import UnsupportedError
 from polysci.extract import extract
 from polysci.ops.problem import Problem
 from polysci.schedule import Schedule
@@ -26,15 +27,31 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     return scop, contraction(scop).stored_as(precision_named(problem.dtype)), strides
 
 
-def emit(problem: Problem, plan: Schedule, threads: int = 1, symbol: str = SYMBOL) -> Source:
+def emit(
+    problem: Problem,
+    plan: Schedule,
+    threads: int = 1,
+    symbol: str = SYMBOL,
+    *,
+    strides: Mapping[str, tuple[int, ...]] | None = None,
+    joined: bool = False,
+    banded: bool = False,
+) -> Source:
     """C source of a problem under a schedule, once isl has found it legal.
 
-    A Winograd schedule has no loops that isl could judge: its own rules decide.
+    A Winograd schedule has no loops that isl could judge: its own rules decide. ``strides`` are of
+    arrays that are stored otherwise than the problem says (``codegen.emit``, which also tells of
+    ``joined`` and ``banded``).
 
     Raises IllegalScheduleError, SpecError or UnsupportedError.
     """
     if plan.transform:
-        return winograd.emit(problem, plan, threads, symbol)
-    scop, roles, strides = model_of(problem)
+        if banded:
+            raise UnsupportedError(f"schedule {plan}: its outermost loop is over tiles, not rows")
+        return winograd.emit(problem, plan, threads, symbol, strides=strides, joined=joined)
+    scop, roles, own = model_of(problem)
     legality.check(scop, roles, plan)
-    return codegen.emit(roles, strides, plan, symbol=symbol, threads=threads)
+    stored = {**own, **(strides or {})}
+    return codegen.emit(
+        roles, stored, plan, symbol=symbol, threads=threads, joined=joined, banded=banded
+    )

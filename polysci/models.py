@@ -41,6 +41,8 @@ def load(
     or without layers; UnsupportedError for a nest that polysci does not compute.
     """
     path = _find(path_or_name)
+    if path.suffix == ".onnx":
+        raise SpecError(f"{path}: a whole model, not a list of layers: polysci compile {path}")
     if path.suffix == ".c":
         check_nest(layout, dtype)
         return [Nest(path)]

@@ -1,8 +1,8 @@
 """The process that loads untrusted binaries: ``python -m polysci.worker``, JSON lines in and out.
 
 One question a line, ``{"op": "check", "so": ..., "symbol": ...}``: the public methods of
-``Worker``. One answer a line; a candidate's fault that the process survives is ``{"fault": text}``.
-Whatever the loaded code prints goes to stderr.
+``Worker``. One answer a line; an error that the process survives is ``{"fault": text,
+"unsupported": whether it is an UnsupportedError}``. Whatever the loaded code prints goes to stderr.
 """
 
 import json
@@ -22,7 +22,7 @@ from polysci.bound import Reals
 from polysci.build.library import load
 from polysci.build.process import exit_with_parent
 from polysci.dtype import precision_named
-from polysci.errors import CheckError, PolysciError
+from polysci.errors import CheckError, PolysciError, UnsupportedError
 from polysci.exact import Array, Arrays
 from polysci.guard import Guarded, Side
 from polysci.ops import parse_problem
@@ -59,7 +59,7 @@ def serve(service: object, operations: Sequence[str]) -> None:
         try:
             answer = getattr(service, op)(**question)
         except PolysciError as error:
-            answer = {"fault": str(error)}
+            answer = {"fault": str(error), "unsupported": isinstance(error, UnsupportedError)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

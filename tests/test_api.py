@@ -13,8 +13,8 @@ from polysci.exact import Arrays
 from polysci.machine import Machine
 
 PUBLIC = """
-    PRECISIONS Conv2d Nest Primitive Result Scales Schedule Target Wisdom
-    compile detect errors extract from_bf16 optimize parse_problem to_bf16
+    PRECISIONS Conv2d Nest Network Primitive Result Scales Schedule Target Wisdom
+    compile compile_network detect errors extract from_bf16 optimize parse_problem to_bf16
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"
 

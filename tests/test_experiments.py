@@ -1,6 +1,7 @@
 """The experiments' scripts, as people start them, on samples whose times are made up."""
 
 import csv
+import importlib.util
 import os
 import subprocess
 import sys
@@ -310,3 +311,12 @@ def test_without_matplotlib_there_is_a_line_and_no_picture(
     plots.draw(tmp_path / "a.png", lambda axes: pytest.fail("drawn without matplotlib"))
     assert "polysci[plot]" in capsys.readouterr().err
     assert not (tmp_path / "a.png").exists()
+
+
+def test_a_network_needs_the_exporter(tmp_path: Path) -> None:
+    for name in ("onnx", "torch"):
+        (tmp_path / f"{name}.py").touch()
+    if importlib.util.find_spec("onnxscript"):
+        pytest.skip("the exporter is there")
+    ran = run("mobilenet_v2", "--output", tmp_path / "m.onnx", env={"PYTHONPATH": str(tmp_path)})
+    assert ran.returncode == 1 and "pip install onnxscript" in ran.stderr, ran.stderr

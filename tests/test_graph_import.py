@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.graph.importer import MOST_BYTES, graph_of, load
+from polysci.graph.importer import MOST_BYTES, MOST_FOLDED, graph_of, load
+from polysci.graph.ir import Node
 from polysci.graph.model_file import checked
 from tests.onnxmodels import model, node, reals
 
@@ -105,6 +106,54 @@ def test_every_unsupported_node_is_named_at_once() -> None:
         match="3 unsupported nodes: Det Det of b, Wibble Wibble of c, Abs Abs of y",
     ):
         graph_of(graph, supported={"Relu"})
+
+
+def test_foreign_nodes_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing each to each would take hours for as many as a file may have."""
+    nodes = [node("Wibble", f"a{at}", f"a{at + 1}") for at in range(3)]
+    monkeypatch.setattr(Node, "__eq__", lambda one, other: pytest.fail("compared"))
+    with pytest.raises(UnsupportedError, match="3 unsupported nodes"):
+        graph_of(model(nodes, {"a0": [1]}, {"a3": [1]}))
+
+
+def number(value: float, dtype: str = "int64") -> np.ndarray:
+    return np.array(value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "size"),
+    [
+        ("Expand", {"v": reals(), "to": number(1 << 33).reshape(1)}, 4 << 33),
+        ("Range", {"a": number(0), "b": number(1 << 31), "c": number(1)}, 8 << 31),
+        ("OneHot", {"at": number(1).reshape(1), "depth": number(1 << 31), "v": reals(2)}, 4 << 31),
+    ],
+)
+def test_large_results_are_not_computed_ahead(
+    op: str, inputs: dict[str, np.ndarray], size: int
+) -> None:
+    one = model([node(op, " ".join(inputs), "big")], {"x": [1]}, {"big": None}, inputs)
+    with pytest.raises(SpecError, match=f"tensor 'big': {size} bytes .* at most {MOST_FOLDED}"):
+        graph_of(one)
+
+
+def test_one_value_in_many_places_is_held_once() -> None:
+    fill = node("ConstantOfShape", "to", "big")
+    weights = {"to": number(1 << 33).reshape(1)}
+    graph = graph_of(model([fill, node("Add", "x big", "y")], {"x": [1]}, {"y": None}, weights))
+    assert graph.constants["big"].shape == (1 << 33,) and graph.constants["big"].strides == (0,)
+
+
+def test_ranges_are_computed_where_their_length_is_inferred() -> None:
+    def ranged(dtype: str) -> onnx.ModelProto:
+        weights = {name: number(at, dtype) for at, name in zip((1, 9, 2), "abc", strict=True)}
+        nodes = [node("Range", "a b c", "r"), node("Cast", "r", "f", to=1),
+                 node("Add", "x f", "y")]  # fmt: skip
+        return model(nodes, {"x": [4]}, {"y": None}, weights)
+
+    for dtype in ("int32", "int64", "float32"):
+        assert graph_of(ranged(dtype)).constants["f"].tolist() == [1, 3, 5, 7]
+    with pytest.raises(UnsupportedError, match=r"Range of r.*the shape of 'r' depends on data"):
+        graph_of(ranged("int16"))
 
 
 def test_a_shape_that_depends_on_data_is_refused() -> None:

@@ -115,6 +115,47 @@ def test_what_others_read_stays(outputs: Sequence[str]) -> None:
     agree(graph, short)
 
 
+@pytest.mark.parametrize(
+    ("shape", "left"),
+    [((3, 1), ["Gemm", AFFINE]), ((3, 3), ["Gemm", AFFINE]), ((1, 3), ["Gemm"]), ((3,), ["Gemm"]),
+     ((1, 1), ["Gemm"])],
+)  # fmt: skip
+def test_a_bias_is_folded_where_it_is_a_number_a_column(shape: tuple[int], left: list[str]) -> None:
+    nodes = [node("Gemm", "x w b", "g"), node("Mul", "g f", "y")]
+    weights = {"w": reals(4, 3), "b": reals(*shape), "f": reals(3)}
+    graph = graph_of(model(nodes, {"x": [3, 4]}, {"y": None}, weights))
+    short = simplified(graph)
+    assert ops(short) == left
+    agree(graph, short)
+
+
+def test_names_of_the_model_are_not_taken() -> None:
+    own = "f.shape f.shape.1 m.scale m.shift m.weights m.bias"
+    nodes = [node("Flatten", "x", "f"), node("Gemm", "f w b", "g"), node("Mul", "g s", "m"),
+             node("Sum", f"m {own}", "y")]  # fmt: skip
+    weights = {name: reals(1, 5, seed=at) for at, name in enumerate(own.split())}
+    weights |= {"w": reals(196, 5), "b": reals(5), "s": reals(5)}
+    graph = graph_of(model(nodes, {"x": [1, 4, 7, 7]}, {"y": None}, weights))
+    short = simplified(graph)
+    assert ops(short) == ["Reshape", "Gemm", "Sum"]
+    assert short.nodes[0].inputs == ("x", "f.shape.2")
+    assert short.nodes[1].inputs == ("f", "m.weights.1", "m.bias.1")
+    assert simplified(short).nodes == short.nodes
+    agree(graph, short)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+def test_a_constant_of_zeros(op: str) -> None:
+    zeros = np.zeros((4, 1, 1), np.float32)
+    graph = graph_of(model([node(op, "x f", "y")], {"x": [1, 4, 2, 2]}, {"y": None}, {"f": zeros}))
+    short = simplified(graph)
+    assert ops(short) == [AFFINE]
+    if op == "Div":
+        assert np.isposinf(short.constants["y.scale"]).all()
+    else:
+        agree(graph, short)
+
+
 def test_a_dropout_that_trains_stays() -> None:
     nodes = [node("Dropout", "x ratio train", "y")]
     weights = {"ratio": np.array(0.5, np.float32), "train": np.array(True)}

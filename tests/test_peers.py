@@ -19,8 +19,9 @@ from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.machine import Machine
 from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
-from polysci.peers.contest import PEAK_UNITS, Comparison, Rival, peer_named
+from polysci.peers.contest import PEAK_UNITS, Comparison, Rival
 from polysci.peers.given import given
+from polysci.peers.process import peer_named
 from polysci.peers.pytorch import PyTorch, service
 from polysci.peers.pytorch.operands import Operands, Path, chained, fault
 

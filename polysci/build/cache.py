@@ -1,8 +1,9 @@
 """C text -> the path of a verified shared object, compiled at most once a machine.
 
-``builds/<key>/`` holds ``source.c``, a ``.so`` and ``entry.json``; the key is the SHA-256 of all
-that decides about the code. An entry is made aside and renamed into place, so there are no locks
-to go stale and no half entries; the digest is verified before every use.
+``builds/<key>/`` holds ``source.c`` (``source0.c`` and so on, of several texts), a ``.so`` and
+``entry.json``; the key is the SHA-256 of all that decides about the code. An entry is made aside
+and renamed into place, so there are no locks to go stale and no half entries; the digest is
+verified before every use.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from threading import get_ident
 
 from polysci.build import eviction, precompiled, process
 from polysci.build.compiler import (
@@ -29,12 +28,14 @@ from polysci.build.compiler import (
     Compiler,
     CompileTimeoutError,
     compile_shared,
+    compile_together,
     default_flags,
     find_compiler,
     lacks_openmp,
     without_openmp,
 )
 from polysci.build.folder import cache_dir, instead_of, log
+from polysci.build.parallel import together
 from polysci.errors import BuildError
 
 __all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear"]
@@ -59,7 +60,7 @@ _lacking_openmp: set[Compiler] = set()
 class _Job:
     """One text with all that decides about its code, and how to go about it."""
 
-    text: str
+    texts: tuple[str, ...]
     flags: tuple[str, ...]
     compiler: Compiler
     timeout: float
@@ -67,19 +68,19 @@ class _Job:
 
     @property
     def key(self) -> str:
-        parts = [f"polysci {FORMAT}", self.compiler.identity, *self.flags, self.text]
+        parts = [f"polysci {FORMAT}", self.compiler.identity, *self.flags, *self.texts]
         hashes = [hashlib.sha256(part.encode()).digest() for part in parts]
         return hashlib.sha256(b"".join(hashes)).hexdigest()
 
 
 def build(
-    text: str,
+    text: str | Sequence[str],
     *,
     flags: Sequence[str] | None = None,
     timeout: float = TIMEOUT_S,
     probe: bool = False,
 ) -> Path:
-    """The shared object of a C text, from the cache or compiled now.
+    """The shared object of a C text, or of several linked, from the cache or compiled now.
 
     ``flags`` default to ``default_flags()``. A compiler without OpenMP builds without it, an
     unusable cache directory is replaced by a private one; each logs one warning. A path never
@@ -90,7 +91,8 @@ def build(
     compiler = find_compiler()
     if compiler in _lacking_openmp:
         chosen = without_openmp(chosen)
-    job = _Job(text, chosen, compiler, timeout, probe)
+    texts = (text,) if isinstance(text, str) else tuple(text)
+    job = _Job(texts, chosen, compiler, timeout, probe)
     root = cache_dir()
     try:
         return _built(job, root)
@@ -116,22 +118,10 @@ def build_many(
 
     BuildError of the first text that fails, after those under way have ended.
     """
-    threads: set[int] = set()
-    pool = ThreadPoolExecutor(max(1, jobs), initializer=lambda: threads.add(get_ident()))
-    with pool:
-        futures = {
-            text: pool.submit(build, text, flags=flags, timeout=timeout, probe=probe)
-            for text in dict.fromkeys(texts)
-        }
-        try:
-            return [futures[text].result() for text in texts]
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            interrupted = not isinstance(error, Exception)
-            while interrupted and any(future.running() for future in futures.values()):
-                process.kill_started_by(threads)  # Ctrl-C does not wait for a hanging compiler
-                time.sleep(0.02)
-            raise
+    once = list(dict.fromkeys(texts))
+    calls = [partial(build, text, flags=flags, timeout=timeout, probe=probe) for text in once]
+    paths = dict(zip(once, together(calls, jobs), strict=True))
+    return [paths[text] for text in texts]
 
 
 def clear() -> int:
@@ -241,6 +231,12 @@ def _make(job: _Job, root: Path, scratch: Path) -> None:
 
 
 def _compile(job: _Job, root: Path, out: Path) -> None:
+    if len(job.texts) > 1:
+        compile_together(
+            job.texts, job.flags, out, compiler=job.compiler, jobs=os.cpu_count() or 1,
+            timeout=job.timeout,
+        )  # fmt: skip
+        return
     header = precompiled.header_for(job.compiler, job.flags, root / "headers", timeout=job.timeout)
     if header:
         try:
@@ -256,7 +252,7 @@ def _compile(job: _Job, root: Path, out: Path) -> None:
 
 def _compile_with(job: _Job, out: Path, header: Path | None) -> None:
     compile_shared(
-        job.text, job.flags, out, compiler=job.compiler, header=header, timeout=job.timeout
+        job.texts[0], job.flags, out, compiler=job.compiler, header=header, timeout=job.timeout
     )
 
 
@@ -291,7 +287,9 @@ def _keep_failed(job: _Job, root: Path) -> Path:
     folder = _failed_folder(job, root)
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "source.c").write_text(job.text, encoding="utf-8")
+        for at, text in enumerate(job.texts):
+            name = f"source{at}.c" if len(job.texts) > 1 else "source.c"
+            (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 

@@ -10,10 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from polysci.build import process
 from polysci.build.elf import fault_of
+from polysci.build.parallel import together
 from polysci.errors import BuildError
 
 CANDIDATES = ("cc", "gcc", "clang")
@@ -123,17 +125,57 @@ def compile_shared(
     source = out.with_name("source.c")
     source.write_text(text, encoding="utf-8")
     first = ("-include", str(header)) if header else ()
-    cmd = (*compiler.cmd, *flags, *first, "-shared", "-o", str(out), str(source), "-lm")
-    done = process.run(cmd, timeout=timeout, env={"TMPDIR": str(out.parent), "LC_ALL": "C"})
-    fault = fault_of(out) if done.ok else None
-    if fault:
-        trouble = f"wrote no usable shared object: {fault}; is a disk full, or CC no C compiler?"
-    elif not done.ok:
+    _run(compiler, (*flags, *first, "-shared", "-o", str(out), str(source), "-lm"), out, timeout)
+    _check(out)
+
+
+def compile_together(
+    texts: Sequence[str],
+    flags: Sequence[str],
+    out: Path,
+    *,
+    compiler: Compiler | None = None,
+    jobs: int = 2,
+    timeout: float = TIMEOUT_S,
+) -> None:
+    """Compile several C texts, ``jobs`` at a time, and link them to the shared object ``out``.
+
+    Texts go to ``source0.c`` and so on beside ``out``. Raises as ``compile_shared`` does.
+    """
+    compiler = compiler or find_compiler()
+    sources = [out.with_name(f"source{at}.c") for at in range(len(texts))]
+
+    def one(source: Path, text: str) -> str:
+        source.write_text(text, encoding="utf-8")
+        made = source.with_suffix(".o")
+        _run(compiler, (*flags, "-c", "-o", str(made), str(source)), out, timeout)
+        return str(made)
+
+    calls = [partial(one, *each) for each in zip(sources, texts, strict=True)]
+    made = together(calls, jobs)
+    _run(compiler, (*flags, "-shared", "-o", str(out), *made, "-lm"), out, timeout)
+    for path in made:
+        Path(path).unlink()
+    _check(out)
+
+
+def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float) -> None:
+    """One call of the compiler; raises BuildError where it fails."""
+    env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}
+    done = process.run((*compiler.cmd, *words), timeout=timeout, env=env)
+    if not done.ok:
+        error = CompileTimeoutError if done.timed_out else BuildError
         trouble = f"{done}{_excerpt(done.stderr)}"
-    else:
-        return
-    error = CompileTimeoutError if done.timed_out else BuildError
-    raise error(f"the C compiler {trouble}\nto repeat: {done.command}")
+        raise error(f"the C compiler {trouble}\nto repeat: {done.command}")
+
+
+def _check(out: Path) -> None:
+    """Raise BuildError for what is no complete shared object."""
+    if fault := fault_of(out):
+        raise BuildError(
+            f"the C compiler wrote no usable shared object: {fault}; is a disk full, or CC no C "
+            "compiler?"
+        )
 
 
 @functools.cache

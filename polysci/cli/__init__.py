@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from polysci.cli import (
     bench,
     check,
+    compile,
     doctor,
     explain,
     export,
@@ -24,7 +25,10 @@ from polysci.cli import (
 from polysci.cli.layers import Interrupted
 from polysci.errors import PolysciError, SpecError
 
-COMMANDS = (optimize, bench, rank, explain, report, check, export, wisdom, learn, machine, doctor)
+COMMANDS = (
+    *(optimize, compile, bench, rank, explain, report, check, export),
+    *(wisdom, learn, machine, doctor),
+)
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 _EXAMPLES = """\
@@ -35,6 +39,8 @@ examples:
   polysci bench resnet50 --against torch            each layer beside oneDNN
   polysci explain mb1ic64ih56oc64kh3ph1             why this schedule
   polysci export resnet50 -o resnet50               one .c and one .h
+  polysci compile model.onnx --compare openvino     a whole network beside OpenVINO
+  polysci compile model.onnx -o model               the network as a C project
   polysci doctor                                    what is wrong here, and what to do about it
 
 environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS

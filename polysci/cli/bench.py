@@ -37,7 +37,8 @@ def add(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Optimise where there is no record, compare, print; 1 if a layer failed."""
     from polysci.cli.display import Display
-    from polysci.peers.contest import Rival, peer_named
+    from polysci.peers.contest import Rival
+    from polysci.peers.process import peer_named
 
     threads = shared.threads_of(asked)
     peer = peer_named(asked.against)

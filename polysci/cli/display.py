@@ -54,6 +54,13 @@ class Display:
             f"{step.stage}{share}, {spent:.0f} s"
         )
 
+    def note(self, text: str) -> None:
+        """What goes on between or after the layers."""
+        if self._status is None:
+            say(text)
+        else:
+            self._status.update(text)
+
     def done(self, line: str) -> None:
         """One layer is finished: print ``line``."""
         self.finished += 1

@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from polysci.cli import compile
 from polysci.cli import layers as shared
 from polysci.errors import SpecError, WisdomError
 
 _HELP = (
     "show domain, accesses, dependences, GEMM roles, working sets, traffic, bounds, the "
-    "prediction, the roofline, rivals and what every ranker says"
+    "prediction, the roofline, rivals and what every ranker says; of a whole model "
+    "(MODEL.onnx) what became one stage, and what was considered and refused"
 )
 
 
@@ -34,6 +36,8 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
+    if models := [text for text in asked.layers if text.endswith(".onnx")]:
+        return compile.explained(asked, _only(models, asked))
     from polysci.explain import members, render
 
     threads = shared.threads_of(asked)
@@ -60,6 +64,16 @@ def run(asked: argparse.Namespace) -> int:
             draw(found, picture)
             shared.say(f"written: {picture}")
     return 0
+
+
+def _only(models: list[str], asked: argparse.Namespace) -> str:
+    """The one model asked for. Raises SpecError for more, and for what a model has none of."""
+    if len(asked.layers) > 1:
+        raise SpecError(f"{models[0]}: a whole model is explained by itself")
+    for option in ("schedule", "source", "plot", "batch", "machine"):
+        if getattr(asked, option):
+            raise SpecError(f"--{option}: of a layer; {models[0]} is a whole model")
+    return models[0]
 
 
 def _pictures(path: str | None, count: int) -> list[Path | None]:

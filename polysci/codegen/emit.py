@@ -22,7 +22,7 @@ from polysci.codegen.packing import (
 from polysci.codegen.tiles import Tile, tile_function
 from polysci.contraction import Contraction
 from polysci.dtype import Precision
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.plan import Plan, resolve
 from polysci.schedule import Schedule
 from polysci.units import Unit, headers
@@ -32,7 +32,7 @@ from polysci.units import Unit, headers
 class Source:
     """C text of one primitive (without the shared headers), its symbol and schedule.
 
-    ``unit`` says which headers go before it.
+    ``unit`` says which headers go before it; ``workspace`` and ``packed`` are bytes.
     """
 
     text: str
@@ -41,6 +41,9 @@ class Source:
     schedule: Schedule
     precision: Precision
     beside: tuple[str, ...] = ()  # headers that it needs beyond those of every file
+    workspace: int = 0
+    packed: int = 0
+    banded: bool = False
 
     @property
     def isa(self) -> str:
@@ -54,7 +57,7 @@ class Source:
     @property
     def declarations(self) -> str:
         """The C declarations of the entry points."""
-        return prototypes.declarations(self.symbol, self.precision)
+        return prototypes.declarations(self.symbol, self.precision, banded=self.banded)
 
     @property
     def file(self) -> str:
@@ -81,19 +84,29 @@ def emit(
     *,
     symbol: str,
     threads: int = 1,
+    joined: bool = False,
+    banded: bool = False,
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
 
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
-    the code. Raises SpecError or UnsupportedError for a schedule that does not fit.
+    the code. ``joined``: it does not open a parallel region of its own; every thread of its
+    caller's calls it, and none waits at its end. ``banded``: its last two arguments say which
+    iterations of the outermost loop to run, the first one and the end; one thread runs them. Raises
+    SpecError or UnsupportedError for a schedule that does not fit.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", symbol):
         raise SpecError(f"symbol {symbol!r} is not a C identifier")
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
-    emitter = _Emitter(resolve(contraction, strides, schedule), strides, schedule, symbol, threads)
-    plan = emitter.plan
-    return Source(emitter.text(), symbol, plan.unit, schedule, plan.precision)
+    plan = resolve(contraction, strides, schedule)
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, banded)
+    if banded and (emitter.shared or not schedule.loops):
+        raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
+    return Source(
+        emitter.text(), symbol, plan.unit, schedule, plan.precision,
+        workspace=emitter.workspace, packed=packed_bytes(plan), banded=banded,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,8 @@ class _Emitter:
     schedule: Schedule
     symbol: str
     threads: int
+    joined: bool
+    banded: bool
 
     def text(self) -> str:
         plan, a = self.plan, self.plan.contraction.a
@@ -122,9 +137,8 @@ class _Emitter:
             weights_function(self.symbol, plan, self.strides[b.array]),
             self._entry(),
         ]
-        return prototypes.declarations(self.symbol, plan.precision) + "\n".join(
-            f"{part}\n" for part in parts
-        )
+        heads = prototypes.declarations(self.symbol, plan.precision, banded=self.banded)
+        return heads + "\n".join(f"{part}\n" for part in parts)
 
     @property
     def shared(self) -> bool:
@@ -133,7 +147,9 @@ class _Emitter:
 
     @property
     def parameters(self) -> int:
-        """Loops that the threads share: their iterators become variables around the rest."""
+        """Loops whose iterators become variables around the rest: those that threads share."""
+        if self.banded:
+            return 1
         return len(self.plan.schedule.parallel) if self.threads > 1 else 0
 
     @property
@@ -141,7 +157,8 @@ class _Emitter:
         """Bytes of packed copies: one for all threads, or one a thread."""
         if self.plan.box is None:
             return 0
-        copies = self.threads if self.parameters and not self.shared else 1
+        alone = self.banded or self.shared or not self.parameters
+        copies = 1 if alone else self.threads
         return self.plan.box.bytes * self.plan.box.size * copies
 
     def _size(self, name: str, value: int) -> c.Generable:
@@ -149,7 +166,7 @@ class _Emitter:
         return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
 
     def _entry(self) -> c.Generable:
-        head = prototypes.run_head(self.symbol, self.plan.precision)
+        head = prototypes.run_head(self.symbol, self.plan.precision, banded=self.banded)
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement("return 1")),
             c.Statement(
@@ -165,7 +182,10 @@ class _Emitter:
             body.append(c.Statement("(void)workspace"))
         if self.shared:
             body += self._pack_shared()
-        body += self._parallel() if self.parameters else self._serial()
+        if self.banded:
+            body += self._band()
+        else:
+            body += self._parallel() if self.parameters else self._serial()
         body.append(c.Statement("return 0"))
         return c.Collection([c.Line(head), c.Block(body)])
 
@@ -188,6 +208,20 @@ class _Emitter:
             nest(self.plan, 0, self._call, lambda origin: self._pack("0", origin)),
             *self._fence(),
         ]
+
+    def _band(self) -> list[c.Generable]:
+        """Some iterations of the outermost loop."""
+        name, loop = iterators(self.plan)[0], self.plan.schedule.loops[0]
+        inner = nest(self.plan, 1, self._call, lambda origin: self._pack("0", origin))
+        return [
+            c.Statement("const ps_args *const g = &args"),
+            *self._tiles("args"),
+            c.loop(
+                f"int64_t {name} = first", f"{name} < last", f"{name} += {loop.step}",
+                c.Block([*c.items(inner)]),
+            ),
+            *self._fence(),
+        ]  # fmt: skip
 
     def _tiles(self, args: str) -> list[c.Generable]:
         """A thread has no tile registers configured yet."""
@@ -231,13 +265,13 @@ class _Emitter:
                 *self._fence(),
             ]
         )
-        return self._team(body)
+        return self._team(body, last=True)
 
-    def _team(self, body: c.Block) -> list[c.Generable]:
+    def _team(self, body: c.Block, *, last: bool) -> list[c.Generable]:
         """A loop over thread numbers, one OpenMP thread each; serial without OpenMP."""
         return [
             c.Line("#ifdef _OPENMP"),
-            c.Line(f"#pragma omp parallel for num_threads({self.threads}) schedule(static)"),
+            c.Line(prototypes.team(self.threads, joined=self.joined, last=last)),
             c.Line("#endif"),
             c.loop("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
         ]
@@ -250,7 +284,7 @@ class _Emitter:
         first = f"{rows} * thread / {self.threads}"
         last = f"{rows} * (thread + 1) / {self.threads}"
         call = c.Statement(f"{name}(x, workspace, {self._zero}, {first}, {last})")
-        return [*self._team(c.Block([call])), moved]
+        return [*self._team(c.Block([call]), last=False), moved]
 
     @property
     def _zero(self) -> str:
@@ -266,7 +300,7 @@ class _Emitter:
         if thread != "0":
             box += f" + {plan.box.size} * {thread}"
         arguments = ["0", str(box_rows(plan)), *(origin[dim] for dim in box_origins(plan))]
-        target = "local" if self.parameters else "args"
+        target = "local" if self.parameters and not self.banded else "args"
         return [
             c.Statement(f"{target}.a = {box}"),
             c.Statement(f"{self.symbol}_pack(x, {box}, {self._zero}, {', '.join(arguments)})"),

@@ -291,6 +291,7 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
             c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
             *[c.Statement("ps_tiles_configure(g->tiles, t)")] * plan.kernel.on_tiles,
             c.Statement(f"ps_begin(acc, t, g->y + c, {first})"),
+            c.Statement("ps_ahead(t, e.residual)"),
             *steps,
             *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
             *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),

@@ -5,25 +5,28 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
 from polysci.errors import PolysciError, SpecError
 from polysci.export.project import MARK
 
+Content = str | bytes | Callable[[], Iterable[bytes]]
 SCRATCH = ".polysci-"
 _HEAD = 400  # bytes of a text file in which the mark stands
 
 
 def write(
     out: Path,
-    files: Mapping[str, str | bytes],
+    files: Mapping[str, Content],
     *,
     leftovers: Sequence[str] = (),
     force: bool = False,
 ) -> list[Path]:
     """Write ``files`` (relative path -> content) into ``out``, which is made if it is not there.
+
+    Content that is large may come as a function that yields it piece by piece.
 
     Everything is written aside and then renamed, so that a failure leaves what was there before.
     ``leftovers`` are patterns of names that building an earlier export may have left. Raises
@@ -96,19 +99,26 @@ def _foreign(
 
 
 def _ours(path: Path) -> bool:
-    """Whether a file has our mark; a binary one lies beside text that has it."""
+    """Whether a file has our mark; a library has none, but lies beside text that does."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    return MARK.encode() in head or head.startswith(b"\x7fELF")
+    return MARK.encode() in head or head.startswith((b"\x7fELF", b"polysci "))
 
 
-def _place(out: Path, files: Mapping[str, str | bytes]) -> None:
+def _pieces(content: Content) -> Iterable[bytes]:
+    if callable(content):
+        return content()
+    return [content.encode() if isinstance(content, str) else content]
+
+
+def _place(out: Path, files: Mapping[str, Content]) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=out))
     try:
         for path, content in files.items():
             aside = scratch / path
             aside.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(content.encode() if isinstance(content, str) else content)
+            with aside.open("wb") as file:
+                file.writelines(_pieces(content))
         for path in files:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             (scratch / path).replace(out / path)

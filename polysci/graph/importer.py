@@ -13,7 +13,7 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.graph.ir import Array, Graph, Node, Tensor
-from polysci.graph.model_file import DOMAINS, onnx_module, read
+from polysci.graph.model_file import DOMAINS, implemented, onnx_module, read
 
 if TYPE_CHECKING:
     import onnx
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 36  # of one tensor
 MOST_DIMS = 16
 MOST_FOLDED = 1 << 30  # bytes that are computed ahead at once
-REPEATED = ("ConstantOfShape", "Expand")  # constants that need no memory for their copies
 
 
 def load(
@@ -64,7 +63,7 @@ class _Reader:
     types: dict[str, Any] = field(default_factory=dict)  # TypeProto by name
     known: dict[str, Array] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    strange: list[Node] = field(default_factory=list)  # of no type that ONNX defines
+    strange: set[int] = field(default_factory=set)  # the id of nodes of no type that ONNX defines
 
     @property
     def opset(self) -> int:
@@ -131,8 +130,8 @@ class _Reader:
         node = self.node(proto)
         types = [self.types.get(name) for name in node.inputs if name]
         if not self.onnx.defs.has(proto.op_type):
-            self.strange.append(node)
-        if node in self.strange or None in types:
+            self.strange.add(id(node))
+        if id(node) in self.strange or None in types:
             self.nodes.append(node)  # what depends on a strange node is strange
             return
         if (values := self.values(proto, node)) is not None:
@@ -187,32 +186,42 @@ class _Reader:
         self.check(node.outputs[0], shape, value.dtype)
         return np.broadcast_to(value.reshape(()), shape)
 
-    def computed(self, proto: Any, node: Node) -> list[Array]:
-        """By ONNX's reference, on the values that are known."""
+    def computed(self, proto: Any, node: Node) -> list[Array] | None:
+        """By ONNX's reference, on the values that are known; None where a shape depends on them."""
         helper = self.onnx.helper
         from onnx.reference import ReferenceEvaluator
 
         kinds = self.inferred(proto, node)
+        if any(name and name not in kinds for name in node.outputs):
+            return None
+        made = [self.tensor_of(name, kind) for name, kind in kinds.items()]
+        if (size := sum(one.bytes for one in made)) > MOST_FOLDED:
+            largest = max(made, key=lambda one: one.bytes).name
+            raise SpecError(
+                f"{self.where}: {str(node)!r:.200}: tensor {largest!r:.200}: {size} bytes to "
+                f"compute ahead; expected at most {MOST_FOLDED}"
+            )
         inputs = [helper.make_value_info(name, self.types[name]) for name in {*node.inputs} - {""}]
         outputs = [
             helper.make_value_info(name, kinds[name]) for name in node.outputs if name in kinds
         ]
         graph = helper.make_graph([proto], "one", inputs, outputs)
-        model = helper.make_model(graph, opset_imports=list(self.model.opset_import))
+        opset = helper.make_opsetid("", implemented(node.op, self.opset))
+        model = helper.make_model(graph, opset_imports=[opset])
         try:
             feeds = {name: self.known[name] for name in node.inputs if name}
             found = ReferenceEvaluator(model).run(None, feeds)
         except Exception as error:  # whatever NumPy and the reference raise
             raise SpecError(f"{self.where}: {str(node)!r:.200}: {error}") from None
-        made = iter(found)
-        return [np.asarray(next(made)) if name in kinds else np.zeros(0) for name in node.outputs]
+        values = iter(found)
+        return [np.asarray(next(values)) if name in kinds else np.zeros(0) for name in node.outputs]
 
     def inferred(self, proto: Any, node: Node) -> dict[str, Any]:
         """Types of a node's results, of fixed shapes."""
         inference = self.onnx.shape_inference
         names = {name for name in node.inputs if name}
         data = {
-            name: self.onnx.numpy_helper.from_array(np.ascontiguousarray(self.known[name]), name)
+            name: self.onnx.numpy_helper.from_array(np.asarray(self.known[name], order="C"), name)
             for name in names
             if name in self.known and self.known[name].size <= 1024
         }
@@ -262,7 +271,7 @@ class _Reader:
                 needed.update(name for name in node.inputs if name)
                 kept.append(node)
         kept.reverse()
-        alien = [n for n in kept if n in self.strange or (supported and n.op not in supported)]
+        alien = [n for n in kept if id(n) in self.strange or (supported and n.op not in supported)]
         if alien:
             told = ", ".join(str(node) for node in alien)
             raise UnsupportedError(f"{self.where}: {len(alien)} unsupported nodes: {told}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from polysci.errors import SpecError, UnsupportedError
@@ -16,6 +17,8 @@ INSTALL = "pip install 'polysci[onnx]'"
 MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
 DOMAINS = ("", "ai.onnx")
+# The first versions in ONNX's reference; they compute what those before them do.
+_FIRST = MappingProxyType({"QuantizeLinear": 19, "DequantizeLinear": 19})
 
 
 def onnx_module() -> Any:
@@ -25,6 +28,11 @@ def onnx_module() -> Any:
     except ImportError as error:
         raise UnsupportedError(f"reading an ONNX model needs onnx ({error}): {INSTALL}") from None
     return onnx
+
+
+def implemented(op: str, opset: int) -> int:
+    """The version of the operators by which ONNX's reference computes a node of ``opset``."""
+    return max(opset, _FIRST.get(op, 0))
 
 
 def read(path: str | PathLike[str], *, external: bool = False) -> onnx.ModelProto:

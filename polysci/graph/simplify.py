@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from types import MappingProxyType
 
 import numpy as np
@@ -77,19 +78,26 @@ def with_fixed_shapes(graph: Graph) -> Graph:
     """Flatten, Squeeze and Unsqueeze become Reshape, to the shape that is known."""
     constants, nodes = dict[str, Array](), list[Node]()
     for node in graph.nodes:
-        if node.op in RESHAPES and node.input(1) != _shape_name(node):
-            shape = graph.tensors[node.outputs[0]].shape
-            constants[_shape_name(node)] = np.array(shape, np.int64)
-            inputs = (node.inputs[0], _shape_name(node))
-            node = Node(
-                "Reshape", inputs, node.outputs, MappingProxyType({"allowzero": 1}), node.name
-            )
+        if node.op in RESHAPES and not _has_fixed_shape(graph, node):
+            name, shape = _invented(graph, node, "shape"), graph.tensors[node.outputs[0]].shape
+            constants[name] = np.array(shape, np.int64)
+            exact = MappingProxyType({"allowzero": 1} if graph.opset >= 14 else {})
+            node = Node("Reshape", (node.inputs[0], name), node.outputs, exact, node.name)
         nodes.append(node)
     return rebuilt(graph, nodes, constants)
 
 
-def _shape_name(node: Node) -> str:
-    return f"{node.outputs[0]}.shape"
+def _has_fixed_shape(graph: Graph, node: Node) -> bool:
+    """Whether a node is a Reshape that is told, as a constant, the shape of its output."""
+    told = graph.constant(node.input(1)) if node.op == "Reshape" else None
+    return told is not None and np.array_equal(told, graph.tensors[node.outputs[0]].shape)
+
+
+def _invented(graph: Graph, node: Node, part: str) -> str:
+    """A name for a part of a node that no tensor of the graph has."""
+    name = f"{node.outputs[0]}.{part}"
+    numbered = (f"{name}.{at}" for at in count(1))
+    return next(one for one in chain([name], numbered) if one not in graph.tensors)
 
 
 def with_affine(graph: Graph) -> Graph:
@@ -99,7 +107,7 @@ def with_affine(graph: Graph) -> Graph:
         found = _affine_of(graph, node)
         if found:
             x, scale, shift = found
-            names = (f"{node.outputs[0]}.scale", f"{node.outputs[0]}.shift")
+            names = (_invented(graph, node, "scale"), _invented(graph, node, "shift"))
             constants |= zip(names, (scale, shift), strict=True)
             node = Node(AFFINE, (x, *names), node.outputs[:1], name=node.name)
         nodes.append(node)
@@ -124,7 +132,10 @@ def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
         return None
     if right is not None:
         one, x = right, node.inputs[0]
-        ways = {"Add": (1.0, one), "Sub": (1.0, -one), "Mul": (one, 0.0), "Div": (1 / one, 0.0)}
+        if node.op == "Div":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                one = 1 / one
+        ways = {"Add": (1.0, one), "Sub": (1.0, -one), "Mul": (one, 0.0), "Div": (one, 0.0)}
     elif left is not None and node.op != "Div":
         one, x = left, node.inputs[1]
         ways = {"Add": (1.0, one), "Sub": (-1.0, one), "Mul": (one, 0.0)}
@@ -174,11 +185,13 @@ def with_folded_weights(graph: Graph) -> Graph:
         bias = graph.constant(maker.input(2)) if maker.input(2) else np.zeros(1)
         if bias is None or (maker.op == "Gemm" and not _plain(maker)):
             return None
+        if bias.size != 1 and bias.shape[-1:] != (bias.size,):
+            return None  # no number a column
         scale, shift = _parts(graph, node)
         scaled = _scaled(maker, weights.astype(np.float64), scale)
         if scaled is None:
             return None
-        names = (f"{node.outputs[0]}.weights", f"{node.outputs[0]}.bias")
+        names = (_invented(graph, node, "weights"), _invented(graph, node, "bias"))
         values = (scaled, np.broadcast_to(bias.reshape(-1), scale.shape) * scale + shift)
         changed = replace(maker, inputs=(maker.inputs[0], *names), outputs=node.outputs)
         found = zip(names, values, strict=True)

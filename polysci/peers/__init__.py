@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final, Literal
+
+Whole = Literal["layers", "networks"]
+REMEDY: Final = "pip install 'polysci[peers]'"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library to compare with: its service ``module:class`` and what installs it."""
+    """A library to compare with: its service ``module:class`` and what installs it.
+
+    ``runs`` says what its service is given: single layers, or whole networks.
+    """
 
     name: str
     package: str
     service: str
-    install: str
+    runs: Whole = "layers"
+    install: str = REMEDY
 
 
 PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         peer.name: peer
         for peer in (
-            Peer("torch", "torch", "polysci.peers.pytorch:PyTorch", "pip install 'polysci[peers]'"),
+            Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
+            Peer(
+                "onnxruntime", "onnxruntime",
+                "polysci.peers.networks.onnxruntime:OnnxRuntime", "networks",
+            ),
+            Peer("openvino", "openvino", "polysci.peers.networks.openvino:OpenVINO", "networks"),
         )
     }
-)
+)  # fmt: skip

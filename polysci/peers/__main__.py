@@ -1,4 +1,4 @@
-"""A peer's worker process: ``python -m polysci.peers torch``, JSON lines in and out."""
+"""A peer's worker process: ``python -m polysci.peers NAME``, JSON lines in and out."""
 
 import importlib
 import sys

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp, log
-from pathlib import Path
 from statistics import median
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Any, Final
 
-from polysci.build.process import Child
-from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.errors import SpecError
 from polysci.measure import Bench, Candidate
 from polysci.ops import convolution
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
-from polysci.peers import PEERS, Peer
+from polysci.peers import Peer
+from polysci.peers.process import PeerProcess
 
 LEAST_ROUNDS: Final = 9
 ROUNDS: Final = 15
@@ -34,7 +30,6 @@ PEAK_UNITS: Final[Mapping[str, str]] = MappingProxyType(  # by how inner product
 )
 WARM_UP_S: Final = 5e-3  # idle OpenMP threads of the other side spin for some milliseconds
 SAMPLE_S: Final = 5e-3
-_ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the child finds this package
 _PREPARE_S: Final = 600.0
 
 
@@ -96,48 +91,14 @@ def geomean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-def peer_named(name: str) -> Peer:
-    """A row of PEERS whose package is installed.
-
-    Raises SpecError for another name and UnsupportedError, with the remedy, where it is missing.
-    """
-    if name not in PEERS:
-        raise SpecError(f"peer {name!r}: expected one of {', '.join(PEERS)}")
-    peer = PEERS[name]
-    if importlib.util.find_spec(peer.package) is None:
-        raise UnsupportedError(f"the peer {name} is not installed: {peer.install}")
-    return peer
-
-
-class Rival:
+class Rival(PeerProcess):
     """A peer's worker process, started once for many problems."""
 
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 120.0) -> None:
-        self.threads, self.timeout = threads, timeout
-        env = {
-            "OMP_NUM_THREADS": str(threads),
-            "OPENBLAS_NUM_THREADS": "1",
-            # Results stay in the heap: without it every large one costs its page faults again.
-            "MALLOC_MMAP_MAX_": "0",
-            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-            "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
-        }
-        self._child = Child([sys.executable, "-P", "-m", "polysci.peers", peer.name], env)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process; any number of times."""
-        self._child.close()
+        # Results stay in the heap: without it every large one costs its page faults again.
+        heap = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+        super().__init__(peer, threads, heap)
+        self.timeout = timeout
 
     def prepare(self, problem: Conv2d) -> tuple[str, str, dict[str, float]]:
         """Check the peer's result, choose its fastest path.
@@ -147,21 +108,14 @@ class Rival:
         if not self._child.alive:
             self._child.restart()
         words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
-        found = self._ask({"op": "prepare", "threads": self.threads, "seed": 0, **words})
-        chosen = self._ask({"op": "load", "min_sample_s": SAMPLE_S})
+        found = self.ask({"op": "prepare", "threads": self.threads, "seed": 0, **words}, _PREPARE_S)
+        chosen = self.ask({"op": "load", "min_sample_s": SAMPLE_S}, _PREPARE_S)
         paths = {str(name): float(seconds) for name, seconds in chosen["seconds"].items()}
         return str(chosen["path"]), str(found["version"]), paths
 
     def sample(self) -> float:
         """One sample, in seconds a call, after a warm-up."""
-        return float(self._ask({"op": "sample", "warm_up_s": WARM_UP_S})["seconds"])
-
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        limit = self.timeout if question["op"] == "sample" else _PREPARE_S
-        answer = self._child.ask(question, limit)
-        if "fault" in answer:
-            raise CheckError(f"the peer failed: {answer['fault']}")
-        return answer
+        return float(self.ask({"op": "sample", "warm_up_s": WARM_UP_S}, self.timeout)["seconds"])
 
 
 def compare(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+from polysci import prototypes
 from polysci.codegen import Source
 from polysci.dtype import PRECISIONS
 from polysci.errors import SpecError
-from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.schedule import Schedule
 from polysci.units import Unit
@@ -17,8 +18,21 @@ HEADERS = ("winograd", "winograd_back")
 Lines = list[str]
 
 
-def emit(problem: Problem, schedule: Schedule, threads: int, symbol: str) -> Source:
+Strides = Mapping[str, tuple[int, ...]]
+
+
+def emit(
+    problem: Problem,
+    schedule: Schedule,
+    threads: int,
+    symbol: str,
+    *,
+    strides: Strides | None = None,
+    joined: bool = False,
+) -> Source:
     """C source of a convolution under a Winograd schedule; the interface is every primitive's.
+
+    ``strides`` and ``joined`` as ``lowering.emit`` takes them.
 
     Raises SpecError or UnsupportedError for a schedule that does not fit.
     """
@@ -32,26 +46,30 @@ def emit(problem: Problem, schedule: Schedule, threads: int, symbol: str) -> Sou
     rows = [plan.kernel.rows, *plan.rests]
     parts = [
         [f"/* {symbol}: {schedule} */"],
-        _shape(plan, symbol),
+        _shape(plan, symbol, strides or {}),
         *(_tile(plan, symbol, count) for count in dict.fromkeys(rows)),
         _steps(plan, symbol),
         _multiply(plan, symbol),
         _block(plan, symbol),
         _sizes(plan, symbol),
-        _entry(plan, symbol),
+        _entry(plan, symbol, joined),
     ]
     text = head.declarations + "\n".join("\n".join(part) + "\n" for part in parts)
-    return Source(text, symbol, unit, schedule, precision, HEADERS)
+    return Source(
+        text, symbol, unit, schedule, precision, HEADERS,
+        workspace=4 * plan.workspace, packed=4 * plan.packed,
+    )  # fmt: skip
 
 
-def _shape(plan: Plan, symbol: str) -> Lines:
+def _shape(plan: Plan, symbol: str, strides: Strides) -> Lines:
     """The constant that the transforms take."""
     conv = plan.problem
     fields = {
         "m": plan.m, "across": plan.across, "down": plan.down,
         "height": conv.H, "width": conv.W, "channels": conv.C,
         "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
-        **_distances("x", conv, "I"), **_distances("y", conv, "O"),
+        **_distances("x", strides.get("I") or conv.arrays()["I"][1]),
+        **_distances("y", strides.get("O") or conv.arrays()["O"][1]),
         "v_point": plan.v_tiles * plan.v_tile, "v_tile": plan.v_tile,
         "m_point": plan.t * plan.m_tile, "m_tile": plan.m_tile,
         "block": plan.k, "cols": plan.kernel.cols,
@@ -62,8 +80,8 @@ def _shape(plan: Plan, symbol: str) -> Lines:
     return [f"static const ps_winograd {symbol}_shape = {{\n    {body}}};"]
 
 
-def _distances(letter: str, conv: Conv2d, array: str) -> dict[str, int]:
-    _, (image, channel, row, col) = conv.arrays()[array]
+def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
+    image, channel, row, col = strides
     return {
         f"{letter}_image": image, f"{letter}_row": row, f"{letter}_col": col,
         f"{letter}_channel": channel,
@@ -161,7 +179,7 @@ def _sizes(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _entry(plan: Plan, symbol: str) -> Lines:
+def _entry(plan: Plan, symbol: str, joined: bool) -> Lines:
     copies = plan.teams if plan.fused else 1
     own = f" + {plan.v_size} * thread" if copies > 1 else ""
     body = [f"float *const v = (float *)workspace{own};"] if plan.fused else []
@@ -179,8 +197,8 @@ def _entry(plan: Plan, symbol: str) -> Lines:
     ]
     if not plan.fused:
         lines.append("    float *const v = (float *)workspace;")
-        lines += _team(plan, _transform(plan, symbol))
-    return [*lines, *_team(plan, body), "    return 0;", "}"]
+        lines += _team(plan, _transform(plan, symbol), joined=joined, last=False)
+    return [*lines, *_team(plan, body, joined=joined, last=True), "    return 0;", "}"]
 
 
 def _transform(plan: Plan, symbol: str) -> Lines:
@@ -194,13 +212,13 @@ def _transform(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _team(plan: Plan, body: Lines) -> Lines:
+def _team(plan: Plan, body: Lines, *, joined: bool, last: bool) -> Lines:
     """Statements once a thread; serial without OpenMP."""
     if plan.teams == 1:
         return [f"    {line}" for line in body]
     return [
         "#ifdef _OPENMP",
-        f"#pragma omp parallel for num_threads({plan.teams}) schedule(static)",
+        prototypes.team(plan.teams, joined=joined, last=last),
         "#endif",
         f"    for (int64_t thread = 0; thread < {plan.teams}; ++thread) {{",
         *(f"        {line}" for line in body),

@@ -13,6 +13,7 @@ static PS_KERNEL void blocked_t0(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
+  ps_ahead(t, e.residual);
   ps_run(acc, t, 0x3f00u, A, B, 20, 49);
   ps_run(acc, t, 0x3f80u, A + 1, B + 160, 20, 49);
   ps_run(acc, t, 0x1f80u, A + 2, B + 320, 20, 49);
@@ -33,6 +34,7 @@ static PS_KERNEL void blocked_t1(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
+  ps_ahead(t, e.residual);
   ps_run(acc, t, 0x3f00u, A, B, 8, 49);
   ps_run(acc, t, 0x3f80u, A + 1, B + 64, 8, 49);
   ps_run(acc, t, 0x1f80u, A + 2, B + 128, 8, 49);
@@ -53,6 +55,7 @@ static PS_KERNEL void blocked_t2(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = 0; r0 < 3; ++r0)
   {
     ps_run(acc, t, 0x3f7eu, A + 7 * r0, B + 480 * r0, 20, 49);
@@ -70,6 +73,7 @@ static PS_KERNEL void blocked_t3(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[14];
   ps_begin(acc, t, g->y + c, !first);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = 0; r0 < 3; ++r0)
   {
     ps_run(acc, t, 0x3f7eu, A + 7 * r0, B + 192 * r0, 8, 49);
@@ -87,6 +91,7 @@ static PS_KERNEL void blocked_t4(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[7];
   ps_begin(acc, t, g->y + c, !first);
+  ps_ahead(t, e.residual);
   ps_run(acc, t, 0x7eu, A, B, 20, 49);
   ps_run(acc, t, 0x7fu, A + 1, B + 160, 20, 49);
   ps_run(acc, t, 0x3fu, A + 2, B + 320, 20, 49);
@@ -104,6 +109,7 @@ static PS_KERNEL void blocked_t5(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[7];
   ps_begin(acc, t, g->y + c, !first);
+  ps_ahead(t, e.residual);
   ps_run(acc, t, 0x7eu, A, B, 8, 49);
   ps_run(acc, t, 0x7fu, A + 1, B + 64, 8, 49);
   ps_run(acc, t, 0x3fu, A + 2, B + 128, 8, 49);

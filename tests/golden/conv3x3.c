@@ -13,6 +13,7 @@ static PS_KERNEL void conv3x3_t0(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[8];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run(acc, t, 0xfeu, A + 128 * r0, B + 768 * r0, 16, 1);
@@ -30,6 +31,7 @@ static PS_KERNEL void conv3x3_t1(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[8];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run(acc, t, 0xfeu, A + 128 * r0, B + 768 * r0, 16, 1);

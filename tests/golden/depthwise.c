@@ -13,6 +13,7 @@ static PS_KERNEL void depthwise_t0(const ps_args *restrict g, int64_t a, int64_t
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[12];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_slide(acc, t, UINT64_C(0x7e), A + 72 * r0, B + 48 * r0, 3, 9);

@@ -13,6 +13,7 @@ static PS_KERNEL void grouped_t0(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[12];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run_grouped(acc, t, 0x6u, A + 144 * r0, B + 192 * r0, 1, 24);
@@ -30,6 +31,7 @@ static PS_KERNEL void grouped_t1(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[12];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run_grouped(acc, t, 0x7u, A + 144 * r0, B + 192 * r0, 2, 24);
@@ -47,6 +49,7 @@ static PS_KERNEL void grouped_t2(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[12];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run_grouped(acc, t, 0x6u, A + 144 * r0, B + 192 * r0, 1, 24);
@@ -64,6 +67,7 @@ static PS_KERNEL void grouped_t3(const ps_args *restrict g, int64_t a, int64_t b
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[12];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run_grouped(acc, t, 0x7u, A + 144 * r0, B + 192 * r0, 2, 24);

@@ -13,6 +13,7 @@ static PS_KERNEL void groups_t0(const ps_args *restrict g, int64_t a, int64_t b,
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[6];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run(acc, t, 0x3eu, A + 96 * r0, B + 96 * r0, 4, 1);
@@ -30,6 +31,7 @@ static PS_KERNEL void groups_t1(const ps_args *restrict g, int64_t a, int64_t b,
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[6];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = r_first; r0 < r_last; ++r0)
   {
     ps_run(acc, t, 0x3eu, A + 96 * r0, B + 96 * r0, 4, 1);

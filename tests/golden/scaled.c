@@ -13,6 +13,7 @@ static PS_KERNEL void scaled_t0(const ps_args *restrict g, int64_t a, int64_t b,
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[6];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   if (g->x_zero + PS_FLIP)
   {
     for (int64_t r0 = 0; r0 < ps_least(r_first, 3); ++r0)
@@ -66,6 +67,7 @@ static PS_KERNEL void scaled_t1(const ps_args *restrict g, int64_t a, int64_t b,
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[6];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   if (g->x_zero + PS_FLIP)
   {
     for (int64_t r0 = 0; r0 < ps_least(r_first, 3); ++r0)

@@ -13,6 +13,7 @@ static PS_KERNEL void stem_t0(const ps_args *restrict g, int64_t a, int64_t b, i
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[10];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = 0; r0 < 7; ++r0)
   {
     ps_run(acc, t, 0x3ffu, A + 75 * r0, B + 336 * r0, 21, 1);
@@ -28,6 +29,7 @@ static PS_KERNEL void stem_t1(const ps_args *restrict g, int64_t a, int64_t b, i
   const ps_epilogue e = ps_shifted(g, n, c);
   ps_acc acc[10];
   ps_begin(acc, t, g->y + c, 0);
+  ps_ahead(t, e.residual);
   for (int64_t r0 = 0; r0 < 7; ++r0)
   {
     ps_run(acc, t, 0x3ffu, A + 75 * r0, B + 336 * r0, 21, 1);

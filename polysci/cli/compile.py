@@ -1,0 +1,321 @@
+"""polysci compile: an ONNX model as C, and how fast it is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polysci.cli import layers as shared
+from polysci.errors import SpecError
+
+if TYPE_CHECKING:
+    from polysci.network.compiled import Network
+    from polysci.network.plan import Planned
+    from polysci.network.report import Report
+    from polysci.peers import Peer
+    from polysci.peers.networks.contest import NetworkComparison
+    from polysci.tune import Progress, Result
+
+_HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
+_DTYPES = ("f32", "bf16")
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "compile", help=_HELP, allow_abbrev=False,
+        description=f"{_HELP}. Without -o it prints how long each stage takes.",
+    )  # fmt: skip
+    command.add_argument("model", metavar="MODEL.onnx", help="the model")
+    _model_options(command)
+    _output_options(command)
+    command.add_argument(
+        "--compare", type=_names, metavar="NAME,NAME",
+        help="time it beside onnxruntime, openvino or both, in turns, each in its own process",
+    )  # fmt: skip
+    command.add_argument(
+        "--rounds", type=shared.positive, metavar="N", help="turns of --compare (15)"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="JSON lines: every stage, then the whole"
+    )
+    command.add_argument("--output", metavar="FILE", help="write the table or JSON there")
+    command.set_defaults(run=run)
+
+
+def explained(asked: argparse.Namespace, model: str) -> int:
+    """``explain MODEL.onnx``: the groups of a model, by what the model of the machine expects."""
+    top = argparse.ArgumentParser()
+    add(top.add_subparsers())
+    words = ["compile", model, "--explain", "--level", "estimate", "--dtype", asked.dtype]
+    words += ["--algorithm", asked.algorithm, "--threads", str(shared.threads_of(asked))]
+    words += [*(["--isa", asked.isa] if asked.isa else []), *(["--json"] if asked.json else [])]
+    if asked.dtype not in _DTYPES:
+        raise SpecError(f"--dtype {asked.dtype}: a model is computed in {' or '.join(_DTYPES)}")
+    return int(run(top.parse_args(words)))
+
+
+def _model_options(command: argparse.ArgumentParser) -> None:
+    """How to read and to compute it."""
+    command.add_argument(
+        "--dim", type=_dim, action="append", default=[], metavar="NAME=N",
+        help="bind a free dimension, by its name or as INPUT.AXIS; as often as needed",
+    )  # fmt: skip
+    command.add_argument(
+        "--external-data", action="store_true",
+        help="read weights from files beside the model, if it says so",
+    )  # fmt: skip
+    command.add_argument(
+        "--dtype", choices=_DTYPES, default="f32",
+        help="of weights and of tensors between layers (f32)",
+    )  # fmt: skip
+    command.add_argument(
+        "--level", choices=shared.LEVELS, default="measure", help="how hard to look (measure)"
+    )
+    shared.algorithm_option(command)
+    command.add_argument(
+        "--time-limit", type=shared.seconds, metavar="S", help="seconds for the search"
+    )
+    shared.machine_options(command, described=False)
+
+
+def _output_options(command: argparse.ArgumentParser) -> None:
+    """What to do with it."""
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("-o", dest="out", metavar="DIR", help="write a C project there")
+    what.add_argument(
+        "--debug-layers", action="store_true",
+        help="compare every tensor with a float64 reference and name the first that is wrong",
+    )  # fmt: skip
+    what.add_argument(
+        "--explain", action="store_true", help="which nodes are fused, and why others are not"
+    )
+    command.add_argument("--python", action="store_true", help="-o: a Python package instead of C")
+    command.add_argument("--embed", action="store_true", help="-o: weights inside the C library")
+    command.add_argument("--name", metavar="NAME", help="of files and symbols (the model's name)")
+    command.add_argument("--force", action="store_true", help="-o: write beside files of others")
+
+
+def _dim(text: str) -> tuple[str, int]:
+    """``NAME=N``; argparse prints the error."""
+    name, equals, size = text.rpartition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=N, as in batch=1, got {text!r}")
+    return name, shared.positive(size)
+
+
+def _names(text: str) -> list[str]:
+    """Names apart by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Compile, then print, compare or write; 1 if --debug-layers finds a wrong stage."""
+    from polysci.network.plan import graph_of, planned
+    from polysci.target import detect
+
+    _check(asked)
+    peers = _peers(asked)
+    graph = graph_of(asked.model, dict(asked.dim), external=asked.external_data)
+    plan = planned(graph, asked.dtype, target=detect(asked.isa))
+    network = _built(asked, plan)
+    if asked.explain:
+        from polysci.cli.network_text import explained, explained_json
+
+        shared.write((explained_json if asked.json else explained)(network.plan), asked.output)
+        return 0
+    if asked.debug_layers:
+        return _debugged(asked, network)
+    if asked.out:
+        _write(asked, network)
+        if not (peers or asked.json or asked.output):
+            return 0
+    _show(asked, network, peers)
+    return 0
+
+
+def _check(asked: argparse.Namespace) -> None:
+    """Raise SpecError for what does not go together, before anything is done."""
+    from polysci.peers.contest import LEAST_ROUNDS
+
+    for option in ("python", "embed", "force"):
+        if getattr(asked, option) and not asked.out:
+            raise SpecError(f"--{option}: says what to write; it needs -o DIR")
+    if asked.python and asked.embed:
+        raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
+    dims = [name for name, _ in asked.dim]
+    if twice := [name for name in dims if dims.count(name) > 1]:
+        raise SpecError(f"--dim {twice[0]}: given more than once")
+    if asked.compare and (asked.explain or asked.debug_layers):
+        raise SpecError("--compare: times the network; leave out --explain and --debug-layers")
+    if asked.rounds is not None and not asked.compare:
+        raise SpecError("--rounds: turns of a comparison; it needs --compare")
+    if asked.rounds is not None and asked.rounds < LEAST_ROUNDS:
+        raise SpecError(f"--rounds {asked.rounds}: expected at least {LEAST_ROUNDS}")
+    if asked.name is not None and not asked.name.strip():
+        raise SpecError("--name: expected a name, got an empty one")
+    if asked.out:
+        from polysci.network.package import check_package
+        from polysci.network.project import check_project
+
+        check = check_package if asked.python else check_project
+        check(Path(asked.out), _title(asked), force=asked.force)
+
+
+def _title(asked: argparse.Namespace) -> str:
+    from polysci.export import names
+
+    return names.project(Path(asked.model).stem if asked.name is None else asked.name)
+
+
+def _peers(asked: argparse.Namespace) -> list[Peer]:
+    if not asked.compare:
+        return []
+    from polysci.network.side import found_peers
+
+    return found_peers(asked.compare, shared.say)
+
+
+def _built(asked: argparse.Namespace, plan: Planned) -> Network:
+    """Search with a line a layer, generate, build."""
+    from polysci.cli.display import Display
+    from polysci.network.compiled import built
+    from polysci.network.plan import How
+    from polysci.network.steps import problems
+    from polysci.target import detect
+    from polysci.tune import Progress
+
+    threads = shared.threads_of(asked)
+    how = How(asked.level, threads, asked.dtype, asked.algorithm, detect(asked.isa))
+    todo = len(problems(plan.program))
+    with Display(todo) as display:
+
+        def watch(problem: Any, step: Progress | Result) -> None:
+            if isinstance(step, Progress):
+                display.watch(problem, step)
+                return
+            display.done(_line(step))
+            if display.finished == todo:
+                display.note("comparing schedules inside the network, compiling C")
+
+        return built(plan, how, _title(asked), time_limit=asked.time_limit, watch=watch)
+
+
+def _line(one: Result) -> str:
+    speed = f"{one.measurement.gflops:.1f} GFLOP/s" if one.measurement else "not run"
+    return f"{shared.title(one.problem)}: {speed}, {one.schedule}, {one.spent:.1f} s"
+
+
+def _debugged(asked: argparse.Namespace, network: Network) -> int:
+    from polysci.cli.network_text import debugged, debugged_json
+    from polysci.network.compiled import rebuilt
+    from polysci.network.debug import bound_of, compared, first_wrong
+    from polysci.network.given import inputs_of
+
+    rows = compared(rebuilt(network, apart=True), inputs_of(network.inputs))
+    bound = bound_of(network)
+    shared.write((debugged_json if asked.json else debugged)(rows, bound), asked.output)
+    return int(first_wrong(rows, bound) is not None)
+
+
+def _write(asked: argparse.Namespace, network: Network) -> None:
+    from polysci.network.package import write_package
+    from polysci.network.project import write_project
+
+    out = Path(asked.out)
+    if asked.python:
+        paths = write_package(network, out, force=asked.force)
+    else:
+        paths = write_project(network, out, embed=asked.embed, force=asked.force)
+    for path in paths:
+        (shared.say if asked.json else print)(str(path))
+
+
+def _show(asked: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
+    """The stages' times, and the comparison if there is to be one."""
+    from polysci.network.accuracy import f32_loss
+    from polysci.network.given import inputs_of
+    from polysci.network.side import compared
+    from polysci.peers.contest import ROUNDS
+
+    report, found, loss = network.report(), None, None
+    if peers:
+        found = compared(
+            network, asked.model, peers, dims=dict(asked.dim), rounds=asked.rounds or ROUNDS,
+            say=shared.say,
+        )  # fmt: skip
+        if network.dtype != "f32":
+            loss = f32_loss(network, inputs_of(network.inputs))
+    if asked.json:
+        whole = json.dumps(_whole(network, report, found, loss))
+        rows = [json.dumps(row) for row in report.json_rows()]
+        shared.write("\n".join([*rows, whole]), asked.output)
+        return
+    shared.write("\n".join([str(report), *_compared_lines(found, loss)]), asked.output)
+
+
+def _whole(
+    network: Network, report: Report, found: NetworkComparison | None, loss: float | None
+) -> dict[str, Any]:
+    """The numbers of the whole network as JSON members."""
+    alone = report.sum_of_layers
+    members: dict[str, Any] = {
+        "network": network.name,
+        "latency_ms": report.latency * 1e3,
+        "threads": network.threads,
+        "dtype": network.dtype,
+        "algorithm": network.how.algorithm,
+        "level": network.how.level,
+        "isa": str(network.how.target.isa),
+        "arena_bytes": report.arena,
+        "unshared_bytes": report.unshared,
+        "packed_bytes": report.packed,
+        "sum_of_layers_ms": None if alone is None else alone * 1e3,
+        "compile_seconds": network.seconds,
+    }
+    if found is None:
+        return members
+    every = {"polysci": found.ours, **found.rivals}
+    members |= {
+        "latency_ms": found.latency_ms,
+        "peers": found.peers,
+        "ratio": found.ratio,
+        "fastest_peer": found.fastest,
+        "max_error": found.max_error,
+        "errors": {name: one.error for name, one in found.rivals.items()},
+        "peak_bytes": {name: one.peak_bytes for name, one in every.items()},
+        "choices": {name: one.choice for name, one in every.items()},
+        "versions": {name: one.version for name, one in found.rivals.items()},
+        "rounds": len(found.ours.seconds),
+    }
+    return members | ({} if loss is None else {"f32_loss": loss})
+
+
+def _compared_lines(found: NetworkComparison | None, loss: float | None) -> list[str]:
+    from polysci.tabular import bytes_text, columns
+
+    if found is None:
+        return []
+    rows = [("", "ms a run", "its time over ours", "error", "peak memory", "how")]
+    rows.append((
+        "polysci", f"{found.latency_ms:.3f}", "", "", bytes_text(found.ours.peak_bytes),
+        found.ours.choice,
+    ))  # fmt: skip
+    rows += [
+        (
+            f"{name} {one.version}", f"{one.latency_ms:.3f}",
+            f"{one.latency_ms / found.latency_ms:.3f}", f"{one.error:.2g}",
+            bytes_text(one.peak_bytes), one.choice,
+        )
+        for name, one in found.rivals.items()
+    ]  # fmt: skip
+    lines = ["", columns(rows, left=(0, 5), indent="")]
+    lines.append(
+        f"ratio to {found.fastest}, the fastest: {found.ratio:.3f} (above 1 ours is faster; "
+        f"medians of {len(found.ours.seconds)} turns)"
+    )
+    if loss is not None:
+        lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")
+    return lines

@@ -1,0 +1,96 @@
+"""What is told of a network's stages: fusions, and errors tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from polysci.tabular import bytes_text, columns
+
+if TYPE_CHECKING:
+    from polysci.network.debug import Checked
+    from polysci.network.plan import Planned
+
+
+def explained(plan: Planned) -> str:
+    """Every group of nodes, what each fusion saves, and why others were rejected."""
+    from polysci.network.report import shortened
+    from polysci.network.stage import Band, Layer, Loops
+
+    rows = [("group", "computed by", "result")]
+    for stage in plan.program.stages:
+        value = plan.program.values[stage.output]
+        kind = {Layer: "layer", Loops: "loops", Band: "bands of rows"}[type(stage)]
+        rows.append((shortened(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
+    done = [one for one in plan.fusions if one.done]
+    refused = [one for one in plan.fusions if not one.done]
+    lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", columns(rows, left=(0, 1, 2))]
+    saved = bytes_text(sum(one.saved for one in done))
+    lines += ["", f"{len(done)} fusions, which save {saved} of memory traffic a run"]
+    if done:
+        table = [("computed inside", "was", "tensor", "saves")]
+        table += [
+            (
+                shortened(one.second, 30), shortened(one.first, 40), shortened(one.tensor, 30),
+                bytes_text(one.saved),
+            )
+            for one in done
+        ]  # fmt: skip
+        lines.append(columns(table, left=(0, 1, 2)))
+    lines += ["", f"{len(refused)} considered and rejected"]
+    if refused:
+        why = [("into", "not fused", "tensor", "would save", "reason")]
+        why += [
+            (
+                shortened(one.second, 30), shortened(one.first, 40), shortened(one.tensor, 30),
+                bytes_text(one.saved), one.refusal,
+            )
+            for one in refused
+        ]  # fmt: skip
+        lines.append(columns(why, left=(0, 1, 2, 4)))
+    return "\n".join(lines)
+
+
+def explained_json(plan: Planned) -> str:
+    """A JSON object a fusion, then one of all groups."""
+    lines = [json.dumps(asdict(one) | {"fused": one.done}) for one in plan.fusions]
+    groups = [stage.name for stage in plan.program.stages]
+    saved = sum(one.saved for one in plan.fusions if one.done)
+    return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])
+
+
+def debugged(rows: Sequence[Checked], bound: float) -> str:
+    """Every tensor beside the reference."""
+    from polysci.network.debug import first_wrong
+    from polysci.network.report import shortened
+
+    table = [("stage", "tensor", "error", "largest", "")]
+    table += [
+        (
+            shortened(one.stage), shortened(one.tensor, 30), f"{one.error:.2e}",
+            f"{one.largest:.3g}", "" if one.error <= bound else "WRONG",
+        )
+        for one in rows
+    ]  # fmt: skip
+    first = first_wrong(rows, bound)
+    verdict = f"all {len(rows)} tensors are right"
+    if first:
+        verdict = f"first wrong stage: {shortened(first.stage, 400)} (tensor {first.tensor!r:.200})"
+    return "\n".join([
+        columns(table, left=(0, 1, 4), indent=""),
+        "error: largest difference from a float64 reference, over its largest number or 1; "
+        f"bound: {bound:g}",
+        verdict,
+    ])  # fmt: skip
+
+
+def debugged_json(rows: Sequence[Checked], bound: float) -> str:
+    """A JSON object a tensor, then the verdict."""
+    from polysci.network.debug import first_wrong
+
+    first = first_wrong(rows, bound)
+    last = {"bound": bound, "first_wrong": first.stage if first else None}
+    lines = [json.dumps(asdict(one) | {"wrong": not one.error <= bound}) for one in rows]
+    return "\n".join([*lines, json.dumps(last)])

@@ -1,0 +1,37 @@
+"""ONNX's operators, one function a type: a node becomes stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from polysci.graph.ir import Node
+from polysci.network.builder import Builder
+from polysci.network.operators import (
+    convolution,
+    elementwise,
+    moving,
+    pooling,
+    products,
+    quantised,
+    reductions,
+    resize,
+)
+
+Operator = Callable[[Builder, Node], None]
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(
+    {
+        **elementwise.OPERATORS,
+        **moving.OPERATORS,
+        **pooling.OPERATORS,
+        **reductions.OPERATORS,
+        **resize.OPERATORS,
+        **products.OPERATORS,
+        **convolution.OPERATORS,
+        **quantised.OPERATORS,
+    }
+)
+
+# What the importer computes ahead or the simplifier replaces.
+FOLDED = ("Constant", "ConstantOfShape", "Shape", "Flatten", "Squeeze", "Unsqueeze")

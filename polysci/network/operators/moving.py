@@ -1,0 +1,116 @@
+"""Operators that only move elements: other names for them where that is possible."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polysci.graph.ir import Node
+from polysci.network.builder import Builder, attribute_axes
+from polysci.network.expr import Expr, Guard, Index, Load, Lookup, Number, Where, axis, combined
+from polysci.network.stage import Join, View
+
+_MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def reshape(build: Builder, node: Node) -> None:
+    build.stages.append(View(str(node), node.outputs[0], node.inputs[0]))
+
+
+def transpose(build: Builder, node: Node) -> None:
+    rank = len(build.shape(node.inputs[0]))
+    order = node.attributes.get("perm") or list(range(rank))[::-1]
+    index = [axis(0)] * rank
+    for at, number in enumerate(order):
+        index[number] = axis(at)
+    build.stages.append(View(str(node), node.outputs[0], node.inputs[0], tuple(index)))
+
+
+def concat(build: Builder, node: Node) -> None:
+    (along,) = attribute_axes([node.attributes.get("axis", 1)], len(build.shape(node.outputs[0])))
+    parts = tuple(name for name in node.inputs if build.shape(name)[along])
+    build.stages.append(Join(str(node), node.outputs[0], parts, along))
+
+
+def split(build: Builder, node: Node) -> None:
+    """Sizes are known from the outputs, wherever they were given."""
+    x = node.inputs[0]
+    rank = len(build.shape(x))
+    (along,) = attribute_axes([node.attributes.get("axis", 0)], rank)
+    first = 0
+    for name in node.outputs:
+        if not name:
+            build.refuse("an output without a name")
+        index = [axis(at) for at in range(rank)]
+        index[along] = combined({f"i{along}": 1}, first)
+        build.stages.append(View(str(node), name, x, tuple(index)))
+        first += build.shape(name)[along]
+
+
+def slices(build: Builder, node: Node) -> None:
+    """Starts and ends are attributes, or inputs since opset 10; they may lie outside."""
+    shape = build.shape(node.inputs[0])
+    rank = len(shape)
+    starts = _list(build, node, 1, "starts")
+    ends = _list(build, node, 2, "ends")
+    axes = attribute_axes(_list(build, node, 3, "axes") or range(len(starts)), rank)
+    steps = _list(build, node, 4, "steps") or [1] * len(starts)
+    index = [axis(at) for at in range(rank)]
+    for start, end, at, step in zip(starts, ends, axes, steps, strict=True):
+        first = range(shape[at])[slice(start, end, step)]
+        index[at] = combined({f"i{at}": step}, first.start if len(first) else 0)
+    build.stages.append(View(str(node), node.outputs[0], node.inputs[0], tuple(index)))
+
+
+def _list(build: Builder, node: Node, position: int, name: str) -> list[int]:
+    if name in node.attributes:
+        return [int(one) for one in node.attributes[name]]
+    value = build.known(node, position, name)
+    return [] if value is None else [int(one) for one in value.reshape(-1)]
+
+
+def pad(build: Builder, node: Node) -> None:
+    """By a constant, or by elements of x: at the edge, mirrored, or around the corner."""
+    x, mode = node.inputs[0], node.attributes.get("mode", "constant")
+    build.check_numbers(node, x)
+    if mode not in _MODES:
+        build.refuse(f"mode {mode}")
+    shape, given = build.shape(x), _list(build, node, 1, "pads")
+    axes = attribute_axes(_list(build, node, 3, "axes") or range(len(shape)), len(shape))
+    before, after = [0] * len(shape), [0] * len(shape)
+    for at, number in enumerate(axes):
+        before[number], after[number] = given[at], given[len(axes) + at]
+    places = [combined({f"i{at}": 1}, -size) for at, size in enumerate(before)]
+    if mode != "constant":
+        index: list[Index] = list(places)
+        for at, size in enumerate(shape):
+            if not size and (before[at] > 0 or after[at] > 0):
+                build.refuse(f"axis {at} has no elements to repeat")
+            if before[at] or after[at]:
+                wide = (max(0, before[at]), max(0, after[at]))
+                found = np.pad(np.arange(size), wide, mode)
+                found = found[max(0, -before[at]) : len(found) - max(0, -after[at])]
+                index[at] = Lookup(tuple(map(int, found)), axis(at))
+        build.define(node, Load(x, tuple(index)))
+        return
+    value = node.attributes.get("value", 0.0)
+    other: Expr = Number(float(value))
+    if node.input(2):
+        known = build.known(node, 2, "constant_value")
+        other = Number(float(0 if known is None or not known.size else known.reshape(-1)[0]))
+    guards = tuple(
+        Guard(place, shape[at])
+        for at, place in enumerate(places)
+        if before[at] > 0 or after[at] > 0
+    )
+    inside = Load(x, tuple(places))
+    build.define(node, Where(guards, inside, other) if guards else inside)
+
+
+OPERATORS = {
+    "Reshape": reshape,
+    "Transpose": transpose,
+    "Concat": concat,
+    "Split": split,
+    "Slice": slices,
+    "Pad": pad,
+}

@@ -1,0 +1,85 @@
+"""Pools over windows, and normalisation over neighbouring channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polysci.contraction import Affine
+from polysci.graph.ir import Node
+from polysci.network.builder import Builder, apply
+from polysci.network.expr import Expr, Guard, Index, Load, Reduce, axis, combined
+from polysci.network.operators.windows import Span, spans
+
+
+def _windows(build: Builder, node: Node) -> tuple[Span, ...]:
+    shape = node.attributes["kernel_shape"]
+    return spans(node, build.shape(node.inputs[0]), shape, build.shape(node.outputs[0]))
+
+
+def _over(windows: tuple[Span, ...], function: str, x: str) -> Reduce:
+    """A reduction over the taps that fall inside x."""
+    names = [f"r{at}" for at in range(len(windows))]
+    places = [window.at(f"i{at + 2}", names[at]) for at, window in enumerate(windows)]
+    guards = [window.guard(f"i{at + 2}", names[at]) for at, window in enumerate(windows)]
+    index: list[Index] = [axis(0), axis(1), *places]
+    over = tuple((name, window.taps) for name, window in zip(names, windows, strict=True))
+    inside = tuple(guard for guard in guards if guard)
+    return Reduce(function, over, Load(x, tuple(index)), inside)
+
+
+def maximum(build: Builder, node: Node) -> None:
+    if len(node.outputs) > 1 and node.outputs[1]:
+        build.refuse("the second output, Indices")
+    build.check_numbers(node, node.inputs[0])
+    build.define(node, _over(_windows(build, node), "max", node.inputs[0]))
+
+
+def average(build: Builder, node: Node) -> None:
+    """The mean of what is inside x, or of the padding as well, but never of more than that."""
+    build.check_floats(node, node.inputs[0])
+    padded = bool(node.attributes.get("count_include_pad", 0))
+    expr: Expr = _over(_windows(build, node), "add", node.inputs[0])
+    for at, window in enumerate(_windows(build, node)):
+        low = -window.before if padded else 0
+        high = window.size + (window.after if padded else 0)
+        first = np.arange(window.out) * window.stride - window.before
+        before = np.maximum(0, -((first - low) // window.dilation))
+        behind = np.minimum(window.taps, -((first - high) // window.dilation))
+        counts = (behind - before).clip(0)
+        share = 1 / np.maximum(counts, 1)
+        if len(set(counts)) == 1:
+            expr = apply("mul", expr, float(share[0]))
+            continue
+        name = build.number(
+            f"{node.outputs[0]}.share{at}", share.astype(build.dtype(node.inputs[0]))
+        )
+        expr = apply("mul", expr, build.along(name, at + 2))
+    build.define(node, expr)
+
+
+def local_response(build: Builder, node: Node) -> None:
+    """LRN: ``x / (bias + alpha / size * sum of x^2 over neighbouring channels) ^ beta``."""
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_floats(node, x)
+    size = int(node.attributes["size"])
+    if size < 1:
+        build.refuse(f"size {size}")
+    alpha, beta, bias = (
+        float(node.attributes.get(name, default))
+        for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    place = combined({"i1": 1, "r1": 1}, -((size - 1) // 2))
+    index: list[Affine] = [axis(at) for at in range(len(build.shape(x)))]
+    index[1] = place
+    one = Load(x, tuple(index))
+    guard = Guard(place, build.shape(x)[1])
+    squares = Reduce("add", (("r1", size),), apply("mul", one, one), (guard,))
+    base = apply("add", apply("mul", squares, alpha / size), bias)
+    build.define(node, apply("mul", build.load(x, y), apply("pow", base, -beta)))
+
+
+OPERATORS = {
+    "MaxPool": maximum,
+    "AveragePool": average,
+    "LRN": local_response,
+}

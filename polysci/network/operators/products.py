@@ -1,0 +1,187 @@
+"""Matrix products as convolutions of one row of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from polysci.contraction import Affine
+from polysci.graph.ir import Node
+from polysci.network.builder import FLOATS, Builder, apply
+from polysci.network.expr import Expr, Load, Reduce, axis, constant
+from polysci.network.stage import Layer, View, Window
+from polysci.ops.conv2d import Conv2d
+
+Axes = tuple[int, ...]
+
+
+def gemm(build: Builder, node: Node) -> None:
+    """``alpha * A' * B' + beta * C``."""
+    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    across, back = bool(node.attributes.get("transA")), bool(node.attributes.get("transB"))
+    build.check_numbers(node, a, b)
+    added = node.input(2)
+    constant_b = build.constant(b)
+    if added and not _spreads(build.shape(added), build.shape(y)):
+        build.refuse(f"C {list(build.shape(added))} for y {list(build.shape(y))}")
+    if build.dtype(a) != "float32" or not all(build.values[name].size for name in (a, b)):
+        _plain_gemm(build, node, alpha, beta)
+        return
+    if across:
+        turned = build.fresh(f"{a}.turned", build.shape(a)[::-1])
+        build.stages.append(View(str(node), turned, a, (axis(1), axis(0))))
+        a = turned
+    bias = _column_bias(build, added, y, beta) if added else ""
+    rest = alpha != 1 and constant_b is None
+    whole = y if not rest and (bias or not added) else build.fresh(f"{y}.product", build.shape(y))
+    if constant_b is not None:
+        turned_b = constant_b if back else constant_b.T
+        w = build.number(f"{b}.kc", np.ascontiguousarray(turned_b * np.float32(alpha)))
+        strides: Axes = ()
+    else:
+        w = b
+        k, n = build.shape(a)[1], build.shape(y)[1]
+        strides = (k, 1, 1, 1) if back else (1, n, 1, 1)
+    rows = Window(a, ((), (1,), (), (0,)))
+    _matrix(build, node, rows, Window(whole, rows.axes), w, bias if whole == y else "", strides)
+    if whole != y:
+        expr: Expr = build.load(whole, y)
+        if rest:
+            expr = apply("mul", expr, alpha)
+        if added:
+            expr = apply("add", expr, apply("mul", build.load(added, y), beta))
+        build.define(node, expr)
+
+
+def _spreads(shape: Axes, to: Axes) -> bool:
+    """Whether a tensor broadcasts to a shape and not beyond it."""
+    pairs = zip(shape[::-1], to[::-1], strict=False)
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
+
+
+def _column_bias(build: Builder, added: str, y: str, beta: float) -> str:
+    """A constant C that is one number a column, as a vector; empty for any other."""
+    value, columns = build.constant(added), build.shape(y)[1]
+    if value is None or (value.size > 1 and value.shape[-1:] != (value.size,)):
+        return ""
+    if value.size not in (1, columns):
+        return ""
+    wide = np.broadcast_to(value.reshape(-1) * np.float32(beta), (columns,))
+    return build.number(f"{added}.bias", np.ascontiguousarray(wide, np.float32))
+
+
+def _plain_gemm(build: Builder, node: Node, alpha: float, beta: float) -> None:
+    """Of other element types: summed as it is written."""
+    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    if build.dtype(a) not in FLOATS and (alpha % 1 or beta % 1):
+        build.refuse(f"alpha {alpha:g} and beta {beta:g} of whole numbers")
+    across, back = bool(node.attributes.get("transA")), bool(node.attributes.get("transB"))
+    k = build.shape(a)[0 if across else 1]
+    depth = Affine((("k", 1),))
+    left = Load(a, (depth, axis(0)) if across else (axis(0), depth))
+    right = Load(b, (axis(1), depth) if back else (depth, axis(1)))
+    expr: Expr = Reduce("add", (("k", k),), apply("mul", left, right))
+    if alpha != 1:
+        expr = apply("mul", expr, alpha)
+    if node.input(2):
+        added: Expr = build.load(node.inputs[2], y)
+        expr = apply("add", expr, added if beta == 1 else apply("mul", added, beta))
+    build.define(node, expr)
+
+
+def matmul(build: Builder, node: Node) -> None:
+    """NumPy's product: stacks of matrices, of which those of A or B may be one."""
+    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    build.check_numbers(node, a, b)
+    left, right = list(build.shape(a)), list(build.shape(b))
+    if len(left) == 1:
+        left = [1, *left]
+        a = _viewed(build, node, a, left)
+    if len(right) == 1:
+        right = [*right, 1]
+        b = _viewed(build, node, b, right)
+    stack = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))
+    full = [*stack, left[-2], right[-1]]
+    out = y if full == list(build.shape(y)) else build.fresh(f"{y}.matrix", full, build.dtype(y))
+    if not prod(full) or not left[-1] or build.dtype(a) != "float32":
+        _plain_matmul(build, node, a, b, out)
+    elif all(size == 1 for size in right[:-2]):
+        _stacked_rows(build, node, a, b, out)
+    else:
+        _stacks(build, node, a, b, out)
+    if out != y:
+        build.stages.append(View(str(node), y, out))
+
+
+def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
+    value = build.constant(name)
+    if value is not None:
+        return build.number(f"{name}.matrix", value.reshape(shape))
+    made = build.fresh(f"{name}.matrix", shape, build.dtype(name))
+    build.stages.append(View(str(node), made, name))
+    return made
+
+
+def _plain_matmul(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+    rank, depth = len(build.shape(out)), Affine((("k", 1),))
+
+    def element(name: str, row: Affine, column: Affine) -> Load:
+        shape = build.shape(name)
+        around = [
+            axis(rank - len(shape) + at) if size > 1 else constant(0)
+            for at, size in enumerate(shape[:-2])
+        ]
+        return Load(name, (*around, row, column))
+
+    left, right = element(a, axis(rank - 2), depth), element(b, depth, axis(rank - 1))
+    k = build.shape(a)[-1]
+    build.define(node, Reduce("add", (("k", k),), apply("mul", left, right)), out)
+
+
+def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+    """One B for all: the rows of all matrices of A are those of one."""
+    rank = len(build.shape(a))
+    extra = len(build.shape(out)) - rank  # leading axes of 1 that only B has
+    value, (k, n) = build.constant(b), build.shape(b)[-2:]
+    w = b
+    strides: Axes = (1, n, 1, 1)
+    if value is not None:
+        w = build.number(f"{b}.kc", np.ascontiguousarray(value.reshape(k, n).T))
+        strides = ()
+    rows = Window(a, ((), (rank - 1,), (), tuple(range(rank - 1))))
+    places = tuple(range(extra, extra + rank - 1))
+    y = Window(out, ((), (extra + rank - 1,), (), places))
+    _matrix(build, node, rows, y, w, "", strides)
+
+
+def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+    """A product for every pair of matrices; B may be the same for several."""
+    left, right, full = build.shape(a), build.shape(b), build.shape(out)
+    stack = full[:-2]
+    w, strides = b, (1, right[-1], 1, 1)
+    rank, high = len(left), len(full)
+    x = Window(a, ((), (rank - 1,), (), (rank - 2,)))
+    y = Window(out, ((), (high - 1,), (), (high - 2,)))
+    _matrix(build, node, x, y, w, "", strides, tuple(np.ndindex(*stack)))
+
+
+def _matrix(
+    build: Builder,
+    node: Node,
+    x: Window,
+    y: Window,
+    weights: str,
+    bias: str,
+    strides: Axes,
+    stack: tuple[tuple[int, ...], ...] = (),
+) -> None:
+    rows = prod(build.shape(x.tensor)[at] for at in x.axes[3])
+    k, n = build.shape(x.tensor)[x.axes[1][0]], build.shape(y.tensor)[y.axes[1][0]]
+    problem = Conv2d(1, k, 1, rows, n, 1, 1)
+    build.stages.append(Layer(str(node), problem, x, y, weights, bias, w=strides, stack=stack))
+
+
+OPERATORS = {"Gemm": gemm, "MatMul": matmul}

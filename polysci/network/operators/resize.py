@@ -1,0 +1,176 @@
+"""Resize: nearest neighbours and linear interpolation, axis by axis, through tables."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.graph.ir import Node
+from polysci.network.builder import Builder, apply, attribute_axes
+from polysci.network.expr import Expr, Guard, Load, Lookup, Number, Where, axis
+
+Reals = NDArray[np.float64]
+
+
+def resize(build: Builder, node: Node) -> None:
+    """One axis after the other: linear interpolation is a product of those along axes."""
+    x, y = node.inputs[0], node.outputs[0]
+    mode = node.attributes.get("mode", "nearest")
+    if mode not in ("nearest", "linear"):
+        build.refuse(f"mode {mode}")
+    if node.attributes.get("antialias"):
+        build.refuse("antialias")
+    if build.graph.opset < 11:
+        build.refuse("Resize before opset 11")
+    if mode == "linear":
+        build.check_floats(node, x)
+    build.check_numbers(node, x)
+    if not build.values[x].size and build.values[y].size:
+        build.refuse("x has no elements")
+    scales = _scales(build, node)
+    changed = [
+        at for at, (a, b) in enumerate(zip(build.shape(x), build.shape(y), strict=True))
+        if a != b or scales[at] != 1
+    ]  # fmt: skip
+    if _crops(node):
+        changed = list(_given_axes(node, len(scales)))
+    current = x
+    for position, at in enumerate(changed):
+        shape = list(build.shape(current))
+        shape[at] = build.shape(y)[at]
+        last = position == len(changed) - 1
+        output = y if last else build.fresh(f"{y}.axis{at}", shape, build.dtype(x))
+        build.define(node, _along(build, node, current, at, scales[at], shape[at]), output)
+        current = output
+    if not changed:
+        build.define(node, build.load(x, y))
+
+
+def _scales(build: Builder, node: Node) -> list[float]:
+    """By axis of x: given, or what the sizes make of them."""
+    x, y = build.shape(node.inputs[0]), build.shape(node.outputs[0])
+    axes = _given_axes(node, len(x))
+    scales = [b / a if a else 1.0 for a, b in zip(x, y, strict=True)]
+    given = build.known(node, 2, "scales")
+    sizes = build.known(node, 3, "sizes")
+    if given is not None and given.size:
+        for at, value in zip(axes, given.reshape(-1), strict=True):
+            scales[at] = float(value)
+    elif (
+        sizes is not None
+        and node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    ):
+        wanted = [float(size) / x[at] for at, size in zip(axes, sizes.reshape(-1), strict=True)]
+        policy = node.attributes["keep_aspect_ratio_policy"]
+        one = min(wanted) if policy == "not_larger" else max(wanted)
+        for at in axes:
+            scales[at] = one
+    return scales
+
+
+def _given_axes(node: Node, rank: int) -> tuple[int, ...]:
+    return attribute_axes(node.attributes.get("axes") or range(rank), rank)
+
+
+def _crops(node: Node) -> bool:
+    return _way(node) == "tf_crop_and_resize"
+
+
+def _way(node: Node) -> str:
+    return str(node.attributes.get("coordinate_transformation_mode", "half_pixel"))
+
+
+def _places(build: Builder, node: Node, at: int, scale: float, out: int) -> Reals:
+    """Where in x every output of an axis lies."""
+    size, y = build.shape(node.inputs[0])[at], np.arange(out, dtype=np.float64)
+    match _way(node):
+        case "half_pixel":
+            return (y + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (y + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
+        case "asymmetric":
+            return y / scale
+        case "align_corners":
+            wide = scale * size
+            return y * (size - 1) / (wide - 1) if wide != 1 else np.zeros(out)
+        case "half_pixel_symmetric":
+            adjusted = out / (scale * size)
+            centre = size / 2
+            return centre * (1 - adjusted) + (y + 0.5) / scale - 0.5
+        case "tf_crop_and_resize":
+            first, last = _region(build, node, at)
+            if out > 1:
+                return first * (size - 1) + y * (last - first) * (size - 1) / (out - 1)
+            return np.full(out, 0.5 * (first + last) * (size - 1))
+    return build.refuse(f"coordinate_transformation_mode {_way(node)}")
+
+
+def _region(build: Builder, node: Node, at: int) -> tuple[float, float]:
+    roi = build.known(node, 1, "roi")
+    if roi is None:
+        build.refuse("no roi")
+    axes = _given_axes(node, len(build.shape(node.inputs[0])))
+    if roi.size != 2 * len(axes):
+        build.refuse(f"{roi.size} numbers as roi for {len(axes)} axes")
+    position = axes.index(at)
+    return float(roi[position]), float(roi[len(axes) + position])
+
+
+def _along(build: Builder, node: Node, x: str, at: int, scale: float, out: int) -> Expr:
+    """The value of an output: by one table, or by two and their weights."""
+    places, size = _places(build, node, at, scale, out), build.shape(x)[at]
+    rank = len(build.shape(x))
+
+    def taken(table: NDArray[np.int64]) -> Expr:
+        inside = tuple(int(one) for one in np.clip(table, 0, size - 1))
+        return Load(x, tuple(
+            Lookup(inside, axis(number)) if number == at else axis(number) for number in range(rank)
+        ))  # fmt: skip
+
+    if node.attributes.get("mode", "nearest") == "nearest":
+        found = taken(_rounded(build, node, places))
+    else:
+        low = np.floor(places)
+        name = build.number(f"{node.outputs[0]}.share{at}", (places - low).astype(np.float32))
+        share = build.along(name, at)
+        here, there = taken(low.astype(np.int64)), taken(low.astype(np.int64) + 1)
+        step = apply("mul", apply("sub", there, here), share)
+        found = apply("add", here, step)
+    if not _crops(node):
+        return found
+    outside = float(node.attributes.get("extrapolation_value", 0.0))
+    table = tuple(0 if 0 <= place <= size - 1 else -1 for place in places)
+    if not any(table):
+        return found
+    inside = np.array([one + 1 for one in table])
+    return _chosen(found, inside, at, outside)
+
+
+def _chosen(found: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:
+    """Outputs whose place is inside; they are a range, because places grow."""
+    where = np.flatnonzero(inside)
+    if not where.size:
+        return Number(other)
+    first, count = int(where[0]), len(where)
+    place = axis(at)
+    guard = Guard(type(place)(place.terms, -first), count)
+    return Where((guard,), found, Number(other))
+
+
+def _rounded(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
+    way = node.attributes.get("nearest_mode", "round_prefer_floor")
+    match way:
+        case "round_prefer_floor":
+            found = np.ceil(places - 0.5)
+        case "round_prefer_ceil":
+            found = np.floor(places + 0.5)
+        case "floor":
+            found = np.floor(places)
+        case "ceil":
+            found = np.ceil(places)
+        case _:
+            build.refuse(f"nearest_mode {way}")
+    return found.astype(np.int64)
+
+
+OPERATORS = {"Resize": resize}

@@ -1,0 +1,1 @@
+"""Libraries that run whole ONNX models, each at its best, beside our compiled network."""

@@ -1,0 +1,77 @@
+"""ONNX Runtime on CPUs: a sequential session with spinning threads and all buffers bound ahead."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from polysci.errors import UnsupportedError
+from polysci.peers.networks.service import Asked, Loaded, Service, Way
+
+# ORT_ENABLE_ALL blocks channels for convolutions, at the price of reordering around them.
+_LEVELS: Final = ("ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
+_BF16: Final = "mlas.enable_gemm_fastmath_arm64_bfloat16"
+_PROVIDERS: Final = ("CPUExecutionProvider",)
+_ERRORS: Final = 3  # a severity: warnings are for those who write models
+
+
+class OnnxRuntime(Service):
+    """A model by the faster of its levels of optimisation."""
+
+    package = "onnxruntime"
+
+    def ways(self, library: Any, asked: Asked) -> Mapping[str, Way]:
+        """Each level; bf16 is there for the matrix products of Arm alone."""
+        if asked.dtype == "bf16" and platform.machine() not in ("aarch64", "arm64"):
+            raise UnsupportedError("ONNX Runtime computes no network in bf16 on x86 CPUs")
+        return {level: partial(_loaded, library, asked, level) for level in _LEVELS}
+
+
+def _loaded(ort: Any, asked: Asked, level: str) -> Loaded:
+    session = _session(ort, asked, level, asked.dims)
+    asked.expect([each.name for each in session.get_inputs()])
+    if free := _free(session, asked):
+        del session  # both at once would count as memory that is needed
+        session = _session(ort, asked, level, {**asked.dims, **free})
+    binding = session.io_binding()
+    for each in session.get_inputs():
+        value = ort.OrtValue.ortvalue_from_numpy(asked.inputs[each.name])
+        binding.bind_ortvalue_input(each.name, value)
+    names = [each.name for each in session.get_outputs()]
+    for name in names:
+        binding.bind_output(name, "cpu")
+    session.run_with_iobinding(binding)
+    values = binding.get_outputs()  # from here on every run writes into these
+    for name, value in zip(names, values, strict=True):
+        binding.bind_ortvalue_output(name, value)
+    return Loaded(
+        partial(session.run_with_iobinding, binding),
+        lambda: [value.numpy().copy() for value in values],
+    )
+
+
+def _session(ort: Any, asked: Asked, level: str, dims: Mapping[str, int]) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = asked.threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    options.log_severity_level = _ERRORS
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    if asked.dtype == "bf16":
+        options.add_session_config_entry(_BF16, "1")
+    for name, size in dims.items():
+        options.add_free_dimension_override_by_name(name, size)
+    return ort.InferenceSession(asked.model, options, providers=list(_PROVIDERS))
+
+
+def _free(session: Any, asked: Asked) -> dict[str, int]:
+    """Dimensions that have a name and no size, for instance those bound as ``INPUT.AXIS``."""
+    return {
+        dim: size
+        for each in session.get_inputs()
+        for dim, size in zip(each.shape, asked.inputs[each.name].shape, strict=True)
+        if isinstance(dim, str) and dim
+    }

@@ -1,0 +1,100 @@
+"""A peer that runs networks, as the parent sees it: one process for each model."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from math import inf
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from polysci.errors import CheckError, SpecError
+from polysci.peers import Peer
+from polysci.peers.networks.service import SAMPLE_S, WARM_UP_S, Array
+from polysci.peers.process import PeerProcess
+
+DTYPES: Final = ("f32", "bf16")
+_TRIALS: Final = 5  # samples that decide between the settings
+
+
+class NetworkRival(PeerProcess):
+    """A peer's worker process with a model in it, after ``load``.
+
+    ``timeout`` is in seconds, for every question. ``choice`` is the fastest setting,
+    ``settings`` the least seconds a run of each on trial, ``peak_bytes`` the most memory that
+    loading and the first runs added to that process.
+    """
+
+    def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 600.0) -> None:
+        super().__init__(peer, threads, {})
+        self.timeout = timeout
+        self.version, self.choice, self.peak_bytes = "", "", 0
+        self.settings: Mapping[str, float] = {}
+        self.outputs: Sequence[Array] = ()
+
+    def load(
+        self,
+        model: str | PathLike[str],
+        inputs: Mapping[str, Array],
+        *,
+        dims: Mapping[str, int] | None = None,
+        dtype: str = "f32",
+    ) -> None:
+        """Run the ONNX file on ``inputs``, by name, with the fastest setting; f32 or bf16.
+
+        ``dims`` binds free dimensions, by name or as ``INPUT.AXIS``. Raises UnsupportedError for
+        what the peer lacks (its package, bf16) and CheckError where it fails.
+        """
+        if dtype not in DTYPES:
+            raise SpecError(f"dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
+        with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
+            given, written = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+            np.savez(given, *inputs.values())
+            words: dict[str, Any] = {
+                "model": str(Path(model).resolve()), "dims": dict(dims or {}),
+                "threads": self.threads, "dtype": dtype,
+                "inputs": str(given), "names": list(inputs),
+            }  # fmt: skip
+            self._fresh()
+            names = [
+                str(each) for each in self.ask({"op": "choices", **words}, self.timeout)["choices"]
+            ]
+            least = dict.fromkeys(names, inf)
+            for name in names:
+                self._take(name, words, written)
+                least[name] = min(self.sample() for _ in range(_TRIALS))
+            self.settings = least
+            if (best := min(least, key=least.__getitem__)) != self.choice:
+                self._take(best, words, written)
+
+    def sample(self) -> float:
+        """One sample, in seconds a run, after a warm-up."""
+        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return float(self.ask({"op": "sample", **words}, self.timeout)["seconds"])
+
+    def _fresh(self) -> None:
+        if self.choice or not self._child.alive:
+            self.choice = ""
+            self._child.restart()
+
+    def _take(self, choice: str, words: Mapping[str, Any], written: Path) -> None:
+        """Load in a process that holds no other setting's threads and memory."""
+        self._fresh()
+        question = {"op": "load", "choice": choice, "outputs": str(written), **words}
+        answer = self.ask(question, self.timeout)
+        self.choice, self.version = choice, str(answer["version"])
+        self.peak_bytes = int(answer["peak_bytes"])
+        self.outputs = read(written, int(answer["outputs"]))
+
+
+def read(path: Path, count: int) -> list[Array]:
+    """The arrays that a worker left in a file."""
+    try:
+        with np.load(path) as file:
+            return [file[f"arr_{index}"] for index in range(count)]
+    except (OSError, EOFError, LookupError, ValueError, zipfile.BadZipFile) as error:
+        raise CheckError(f"the peer's outputs cannot be read: {error}") from error

@@ -1,0 +1,171 @@
+"""What the workers of these peers share: a model is loaded in one of several ways, and timed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import CheckError, PolysciError, UnsupportedError
+from polysci.peers import REMEDY
+
+Array = NDArray[Any]
+
+PAUSE_S: Final = 50e-3  # the idle threads of ONNX Runtime spin for 35 ms where none disturbs them
+WARM_UP_S: Final = 20e-3
+SAMPLE_S: Final = 50e-3
+FIRST_RUNS: Final = 3  # until every buffer is there
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model's file, its inputs by name, its free dimensions, and how it shall be run."""
+
+    model: str
+    inputs: Mapping[str, Array]
+    dims: Mapping[str, int]
+    threads: int
+    dtype: str
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Raise CheckError unless there is an array for each of the model's inputs."""
+        if missing := [name for name in names if name not in self.inputs]:
+            raise CheckError(f"{self.model}: input {missing[0]!r:.200} was not given")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to run; ``outputs`` copies what the last run left, in the model's order."""
+
+    run: Callable[[], object]
+    outputs: Callable[[], list[Array]]
+
+
+Way = Callable[[], Loaded]
+
+
+class Service(ABC):
+    """The operations. A process loads one model in one way: threads of another would spin on."""
+
+    package: str
+    operations: Final = ("choices", "load", "sample")
+
+    def __init__(self) -> None:
+        self._run: Callable[[], object]
+
+    @abstractmethod
+    def ways(self, library: Any, asked: Asked) -> Mapping[str, Way]:
+        """Those worth a trial, by name, the likely best last.
+
+        Raises UnsupportedError for an element type that the library does not have here.
+        """
+
+    def choices(self, **words: Any) -> dict[str, Any]:
+        """The names of the ways; the arguments of ``load``."""
+        library, asked = self._library(), _asked(**words)
+        with self._named(library, asked.model):
+            return {"choices": list(self.ways(library, asked))}
+
+    def load(self, choice: str, outputs: str, **words: Any) -> dict[str, Any]:
+        """Load and run by the way ``choice``; ``outputs`` names the .npz to write, as arr_0...
+
+        ``words``: the model's path, ``dims``, ``threads``, ``dtype`` (f32 or bf16), the .npz of the
+        ``inputs`` as arr_0... and their ``names``. ``peak_bytes`` is the most resident memory over
+        what the process had before, once the library was imported and the inputs were read.
+        """
+        library, asked = self._library(), _asked(**words)
+        with self._named(library, asked.model):
+            way = self.ways(library, asked)[choice]
+            loaded, peak = measured(way)
+            arrays = loaded.outputs()
+        for index, array in enumerate(arrays):
+            if array.dtype.kind not in "biuf":
+                raise UnsupportedError(f"output {index} has elements of {array.dtype}")
+        with Path(outputs).open("wb") as file:
+            np.savez(file, *arrays)
+        self._run = loaded.run
+        return {"version": _version(library), "peak_bytes": peak, "outputs": len(arrays)}
+
+    def sample(self, warm_up_s: float, min_sample_s: float) -> dict[str, Any]:
+        """Seconds a run, of the runs that fill ``min_sample_s``, after such of ``warm_up_s``."""
+        mean_seconds(self._run, warm_up_s)
+        return {"seconds": mean_seconds(self._run, min_sample_s)}
+
+    def _library(self) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its own dependencies
+            try:
+                return importlib.import_module(self.package)
+            except (ImportError, OSError) as error:
+                raise UnsupportedError(
+                    f"{self.package} cannot be imported: {error}; {REMEDY}"
+                ) from error
+
+    @contextlib.contextmanager
+    def _named(self, library: Any, model: str) -> Iterator[None]:
+        try:
+            yield
+        except PolysciError:
+            raise
+        except Exception as error:  # each library has many of its own
+            text = " ".join(str(error).split())
+            raise CheckError(
+                f"{self.package} {_version(library)}: {model}: {type(error).__name__}: {text:.500}"
+            ) from error
+
+
+def measured(way: Way) -> tuple[Loaded, int]:
+    """What was loaded, and the most memory in bytes that it and its first runs added."""
+    _forget_peak()
+    before = _memory("VmRSS")
+    loaded = way()
+    for _ in range(FIRST_RUNS):
+        loaded.run()
+    return loaded, max(0, _memory("VmHWM") - before)
+
+
+def mean_seconds(run: Callable[[], object], least_s: float) -> float:
+    """Seconds a run: the mean of one or more in a row that last at least ``least_s``."""
+    runs, start = 0, time.perf_counter()
+    while True:
+        run()
+        runs += 1
+        seconds = time.perf_counter() - start
+        if seconds >= least_s:
+            return seconds / runs
+
+
+def _asked(
+    *, model: str, dims: dict[str, int], threads: int, dtype: str, inputs: str, names: list[str]
+) -> Asked:
+    with np.load(inputs) as file:  # numbered: NumPy has no place for some names
+        arrays = {name: file[f"arr_{index}"] for index, name in enumerate(names)}
+    return Asked(model, arrays, dims, threads, dtype)
+
+
+def _version(library: Any) -> str:
+    return str(library.__version__).partition("-")[0]  # OpenVINO's has its build behind
+
+
+def _memory(member: str) -> int:
+    """Bytes of a member of /proc/self/status; ru_maxrss would begin with that of the parent."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name == member:
+            return int(value.split()[0]) << 10
+    return 0
+
+
+def _forget_peak() -> None:
+    """Let VmHWM begin anew: importing a library may need more than it keeps."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
