@@ -15,10 +15,10 @@ from onnx import numpy_helper
 from polysci.graph import importer
 from polysci.graph.ir import Graph
 from polysci.graph.simplify import simplified
-from polysci.network.compiled import built, compile_network
+from polysci.network.compiled import built, compile_network, rebuilt
 from polysci.network.debug import compared
 from polysci.network.lower import SUPPORTED
-from polysci.network.plan import planned
+from polysci.network.plan import How, planned
 from polysci.target import detect
 from tests.networks import QUICK, given
 
@@ -80,7 +80,7 @@ def test_the_results_that_come_with_the_models(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tensor_of_random_weights(name: str, threads: int) -> None:
     graph = simplified(with_random_weights(graph_of(name)))
-    network = built(planned(graph), "estimate", threads, "f32", target=detect(), name=name,
-                    apart=True)  # fmt: skip
+    how = How("estimate", threads, "f32", "direct", detect())
+    network = rebuilt(built(planned(graph), how, name), apart=True)
     wrong = [one for one in compared(network, given(graph)) if not one.error < 1e-4]
     assert not wrong, wrong[0]
