@@ -37,11 +37,11 @@ import plots
 import script
 from records import Layer
 
-from polysci import schedule
-from polysci.contraction import Contraction
-from polysci.schedule import Schedule
-from polysci.space import Strides, row_dims
-from polysci.tabular import columns
+from polysci.polyhedral import schedule
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.space.enumerate import Strides, row_dims
+from polysci.text.tables import columns
 from polysci.tune import model_of
 
 

@@ -9,7 +9,7 @@ For every ranker and layer: the speed of its first choice, of the best (top-1); 
 share of the pairs more than 2 % apart that it puts the right way. The rankers:
 
   traffic         footprint times refetches of every cache level, over its bandwidth, summed: what
-                  polysci.footprint counts, on the machine described below
+                  polysci.polyhedral.footprint counts, on the machine described below
   polyscientist,  the published costs of exact working sets, as published or with the last iteration
   polydl          (inclusive), placed pessimistically or optimistically
   ... its sizes   the published costs of the sizes that the file gives
@@ -35,21 +35,22 @@ import numpy as np
 import plots
 import script
 
-from polysci import machine, quality
-from polysci.contraction import contraction
 from polysci.errors import SpecError
-from polysci.extract import extract
-from polysci.footprint import FLOAT, footprint, refetches
-from polysci.footprint import traffic as level_traffic
-from polysci.rank import placement
-from polysci.rank.nest import USABLE
+from polysci.polyhedral.contraction import contraction
+from polysci.polyhedral.extract import extract
+from polysci.polyhedral.footprint import FLOAT, footprint, refetches
+from polysci.polyhedral.footprint import traffic as level_traffic
+from polysci.polyhedral.scop import Scop
+from polysci.polyhedral.working_sets import CONVENTIONS, text_order, working_sets
+from polysci.rank import cache_placement, metrics
 from polysci.rank.polydl import BANDWIDTHS, WEIGHTS
 from polysci.rank.polyscientist import LATENCIES
+from polysci.rank.traffic_counts import USABLE
 from polysci.rank.working_sets import Sizes, of_exact
-from polysci.scop import Scop
-from polysci.tabular import columns
-from polysci.target import ISAS, KIB, MIB, Target
-from polysci.workingset import CONVENTIONS, text_order, working_sets
+from polysci.target import machine
+from polysci.target.host import KIB, MIB, Target
+from polysci.target.isas import ISAS
+from polysci.text.tables import columns
 
 Numbers = np.ndarray
 SOURCE = "scripts/example_conv2d_all_layers_N_1.csv of the PolyDL repository"
@@ -190,7 +191,8 @@ def agreement(
 ) -> tuple[int, int]:
     """In how many orders ours, placed optimistically, are the bytes of the file; of how many."""
     same = [
-        tuple(placement.optimistic(sizes, placement.caches_of(TARGET))[0]) == version.sizes
+        tuple(cache_placement.optimistic(sizes, cache_placement.caches_of(TARGET))[0])
+        == version.sizes
         for layer, found in zip(layers, counted, strict=True)
         for version, sizes in zip(layer.versions, found["published"], strict=True)
     ]
@@ -205,7 +207,7 @@ def scored(
         yield row_of("traffic", layer, np.array([traffic(v) for v in layer.versions]))
     for name, weights in COSTS.items():
         for convention in CONVENTIONS:
-            for place in placement.PLACEMENTS:
+            for place in cache_placement.PLACEMENTS:
                 for layer, found in zip(layers, counted, strict=True):
                     cost = [_weighed(s, weights, place) for s in found[convention]]
                     yield row_of(f"{name}, {convention}, {place}", layer, np.array(cost))
@@ -221,7 +223,9 @@ def scored(
 
 
 def _weighed(sizes: Sizes, weights: Sequence[float], place: str) -> float:
-    return float(placement.weighed(sizes, placement.caches_of(TARGET), weights, place)[0])
+    return float(
+        cache_placement.weighed(sizes, cache_placement.caches_of(TARGET), weights, place)[0]
+    )
 
 
 def traffic(version: Version) -> float:
@@ -260,9 +264,9 @@ def row_of(ranker: str, layer: Layer, cost: Numbers) -> dict[str, Any]:
         "ranker": ranker,
         "layer": layer.name,
         "choice": layer.versions[int(np.argmin(cost))].number,
-        "top1": quality.reached(cost, seconds),
-        "tau": quality.tau(cost, seconds),
-        "pairs": quality.pair_accuracy(cost, seconds),
+        "top1": metrics.reached(cost, seconds),
+        "tau": metrics.tau(cost, seconds),
+        "pairs": metrics.pair_accuracy(cost, seconds),
     }
 
 

@@ -28,17 +28,19 @@ import plots
 import script
 from records import Layer
 
-from polysci import learn, quality, schedule, tune
-from polysci.choose import ranker_of
+from polysci import tune
 from polysci.errors import PolysciError
-from polysci.rank import RANKERS, Context
+from polysci.polyhedral import schedule
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import RANKERS, Context, metrics
+from polysci.rank.batch import costs
 from polysci.rank.constant import TIES, best_template, distance
-from polysci.rank.gathered import costs
 from polysci.rank.rules import use_of
+from polysci.rank.shortlist import ranker_of
 from polysci.rank.template import Template
-from polysci.schedule import Schedule
-from polysci.space import Family
-from polysci.tabular import columns
+from polysci.space.enumerate import Family
+from polysci.text.tables import columns
+from polysci.tune import training as learn
 
 BASELINE = "constant"
 Numbers = np.ndarray
@@ -106,10 +108,10 @@ def row_of(layer: Layer, ranker: str, cost: Numbers) -> dict[str, object]:
         "problem": layer.problem.key,
         "schedules": len(seconds),
         "ranker": ranker,
-        "top1": quality.reached(cost, seconds),
-        "top5": quality.reached(cost, seconds, 5),
-        "tau": quality.tau(cost, seconds),
-        "pairs": quality.pair_accuracy(cost, seconds),
+        "top1": metrics.reached(cost, seconds),
+        "top5": metrics.reached(cost, seconds, 5),
+        "tau": metrics.tau(cost, seconds),
+        "pairs": metrics.pair_accuracy(cost, seconds),
     }
 
 

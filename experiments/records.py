@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polysci.measure import Measurement, parse
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
+from polysci.runtime.measurement import Measurement, parse
 
 RESULTS = Path(__file__).parent / "results"
 OURS, SHIPPED = RESULTS / "sample.jsonl", RESULTS / "sample.jsonl.gz"

@@ -8,7 +8,7 @@ intensities, each with a roof of its own: min(peak, intensity x bandwidth of wha
   of roof     measured rate over the least of the three roofs; above 1 the model counts too many
               bytes, or the peak is beaten: taps in the padding are skipped and count as work
   over bound  modelled traffic into L1, L2, L3 over the least that any schedule must load there;
-              1 is as little as can be (polysci.footprint.load_bound_bytes)
+              1 is as little as can be (polysci.polyhedral.footprint.load_bound_bytes)
 
 Bandwidths are those of one core times the threads (polysci machine), for L3 and memory no more
 than all cores get together. Measured rates come from the wisdom file, which 'polysci optimize'
@@ -30,14 +30,14 @@ import plots
 import script
 
 from polysci import tune
-from polysci.choose import estimate_of
 from polysci.cli.layers import LEVELS, positive, problems, say, threads_of, title
 from polysci.errors import PolysciError, SpecError, WisdomError
-from polysci.footprint import load_bound_bytes
 from polysci.ops.problem import Problem
+from polysci.polyhedral.footprint import load_bound_bytes
 from polysci.rank import Context
-from polysci.tabular import columns
-from polysci.target import detect
+from polysci.rank.shortlist import estimate_of
+from polysci.target.host import detect
+from polysci.text.tables import columns
 
 INTO = ("L1", "L2", "L3")
 FROM = MappingProxyType({"L1": "L2", "L2": "L3", "L3": "memory"})

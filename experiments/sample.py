@@ -16,15 +16,15 @@ from pathlib import Path
 from records import RESULTS, Sample, read
 from rich.progress import track
 
-from polysci import models
 from polysci.errors import PolysciError
-from polysci.measure import Bench, Measurement, protocol
-from polysci.ops import parse_problem
+from polysci.measure.bench import Bench
+from polysci.measure.trials import Built, built, timed
+from polysci.ops import layer_lists, parse_problem
 from polysci.ops.problem import Problem
-from polysci.sample import stratified
-from polysci.target import detect
-from polysci.trials import Built, built, timed
+from polysci.runtime.measurement import Measurement, protocol
+from polysci.target.host import detect
 from polysci.tune import context_of
+from polysci.tune.sample import stratified
 from polysci.tune.search import host_of
 
 # Beside MOpt's 32: layers of ResNet-50, VGG-16, Inception v3 and YOLOv2 that are like none of them.
@@ -84,7 +84,7 @@ def layers(quick: bool) -> Iterator[tuple[str, Problem]]:
     found = [
         (NETWORK[problem.name[0]] if network == "mopt" else network, problem)
         for network, names in LAYERS.items()
-        for problem in models.load(network)
+        for problem in layer_lists.load(network)
         if (not names or problem.name in names) and problem.flops < LARGEST
     ]
     yield from sorted(found, key=lambda one: one[1].flops)

@@ -29,17 +29,18 @@ import numpy as np
 import plots
 import script
 
-from polysci import models, tune
-from polysci.choose import choices
-from polysci.described import Described, read
+from polysci import tune
 from polysci.errors import PolysciError
 from polysci.explain.terms import terms_of
+from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
-from polysci.plan import resolve
+from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context
-from polysci.schedule import Schedule
-from polysci.space import Family
-from polysci.tabular import columns, time_text
+from polysci.rank.shortlist import choices
+from polysci.space.enumerate import Family
+from polysci.space.resolve import resolve
+from polysci.target.machine_file import Described, read
+from polysci.text.tables import columns, time_text
 
 MACHINES = Path(__file__).parent / "machines"
 THREADS = (1, 2, 4, 8, 16, 28, 64)
@@ -104,7 +105,7 @@ def main() -> int:
 def work(asked: Namespace) -> bool:
     """Predict, write, print, draw; False if Ctrl-C cut it short."""
     machines = {path.stem: read(path) for path in asked.machine}
-    layers = list({one.key: one for one in models.load(asked.network)}.values())
+    layers = list({one.key: one for one in layer_lists.load(asked.network)}.values())
     layers = (layers[2:17:5] or layers[:3]) if asked.quick else layers
     series = [
         (

@@ -35,20 +35,20 @@ from typing import Any
 import plots
 import script
 
-from polysci import models, tune
-from polysci.calibrate import machine_of, stored
-from polysci.choose import choices
+from polysci import tune
+from polysci.algorithms.lowering import model_of
 from polysci.cli.layers import positive, problems, say, seconds, threads_of, title
 from polysci.errors import CheckError, PolysciError
-from polysci.lowering import model_of
-from polysci.measure import Bench
-from polysci.ops import parse_problem
+from polysci.measure.bench import Bench
+from polysci.measure.trials import built, timed
+from polysci.ops import layer_lists, parse_problem
 from polysci.ops.problem import Problem
-from polysci.schedule import Schedule
-from polysci.tabular import columns, time_text
-from polysci.target import detect
-from polysci.trials import built, timed
-from polysci.wisdom import Wisdom
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank.shortlist import choices
+from polysci.target.host import detect
+from polysci.text.tables import columns, time_text
+from polysci.tune.calibrate import machine_of, stored
+from polysci.tune.wisdom import Wisdom
 
 LAYERS = ("res2a_branch2b", "res3a_branch2b", "res4a_branch2a", "res5a_branch2b", "res5b_branch2a")
 TINY = "mb1ic16ih4oc16kh1"  # prepares the compiler's header in an empty cache
@@ -176,7 +176,7 @@ def chosen(asked: Namespace) -> list[Problem]:
             Namespace(layers=asked.layers, layout=asked.layout, dtype="f32", batch=None)
         )
     else:
-        known = {problem.name: problem for problem in models.load("resnet50", asked.layout)}
+        known = {problem.name: problem for problem in layer_lists.load("resnet50", asked.layout)}
         found = [known[name] for name in LAYERS]
     return found[:2] if asked.quick else found
 

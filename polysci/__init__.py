@@ -5,19 +5,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polysci import errors, extract
+    from polysci import errors
     from polysci.api import compile
-    from polysci.dtype import PRECISIONS, from_bf16, to_bf16
-    from polysci.network.compiled import Network, compile_network
+    from polysci.network.compile.compiled import Network, compile_network
+    from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
+    from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
     from polysci.ops.conv2d import Conv2d
     from polysci.ops.nest import Nest
-    from polysci.primitive import Primitive
-    from polysci.scales import Scales
-    from polysci.schedule import Schedule
-    from polysci.target import Target, detect
+    from polysci.polyhedral import extract
+    from polysci.polyhedral.schedule import Schedule
+    from polysci.runtime.primitive import Primitive
+    from polysci.target.host import Target, detect
     from polysci.tune import Result, optimize
-    from polysci.wisdom import Wisdom
+    from polysci.tune.wisdom import Wisdom
 
 __all__ = [
     "PRECISIONS",
@@ -44,32 +45,32 @@ __all__ = [
 # Imported on first use (PEP 562): NumPy, islpy and cgen together take half a second.
 _HOMES = MappingProxyType(
     {
-        "PRECISIONS": "polysci.dtype",
+        "PRECISIONS": "polysci.numerics.dtypes",
         "Conv2d": "polysci.ops.conv2d",
         "Nest": "polysci.ops.nest",
-        "Network": "polysci.network.compiled",
-        "Primitive": "polysci.primitive",
+        "Network": "polysci.network.compile.compiled",
+        "Primitive": "polysci.runtime.primitive",
         "Result": "polysci.tune",
-        "Scales": "polysci.scales",
-        "Schedule": "polysci.schedule",
-        "Target": "polysci.target",
-        "Wisdom": "polysci.wisdom",
+        "Scales": "polysci.numerics.quantization",
+        "Schedule": "polysci.polyhedral.schedule",
+        "Target": "polysci.target.host",
+        "Wisdom": "polysci.tune.wisdom",
         "compile": "polysci.api",
-        "compile_network": "polysci.network.compiled",
-        "detect": "polysci.target",
-        "from_bf16": "polysci.dtype",
+        "compile_network": "polysci.network.compile.compiled",
+        "detect": "polysci.target.host",
+        "from_bf16": "polysci.numerics.dtypes",
         "optimize": "polysci.tune",
         "parse_problem": "polysci.ops",
-        "to_bf16": "polysci.dtype",
+        "to_bf16": "polysci.numerics.dtypes",
     }
 )
-_MODULES = ("errors", "extract")
+_MODULES = MappingProxyType({"errors": "polysci.errors", "extract": "polysci.polyhedral.extract"})
 
 if not TYPE_CHECKING:  # a checker would take any attribute for granted
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:
-            return import_module(f"polysci.{name}")
+            return import_module(_MODULES[name])
         if name not in _HOMES:
             raise AttributeError(f"module 'polysci' has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_HOMES[name]), name)

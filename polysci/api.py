@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from polysci.ops import problem_of
 from polysci.ops.problem import Problem
-from polysci.primitive import Primitive
-from polysci.target import Target
+from polysci.runtime.primitive import Primitive
+from polysci.target.host import Target
 from polysci.tune import Progress, optimize
-from polysci.wisdom import Wisdom
+from polysci.tune.wisdom import Wisdom
 
 
 def compile(
@@ -30,10 +30,10 @@ def compile(
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
     ``problem`` is a Conv2d, a Nest, or the text of one; ``layout`` (default "nhwc") and ``dtype``
-    (default "f32"; see ``polysci.dtype``) complete benchdnn's words. A convolution without images
-    gets the primitive of one image, whose result for
-    none is empty. The other arguments and what they raise are those of ``polysci.optimize``;
-    BuildError where there is no working C compiler.
+    (default "f32"; see ``polysci.numerics.dtypes``) complete benchdnn's words. A convolution
+    without images gets the primitive of one image, whose result for none is empty. The other
+    arguments and what they raise are those of ``polysci.optimize``; BuildError
+    where there is no working C compiler.
     """
     asked = problem_of(problem, layout, dtype)
     return optimize(

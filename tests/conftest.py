@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from polysci.calibrate import machine_of, stored
-from polysci.dtype import PRECISIONS
-from polysci.machine import Machine, assumed
-from polysci.target import detect, isa_named
-from tests.judge import Judge
+from polysci.numerics.dtypes import PRECISIONS
+from polysci.target.host import detect
+from polysci.target.isas import isa_named
+from polysci.target.machine import Machine, assumed
+from polysci.tune.calibrate import machine_of, stored
+from tests.support.judge import Judge
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = sorted({row.x.name for row in PRECISIONS.values()})

@@ -72,11 +72,11 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def _compared(one: shared.Tuned, rival: Rival, asked: argparse.Namespace) -> Comparison:
-    from polysci.build import cache
-    from polysci.calibrate import peak_text, peak_unit
-    from polysci.dtype import precision_named
+    from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
+    from polysci.runtime.build import cache
     from polysci.tune import SYMBOL
+    from polysci.tune.calibrate import peak_text, peak_unit
 
     if one.result is None:
         raise CheckError(one.fault)
@@ -116,7 +116,7 @@ def _json(found: list[tuple[Comparison, str]], faults: list[tuple[str, str]]) ->
 def _table(found: list[tuple[Comparison, str]], faults: list[tuple[str, str]]) -> str:
     from statistics import median
 
-    from polysci.tabular import columns, time_text
+    from polysci.text.tables import columns, time_text
 
     rows = [("layer", "GFLOP/s", "% of peak", "ours", "peer", "ratio", "peer's path")]
     for one, _ in found:

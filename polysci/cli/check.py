@@ -12,7 +12,7 @@ from polysci.errors import PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.ops.problem import Problem
-    from polysci.schedule import Schedule
+    from polysci.polyhedral.schedule import Schedule
 
 _HELP = "compare results with exact and with bounded references, between guard pages"
 
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print PASS or FAIL and a command that repeats it, a line each; 1 if anything failed."""
-    from polysci.check import MODES, check
+    from polysci.measure.check import MODES, check
 
     if asked.schedule and asked.all:
         raise SpecError("--schedule and --all exclude each other")
@@ -67,7 +67,7 @@ def run(asked: argparse.Namespace) -> int:
 
 def _plans(asked: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
     """The schedules to check: the given one, the model's first, or what a search finds."""
-    from polysci.algorithm import candidates
+    from polysci.algorithms.choice import candidates
     from polysci.tune import context_of
 
     given = shared.schedule_of(asked)

@@ -11,9 +11,9 @@ from polysci.cli import layers as shared
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.network.compiled import Network
-    from polysci.network.plan import Planned
-    from polysci.network.report import Report
+    from polysci.network.compile.compiled import Network
+    from polysci.network.compile.prepare import Planned
+    from polysci.network.tools.report import Report
     from polysci.peers import Peer
     from polysci.peers.networks.contest import NetworkComparison
     from polysci.tune import Progress, Result
@@ -113,8 +113,8 @@ def _names(text: str) -> list[str]:
 
 def run(asked: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if --debug-layers finds a wrong stage."""
-    from polysci.network.plan import graph_of, planned
-    from polysci.target import detect
+    from polysci.network.compile.prepare import graph_of, planned
+    from polysci.target.host import detect
 
     _check(asked)
     peers = _peers(asked)
@@ -157,8 +157,8 @@ def _check(asked: argparse.Namespace) -> None:
     if asked.name is not None and not asked.name.strip():
         raise SpecError("--name: expected a name, got an empty one")
     if asked.out:
-        from polysci.network.package import check_package
-        from polysci.network.project import check_project
+        from polysci.network.tools.c_project import check_project
+        from polysci.network.tools.python_package import check_package
 
         check = check_package if asked.python else check_project
         check(Path(asked.out), _title(asked), force=asked.force)
@@ -173,7 +173,7 @@ def _title(asked: argparse.Namespace) -> str:
 def _peers(asked: argparse.Namespace) -> list[Peer]:
     if not asked.compare:
         return []
-    from polysci.network.side import found_peers
+    from polysci.network.tools.compare import found_peers
 
     return found_peers(asked.compare, shared.say)
 
@@ -181,10 +181,10 @@ def _peers(asked: argparse.Namespace) -> list[Peer]:
 def _built(asked: argparse.Namespace, plan: Planned) -> Network:
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
-    from polysci.network.compiled import built
-    from polysci.network.plan import How
-    from polysci.network.steps import problems
-    from polysci.target import detect
+    from polysci.network.compile.compiled import built
+    from polysci.network.compile.prepare import How
+    from polysci.network.passes.layer_calls import problems
+    from polysci.target.host import detect
     from polysci.tune import Progress
 
     threads = shared.threads_of(asked)
@@ -210,9 +210,9 @@ def _line(one: Result) -> str:
 
 def _debugged(asked: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import debugged, debugged_json
-    from polysci.network.compiled import rebuilt
-    from polysci.network.debug import bound_of, compared, first_wrong
-    from polysci.network.given import inputs_of
+    from polysci.network.compile.compiled import rebuilt
+    from polysci.network.runtime.example_inputs import inputs_of
+    from polysci.network.tools.debug import bound_of, compared, first_wrong
 
     rows = compared(rebuilt(network, apart=True), inputs_of(network.inputs))
     bound = bound_of(network)
@@ -221,8 +221,8 @@ def _debugged(asked: argparse.Namespace, network: Network) -> int:
 
 
 def _write(asked: argparse.Namespace, network: Network) -> None:
-    from polysci.network.package import write_package
-    from polysci.network.project import write_project
+    from polysci.network.tools.c_project import write_project
+    from polysci.network.tools.python_package import write_package
 
     out = Path(asked.out)
     if asked.python:
@@ -235,9 +235,9 @@ def _write(asked: argparse.Namespace, network: Network) -> None:
 
 def _show(asked: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
     """The stages' times, and the comparison if there is to be one."""
-    from polysci.network.accuracy import f32_loss
-    from polysci.network.given import inputs_of
-    from polysci.network.side import compared
+    from polysci.network.runtime.example_inputs import inputs_of
+    from polysci.network.tools.accuracy import f32_loss
+    from polysci.network.tools.compare import compared
     from polysci.peers.contest import ROUNDS
 
     report, found, loss = network.report(), None, None
@@ -294,7 +294,7 @@ def _whole(
 
 
 def _compared_lines(found: NetworkComparison | None, loss: float | None) -> list[str]:
-    from polysci.tabular import bytes_text, columns
+    from polysci.text.tables import bytes_text, columns
 
     if found is None:
         return []

@@ -19,8 +19,8 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print every check; 1 if one is bad."""
-    from polysci.doctor import checks
-    from polysci.target import detect
+    from polysci.cli.diagnosis import checks
+    from polysci.target.host import detect
 
     found = checks(detect(asked.isa) if asked.isa else None)
     for one in found:

@@ -101,8 +101,8 @@ def _context(problem: Any, asked: argparse.Namespace) -> Any:
 
 def _chosen(problem: Any, given: Any, context: Any, asked: argparse.Namespace) -> Any:
     """The schedule to explain, where it comes from and its time; None leaves it to the ranker."""
-    from polysci.algorithm import candidates, effective, key_of
-    from polysci.wisdom import Wisdom
+    from polysci.algorithms.choice import candidates, effective, key_of
+    from polysci.tune.wisdom import Wisdom
 
     plan, origin, measured = given, "given", None
     if plan is None and shared.machine_of(asked) is None:
@@ -125,9 +125,9 @@ def _show_winograd(
     asked: argparse.Namespace,
 ) -> None:
     """A Winograd schedule has parts of its own: no loops of the nest, rivals or working sets."""
+    from polysci.algorithms.winograd.plan import resolve
+    from polysci.algorithms.winograd.text import members, render
     from polysci.tune import emit
-    from polysci.winograd.plan import resolve
-    from polysci.winograd.text import members, render
 
     if asked.plot:
         raise SpecError(f"--plot: nothing is drawn for {plan}: use --algorithm direct")
@@ -153,7 +153,7 @@ def _explained(
 ) -> Any:
     from polysci.explain import explain
     from polysci.tune import model_of
-    from polysci.wisdom import Wisdom
+    from polysci.tune.wisdom import Wisdom
 
     threads, target = context.threads, context.target
     found = explain(
@@ -181,7 +181,7 @@ def _calibrating(display: Any, problem: Any) -> Any:
 
 def _recorded(wisdom: Any, key: str, threads: int, target: Any) -> tuple[Any, float | None]:
     """The measured schedule of this machine, if there is one and it still reads."""
-    from polysci import schedule
+    from polysci.polyhedral import schedule
     from polysci.tune.search import host_of
 
     record = wisdom.best(key, threads, target.isa.features, host=host_of(target))

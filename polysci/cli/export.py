@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.errors import CheckError, SpecError, UnsupportedError
-from polysci.target import ISAS
+from polysci.target.isas import ISAS
 
 if TYPE_CHECKING:
     from polysci.cli.display import Display
@@ -66,7 +66,7 @@ def run(asked: argparse.Namespace) -> int:
 
 def _check_builds(asked: argparse.Namespace) -> None:
     """Raise SpecError where a package, which holds compiled code, would be another machine's."""
-    from polysci.target import detect
+    from polysci.target.host import detect
 
     isa = shared.target_of(asked).isa
     if asked.machine and isa not in detect().runnable:

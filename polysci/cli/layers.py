@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.errors import PolysciError, SpecError
-from polysci.target import ISAS, isa_named
+from polysci.target.isas import ISAS, isa_named
 
 if TYPE_CHECKING:
-    from polysci.described import Described
     from polysci.export.candidates import Stand
-    from polysci.machine import Machine
     from polysci.ops.problem import Problem
-    from polysci.schedule import Schedule
-    from polysci.target import Target
+    from polysci.polyhedral.schedule import Schedule
+    from polysci.target.host import Target
+    from polysci.target.machine import Machine
+    from polysci.target.machine_file import Described
     from polysci.tune import Progress, Result
 
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
@@ -110,7 +110,7 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
 
 def threads(text: str) -> int:
     """A number of threads; argparse prints the error."""
-    from polysci.target import MOST_THREADS
+    from polysci.target.host import MOST_THREADS
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_THREADS:
         raise argparse.ArgumentTypeError(f"expected 1 to {MOST_THREADS} threads, got {text!r}")
@@ -148,7 +148,7 @@ def threads_of(asked: argparse.Namespace) -> int:
 
 def target_of(asked: argparse.Namespace) -> Target:
     """The machine of ``--machine``; else this one, capped by ``--isa``."""
-    from polysci.target import detect
+    from polysci.target.host import detect
 
     described = described_of(asked)
     return described.target if described else detect(asked.isa)
@@ -156,8 +156,8 @@ def target_of(asked: argparse.Namespace) -> Target:
 
 def schedule_of(asked: argparse.Namespace) -> Schedule | None:
     """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
-    from polysci import schedule
-    from polysci.microkernel import find
+    from polysci.polyhedral import schedule
+    from polysci.target.microkernels import find
 
     if asked.schedule is None:
         return None
@@ -188,7 +188,7 @@ def described_of(asked: argparse.Namespace) -> Described | None:
         raise SpecError(
             f"--isa {asked.isa}: {asked.machine} has an instruction set; change its isa and peak"
         )
-    from polysci.described import read
+    from polysci.target.machine_file import read
 
     return read(asked.machine)
 
@@ -204,12 +204,11 @@ def problems(asked: argparse.Namespace) -> list[Problem]:
 
 
 def _read(text: str, layout: str, dtype: str) -> list[Problem]:
-    from polysci import models
-    from polysci.ops import parse_problem
+    from polysci.ops import layer_lists, parse_problem
 
     file = Path(text).suffix in (".txt", ".c") or (os.sep in text and '"' not in text)
-    if file or text in models.names():
-        return models.load(text, layout, dtype)
+    if file or text in layer_lists.names():
+        return layer_lists.load(text, layout, dtype)
     return [parse_problem(text, layout, dtype)]
 
 

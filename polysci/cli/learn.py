@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polysci.cli import layers as shared
 
 if TYPE_CHECKING:
-    from polysci.learn import Judgement, Lesson
+    from polysci.tune.training import Judgement, Lesson
 
 _HELP = "train the ranker 'learned' on what searches measured on this machine"
 _MORE = (
@@ -35,9 +35,9 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Judge by networks held out, train on everything, store the weights, say where."""
-    from polysci import learn
-    from polysci.lessons import lessons
-    from polysci.wisdom import Wisdom
+    from polysci.tune import training as learn
+    from polysci.tune.training_samples import lessons
+    from polysci.tune.wisdom import Wisdom
 
     target = shared.target_of(asked)
     learn.regression()  # its absence is told before anything is computed
@@ -61,7 +61,7 @@ def run(asked: argparse.Namespace) -> int:
 
 def _judgements(training: list[Lesson]) -> dict[str, Judgement]:
     """By network, and of all; none where only one network was measured."""
-    from polysci import learn
+    from polysci.tune import training as learn
 
     groups = list(dict.fromkeys(lesson.group for lesson in training))
     if len(groups) < 2:
@@ -76,7 +76,7 @@ def _judgements(training: list[Lesson]) -> dict[str, Judgement]:
 
 def _table(judgements: dict[str, Judgement]) -> str:
     """One line a network that was held out; ``traffic`` in brackets."""
-    from polysci.tabular import columns
+    from polysci.text.tables import columns
 
     head = ["held out", "layers", "schedules", "pairs right", "first choice", "worst"]
     rows = [head]

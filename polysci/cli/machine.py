@@ -10,8 +10,8 @@ from polysci.cli import layers as shared
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.machine import Machine
-    from polysci.target import Target
+    from polysci.target.host import Target
+    from polysci.target.machine import Machine
 
 _HELP = "show what was detected of this machine and what was measured, or write it to a file"
 
@@ -34,9 +34,9 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the description; measure what was never measured only on request."""
-    from polysci.described import Described
-    from polysci.machine import assumed
-    from polysci.tabular import columns
+    from polysci.target.machine import assumed
+    from polysci.target.machine_file import Described
+    from polysci.text.tables import columns
 
     given = shared.described_of(asked)
     if given and asked.calibrate:
@@ -54,7 +54,7 @@ def run(asked: argparse.Namespace) -> int:
 
 def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
     """What was measured of this machine, and the file that has it."""
-    from polysci import calibrate
+    from polysci.tune import calibrate
 
     if again:
         shared.say("measuring this machine (less than a minute)")
@@ -64,7 +64,7 @@ def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
 
 def _rates(machine: Machine | None, origin: str, kernels: bool) -> Iterator[tuple[str, str]]:
     """Every number with its meaning and unit."""
-    from polysci.described import note_of, numbers
+    from polysci.target.machine_file import note_of, numbers
 
     if machine is None:
         yield "measured", "nothing yet: polysci machine --calibrate"

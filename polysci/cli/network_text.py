@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from polysci.tabular import bytes_text, columns
+from polysci.text.tables import bytes_text, columns
 
 if TYPE_CHECKING:
-    from polysci.network.debug import Checked
-    from polysci.network.plan import Planned
+    from polysci.network.compile.prepare import Planned
+    from polysci.network.tools.debug import Checked
 
 
 def explained(plan: Planned) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
-    from polysci.network.report import shortened
-    from polysci.network.stage import Band, Layer, Loops
+    from polysci.network.ir.stages import Band, Layer, Loops
+    from polysci.network.tools.report import shortened
 
     rows = [("group", "computed by", "result")]
     for stage in plan.program.stages:
@@ -63,8 +63,8 @@ def explained_json(plan: Planned) -> str:
 
 def debugged(rows: Sequence[Checked], bound: float) -> str:
     """Every tensor beside the reference."""
-    from polysci.network.debug import first_wrong
-    from polysci.network.report import shortened
+    from polysci.network.tools.debug import first_wrong
+    from polysci.network.tools.report import shortened
 
     table = [("stage", "tensor", "error", "largest", "")]
     table += [
@@ -88,7 +88,7 @@ def debugged(rows: Sequence[Checked], bound: float) -> str:
 
 def debugged_json(rows: Sequence[Checked], bound: float) -> str:
     """A JSON object a tensor, then the verdict."""
-    from polysci.network.debug import first_wrong
+    from polysci.network.tools.debug import first_wrong
 
     first = first_wrong(rows, bound)
     last = {"bound": bound, "first_wrong": first.stage if first else None}

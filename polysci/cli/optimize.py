@@ -99,7 +99,7 @@ def _json(found: list[shared.Tuned]) -> str:
 
 
 def _table(found: list[shared.Tuned]) -> str:
-    from polysci.tabular import columns, time_text
+    from polysci.text.tables import columns, time_text
 
     head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")
     rows: list[tuple[str, ...]] = [head]

@@ -75,8 +75,8 @@ def run(asked: argparse.Namespace) -> int:
 
 def _names(asked: argparse.Namespace) -> list[str]:
     """The rankers to ask. Raises SpecError for what cannot be done at all."""
-    from polysci.choose import ranker_of
     from polysci.rank import RANKERS
+    from polysci.rank.shortlist import ranker_of
 
     if not asked.layers:
         raise SpecError("rank: expected SPEC or FILE, or --list")
@@ -90,8 +90,8 @@ def _names(asked: argparse.Namespace) -> list[str]:
 
 def _fill(one: Found, asked: argparse.Namespace, names: list[str], display: Display) -> None:
     """Rank, measure and score one layer; what Ctrl-C leaves in ``one`` is scored as well."""
-    from polysci.ranking import distinct, measured, ranking
     from polysci.tune import Progress, context_of
+    from polysci.tune.ranker_scores import distinct, measured, ranking
 
     def watch(stage: str, done: int, total: int) -> None:
         display.watch(one.problem, Progress(stage, done, total))
@@ -122,7 +122,7 @@ def _fill(one: Found, asked: argparse.Namespace, names: list[str], display: Disp
 
 
 def _score(one: Found, context: Any) -> None:
-    from polysci.ranking import score
+    from polysci.tune.ranker_scores import score
 
     seconds = {plan: time for plan, time in one.times.items() if isinstance(time, float)}
     for ranking in one.rankings:
@@ -146,7 +146,7 @@ def _line(one: Found) -> str:
 
 def _listing(as_json: bool) -> str:
     from polysci.rank import RANKERS
-    from polysci.tabular import columns
+    from polysci.text.tables import columns
 
     rows = [(name, ranker.summary) for name, ranker in RANKERS.items()]
     if as_json:

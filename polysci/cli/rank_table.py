@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from polysci.cli.layers import title
 
 if TYPE_CHECKING:
-    from polysci.choose import Choice
     from polysci.ops.problem import Problem
-    from polysci.ranking import Ranking, Score
-    from polysci.schedule import Schedule
+    from polysci.polyhedral.schedule import Schedule
+    from polysci.rank.shortlist import Choice
+    from polysci.tune.ranker_scores import Ranking, Score
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def _means(found: list[Found]) -> dict[str, tuple[int, dict[str, float]]]:
 
 def as_text(found: list[Found]) -> str:
     """A table a layer, and one over all."""
-    from polysci.tabular import columns
+    from polysci.text.tables import columns
 
     parts = []
     for one in found:
@@ -128,7 +128,7 @@ def _heading(one: Found) -> str:
 
 
 def _rows(one: Found) -> Iterator[tuple[str, ...]]:
-    from polysci.tabular import time_text
+    from polysci.text.tables import time_text
 
     yield ("ranker", "place", "schedule", "cost", "predicted",
            *(("measured", "of best") if one.times else ()))  # fmt: skip

@@ -13,11 +13,11 @@ from polysci.cli import layers as shared
 from polysci.errors import PolysciError, SpecError, WisdomError
 
 if TYPE_CHECKING:
-    from polysci.machine import Machine
     from polysci.ops.problem import Problem
     from polysci.rank import Context
     from polysci.report import Report
-    from polysci.target import Target
+    from polysci.target.host import Target
+    from polysci.target.machine import Machine
 
 _HELP = "write one self-contained HTML page: table, roofline, rank scatter, every schedule"
 _LONGEST = 80  # characters of a title
@@ -71,8 +71,8 @@ def _line(one: shared.Tuned) -> str:
 
 
 def _report(asked: argparse.Namespace, found: list[shared.Tuned], planned: int) -> Report:
-    from polysci.calibrate import machine_of
     from polysci.report import Report, layer_of
+    from polysci.tune.calibrate import machine_of
 
     threads, target = shared.threads_of(asked), shared.target_of(asked)
     described, recorded = shared.machine_of(asked), _recorded(threads, target)
@@ -112,7 +112,7 @@ def _title(words: list[str]) -> str:
 def _recorded(threads: int, target: Target) -> Mapping[str, Mapping[str, float]]:
     """Measured seconds of this machine by problem and schedule, trials included."""
     from polysci.tune.search import host_of
-    from polysci.wisdom import Wisdom, canonical_features
+    from polysci.tune.wisdom import Wisdom, canonical_features
 
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)
     try:

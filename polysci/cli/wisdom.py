@@ -41,8 +41,8 @@ def add(commands: Any) -> None:
 def _list(asked: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from polysci.target import caps, up_to
-    from polysci.wisdom import TRIAL, Wisdom
+    from polysci.target.isas import caps, up_to
+    from polysci.tune.wisdom import TRIAL, Wisdom
 
     allowed = [{isa.name for isa in up_to(cap)} for cap in caps(asked.isa).values()]
     for record in Wisdom().list():
@@ -55,14 +55,14 @@ def _list(asked: argparse.Namespace) -> int:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from polysci.wisdom import Wisdom
+    from polysci.tune.wisdom import Wisdom
 
     print(f"{Wisdom().export(asked.file)} records written to {asked.file}")
     return 0
 
 
 def _import(asked: argparse.Namespace) -> int:
-    from polysci.wisdom import Wisdom
+    from polysci.tune.wisdom import Wisdom
 
     print(f"{Wisdom().import_(asked.file, _valid)} records imported from {asked.file}")
     return 0
@@ -70,14 +70,14 @@ def _import(asked: argparse.Namespace) -> int:
 
 def _valid(record: Any) -> None:
     """A record's texts must mean something here."""
-    from polysci import schedule
-    from polysci.microkernel import find
+    from polysci.polyhedral import schedule
+    from polysci.target.microkernels import find
 
     find(schedule.parse(record.schedule).kernel)
 
 
 def _repair(asked: argparse.Namespace) -> int:
-    from polysci.wisdom import Wisdom
+    from polysci.tune.wisdom import Wisdom
 
     done = Wisdom().repair()
     where = f"the damaged file is now {done.aside}" if done.aside else "the file is sound"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from polysci import microkernel, prototypes
 from polysci.codegen import ctree as c
+from polysci.codegen import interface
 from polysci.codegen.loops import Call, declared, iterators, nest
 from polysci.codegen.packing import (
     box_function,
@@ -20,12 +20,13 @@ from polysci.codegen.packing import (
     weights_function,
 )
 from polysci.codegen.tiles import Tile, tile_function
-from polysci.contraction import Contraction
-from polysci.dtype import Precision
 from polysci.errors import SpecError, UnsupportedError
-from polysci.plan import Plan, resolve
-from polysci.schedule import Schedule
-from polysci.units import Unit, headers
+from polysci.numerics.dtypes import Precision
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.space.resolve import Plan, resolve
+from polysci.target import microkernels
+from polysci.target.header_sets import Unit, headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Source:
     @property
     def declarations(self) -> str:
         """The C declarations of the entry points."""
-        return prototypes.declarations(self.symbol, self.precision, banded=self.banded)
+        return interface.declarations(self.symbol, self.precision, banded=self.banded)
 
     @property
     def file(self) -> str:
@@ -73,7 +74,7 @@ def assemble(sources: Sequence[Source]) -> str:
         raise SpecError(f"one C file holds one ISA and one precision, not {told}")
     title = f"/* {sources[0].schedule} */"
     beside = dict.fromkeys(name for source in sources for name in source.beside)
-    texts = [headers(units[0]), *map(microkernel.header, beside)]
+    texts = [headers(units[0]), *map(microkernels.header, beside)]
     return "\n".join([title, *texts, *(source.text for source in sources)])
 
 
@@ -137,7 +138,7 @@ class _Emitter:
             weights_function(self.symbol, plan, self.strides[b.array]),
             self._entry(),
         ]
-        heads = prototypes.declarations(self.symbol, plan.precision, banded=self.banded)
+        heads = interface.declarations(self.symbol, plan.precision, banded=self.banded)
         return heads + "\n".join(f"{part}\n" for part in parts)
 
     @property
@@ -166,7 +167,7 @@ class _Emitter:
         return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
 
     def _entry(self) -> c.Generable:
-        head = prototypes.run_head(self.symbol, self.plan.precision, banded=self.banded)
+        head = interface.run_head(self.symbol, self.plan.precision, banded=self.banded)
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement("return 1")),
             c.Statement(
@@ -271,7 +272,7 @@ class _Emitter:
         """A loop over thread numbers, one OpenMP thread each; serial without OpenMP."""
         return [
             c.Line("#ifdef _OPENMP"),
-            c.Line(prototypes.team(self.threads, joined=self.joined, last=last)),
+            c.Line(interface.team(self.threads, joined=self.joined, last=last)),
             c.Line("#endif"),
             c.loop("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
         ]

@@ -11,9 +11,9 @@ import islpy as isl
 
 from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
-from polysci.cuts import Piece
-from polysci.plan import Plan
-from polysci.schedule import Loop
+from polysci.polyhedral.schedule import Loop
+from polysci.space.padding import Piece
+from polysci.space.resolve import Plan
 
 
 @dataclass(frozen=True, slots=True)

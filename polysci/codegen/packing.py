@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from polysci import prototypes
 from polysci.codegen import ctree as c
+from polysci.codegen import interface
 from polysci.errors import UnsupportedError
-from polysci.groups import shift_of
-from polysci.plan import ALIGNMENT, Plan
+from polysci.space.group_views import shift_of
+from polysci.space.resolve import ALIGNMENT, Plan
 
 
 def packed_bytes(plan: Plan) -> int:
@@ -42,7 +42,7 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
     body.append(_panels(plan, strides))
     if plan.precision.whole:
         body += _offsets(plan, strides)
-    head = prototypes.pack_head(symbol, plan.precision).replace("*w,", "*restrict w,")
+    head = interface.pack_head(symbol, plan.precision).replace("*w,", "*restrict w,")
     if str(plan.precision) == "f32":
         head = head.replace("*packed", "*restrict packed")
     return c.Collection([c.Line(head), c.Block(body)])

@@ -8,8 +8,8 @@ from itertools import groupby
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.cuts import Piece
-from polysci.plan import Plan
+from polysci.space.padding import Piece
+from polysci.space.resolve import Plan
 
 MOST_PIXELS = 64  # that a mask can tell of
 

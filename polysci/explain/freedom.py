@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from polysci.contraction import Contraction, Operand, columns_of
 from polysci.errors import UnsupportedError
-from polysci.footprint import Count, extent_of, footprint
-from polysci.scop import KINDS, Scop, bounded
+from polysci.polyhedral.contraction import Contraction, Operand, columns_of
+from polysci.polyhedral.footprint import Count, extent_of, footprint
+from polysci.polyhedral.scop import KINDS, Scop, bounded
 
 
 @dataclass(frozen=True, slots=True)

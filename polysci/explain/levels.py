@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polysci import footprint
-from polysci.contraction import Contraction, Operand
 from polysci.explain.terms import LEVELS, Terms
+from polysci.polyhedral import footprint
+from polysci.polyhedral.contraction import Contraction, Operand
+from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.rank import Context
-from polysci.rank.nest import USABLE
-from polysci.schedule import Loop, Schedule
+from polysci.rank.traffic_counts import USABLE
 
 MEMORY = "memory"
 HELD = USABLE  # of a cache, as in the model

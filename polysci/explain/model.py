@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from polysci.choose import choices
-from polysci.contraction import Contraction, Dim
 from polysci.explain.freedom import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
 from polysci.explain.rivals import Rival, rivals
 from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
 from polysci.explain.views import View, views
+from polysci.polyhedral.contraction import Contraction, Dim
+from polysci.polyhedral.schedule import Schedule
+from polysci.polyhedral.scop import Scop
 from polysci.rank import Context
-from polysci.schedule import Schedule
-from polysci.scop import Scop
+from polysci.rank.shortlist import choices
 
 SHORTLIST = 10  # of the model's choices, which all rankers are asked to order
 

@@ -11,7 +11,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.levels import HELD, MEMORY, Inside
 from polysci.explain.model import Explanation
 from polysci.explain.terms import LEVELS, OTHER
-from polysci.tabular import bytes_text, time_text
+from polysci.text.tables import bytes_text, time_text
 
 SUFFIXES = (".png", ".svg")
 INSTALL = "pip install 'polysci[plot]'"

@@ -10,11 +10,11 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
-from polysci.plan import resolve
+from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
-from polysci.schedule import Schedule
-from polysci.space import Family, schedules
-from polysci.tabular import bytes_text, time_text
+from polysci.space.enumerate import Family, schedules
+from polysci.space.resolve import resolve
+from polysci.text.tables import bytes_text, time_text
 
 _NEAREST = 6  # members of a family that are looked at for each trait
 _KEPT = 12  # rivals a trait before those that cannot be generated are dropped

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.explain.terms import Terms
-from polysci.footprint import load_bound_bytes
-from polysci.machine import Machine
+from polysci.polyhedral.footprint import load_bound_bytes
 from polysci.rank import Context
-from polysci.target import Target
+from polysci.target.host import Target
+from polysci.target.machine import Machine
 
 SOURCES = ("L2", "L3", "memory")  # what delivers the traffic into L1, L2 and L3
 

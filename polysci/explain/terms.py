@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from polysci.choose import estimate_of
+from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, Estimate
-from polysci.schedule import Schedule
+from polysci.rank.shortlist import estimate_of
 
 LEVELS = ("L1", "L2", "L3")
 FACTORS = ("imbalance",)  # of an Estimate: these multiply, all other arrays are seconds

@@ -8,7 +8,7 @@ from polysci.explain.freedom import Dependence
 from polysci.explain.levels import Inside
 from polysci.explain.model import Explanation
 from polysci.explain.terms import FACTORS, HIDDEN, MEANING, OTHER
-from polysci.tabular import bytes_text, columns, time_text
+from polysci.text.tables import bytes_text, columns, time_text
 
 Rows = list[tuple[str, ...]]
 _WHOLE = "the whole nest"

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from polysci import microkernel
-from polysci.calibrate import known
 from polysci.errors import SpecError
 from polysci.export.project import Layer, Planned
-from polysci.machine import Machine, assumed
-from polysci.target import ISAS, Isa, Target, caps, detect, isa_named, up_to
+from polysci.target import microkernels
+from polysci.target.host import Target, detect
+from polysci.target.isas import ISAS, Isa, caps, isa_named, up_to
+from polysci.target.machine import Machine, assumed
 from polysci.tune import optimize
+from polysci.tune.calibrate import known
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def with_isas(results: Sequence[Planned], isas: Sequence[str], level: str) -> li
 
 def _home(result: Planned, chosen: Sequence[Isa]) -> Isa:
     """The least of the instruction sets chosen that runs a result's own schedule."""
-    own = ISAS[microkernel.find(result.schedule.kernel).isa]
+    own = ISAS[microkernels.find(result.schedule.kernel).isa]
     for isa in reversed(chosen):
         if own in up_to(isa):
             return isa

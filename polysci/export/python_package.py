@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polysci import codegen
-from polysci.build import cache
 from polysci.errors import UnsupportedError
 from polysci.export import elements, folder
 from polysci.export.project import MARK, Entry, Planned, Project, Unit, filled, project, title
+from polysci.runtime.build import cache
 
 _TEMPLATES = {
     "{0}/__init__.py": "package.txt",

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci import tune
-from polysci.contraction import Contraction, Dim
-from polysci.dtype import Precision
+from polysci.algorithms.winograd.integers import MOST, SCALE
+from polysci.codegen.interface import SCALES
 from polysci.export.project import Entry, Project, filled
 from polysci.export.prototypes import Prototype
-from polysci.prototypes import SCALES
-from polysci.winograd.integers import MOST, SCALE
+from polysci.numerics.dtypes import Precision
+from polysci.polyhedral.contraction import Contraction, Dim
 
 _ORDER = (("m",), ("batch",), ("k", "br"), ("n",))
 

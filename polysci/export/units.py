@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from polysci import codegen
-from polysci.abi import NO_ISA
 from polysci.export.project import Entry, Project, Unit, filled
 from polysci.export.prototypes import chosen, declared, empty, prototypes
-from polysci.target import ISAS, isa_named
+from polysci.runtime.binary_interface import NO_ISA
+from polysci.target.isas import ISAS, isa_named
 
 # Which processors have the intrinsics of a header: elsewhere it does not compile.
 _PROCESSORS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from polysci.dtype import precision_named
 from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem

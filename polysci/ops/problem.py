@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from polysci.dtype import precision_named
 from polysci.errors import SpecError
+from polysci.numerics.dtypes import precision_named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,8 +3,8 @@
 import importlib
 import sys
 
+from polysci.measure.worker import serve
 from polysci.peers import PEERS
-from polysci.worker import serve
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import SpecError
-from polysci.measure import Bench, Candidate
+from polysci.measure.bench import Bench, Candidate
 from polysci.ops import convolution
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem

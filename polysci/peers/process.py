@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from polysci.build.process import Child
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.peers import PEERS, Peer, Whole
+from polysci.runtime.build.process import Child
 
 _ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the child finds this package
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from polysci.rank.bottleneck import bottleneck
 from polysci.rank.constant import constant
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.learned import learned
 from polysci.rank.polydl import polydl
 from polysci.rank.polyscientist import polyscientist
+from polysci.rank.random_order import shuffled
 from polysci.rank.ranker import Ranker
 from polysci.rank.rules import rules
-from polysci.rank.shuffled import shuffled
 from polysci.rank.tiles import families as tile_families
 from polysci.rank.traffic import traffic
-from polysci.rank.volumes import bottleneck
 
 RANKERS: Mapping[str, Ranker] = MappingProxyType(
     {

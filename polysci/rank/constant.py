@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import SpecError
-from polysci.footprint import Count
+from polysci.polyhedral.footprint import Count
+from polysci.polyhedral.schedule import Schedule
 from polysci.rank import template as templates
+from polysci.rank.batch import gathered
 from polysci.rank.estimate import Context
-from polysci.rank.gathered import gathered
 from polysci.rank.rules import use_of
 from polysci.rank.template import Outlines, Template, outlines, parse
-from polysci.schedule import Schedule
-from polysci.space import Family
+from polysci.space.enumerate import Family
 
 BEST = 3  # schedules of each layer of a training set that may become the template
 TIES = 0.01  # weight of what a register tile wastes: less than any mismatch

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.contraction import Contraction
-from polysci.footprint import Count, Level
-from polysci.machine import Machine
-from polysci.microkernel import best
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.footprint import Count, Level
 from polysci.rank.weights import Weights
-from polysci.space import Strides
-from polysci.target import Target
+from polysci.space.enumerate import Strides
+from polysci.target.host import Target
+from polysci.target.machine import Machine
+from polysci.target.microkernels import best
 
 
 @dataclass(frozen=True, slots=True)

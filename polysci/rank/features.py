@@ -10,11 +10,11 @@ from math import log, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.contraction import columns_of
-from polysci.footprint import FLOAT, LINE, Count, compulsory_bytes
+from polysci.polyhedral.contraction import columns_of
+from polysci.polyhedral.footprint import FLOAT, LINE, Count, compulsory_bytes
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.traffic import traffic
-from polysci.space import Family, RegisterTile
+from polysci.space.enumerate import Family, RegisterTile
 
 SMALL = 1e-3  # a share below it is as good as none; also keeps the logarithm of 0 finite
 PAGE = 4096  # bytes after which L1 sets repeat

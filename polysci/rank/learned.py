@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import SpecError
-from polysci.footprint import Count
+from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
 from polysci.rank.features import Features, features
 from polysci.rank.traffic import traffic
 from polysci.rank.weights import LIMIT, Score, Weights
-from polysci.space import Family
+from polysci.space.enumerate import Family
 
 
 def learned(context: Context, family: Family) -> Count:

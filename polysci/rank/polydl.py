@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from polysci.footprint import Count
+from polysci.polyhedral.footprint import Count
+from polysci.rank.cache_placement import caches_of, weighed
 from polysci.rank.estimate import Context
-from polysci.rank.placement import caches_of, weighed
 from polysci.rank.polyscientist import LATENCIES
 from polysci.rank.working_sets import closed_form
-from polysci.space import Family
+from polysci.space.enumerate import Family
 
 # Bytes a cycle from L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyDL,
 # arXiv 2006.02230, and the programs published with it).

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from polysci.footprint import Count
+from polysci.polyhedral.footprint import Count
+from polysci.rank.cache_placement import caches_of, weighed
 from polysci.rank.estimate import Context
-from polysci.rank.placement import caches_of, weighed
 from polysci.rank.working_sets import closed_form
-from polysci.space import Family
+from polysci.space.enumerate import Family
 
 # Cycles to L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyScientist,
 # arXiv 2002.02145, and the programs published with it).

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from polysci.footprint import Count
+from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
-from polysci.space import Family, schedules
+from polysci.space.enumerate import Family, schedules
 
 STREAMED = 0.5  # of the last-level cache: larger outputs may go past it
 

@@ -10,12 +10,12 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.contraction import columns_of
-from polysci.footprint import LINE, Count, footprint
+from polysci.polyhedral.contraction import columns_of
+from polysci.polyhedral.footprint import LINE, Count, footprint
 from polysci.rank.estimate import Context
-from polysci.rank.loops import Flags, nest_of
 from polysci.rank.ranker import STREAMED
-from polysci.space import Family, RegisterTile, register_tiles, row_dims
+from polysci.rank.trip_counts import Flags, nest_of
+from polysci.space.enumerate import Family, RegisterTile, register_tiles, row_dims
 
 HALF = 0.5  # of L2: what may stay there while the rest passes by
 WAYS = 8  # of an L1 set

@@ -10,13 +10,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.contraction import columns_of
 from polysci.errors import SpecError
-from polysci.footprint import Count
-from polysci.microkernel import family as kernels_of
+from polysci.polyhedral.contraction import columns_of
+from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
-from polysci.rank.loops import nest_of
-from polysci.space import Family, RegisterTile, row_dims
+from polysci.rank.trip_counts import nest_of
+from polysci.space.enumerate import Family, RegisterTile, row_dims
+from polysci.target.microkernels import family as kernels_of
 
 # Loops by role: groups, images, rows, pixels of a row, columns, reduction. A capital is a cache
 # block of that role; a small letter its loop over register tiles.

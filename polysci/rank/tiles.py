@@ -17,15 +17,15 @@ from math import prod
 
 import numpy as np
 
-from polysci import space
-from polysci.contraction import Contraction, columns_of
 from polysci.errors import SpecError, UnsupportedError
-from polysci.plan import resolve
+from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.rank.bottleneck import bottleneck, capacities
+from polysci.rank.continuous_tiles import Blocks, Levels, solve
 from polysci.rank.estimate import Context
 from polysci.rank.ranker import STREAMED
-from polysci.rank.relax import Blocks, Levels, solve
-from polysci.rank.volumes import bottleneck, capacities
-from polysci.space import LEAST_DEPTH, Family, RegisterTile
+from polysci.space import enumerate as space
+from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
+from polysci.space.resolve import resolve
 
 MOST_TILES = 3  # register tiles for which sizes are optimised
 KEPT = 3  # rounded sizes of each order and register tile

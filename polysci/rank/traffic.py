@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from polysci.cuts import computed_share
-from polysci.footprint import LINE, Count, Level
+from polysci.polyhedral.footprint import LINE, Count, Level
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.nest import USABLE, Nest
-from polysci.space import Family, RegisterTile
+from polysci.rank.traffic_counts import USABLE, Nest
+from polysci.space.enumerate import Family, RegisterTile
+from polysci.space.padding import computed_share
 
 SCATTERED = 2.5  # of a contiguous store: a vector that leaves through a transpose
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.contraction import Contraction, Operand
 from polysci.errors import SpecError
-from polysci.footprint import Count, extent_of
-from polysci.space import Family
-from polysci.workingset import CONVENTIONS, WorkingSet
+from polysci.polyhedral.contraction import Contraction, Operand
+from polysci.polyhedral.footprint import Count, extent_of
+from polysci.polyhedral.working_sets import CONVENTIONS, WorkingSet
+from polysci.space.enumerate import Family
 
 Box = Mapping[str, Count]
 
@@ -44,7 +44,7 @@ def of_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
 def closed_form(
     contraction: Contraction, family: Family, threads: int = 1, convention: str = "published"
 ) -> Sizes:
-    """What :func:`polysci.workingset.working_sets` counts, without isl.
+    """What :func:`polysci.polyhedral.working_sets.working_sets` counts, without isl.
 
     A loop carries one dependence, through the operand that its dimension does not index (none
     where all three are indexed). Its first source is the origin; with loops of T iterations inside
@@ -216,7 +216,7 @@ class _Nest:
 
 
 def _shares(family: Family, extents: Box, threads: int) -> Iterator[_Threads]:
-    """The grid of :func:`polysci.workingset.thread_share` over the leading parallel loops."""
+    """The grid of :func:`working_sets.thread_share` over the leading parallel loops."""
     if threads == 1:
         return
     left = np.full(len(family), float(threads))

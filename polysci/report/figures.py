@@ -11,7 +11,7 @@ from polysci.explain.roofline import SOURCES
 from polysci.report.axes import Box, Log, labels
 from polysci.report.markup import tag
 from polysci.report.model import Layer, Report
-from polysci.tabular import time_text
+from polysci.text.tables import time_text
 
 WIDE, HIGH = 600, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 86, 14, 14, 46

@@ -8,16 +8,16 @@ from math import exp, log
 
 import numpy as np
 
-from polysci import schedule
-from polysci.choose import predicted
 from polysci.errors import PolysciError
 from polysci.explain import Explanation, account
 from polysci.explain.roofline import bandwidths, peak_name
-from polysci.machine import Machine
 from polysci.ops.problem import Problem
-from polysci.quality import tau
+from polysci.polyhedral import schedule
 from polysci.rank import Context
-from polysci.target import Target
+from polysci.rank.metrics import tau
+from polysci.rank.shortlist import predicted
+from polysci.target.host import Target
+from polysci.target.machine import Machine
 from polysci.tune import Result, Trial, model_of
 
 LEAST_TRIALS = 3  # below, an order has nothing to say

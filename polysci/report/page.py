@@ -11,8 +11,8 @@ from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
 from polysci.report.model import Layer, Report, shape_text
 from polysci.report.section import section
-from polysci.tabular import time_text
-from polysci.target import size_text
+from polysci.target.host import size_text
+from polysci.text.tables import time_text
 
 _STYLE = Path(__file__).with_name("style.css")
 _COLUMNS = (

@@ -1,7 +1,7 @@
 """The driver: from a problem to its best schedule, by model alone or by measuring the best few."""
 
-from polysci.lowering import SYMBOL, emit, model_of
-from polysci.tune.model import context_of
+from polysci.algorithms.lowering import SYMBOL, emit, model_of
+from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Level, Progress, Result, Trial
 from polysci.tune.search import optimize
 

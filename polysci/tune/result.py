@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from polysci import abi
-from polysci.build import cache
-from polysci.build.library import load
+from polysci.algorithms.lowering import SYMBOL
 from polysci.codegen import Source
-from polysci.lowering import SYMBOL
-from polysci.measure import Measurement
 from polysci.ops.problem import Problem
-from polysci.primitive import Primitive
-from polysci.schedule import Schedule
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime import binary_interface
+from polysci.runtime.build import cache
+from polysci.runtime.build.library import load
+from polysci.runtime.measurement import Measurement
+from polysci.runtime.primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Result:
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""
         path = cache.build(self.source.file)
-        library = load(path, abi.declarations(SYMBOL, self.source.precision))
+        library = load(path, binary_interface.declarations(SYMBOL, self.source.precision))
         return Primitive(
             self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
         )

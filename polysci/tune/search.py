@@ -9,12 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from polysci import schedule
-from polysci.algorithm import Candidate, candidates, effective, key_of, predicted
-from polysci.build import cache
-from polysci.build.compiler import find_compiler
-from polysci.calibrate import peak_text, peak_unit
-from polysci.choose import alone, ranker_of
+from polysci.algorithms.choice import Candidate, candidates, effective, key_of, predicted
+from polysci.algorithms.lowering import emit
 from polysci.codegen import Source
 from polysci.errors import (
     BuildError,
@@ -24,18 +20,23 @@ from polysci.errors import (
     UnsupportedError,
     WisdomError,
 )
-from polysci.lowering import emit
-from polysci.machine import Machine
-from polysci.measure import Bench, CandidateError, Measurement, host_digest, protocol
+from polysci.measure.bench import Bench, CandidateError
+from polysci.measure.trials import Built, built, timed
 from polysci.ops.problem import Problem
+from polysci.polyhedral import schedule
+from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.rank.least import least
-from polysci.schedule import Schedule
-from polysci.target import MOST_THREADS, Target, detect
-from polysci.trials import Built, built, timed
-from polysci.tune.model import context_of
+from polysci.rank.lower_bound import least
+from polysci.rank.shortlist import alone, ranker_of
+from polysci.runtime.build import cache
+from polysci.runtime.build.compiler import find_compiler
+from polysci.runtime.measurement import Measurement, host_digest, protocol
+from polysci.target.host import MOST_THREADS, Target, detect
+from polysci.target.machine import Machine
+from polysci.tune.calibrate import peak_text, peak_unit
+from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Progress, Result, Trial
-from polysci.wisdom import Record, Wisdom
+from polysci.tune.wisdom import Record, Wisdom
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import polysci
-from polysci.choose import choices
-from polysci.machine import Machine
-from polysci.models import load
+from polysci.ops.layer_lists import load
 from polysci.rank import traffic
-from polysci.space import schedules
+from polysci.rank.shortlist import choices
+from polysci.space.enumerate import schedules
+from polysci.target.machine import Machine
 from polysci.tune import context_of
 
 pytestmark = pytest.mark.perf

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from polysci.graph.ir import Node
-from polysci.network.builder import Builder
+from polysci.network.ir.graph import Node
 from polysci.network.operators import (
     convolution,
     elementwise,
@@ -17,6 +16,7 @@ from polysci.network.operators import (
     reductions,
     resize,
 )
+from polysci.network.operators.builder import Builder
 
 Operator = Callable[[Builder, Node], None]
 

@@ -9,10 +9,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from polysci.contraction import Affine
-from polysci.graph.ir import Array, Node
-from polysci.network.builder import Builder, apply
-from polysci.network.expr import (
+from polysci.network.ir.expressions import (
     Expr,
     Guard,
     Index,
@@ -24,9 +21,12 @@ from polysci.network.expr import (
     axis,
     combined,
 )
+from polysci.network.ir.graph import Array, Node
+from polysci.network.ir.stages import Layer, Loops, Window
+from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
-from polysci.network.stage import Layer, Loops, Window
 from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.affine import Affine
 
 MOST_PHASES = 256  # layers that one transposed convolution may become
 _AXES = {1: ((0,), (1,), (), (2,)), 2: ((0,), (1,), (2,), (3,))}

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from polysci.graph.ir import AFFINE, Node
-from polysci.network.builder import Builder, apply
-from polysci.network.expr import Expr
+from polysci.network.ir.expressions import Expr
+from polysci.network.ir.graph import AFFINE, Node
+from polysci.network.operators.builder import Builder, apply
 
 # Operator -> function of functions.FUNCTIONS, the attributes that it takes and their defaults.
 _UNARY: Mapping[str, tuple[str, tuple[tuple[str, float], ...]]] = {

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from polysci.graph.ir import Node
-from polysci.network.builder import Builder, attribute_axes
-from polysci.network.expr import Expr, Guard, Index, Load, Lookup, Number, Where, axis, combined
-from polysci.network.stage import Join, View
+from polysci.network.ir.expressions import (
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Lookup,
+    Number,
+    Where,
+    axis,
+    combined,
+)
+from polysci.network.ir.graph import Node
+from polysci.network.ir.stages import Join, View
+from polysci.network.operators.builder import Builder, attribute_axes
 
 _MODES = ("constant", "edge", "reflect", "wrap")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from polysci.contraction import Affine
-from polysci.graph.ir import Node
-from polysci.network.builder import Builder, apply
-from polysci.network.expr import Expr, Guard, Index, Load, Reduce, axis, combined
+from polysci.network.ir.expressions import Expr, Guard, Index, Load, Reduce, axis, combined
+from polysci.network.ir.graph import Node
+from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
+from polysci.polyhedral.affine import Affine
 
 
 def _windows(build: Builder, node: Node) -> tuple[Span, ...]:

@@ -7,12 +7,12 @@ from math import prod
 
 import numpy as np
 
-from polysci.contraction import Affine
-from polysci.graph.ir import Node
-from polysci.network.builder import FLOATS, Builder, apply
-from polysci.network.expr import Expr, Load, Reduce, axis, constant
-from polysci.network.stage import Layer, View, Window
+from polysci.network.ir.expressions import Expr, Load, Reduce, axis, constant
+from polysci.network.ir.graph import Node
+from polysci.network.ir.stages import Layer, View, Window
+from polysci.network.operators.builder import FLOATS, Builder, apply
 from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.affine import Affine
 
 Axes = tuple[int, ...]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.graph.ir import Node
-from polysci.network.builder import Builder, apply, attribute_axes
-from polysci.network.expr import Expr, Number
+from polysci.network.ir.expressions import Expr, Number
+from polysci.network.ir.graph import Node
+from polysci.network.ir.stages import Layer
+from polysci.network.operators.builder import Builder, apply, attribute_axes
 from polysci.network.operators.convolution import check_channels, layer, summed, terms
 from polysci.network.operators.windows import spans
-from polysci.network.stage import Layer
-from polysci.scales import Scales
+from polysci.numerics.quantization import Scales
 
 _SHORT = {"uint8": "u8", "int8": "s8"}
 

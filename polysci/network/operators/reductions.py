@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from polysci.contraction import Affine
-from polysci.graph.ir import Node
-from polysci.network.builder import Builder, apply, attribute_axes
-from polysci.network.expr import Index, Load, Reduce, axis, constant
+from polysci.network.ir.expressions import Index, Load, Reduce, axis, constant
+from polysci.network.ir.graph import Node
+from polysci.network.operators.builder import Builder, apply, attribute_axes
+from polysci.polyhedral.affine import Affine
 
 
 def reduced(build: Builder, x: str, axes: Sequence[int], function: str, *, keep: bool) -> Reduce:

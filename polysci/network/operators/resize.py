@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.graph.ir import Node
-from polysci.network.builder import Builder, apply, attribute_axes
-from polysci.network.expr import Expr, Guard, Load, Lookup, Number, Where, axis
+from polysci.network.ir.expressions import Expr, Guard, Load, Lookup, Number, Where, axis
+from polysci.network.ir.graph import Node
+from polysci.network.operators.builder import Builder, apply, attribute_axes
 
 Reals = NDArray[np.float64]
 

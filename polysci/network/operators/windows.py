@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polysci.contraction import Affine
-from polysci.graph.ir import Node
-from polysci.network.expr import Guard, combined
+from polysci.network.ir.expressions import Guard, combined
+from polysci.network.ir.graph import Node
+from polysci.polyhedral.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from polysci.dtype import precision_named
 from polysci.errors import SpecError
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
 from polysci.ops.problem import Shape, check_memory
 from polysci.ops.words import Line, read

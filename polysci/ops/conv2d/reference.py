@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from polysci.dtype import precision_named, values
+from polysci.numerics.dtypes import precision_named, values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from polysci.contraction import Affine, Contraction, Dim, Operand, columns_of, contraction
 from polysci.errors import UnsupportedError
 from polysci.ops.words import LIMIT
-from polysci.scop import Scop
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of, contraction
+from polysci.polyhedral.scop import Scop
 
 MAX_LOOPS = 12
 MAX_ROWS = 5  # the orders of more are too many to rank

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cgen import Generable
     from numpy.typing import NDArray
 
-    from polysci.contraction import Contraction, Operand
+    from polysci.polyhedral.contraction import Contraction, Operand
 
 MAX_TEXT = 2000  # characters; a record of the wisdom holds twice as many
 
@@ -53,8 +53,10 @@ class Nest:
         SpecError where the C is unreadable or not affine, UnsupportedError where it is no
         contraction that polysci computes.
         """
-        from polysci.extract import extract  # islpy and pycparser take 200 ms, and only this needs
         from polysci.ops.nest.normal import normal  # them
+        from polysci.polyhedral.extract import (
+            extract,  # islpy and pycparser take 200 ms, and only this needs
+        )
 
         code, filename, stem = _source(source)
         found = normal(extract(code, filename=filename))

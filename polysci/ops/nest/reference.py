@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from polysci.contraction import Contraction, Dim, Operand
+    from polysci.polyhedral.contraction import Contraction, Dim, Operand
 
 BAND = 1 << 25  # bytes of A laid out for one matrix product
 

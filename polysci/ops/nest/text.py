@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from polysci.ops.words import Line, ending
 
 if TYPE_CHECKING:
-    from polysci.contraction import Affine, Contraction, Operand
+    from polysci.polyhedral.affine import Affine
+    from polysci.polyhedral.contraction import Contraction, Operand
 
 WORD = "nest"
 RULE = "As in: nest O[8][4]+=A[8][2]*B[2][4] for i:8 j:4 k:2 : O[i][j] A[i][k] B[k][j]"

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.peers.given import Quant
+from polysci.peers.example_inputs import Quant
 from polysci.peers.pytorch.graph import scripted
 from polysci.peers.pytorch.operands import Operands, Path, Run, Step, chained
 

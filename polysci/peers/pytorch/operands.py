@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.rules import AXES, extent, span
-from polysci.peers.given import Given
+from polysci.peers.example_inputs import Given
 
 Step = Callable[[Any], Any]
 Run = Callable[[], Any]

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import CheckError
+from polysci.measure.worker import Timed
 from polysci.ops import convolution, parse_problem
-from polysci.peers.given import given
+from polysci.peers.example_inputs import given
 from polysci.peers.pytorch import floats, integers
 from polysci.peers.pytorch.operands import Operands, Path, Run
-from polysci.worker import Timed
 
 # The ways of a precision, by the element of x.
 WAYS: Final[Mapping[str, Callable[[Operands], Iterator[Path]]]] = MappingProxyType(

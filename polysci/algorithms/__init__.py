@@ -1,0 +1,1 @@
+"""Ways to compute a problem: direct loops around the microkernel, Winograd."""

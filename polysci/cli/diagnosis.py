@@ -1,0 +1,250 @@
+"""What is wrong with this installation, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from polysci.errors import BuildError, SpecError
+from polysci.runtime.build import compiler, eviction, folder, library, process
+from polysci.target import host as target_module
+from polysci.target.host import Target
+from polysci.target.isas import Isa
+
+PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
+PEERS = {
+    **dict.fromkeys(("torch", "onnxruntime", "openvino"), "pip install 'polysci[peers]'"),
+    "onnx": "pip install 'polysci[onnx]'",
+}
+LOW_SPACE = 200 * (1 << 20)  # a precompiled header has 25 MB, a network's layers a few
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding; ``remedy`` says what to do, also where a fine installation lacks an extra."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{'ok ' if self.ok else 'BAD'} {self.name}: {self.detail}"
+        return f"{text}\n    -> {self.remedy}" if self.remedy else text
+
+
+def checks(target: Target | None = None) -> list[Check]:
+    """Every check on this host; ``target`` defaults to what is detected. Raises nothing."""
+    try:
+        target = target or target_module.detect()
+    except SpecError as error:
+        return [Check("ISA", False, str(error), "unset POLYSCI_ISA, then ask again")]
+    found = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
+    found += [_runtimes(), _cache_directory(), _free_space(), _packages()]
+    found += [_peer(name, remedy) for name, remedy in PEERS.items()]
+    return found + ([_amx(target)] if target.withheld or target.has("amx_tile") else [])
+
+
+def _compiler(target: Target) -> Iterator[Check]:
+    try:
+        found = compiler.find_compiler()
+    except BuildError as error:
+        yield Check("compiler", False, str(error).partition("\n")[0], compiler.HOW_TO_INSTALL)
+        return
+    yield Check("compiler", True, str(found))
+    yield _program(found, target)
+    yield _openmp(found)
+
+
+def _program(found: compiler.Compiler, target: Target) -> Check:
+    """Compile one function for each instruction set that should run, and run them in a child."""
+    names = [isa.name for isa in target.allowed]
+    name = f"builds and runs {', '.join(names)}"
+    text = "".join(_function(isa) for isa in target.allowed)
+    code = "".join(
+        f"f = lib.f_{name}; f.restype = ctypes.c_float\n"
+        "print(f(*map(ctypes.c_float, (2, 3, 4))), flush=True)\n"
+        for name in names
+    )
+    start = time.monotonic()
+    try:
+        done = _in_child(found, text, compiler.default_flags(openmp=False), code)
+    except (BuildError, OSError) as error:
+        return Check(name, False, str(error), "repair the compiler or name another one in CC")
+    values = done.stdout.split()
+    if values == ["10.0"] * len(names):
+        return Check(name, True, f"{time.monotonic() - start:.2f} s with a process to run them in")
+    failed = names[min(len(values), len(names) - 1)]
+    detail = f"{failed}: {done}; got {values} instead of 10.0 each"
+    if failed == names[0]:
+        return Check(name, False, detail, "repair the compiler or name another one in CC")
+    before = names[names.index(failed) - 1]
+    return Check(name, False, detail, f"set POLYSCI_ISA={before}")
+
+
+def _function(isa: Isa) -> str:
+    """C for a * b + c that needs the widest vectors and the fused operation of the set."""
+    head = f"{isa.attribute} float f_{isa}(float a, float b, float c)"
+    vector = f"typedef float vector __attribute__((vector_size({4 * isa.lanes_f32})));"
+    sum_ = f"__builtin_fmaf(a, b, c) + square[{isa.lanes_f32 - 1}]"
+    return (
+        f"{head};\n{head} {{\n{vector}\nvolatile vector zero = {{0}};\n"
+        f"vector square = zero * zero;\nreturn {sum_};\n}}\n"
+    )
+
+
+def _openmp(found: compiler.Compiler) -> Check:
+    text = (
+        "int count(void);\nint count(void) { int n = 0;\n"
+        "#pragma omp parallel num_threads(2) reduction(+:n)\nn += 1;\nreturn n; }\n"
+    )
+    if compiler.lacks_openmp(found):
+        remedy = "for clang on Debian or Ubuntu: apt install libomp-dev; or set CC=gcc"
+        return Check("OpenMP", False, f"{found.path} builds nothing with -fopenmp", remedy)
+    try:
+        done = _in_child(found, text, compiler.default_flags(openmp=True), "print(lib.count())")
+    except (BuildError, OSError) as error:
+        return Check("OpenMP", False, str(error), "repair the compiler or name another one in CC")
+    if done.stdout.strip() == "2":
+        return Check("OpenMP", True, "a region of 2 threads has 2")
+    detail = f"a region of 2 threads: {done}, counted {done.stdout.strip() or 'nothing'}"
+    return Check("OpenMP", False, detail, "unset OMP_THREAD_LIMIT and OMP_DYNAMIC")
+
+
+def _in_child(
+    found: compiler.Compiler, text: str, flags: tuple[str, ...], code: str
+) -> process.Completed:
+    """Build ``text`` and run Python ``code`` with the loaded ``lib`` in another process."""
+    with tempfile.TemporaryDirectory(prefix="polysci-doctor-") as scratch:
+        out = Path(scratch, "doctor.so")
+        compiler.compile_shared(text, flags, out, compiler=found, timeout=60)
+        opening = "import ctypes, sys\nlib = ctypes.CDLL(sys.argv[1])\n"
+        return process.run([sys.executable, "-IS", "-c", opening + code, str(out)], timeout=20)
+
+
+def _isa(target: Target) -> Check:
+    if "features" in target.assumed:
+        return Check("ISA", False, f"{target.isa}: /proc/cpuinfo is unreadable", "mount /proc")
+    others = [str(isa) for isa in target.allowed if isa != target.isa]
+    also = f" ({', '.join(reversed(others))} as well)" if others else ""
+    if not target.hidden:
+        return Check("ISA", True, f"{target.isa}{also} on {target.model_name}")
+    hidden = ", ".join(map(str, reversed(target.hidden)))
+    detail = f"{target.isa}{also}, capped; the cap hides {hidden}, which this CPU has"
+    remedy = "unset POLYSCI_ISA" if os.environ.get("POLYSCI_ISA") else "leave out --isa"
+    return Check("ISA", True, detail, f"for {target.runnable[-1]}: {remedy}")
+
+
+def _caches(target: Target) -> Check:
+    sizes = (("L1", target.l1), ("L2", target.l2), ("L3", target.l3))
+    text = " ".join(f"{name}={target_module.size_text(size)}" for name, size in sizes)
+    guest = " (L3: what a guest may hope for)" if target.has("hypervisor") else ""
+    assumed = [name.upper() for name in ("l1", "l2", "l3") if name in target.assumed]
+    if not assumed:
+        return Check("caches", True, text + guest)
+    remedy = "mount /sys, or describe the machine in a target file"
+    return Check("caches", False, f"{text}; assumed: {' '.join(assumed)}", remedy)
+
+
+def _cores(target: Target) -> Check:
+    machine, quota = os.cpu_count() or target.cores, cpu_quota()
+    text = f"{target.cores} of {machine} CPUs by affinity"
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")
+    if quota is not None and quota < target.cores:
+        remedy = f"use --threads {max(1, int(quota))}, or raise the container's CPU limit"
+        return Check("cores", False, f"{text}, but a control group allows {quota:g}", remedy)
+    if limit.isdigit() and int(limit) < target.cores:
+        return Check("cores", False, f"{text}, but OMP_THREAD_LIMIT={limit}", "unset it")
+    return Check("cores", True, text)
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """The CPUs that this process's control groups (version 2, else 1) allow; None: no limit."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    own = next((line[3:] for line in lines if line.startswith("0::")), "/").strip("/")
+    home = root / "sys/fs/cgroup"
+    folders = [home / own, *(home / own).parents] if own else [home]
+    found = [_ratio(folder, "cpu.max") for folder in folders if folder.is_relative_to(home)]
+    for name in ("cpu", "cpu,cpuacct"):
+        found.append(_ratio(home / name, "cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    return min((ratio for ratio in found if ratio is not None), default=None)
+
+
+def _ratio(folder: Path, *names: str) -> float | None:
+    try:
+        words = " ".join((folder / name).read_text() for name in names).split()
+        return int(words[0]) / int(words[1]) if int(words[0]) > 0 else None
+    except (OSError, ValueError, IndexError, ZeroDivisionError):
+        return None
+
+
+def _runtimes() -> Check:
+    files = library.openmp_runtimes()
+    if len(files) < 2:
+        return Check("OpenMP runtimes", True, files[0] if files else "none loaded yet")
+    detail = f"{len(files)} in this process: {' '.join(files)}"
+    remedy = "their threads compete: run polysci and the other library one after the other, or "
+    return Check("OpenMP runtimes", False, detail, remedy + "in processes of their own")
+
+
+def _cache_directory() -> Check:
+    path = folder.wanted_dir()
+    problem = folder.problem_of(path)
+    if problem:
+        fault, _, remedy = problem.partition("; ")
+        return Check("cache directory", False, f"{path}: {fault}", remedy)
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        remedy = "set POLYSCI_CACHE_DIR to a directory that allows execution"
+        return Check("cache directory", False, f"{path}: mounted noexec", remedy)
+    mode = path.stat().st_mode & 0o777
+    return Check("cache directory", True, f"{path}: mode {mode:04o}, {eviction.usage(path)}")
+
+
+def _free_space() -> Check:
+    places = [path for path in (folder.wanted_dir(), Path(tempfile.gettempdir())) if path.is_dir()]
+    free = {path: shutil.disk_usage(path).free for path in places}
+    text = ", ".join(f"{path}: {size / (1 << 30):.1f} GiB" for path, size in free.items())
+    full = [str(path) for path, size in free.items() if size < LOW_SPACE]
+    remedy = f"make room in {' and '.join(full)}" if full else ""
+    return Check("free space", not full, text or "nowhere to look", remedy)
+
+
+def _packages() -> Check:
+    versions = {name: _version(name) for name in ("polysci", *PACKAGES)}
+    text = ", ".join(f"{name} {version or 'absent'}" for name, version in versions.items())
+    absent = [name for name, version in versions.items() if version is None]
+    remedy = f"{sys.executable} -m pip install {' '.join(absent)}" if absent else ""
+    return Check("Python packages", not absent, f"Python {sys.version.split()[0]}, {text}", remedy)
+
+
+def _peer(name: str, remedy: str) -> Check:
+    """Optional: its absence is fine. Looked up, not imported."""
+    if importlib.util.find_spec(name) is None:
+        return Check(name, True, "not installed", f"to have it: {remedy}")
+    return Check(name, True, _version(name) or "installed, version unknown")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _amx(target: Target) -> Check:
+    """Whether the kernel lets a process have the tile registers."""
+    if target.withheld:
+        told = "the CPU has tiles, the kernel withholds them: unused"
+        return Check("AMX", False, told, "use Linux 5.16 or newer, and allow a guest its tiles")
+    return Check("AMX", True, "the kernel grants tiles on request")

@@ -1,0 +1,1 @@
+"""Compiled code in a process of its own: checked against references, then timed."""

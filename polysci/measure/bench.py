@@ -1,0 +1,189 @@
+"""Checking and timing compiled candidates in a process of their own; the numbers that come out."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from polysci.errors import CheckError
+from polysci.ops.problem import Problem
+from polysci.runtime.build.process import Child
+from polysci.runtime.measurement import MIN_SAMPLE_S
+from polysci.target.host import detect
+
+Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it
+
+LEAST_SAMPLES: Final = 3
+_ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the worker finds this package
+_PREPARE_S: Final = 600.0  # the largest layers at batch 16 take some seconds
+_COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache than it can tell
+
+
+class CandidateError(CheckError):
+    """A compiled candidate crashed, looped or was wrong; ``candidate`` says which one."""
+
+    def __init__(self, candidate: Candidate, reason: str) -> None:
+        self.candidate = candidate
+        super().__init__(f"{candidate[1]} in {candidate[0]}: {reason}")
+
+
+class Bench:
+    """A worker process prepared with exact inputs of ``problem``, to check and time candidates.
+
+    ``threads`` bounds the OpenMP pool of code that does not fix its own; ``timeout`` is the limit
+    in seconds for one call into a candidate and its surroundings, ``seed`` that of the inputs. A
+    candidate's fault raises
+    ``CandidateError`` and ends the worker; the next question finds a new one. So does Ctrl-C,
+    which then propagates.
+    """
+
+    def __init__(
+        self, problem: Problem, threads: int = 1, *, timeout: float = 30.0, seed: int = 0
+    ) -> None:
+        self.problem = problem
+        self.threads = threads
+        self.timeout = timeout
+        self.seed = seed
+        env = {
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_DYNAMIC": "FALSE",
+            # Idle threads of NumPy's matrix product would disturb the first timings.
+            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+        # -P: no module of the current directory stands in for one of ours.
+        self._child = Child([sys.executable, "-P", "-m", "polysci.measure.worker"], env)
+        self._prepared = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker process; any number of times."""
+        self._prepared = False
+        self._child.close()
+
+    def check(self, so: Path, symbol: str, winograd: int = 0) -> None:
+        """Three calls, bit for bit, between guard pages.
+
+        ``winograd``: its m, where inputs must be such that the transforms are exact.
+
+        ``CandidateError`` gives the first mismatch's index, expected, got and how many differ, or
+        the signal, the time limit or the buffer that was overrun.
+        """
+        question = {"op": "check", "so": str(so), "symbol": symbol, "winograd": winograd}
+        self._ask((so, symbol), question)
+
+    def bound(self, so: Path, symbol: str, winograd: int = 0) -> float:
+        """As ``check``, for random reals within the error bound; returns its largest share used.
+
+        ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
+        """
+        self._ask((so, symbol), {"op": "prepare_bound", "winograd": winograd}, _PREPARE_S)
+        question = {"op": "bound", "so": str(so), "symbol": symbol, "winograd": winograd}
+        return float(self._ask((so, symbol), question)["worst"])
+
+    def load(
+        self, candidate: Candidate, min_sample_s: float = MIN_SAMPLE_S, cold_bytes: int = 0
+    ) -> int:
+        """Make a candidate ready to be sampled; the handle holds until the worker ends."""
+        so, symbol = candidate
+        question = {"op": "load", "so": str(so), "symbol": symbol}
+        options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
+        return int(self._ask(candidate, question | options)["handle"])
+
+    def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> float:
+        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
+        question = {"op": "sample", "handle": handle, "warm_up_s": warm_up_s}
+        return float(self._ask(candidate, question)["seconds"])
+
+    def time(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        samples: int = 10,
+        budget_s: float | None = None,
+        cold: bool = False,
+        min_sample_s: float = MIN_SAMPLE_S,
+    ) -> list[tuple[float, ...]]:
+        """Samples of every candidate in seconds a call, taken in turns.
+
+        Each sample lasts at least ``min_sample_s``. Ends after ``samples`` turns, or after three
+        once ``budget_s`` seconds have passed. Caches are warm (an untimed call comes before each
+        sample), or with ``cold`` every call works on buffers that have left the last-level cache.
+        """
+        start = time.monotonic()
+        cold_bytes = max(_COLD_FLOOR, 2 * detect().l3) if cold else 0
+        loaded: list[tuple[Candidate, int]] = []
+        taken: list[list[float]] = [[] for _ in candidates]
+        try:
+            for candidate in candidates:
+                loaded.append((candidate, self.load(candidate, min_sample_s, cold_bytes)))
+            for turn in range(max(samples, LEAST_SAMPLES)):
+                late = budget_s is not None and time.monotonic() - start > budget_s
+                if late and turn >= LEAST_SAMPLES:
+                    break
+                for (candidate, handle), its in zip(loaded, taken, strict=True):
+                    its.append(self.sample(candidate, handle))
+        finally:
+            with suppress(CheckError):
+                if self._prepared:
+                    self._child.ask({"op": "unload"}, self.timeout)
+        return [tuple(its) for its in taken]
+
+    def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
+        """GFLOP/s of ``double symbol(int64_t iterations)``, which returns the flops it did.
+
+        The best of some runs of ``run_s`` seconds.
+        """
+        question = {"op": "peak", "so": str(so), "symbol": symbol, "run_s": run_s}
+        return float(self._ask((so, symbol), question)["gflops"])
+
+    def _ask(
+        self, candidate: Candidate, question: Mapping[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
+        self._prepare()
+        try:
+            answer = self._child.ask(question, timeout or self.timeout)
+            if "fault" in answer:
+                raise CheckError(answer["fault"])
+        except CheckError as error:
+            self.close()  # even a survivor may have had its memory overwritten
+            raise CandidateError(candidate, str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+        return answer
+
+    def _prepare(self) -> None:
+        if self._prepared:
+            return
+        layout = self.problem.layout
+        question = {
+            "op": "prepare",
+            "problem": str(self.problem),
+            "layout": layout,
+            "dtype": self.problem.dtype,
+            "seed": self.seed,
+        }
+        try:
+            if not self._child.alive:
+                self._child.restart()
+            self._child.ask(question, max(_PREPARE_S, self.timeout))
+        except BaseException:
+            self.close()
+            raise
+        self._prepared = True

@@ -1,0 +1,97 @@
+"""Is a schedule's code right? Exact and bound mode, between guard pages, in a worker process."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from polysci.algorithms.lowering import SYMBOL, emit
+from polysci.errors import BuildError, SpecError
+from polysci.measure.bench import Bench, CandidateError
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.build import cache
+
+MODES: Final = ("exact", "bound")
+_SECONDS: Final = 60.0  # for one check of the smallest layer
+_RATE: Final = 2e8  # flop/s that even the slowest code on a busy machine reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one mode found: ``fault`` is empty where the code is right.
+
+    ``worst`` is the largest share of the error bound that was used; None in exact mode.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    threads: int
+    mode: str
+    seed: int
+    fault: str = ""
+    worst: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.fault
+
+    @property
+    def command(self) -> str:
+        """The command line that repeats this very check."""
+        words = str(self.problem.with_(name="", multiplicity=1))
+        layout = ["--layout", self.problem.layout] if self.problem.layout else []
+        dtype = ["--dtype", self.problem.dtype] if self.problem.dtype != "f32" else []
+        return shlex.join(
+            [
+                *("polysci", "check", words, *layout, *dtype),
+                *("--threads", str(self.threads), "--schedule", str(self.schedule)),
+                *("--mode", self.mode, "--seed", str(self.seed)),
+            ]
+        )
+
+    def __str__(self) -> str:
+        return f"{'PASS' if self.passed else 'FAIL'} {self.mode}: {self.command}"
+
+
+def check(
+    problem: Problem,
+    schedules: Iterable[Schedule],
+    threads: int = 1,
+    *,
+    modes: Sequence[str] = MODES,
+    seed: int = 0,
+) -> Iterator[Verdict]:
+    """Build every schedule and compare its results with the references.
+
+    ``exact``: integers, bit for bit. ``bound``: random reals against float64, within
+    gamma_n (|W| * |X| + |bias| + |residual|), n the products and additions of one result, and the
+    rounding of y to its type; where x is whole nothing is rounded, and other integers stand in.
+    Both put the buffers against guard pages. A Winograd schedule has a bound of its own,
+    ``winograd.bound``, and integers for which its transforms are exact, ``winograd.integers``. A
+    fault is a verdict. Raises SpecError for another mode, IllegalScheduleError, SpecError or
+    UnsupportedError for a schedule that does not fit.
+    """
+    for mode in modes:
+        if mode not in MODES:
+            raise SpecError(f"mode {mode!r}: expected one of {', '.join(MODES)}")
+    timeout = _SECONDS + problem.flops / _RATE
+    with Bench(problem, threads, timeout=timeout, seed=seed) as bench:
+        for plan in schedules:
+            source = emit(problem, plan, threads)
+            for mode in modes:
+                yield _verdict(bench, source.file, Verdict(problem, plan, threads, mode, seed))
+
+
+def _verdict(bench: Bench, text: str, asked: Verdict) -> Verdict:
+    what = (asked.problem, asked.schedule, asked.threads, asked.mode, asked.seed)
+    try:
+        path = cache.build(text)
+        if asked.mode == "bound":
+            return Verdict(*what, worst=bench.bound(path, SYMBOL, asked.schedule.winograd))
+        bench.check(path, SYMBOL, asked.schedule.winograd)
+    except (BuildError, CandidateError) as error:
+        return Verdict(*what, fault=str(error))
+    return asked

@@ -1,0 +1,108 @@
+"""Random reals with a float64 reference and the error that no order of summation in f32 exceeds."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.algorithms.winograd.bound import roundings
+from polysci.algorithms.winograd.bound import sizes as winograd_sizes
+from polysci.measure.integer_reference import Array
+from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, stored, values
+from polysci.ops.problem import Problem, bias_shape, input_shapes
+
+UNIT: Final = 2.0**-24  # largest relative error of one f32 rounding
+_REFERENCE: Final = 1 + 2.0**-28  # float64 rounds as often, with errors 2^-29 of f32's
+_EPILOGUE: Final = 2  # additions: bias and residual; a clamp rounds nothing
+# Largest relative error of rounding to a type, and half of its least denormal.
+_ROUNDING: Final = {"f32": (0.0, 0.0), "bf16": (2.0**-8, 2.0**-134), "f16": (2.0**-11, 2.0**-25)}
+_FLUSHED: Final = 2.0**-126  # a product or sum below it may count as zero (VDPBF16PS)
+
+Doubles = NDArray[np.float64]
+
+
+def gamma(count: int) -> float:
+    """``n u / (1 - n u)``: the relative error bound of ``count`` roundings.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1.
+    """
+    return count * UNIT / (1 - count * UNIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Reals:
+    """Inputs from (-1, 1) in the problem's layout, and what the results are compared with.
+
+    ``inputs`` as of ``exact.Arrays``; ``sums`` is the result in float64, ``sizes`` the same of
+    absolute values, ``terms`` the products in one sum, ``along`` the shape that adds a bias to y,
+    ``dtype`` the type of y.
+    """
+
+    inputs: dict[str, Array]
+    sums: Doubles
+    sizes: Doubles
+    terms: int
+    along: tuple[int, ...]
+    dtype: DType = PRECISIONS["f32"].y
+
+    @classmethod
+    def of(cls, problem: Problem, seed: int, winograd: int = 0) -> "Reals":
+        """Reproducible inputs of floating point; the clamp cuts a part of the results.
+
+        ``winograd``: the m of F(m x m, 3 x 3), whose bound replaces that of direct summation.
+        """
+        random, precision = np.random.default_rng(seed), precision_named(problem.dtype)
+        types = {"x": precision.x, "w": precision.w, "residual": precision.y, "bias": precision.sum}
+        inputs: dict[str, Array] = {
+            name: stored(
+                random.random(shape, np.float32) * np.float32(2) - np.float32(1), types[name]
+            )
+            for name, shape in input_shapes(problem).items()
+        }
+        x, w = (values(inputs[name], types[name]).astype(np.float64) for name in "xw")
+        sums = problem.reference(x, w)
+        limit = float(np.std(sums)) or 1.0
+        inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
+        if winograd:
+            sizes, terms = winograd_sizes(problem, x, w, winograd), roundings(problem, winograd)
+        else:
+            sizes, terms = problem.reference(abs(x), abs(w)), problem.terms
+        return cls(inputs, sums, sizes, terms, bias_shape(problem), precision.y)
+
+    def share(self, variant: str, got: Array) -> Doubles:
+        """Error over bound, element by element; above 1, or NaN, where the result is wrong.
+
+        ``variant`` is ``plain`` or ``fused`` (bias, residual and clamp).
+        """
+        expected, sizes, count = self.sums, self.sizes, self.terms
+        if variant == "fused":
+            bias = self.inputs["bias"].reshape(self.along)
+            residual = values(self.inputs["residual"], self.dtype).astype(np.float64)
+            expected = np.clip(expected + bias + residual, *self.inputs["clamp"])
+            sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
+        error = abs(values(got, self.dtype).astype(np.float64) - expected)
+        bound = gamma(count) * _REFERENCE * sizes
+        if self.dtype.bytes < 4 or self.inputs["x"].dtype.itemsize < 4:
+            relative, least = _ROUNDING[self.dtype.name]
+            bound = bound + count * _FLUSHED
+            bound = bound + relative * (abs(expected) + bound) + least
+        return np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
+
+    def fault(self, variant: str, got: Array) -> str | None:
+        """The worst element outside its bound, or None."""
+        share = np.nan_to_num(self.share(variant, got), nan=np.inf)
+        wrong = np.count_nonzero(share > 1)
+        if not wrong:
+            return None
+        worst = np.unravel_index(int(np.argmax(share)), share.shape)
+        index = ", ".join(str(int(i)) for i in worst)
+        return (
+            f"{wrong} of {share.size} elements are outside the error bound, the worst at [{index}]:"
+            f" got {float(values(got, self.dtype)[worst])!r}, "
+            f"{float(share[worst]):.3g} times the bound away"
+        )
+
+    def worst(self, variant: str, got: Array) -> float:
+        """The largest share of the bound that an error takes."""
+        return float(np.max(self.share(variant, got), initial=0.0))

@@ -1,0 +1,99 @@
+"""Trying schedules: generated, compiled several at a time, checked, and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polysci.algorithms.lowering import SYMBOL, emit
+from polysci.codegen import Source
+from polysci.errors import BuildError, CheckError, PolysciError
+from polysci.measure.bench import Bench
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.build import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A schedule's C and its shared object; or the error that there is none."""
+
+    schedule: Schedule
+    source: Source | None = None
+    path: Path | None = None
+    error: PolysciError | None = None
+
+    @property
+    def candidate(self) -> tuple[Path, str]:
+        """What a Bench takes. Only for what was built."""
+        assert self.path is not None
+        return self.path, SYMBOL
+
+
+def built(
+    problem: Problem, schedules: Sequence[Schedule], threads: int = 1, jobs: int = 2
+) -> list[Built]:
+    """Every schedule compiled, ``jobs`` compilers at a time, in the order given."""
+    sources: dict[int, Source] = {}
+    found: dict[int, Built] = {}
+    for at, plan in enumerate(schedules):
+        try:
+            sources[at] = emit(problem, plan, threads)
+        except PolysciError as error:
+            found[at] = Built(plan, error=error)
+    for at, path in _compiled(sources, jobs).items():
+        source = sources[at]
+        found[at] = (
+            Built(schedules[at], source, error=path)
+            if isinstance(path, BuildError)
+            else Built(schedules[at], source, path)
+        )
+    return [found[at] for at in range(len(schedules))]
+
+
+def _compiled(sources: dict[int, Source], jobs: int) -> dict[int, Path | BuildError]:
+    try:
+        paths = cache.build_many([source.file for source in sources.values()], jobs=jobs)
+        return dict(zip(sources, paths, strict=True))
+    except BuildError:
+        return {at: _alone(source) for at, source in sources.items()}  # find out which
+
+
+def _alone(source: Source) -> Path | BuildError:
+    try:
+        return cache.build(source.file)
+    except BuildError as error:
+        return error
+
+
+def timed(
+    bench: Bench,
+    tried: Sequence[Built],
+    *,
+    samples: int = 5,
+    min_sample_s: float = 1e-3,
+    cold: bool = False,
+    check: bool = True,
+) -> Iterator[tuple[Built, tuple[float, ...] | PolysciError]]:
+    """Each one's samples in seconds a call, or its error; all are checked before any is timed."""
+    faults: dict[int, PolysciError] = {}
+    for at, one in enumerate(tried):
+        if one.error is None and check:
+            try:
+                bench.check(*one.candidate, one.schedule.winograd)
+            except CheckError as error:
+                faults[at] = error
+    for at, one in enumerate(tried):
+        if fault := one.error or faults.get(at):
+            yield one, fault
+            continue
+        try:
+            yield (
+                one,
+                bench.time([one.candidate], samples=samples, min_sample_s=min_sample_s, cold=cold)[
+                    0
+                ],
+            )
+        except CheckError as error:
+            yield one, error

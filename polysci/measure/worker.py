@@ -1,0 +1,359 @@
+"""The process that loads untrusted binaries: ``python -m polysci.measure.worker``.
+
+JSON lines in and out. One question a line, ``{"op": "check", "so": ..., "symbol": ...}``: the
+public methods of ``Worker``. One answer a line; an error that the process survives is
+``{"fault": text, "unsupported": whether it is an UnsupportedError}``. Whatever the loaded code
+prints goes to stderr.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from math import ceil, inf, prod
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from polysci.errors import CheckError, PolysciError, UnsupportedError
+from polysci.measure.error_bound import Reals
+from polysci.measure.guard_pages import Guarded, Side
+from polysci.measure.integer_reference import Array, Arrays
+from polysci.numerics import arrays as aligned
+from polysci.numerics.dtypes import precision_named
+from polysci.ops import parse_problem
+from polysci.ops.problem import Problem
+from polysci.runtime import binary_interface
+from polysci.runtime.build.library import load
+from polysci.runtime.build.process import exit_with_parent
+
+OPERATIONS: Final = (
+    *("prepare", "check", "prepare_bound", "bound"),
+    *("load", "sample", "unload", "peak"),
+)
+
+_WARM_UP_S: Final = 5e-3
+_PEAK_RUNS: Final = 5
+_COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
+# Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
+# takes 18 or 38 us.
+_APART: Final = (0, aligned.PAGE - aligned.BEHIND, 1088, 3136)
+_UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
+
+
+def main() -> None:
+    """Answer questions until stdin ends."""
+    serve(Worker(), OPERATIONS)
+
+
+def serve(service: object, operations: Sequence[str]) -> None:
+    """Let the methods of ``service`` called ``operations`` answer the questions on stdin."""
+    exit_with_parent()
+    questions, answers = _private_pipes()
+    for line in questions:
+        question = json.loads(line)
+        op = question.pop("op")
+        if op not in operations:
+            raise ValueError(f"op: expected one of {', '.join(operations)}, got {op!r}")
+        try:
+            answer = getattr(service, op)(**question)
+        except PolysciError as error:
+            answer = {"fault": str(error), "unsupported": isinstance(error, UnsupportedError)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _private_pipes() -> tuple[IO[str], IO[str]]:
+    """Take stdin and stdout away from the code that will be loaded: its stdout joins stderr."""
+    questions = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return questions, answers
+
+
+def _stage(text: str) -> None:
+    """Leave word of what runs now: the parent shows the end of stderr after a crash."""
+    try:
+        os.ftruncate(2, 0)
+        os.lseek(2, 0, os.SEEK_SET)
+    except OSError:
+        return  # a terminal or a pipe: the worker was started by hand
+    os.write(2, text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A candidate ready to be timed: its function, and the arguments of successive calls.
+
+    ``keep`` holds the memory that the arguments point to.
+    """
+
+    run: Callable[..., int]
+    arguments: Iterator[tuple[Any, ...]]
+    keep: tuple[Any, ...]
+
+    def warm_up(self, least_s: float) -> None:
+        """One call, and more of them until ``least_s`` seconds have passed."""
+        start = time.perf_counter()
+        self.seconds(1)
+        while time.perf_counter() - start < least_s:
+            self.seconds(1)
+
+    def calls(self, least_s: float) -> int:
+        """How many calls make a sample of ``least_s`` seconds or 100 ticks; warms up for it."""
+        least = max(least_s, 100 * time.get_clock_info("perf_counter").resolution)
+        spent, calls, once = 0.0, 0, inf
+        while calls < 2 or (spent < _WARM_UP_S and calls < 1000):
+            seconds = self.seconds(1)
+            spent, calls, once = spent + seconds, calls + 1, min(once, seconds)
+        return ceil(least / once)
+
+    def seconds(self, calls: int) -> float:
+        """Mean time of one of several calls in a row; the Python loop adds 0.3 us to each."""
+        run, arguments = self.run, list(islice(self.arguments, calls))
+        start = time.perf_counter_ns()
+        for each in arguments:
+            run(*each)
+        return (time.perf_counter_ns() - start) / calls * 1e-9
+
+
+class Worker:
+    """The operations; they raise ``CheckError`` for a candidate's fault."""
+
+    def __init__(self) -> None:
+        self._problem: tuple[Problem, int]
+        self._arrays: Arrays
+        self._scaled: Arrays | None = None
+        self._reals: Arrays | Reals | None = None
+        self._winograd = 0  # of the reals' bound
+        self._guarded: dict[tuple[int, str, Side], Guarded] = {}
+        self._copies: list[tuple[Array, Array]] = []
+        self._timed: list[tuple[Timed, int, bool]] = []
+
+    def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
+        """Make inputs and references of a problem; forgets the previous one."""
+        self._problem = parse_problem(problem, layout, dtype), seed
+        self._arrays, self._scaled, self._reals = Arrays.of(*self._problem), None, None
+        self._guarded = {}
+        return self.unload()
+
+    def check(self, so: str, symbol: str, winograd: int = 0) -> dict[str, Any]:
+        """Compare with the references, bit for bit, between guard pages: both ends of buffers.
+
+        ``winograd``: with integers for which its transforms are exact.
+        """
+        if winograd and self._scaled is None:
+            self._scaled, self._guarded = Arrays.of(*self._problem, winograd), {}
+        arrays = self._scaled if winograd else self._arrays
+        assert arrays is not None
+        for _ in self._verified(so, symbol, arrays):
+            pass
+        return {}
+
+    def prepare_bound(self, winograd: int = 0) -> dict[str, Any]:
+        """Make random reals and their float64 references, if they are not there."""
+        problem, seed = self._problem
+        if self._reals is None or self._winograd != winograd:
+            self._guarded, self._winograd = {}, winograd
+            if precision_named(problem.dtype).whole:  # nothing is rounded: other numbers
+                self._reals = Arrays.of(problem, seed + 1)
+            else:
+                self._reals = Reals.of(problem, seed, winograd)
+        return {}
+
+    def bound(self, so: str, symbol: str, winograd: int = 0) -> dict[str, Any]:
+        """Compare random reals with float64; ``worst`` is the largest share of the error bound.
+
+        ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
+        """
+        self.prepare_bound(winograd)
+        assert self._reals is not None
+        verified = self._verified(so, symbol, self._reals)
+        return {"worst": max(self._reals.worst(variant, y) for variant, y in verified)}
+
+    def load(self, so: str, symbol: str, cold_bytes: int, min_sample_s: float) -> dict[str, Any]:
+        """Pack weights, warm up and decide how many calls make a sample; answers a handle.
+
+        With ``cold_bytes`` successive calls use other buffers, of at least so many bytes in all.
+        """
+        functions = self._bind(so, symbol)
+        # The largest problems need the memory now.
+        self._guarded, self._scaled, self._reals = {}, None, None
+        _stage(f"timing {symbol}")
+        timed = self._ready(functions, cold_bytes)
+        self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
+        return {"handle": len(self._timed) - 1}
+
+    def sample(self, handle: int, warm_up_s: float = 0.0) -> dict[str, Any]:
+        """One sample, in seconds a call; where caches shall be warm, after an untimed call.
+
+        The untimed calls last at least ``warm_up_s``.
+        """
+        timed, calls, cold = self._timed[handle]
+        if not cold:
+            timed.warm_up(warm_up_s)
+        return {"seconds": timed.seconds(calls)}
+
+    def unload(self) -> dict[str, Any]:
+        """Free the buffers of everything loaded."""
+        self._timed, self._copies = [], []
+        return {}
+
+    def peak(self, so: str, symbol: str, run_s: float) -> dict[str, Any]:
+        """GFLOP/s of ``double symbol(int64_t iterations)``, which returns the flops it did.
+
+        The best of some runs of ``run_s`` seconds.
+        """
+        _stage(f"timing {symbol}")
+        library = load(Path(so), f"double {symbol}(int64_t iterations);")
+        run: Callable[[int], float] = getattr(library.lib, symbol)
+        iterations, rates = 1000, [0.0]
+        while len(rates) <= _PEAK_RUNS and iterations < 1 << 50:
+            start = time.perf_counter_ns()
+            flops = run(iterations)
+            seconds = (time.perf_counter_ns() - start) * 1e-9
+            if seconds < run_s:
+                iterations *= 2
+            else:
+                rates.append(flops / seconds * 1e-9)
+        return {"gflops": max(rates)}
+
+    def _verified(
+        self, so: str, symbol: str, reference: Arrays | Reals
+    ) -> Iterator[tuple[str, Array]]:
+        """Every variant and its result, once found right, with buffers at either guard page."""
+        functions = self._bind(so, symbol)
+        yield from self._results(symbol, functions, reference, "end", ("plain", "fused"))
+        yield from self._results(symbol, functions, reference, "start", ("fused",))
+
+    def _results(
+        self,
+        symbol: str,
+        functions: binary_interface.Functions,
+        reference: Arrays | Reals,
+        side: Side,
+        variants: tuple[str, ...],
+    ) -> Iterator[tuple[str, Array]]:
+        pointer = _pointers(functions)
+        shape, y_type = self._problem[0].y_shape, precision_named(self._problem[0].dtype).y
+        zero, to = _quantities(functions, reference, side)
+        where = f"with the {side} of every buffer at a guard page"
+        _stage(f"{symbol}_pack_weights, {where}")
+        packed = _unset(functions.packed_size, side, binary_interface.ALIGNMENT)
+        w = self._input(reference, "w", side)
+        functions.pack(pointer(w.raw), pointer(packed.raw), *zero)
+        _expect_intact(f"{symbol}_pack_weights", packed=packed)
+        packed.freeze()
+        for variant in variants:
+            what = f"{symbol}, {'bias + residual + clamp' if variant == 'fused' else 'plain'} call"
+            _stage(f"{what}, {where}")
+            y = _unset(y_type.bytes * prod(shape), side, y_type.bytes)
+            workspace = _unset(functions.workspace_size, side, binary_interface.ALIGNMENT)
+            optional = [
+                pointer(self._input(reference, name, side).raw if variant == "fused" else None)
+                for name in ("bias", "residual", "clamp")
+            ]
+            x = pointer(self._input(reference, "x", side).raw)
+            status = functions.run(
+                x, pointer(packed.raw), pointer(y.raw), *optional, *to[:1], pointer(workspace.raw)
+            )
+            _expect_ok(what, status)
+            _expect_intact(what, y=y, workspace=workspace)
+            got = y.raw.view(y_type.numpy).reshape(shape)
+            if fault := reference.fault(variant, got):
+                raise CheckError(f"{what}: wrong result: {fault}")
+            yield variant, got
+
+    def _bind(self, so: str, symbol: str) -> binary_interface.Functions:
+        _stage(f"loading {symbol}")
+        precision = precision_named(self._problem[0].dtype)
+        return binary_interface.bind(
+            load(Path(so), binary_interface.declarations(symbol, precision)), symbol
+        )
+
+    def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
+        """An input in read-only memory, made once for each placement."""
+        key = id(reference), name, side
+        if key not in self._guarded:
+            array = reference.inputs[name]
+            guarded = Guarded(array.nbytes, side, array.itemsize)
+            guarded.raw[:] = array.reshape(-1).view(np.uint8)
+            guarded.freeze()
+            self._guarded[key] = guarded
+        return self._guarded[key]
+
+    def _ready(self, functions: binary_interface.Functions, cold_bytes: int) -> Timed:
+        pointer = _pointers(functions)
+        x, y = self._arrays.inputs["x"], self._arrays.plain
+        each = x.nbytes + y.nbytes + functions.packed_size
+        count = 1 + min(cold_bytes // max(each, 1), _COPIES)
+        while len(self._copies) < count:
+            self._copies.append((aligned.copy(x, _APART[0]), aligned.copy(y, _APART[1])))
+        packed = [aligned.empty([ceil(functions.packed_size / 4)], _APART[2])]
+        w = aligned.copy(self._arrays.inputs["w"])  # a name: a pointer does not keep it alive
+        zero, to = _quantities(functions, self._arrays)
+        timed = (0,) * len(zero)  # as after a ReLU
+        functions.pack(pointer(w), pointer(packed[0]), *timed)
+        packed += [aligned.copy(packed[0], _APART[2]) for _ in range(count - 1)]
+        workspace = aligned.empty([ceil(functions.workspace_size / 4)], _APART[3])
+        fixed = (*[pointer(None)] * 3, *to[:1], pointer(workspace))
+        calls = [
+            (pointer(x), pointer(p), pointer(y), *fixed)
+            for (x, y), p in zip(self._copies[:count], packed, strict=True)
+        ]
+        _expect_ok("timed call", functions.run(*calls[0]))
+        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
+
+
+def _pointers(functions: binary_interface.Functions) -> Callable[[Array | None], Any]:
+    ffi: Any = functions.library.ffi
+    return lambda array: ffi.cast("void *", 0 if array is None else array.ctypes.data)
+
+
+def _quantities(
+    functions: binary_interface.Functions, reference: Arrays | Reals, side: Side = "end"
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """What packing takes after its pointers; and the scales for C with what they point to."""
+    if isinstance(reference, Reals) or reference.x_zero is None:
+        return (), ()
+    zero, scales = (reference.x_zero,), reference.scales
+    if scales is None:
+        return zero, ()
+    ffi: Any = functions.library.ffi
+    channels = reference.inputs["bias"].size
+    guarded = Guarded(4 * channels, side)
+    guarded.array[:] = scales.by_channel(channels)
+    guarded.freeze()
+    struct = ffi.new("polysci_scales *")
+    struct.scale = ffi.cast("float *", guarded.array.ctypes.data)
+    struct.residual_scale, struct.y_zero = scales.residual_scale, scales.y_zero
+    struct.residual_zero = scales.residual_zero
+    return zero, (struct, guarded)
+
+
+def _unset(size: int, side: Side, align: int) -> Guarded:
+    guarded = Guarded(size, side, align)
+    guarded.raw[:] = _UNSET
+    return guarded
+
+
+def _expect_ok(what: str, status: int) -> None:
+    if status == binary_interface.NO_ISA:
+        raise CheckError(f"{what}: this CPU lacks the instruction set it was generated for")
+    if status != binary_interface.OK:
+        raise CheckError(f"{what}: returned {status}, expected {binary_interface.OK}")
+
+
+def _expect_intact(what: str, **buffers: Guarded) -> None:
+    for name, buffer in buffers.items():
+        if where := buffer.trespassed():
+            raise CheckError(f"{what}: wrote outside {name}: {where}")
+
+
+if __name__ == "__main__":
+    main()

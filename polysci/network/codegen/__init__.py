@@ -1,0 +1,1 @@
+"""A placed program as C."""

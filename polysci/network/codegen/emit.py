@@ -1,0 +1,226 @@
+"""A placed program with schedules -> C: one file of loops and stages, others of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polysci import codegen
+from polysci.codegen.interface import SCALES
+from polysci.export.names import remark
+from polysci.network.codegen.loops import C_TYPES
+from polysci.network.codegen.row_fusion_code import RINGS
+from polysci.network.codegen.stage_code import StageCode
+from polysci.network.codegen.weights_file import Blob
+from polysci.network.ir.stages import Value
+from polysci.network.passes.arena import Arena
+from polysci.network.passes.buffers import Placed
+from polysci.network.passes.layer_calls import Call, Spot, calls_of
+from polysci.numerics.arrays import rounded
+from polysci.polyhedral.schedule import Schedule
+from polysci.target.isas import Isa
+from polysci.target.microkernels import header
+from polysci.text import templates
+
+TEMPLATES = Path(__file__).with_name("templates")
+LAYERS_A_FILE = 6  # so that several compilers have something to do
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The C of a network: texts by file name, its weights, memory and the code of every stage."""
+
+    name: str
+    files: Mapping[str, str]
+    declarations: str
+    blob: Blob
+    arena: Arena
+    placed: Placed
+    calls: Mapping[Spot, Call]
+
+
+def code_of(
+    placed: Placed,
+    plans: Mapping[str, Schedule],
+    name: str,
+    isa: Isa,
+    threads: int = 1,
+    *,
+    apart: bool = False,
+    timed: bool = False,
+) -> Code:
+    """The C of a program under the schedules of its problems (by key).
+
+    ``apart``: tensors share no memory, and ``NAME_memory`` gives the address of theirs. ``timed``:
+    ``NAME_times`` gives the seconds at which the last run began and ended each of its stages.
+    """
+    calls = calls_of(placed, plans, name, threads)
+    emitter = StageCode(placed, name, isa, threads, calls, apart, timed)
+    stages = emitter.stages()
+    values = holes_of(emitter, stages)
+    files = {
+        f"{name}.h": templates.filled(TEMPLATES / "network.h", values),
+        f"{name}.c": templates.filled(TEMPLATES / "network.c", values),
+        **layer_files(name, [*calls.values()]),
+    }
+    return Code(name, files, values["CDEF"], emitter.blob, emitter.arena, placed, calls)
+
+
+def layer_files(name: str, calls: Sequence[Call]) -> dict[str, str]:
+    """C files of primitives, one unit a file."""
+    by_unit: dict[str, dict[str, codegen.Source]] = {}
+    for call in calls:
+        by_unit.setdefault(call.source.key, {})[call.source.symbol] = call.source
+    files = {}
+    for unit, sources in by_unit.items():
+        every = list(sources.values())
+        for first in range(0, len(every), LAYERS_A_FILE):
+            text = codegen.assemble(every[first : first + LAYERS_A_FILE])
+            files[f"{name}_{unit}_{first // LAYERS_A_FILE}.c"] = text
+    return files
+
+
+def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
+    """What the templates are filled with."""
+    placed, name, blob = emitter.placed, emitter.name, emitter.blob
+    program = placed.program
+    inputs = [
+        _parameter(f"x{at}", program.values[n], "const ") for at, n in enumerate(program.inputs)
+    ]
+    outputs = [_parameter(f"y{at}", program.values[n], "") for at, n in enumerate(program.outputs)]
+    words = [f"x{at}" for at in range(len(inputs))]
+    results = [f"y{at}" for at in range(len(outputs))]
+    rows = [f" *   x{at}  {_told(program.values[n], n)}" for at, n in enumerate(program.inputs)]
+    rows += [
+        f" *   y{at}  {_told(program.values[n], title)}"
+        for at, (n, title) in enumerate(zip(program.outputs, program.titles, strict=True))
+    ]
+    inside = _inside(emitter)
+    team = ""
+    if emitter.threads > 1:
+        team = f"#ifdef _OPENMP\n#pragma omp parallel num_threads({emitter.threads})\n#endif\n"
+    parameters = ", ".join([*inputs, *outputs])
+    return {
+        "NAME": name,
+        "UPPER": name.upper(),
+        "SIZE": f"{len(program.stages)} stages",
+        "FEATURES": " ".join(emitter.isa.features) or "none",
+        "ARGUMENTS": ", ".join([*words, *results]),
+        "PARAMETERS": parameters,
+        "TENSORS": "\n".join(rows),
+        "THREADS": f"{emitter.threads} thread{'s' * (emitter.threads > 1)}",
+        "EMBEDDED": "",
+        "ARENA": str(emitter.arena.size),
+        "UNSHARED": str(emitter.arena.unshared),
+        "HEADERS": _headers(emitter.isa),
+        "DECLARATIONS": _declarations([*emitter.calls.values()]),
+        "CONSTANTS": str(blob.constants_size),
+        "PACKED": str(blob.packed_size),
+        "LARGEST": str(blob.largest),
+        "INPUTS": str(max(1, len(inputs))),
+        "OUTPUTS": str(max(1, len(outputs))),
+        "IN": ", ".join(words) or "0",
+        "OUT": ", ".join(results) or "0",
+        "LOOPS": "\n".join([*([RINGS] if emitter.bands else []), *emitter.tables, *emitter.loops]),
+        "STAGES": _indented(["m->times[-1] = ps_now();"] * emitter.timed + stages),
+        "DIGEST": blob.digest,
+        "PACKING": _indented(_packing(emitter)),
+        **dict(zip(("SUM", "SUMS"), map(hex, blob.checksum), strict=True)),
+        "TEAM": team,
+        "CDEF": _cdef(name, parameters) + "".join(f"{head};\n" for head, _ in inside),
+        "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),
+        **_clock(emitter),
+    }
+
+
+def _packing(emitter: StageCode) -> list[str]:
+    """Weights of one layer after the other: read, packed."""
+    lines = []
+    for call in emitter.calls.values():
+        if call.packed_at is None:
+            continue
+        size = call.layer.problem.w_shape
+        count = call.source.precision.w.bytes * size[0] * size[1] * size[2] * size[3]
+        kind = call.source.precision.w.c_type
+        zero = f", {call.layer.x_zero}" if call.source.precision.whole else ""
+        lines += [
+            f"if (!take(from, scratch, {rounded(count)}))",
+            '    return "the weights are cut short";',
+            f"{call.source.symbol}_pack_weights((const {kind} *)scratch, "
+            f"(void *)(model->packed + {call.packed_at}){zero});",
+        ]
+    return lines
+
+
+def _headers(isa: Isa) -> str:
+    """What loops need: vector types, functions."""
+    names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
+    texts = [header(name) for name in (*names, "functions", "functions_exact")]
+    return "\n".join([f"#define PS_TARGET {isa.attribute}".rstrip(), *texts])
+
+
+def _declarations(calls: Sequence[Call]) -> str:
+    found = {call.source.symbol: call.source for call in calls}
+    texts = [source.declarations for source in found.values()]
+    if any(source.precision.scaled for source in found.values()):
+        texts.insert(0, SCALES)
+    return "".join(texts)
+
+
+def _cdef(name: str, parameters: str) -> str:
+    """The declarations as cffi takes them."""
+    return f"""\
+int {name}_supported(void);
+typedef struct {name}_model {name}_model;
+typedef struct {name}_context {name}_context;
+{name}_model *{name}_load(const char *path, const char **why);
+{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);
+{name}_context *{name}_new(const {name}_model *model);
+void {name}_run({name}_context *context, {parameters});
+void {name}_free({name}_context *context);
+void {name}_unload({name}_model *model);
+size_t {name}_model_size(void);
+size_t {name}_context_size(void);
+"""
+
+
+def _inside(emitter: StageCode) -> list[tuple[str, str]]:
+    """Functions that show what only the project itself looks at: head and value."""
+    name = emitter.name
+    heads = [(f"char *{name}_memory({name}_context *context)", "context->arena")] * emitter.apart
+    return heads + [(f"double *{name}_times({name}_context *context)", "context->times")] * (
+        emitter.timed
+    )
+
+
+def _clock(emitter: StageCode) -> dict[str, str]:
+    """What a network that times itself has in addition."""
+    if not emitter.timed:
+        return dict.fromkeys(("TIMES", "TIMES_OF", "SET_TIMES", "NOW"), "")
+    count = len(emitter.placed.program.stages) + 1
+    return {
+        "TIMES": "    double *times; /* one more than stages: the first is the start */\n",
+        "TIMES_OF": f"    double times[{count}];\n",
+        "SET_TIMES": ",\n                         .times = context->times + 1",
+        "NOW": "#include <time.h>\nstatic double ps_now(void)\n{\n    struct timespec t;\n"
+        "    clock_gettime(CLOCK_MONOTONIC, &t);\n"
+        "    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;\n}\n",
+    }
+
+
+def _parameter(name: str, value: Value, const: str) -> str:
+    return f"{const}{C_TYPES[value.dtype]} *{name}"
+
+
+def _told(value: Value, title: str) -> str:
+    shape = " x ".join(map(str, value.shape)) or "one number"
+    return f"{value.dtype:<8} {shape} ({remark(title)})"
+
+
+def _indented(lines: Sequence[str]) -> str:
+    found = []
+    for line in lines:
+        for part in line.split("\n"):
+            found.append(part if part.startswith("#") else f"    {part}")
+    return "\n".join(found)

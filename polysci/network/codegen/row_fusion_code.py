@@ -1,0 +1,182 @@
+"""A band as C: its members take turns, each as many rows at a time as its own loop takes.
+
+Rows that are made and not read yet lie in a ring a thread: row r of a tensor at
+``at + (r - base) * bytes``. Where the end is reached, what is still needed moves to the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from polysci.network.ir.stages import Band
+from polysci.network.passes.buffers import Placed
+from polysci.network.passes.layer_calls import Call
+from polysci.network.passes.row_fusion import ROW_AXIS, Rows, rows_read
+from polysci.numerics import arrays
+from polysci.numerics.arrays import rounded
+
+RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
+RINGS = """\
+/* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
+typedef struct {
+    char *at;
+    int64_t base, done;
+} ps_ring;
+"""
+
+
+@dataclass(slots=True)
+class BandWriter:
+    """One band on its way to C; ``calls`` are its layers, ``calls_to`` the text of every call."""
+
+    stage: Band
+    placed: Placed
+    calls: Mapping[int, Call]
+    threads: int
+    symbol: str
+    calls_to: dict[int, str] = field(default_factory=dict)
+
+    def rows(self, inside: int) -> Rows:
+        """What member ``inside`` reads of the one before it."""
+        tensor = self.stage.members[inside - 1].output
+        values = self.placed.program.values
+        made = values[self.stage.members[inside].output].shape
+        found = rows_read(self.stage.members[inside], tensor, values[tensor].shape, made)
+        assert found is not None
+        return found
+
+    def height(self, inside: int) -> int:
+        """Rows that a member makes."""
+        return self.placed.program.values[self.stage.members[inside].output].shape[ROW_AXIS]
+
+    def step(self, inside: int) -> int:
+        """Rows that a member makes at a time."""
+        call = self.calls.get(inside)
+        return call.schedule.loops[0].step if call else 1
+
+    def row_bytes(self, inside: int) -> int:
+        value = self.placed.program.values[self.stage.members[inside].output]
+        return value.bytes // value.shape[ROW_AXIS]
+
+    def capacity(self, inside: int) -> int:
+        """Rows of a ring."""
+        window, step = self.rows(inside + 1), self.step(inside)
+        needed = (self.step(inside + 1) - 1) * window.step + window.high - window.low + 1
+        spare = RING // self.row_bytes(inside)
+        return min(needed + 2 * step + spare, self.height(inside) + step)
+
+    def ring_bytes(self, inside: int) -> int:
+        size = self.capacity(inside) * self.row_bytes(inside)
+        return rounded(size) + arrays.ALIGNMENT
+
+    @property
+    def work_bytes(self) -> int:
+        """Of packed copies, for a thread."""
+        most = max((call.source.workspace for call in self.calls.values()), default=0)
+        return rounded(most)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes in the arena, by the names of ``text``."""
+        found = {
+            f"{self.symbol} ring{inside}": self.threads * self.ring_bytes(inside)
+            for inside in range(len(self.stage.members) - 1)
+        }
+        if self.work_bytes:
+            found[f"{self.symbol} work"] = self.threads * self.work_bytes
+        return found
+
+    def pointers(self) -> dict[str, str]:
+        """C text of where the first row of an internal tensor would lie."""
+        return {
+            name: f"((uintptr_t)r[{inside}].at - (uintptr_t)(r[{inside}].base * "
+            f"{self.row_bytes(inside)}))"
+            for inside, name in enumerate(self.stage.internal)
+        }
+
+    def local(self, inside: int) -> dict[str, str]:
+        """The same inside a function of loops, which gets them as arguments."""
+        names = self.stage.internal
+        found = {names[inside - 1]: "in"} if inside else {}
+        return found | ({names[inside]: "out"} if inside < len(names) else {})
+
+    def ends(self, inside: int) -> list[str]:
+        """Those arguments."""
+        mine, every = self.local(inside), self.pointers()
+        found = {where: f"(void *){every[name]}" for name, where in mine.items()}
+        return [found.get("in", "0"), found.get("out", "0")]
+
+    def text(self, offsets: Mapping[str, int]) -> str:
+        """The functions of all members, then the band's own."""
+        last = len(self.stage.members) - 1
+        parts = [self.member(inside) for inside in range(last)]
+        return "\n".join([*parts, self.whole(offsets, last)])
+
+    def member(self, inside: int) -> str:
+        """Make the rows of an internal tensor up to one, of which those before another are done."""
+        own, step, size = f"r[{inside}]", self.step(inside), self.row_bytes(inside)
+        capacity = self.capacity(inside)
+        return "\n".join([
+            f"static void {self.symbol}_rows{inside}(const ps_memory *m, ps_ring *r, char *work,",
+            "                    int64_t from, int64_t upto)",
+            "{",
+            "    (void)m, (void)work;",
+            f"    if ({own}.done < 0)",
+            f"        {own}.base = {own}.done = from / {step} * {step};",
+            f"    while ({own}.done < upto) {{",
+            f"        const int64_t first = {own}.done;",
+            f"        const int64_t last = ps_least(first + {step}, {self.height(inside)});",
+            *self.needed(inside),
+            f"        if (last - {own}.base > {capacity}) {{",
+            f"            const int64_t keep = ps_least(from, {own}.done);",
+            f"            memmove({own}.at, {own}.at + (keep - {own}.base) * {size},",
+            f"                    (size_t)(({own}.done - keep) * {size}));",
+            f"            {own}.base = keep;",
+            "        }",
+            f"        {self.calls_to[inside]}",
+            f"        {own}.done = last;",
+            "    }",
+            "}",
+            "",
+        ])  # fmt: skip
+
+    def needed(self, inside: int) -> list[str]:
+        """The rows of the tensor before that rows ``first`` to ``last`` of this one read."""
+        if not inside:
+            return []
+        one = self.rows(inside)
+        low = f"ps_most(0, first * {one.step} + {one.low})"
+        high = f"ps_least({one.extent}, (last - 1) * {one.step} + {one.high + 1})"
+        return [f"        {self.symbol}_rows{inside - 1}(m, r, work, {low}, {high});"]
+
+    def whole(self, offsets: Mapping[str, int], last: int) -> str:
+        """The last member, whose rows the threads share."""
+        step, height = self.step(last), self.height(last)
+        bands = -(-height // step)
+        work = "0"
+        if self.work_bytes:
+            work = f"m->arena + {offsets[f'{self.symbol} work']} + thread * {self.work_bytes}"
+        rings = [
+            f"{{.at = m->arena + {offsets[f'{self.symbol} ring{inside}']} + thread * "
+            f"{self.ring_bytes(inside)}, .done = -1}}"
+            for inside in range(last)
+        ]
+        share = "#pragma omp for schedule(static) nowait\n" if self.threads > 1 else ""
+        return "\n".join([
+            f"static void {self.symbol}(const ps_memory *m)",
+            "{",
+            f"{share}    for (int64_t thread = 0; thread < {self.threads}; ++thread) {{",
+            f"        ps_ring r[{last}] = {{{', '.join(rings)}}};",
+            f"        char *const work = {work};",
+            "        (void)work;",
+            f"        const int64_t end = {bands} * (thread + 1) / {self.threads} * {step};",
+            f"        for (int64_t first = {bands} * thread / {self.threads} * {step}; "
+            f"first < end; first += {step}) {{",
+            f"            const int64_t last = ps_least(first + {step}, {height});",
+            *("    " + line for line in self.needed(last)),
+            f"            {self.calls_to[last]}",
+            "        }",
+            "    }",
+            "}",
+            "",
+        ])  # fmt: skip

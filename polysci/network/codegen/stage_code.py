@@ -1,0 +1,282 @@
+"""The stages of a program as C: a function a loop, a call a layer, barriers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from polysci.export.names import remark
+from polysci.network.codegen.loops import Writer
+from polysci.network.codegen.row_fusion_code import BandWriter
+from polysci.network.codegen.weights_file import Blob, blob_of
+from polysci.network.ir.stages import Band, Layer, Loops
+from polysci.network.passes.arena import Arena, arranged
+from polysci.network.passes.buffers import Place, Placed, start_of
+from polysci.network.passes.layer_calls import Call, Spot, first_of
+from polysci.target.isas import Isa
+
+Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
+
+
+@dataclass(slots=True)
+class StageCode:
+    placed: Placed
+    name: str
+    isa: Isa
+    threads: int
+    calls: Mapping[Spot, Call]
+    apart: bool
+    timed: bool
+    arena: Arena = field(init=False)
+    blob: Blob = field(init=False)
+    pointers: dict[str, str] = field(default_factory=dict)
+    loops: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    bands: dict[int, BandWriter] = field(default_factory=dict)
+    extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
+
+    def __post_init__(self) -> None:
+        program = self.placed.program
+        extra = self.extra
+        for (at, _), call in self.calls.items():
+            if not call.source.banded:
+                extra[f"{at} workspace"] = (call.source.workspace, at)
+            if call.packed_at is None:
+                extra[f"{at} packed"] = (call.source.packed, at)
+        for at, stage in enumerate(program.stages):
+            if isinstance(stage, Band):
+                inner = {n: c for (spot, n), c in self.calls.items() if spot == at}
+                band = BandWriter(stage, self.placed, inner, self.threads, f"{self.name}_s{at}")
+                self.bands[at] = band
+                extra |= {name: (size, at) for name, size in band.memory().items()}
+        self.extra = {name: one for name, one in extra.items() if one[0]}
+        self.arena = arranged(self.placed, self.extra, apart=self.apart)
+        used = self.constants()
+        self.blob = blob_of([*self.calls.values()], program.constants, used)
+        for name, at in self.blob.constants.items():
+            self.pointers[name] = f"(m->constants + {at})"
+        for position, name in enumerate(program.inputs):
+            self.pointers[name] = f"m->in[{position}]"
+        for position, name in enumerate(program.outputs):
+            self.pointers[name] = f"m->out[{position}]"
+        for name, at in self.arena.offsets.items():
+            self.pointers[name] = f"(m->arena + {at})"
+
+    def constants(self) -> list[str]:
+        """Constants that stages read as they are: all but weights that are packed on load."""
+        found: dict[str, None] = {}
+        for at, stage in enumerate(self.placed.program.stages):
+            names = list(stage.inputs)
+            members = stage.members if isinstance(stage, Band) else (stage,)
+            for inside, member in enumerate(members):
+                call = self.calls.get((at, inside))
+                if call and call.packed_at is not None and isinstance(member, Layer):
+                    mine = (member.x.tensor, member.bias, member.residual)
+                    names = [name for name in names if name != member.weights or name in mine]
+            for name in names:
+                buffer = self.placed.places[name].buffer if name else ""
+                if buffer in self.placed.program.constants:
+                    found[buffer] = None
+        return list(found)
+
+    def stages(self) -> list[str]:
+        """Statements in order, with a barrier wherever one needs what another thread made."""
+        lines, pending = list[str](), list[int]()
+        for at, stage in enumerate(self.placed.program.stages):
+            if self.threads > 1 and any(self.meets(at, other) for other in pending):
+                lines.append(self.barrier())
+                pending.clear()
+            pending.append(at)
+            if isinstance(stage, Loops):
+                lines.append(self.loop(at, stage))
+            elif isinstance(stage, Layer):
+                lines += self.call(at, stage)
+            elif isinstance(stage, Band):
+                lines.append(self.band(at, stage))
+            if self.timed:
+                lines += self.clock(at)
+                pending.clear()
+        return lines
+
+    def clock(self, at: int) -> list[str]:
+        """The time when all threads have ended a stage."""
+        if self.threads == 1:
+            return [f"m->times[{at}] = ps_now();"]
+        return [self.barrier(), "#pragma omp master", f"m->times[{at}] = ps_now();"]
+
+    @staticmethod
+    def barrier() -> str:
+        return "#pragma omp barrier"
+
+    def meets(self, at: int, other: int) -> bool:
+        """Whether one of two stages writes memory that the other one uses."""
+        mine, others = self.memory(at), self.memory(other)
+        if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
+            return True
+        stages, places = self.placed.program.stages, self.placed.places
+        one, two = stages[at].output, stages[other].output
+        parts = places[one].buffer == places[two].buffer and one != two  # of a joined tensor: apart
+        return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
+
+    def memory(self, at: int) -> tuple[list[Space], list[Space]]:
+        """What a stage writes, its result first, and what it reads."""
+        found, stage = list[Space](), self.placed.program.stages[at]
+        for name in (stage.output, *stage.inputs):
+            buffer = self.placed.places[name].buffer
+            if buffer in self.arena.offsets:
+                first = self.arena.offsets[buffer]
+                found.append(("", first, first + self.placed.program.values[buffer].bytes))
+            else:
+                found.append((buffer, 0, 1))
+        own = [name for name, (_, user) in self.extra.items() if user == at]
+        scratch = [
+            ("", self.arena.offsets[n], self.arena.offsets[n] + self.extra[n][0]) for n in own
+        ]
+        return [found[0], *scratch], found[1:]
+
+    def loop(self, at: int, stage: Loops) -> str:
+        """The call of a function made for it."""
+        value = self.placed.program.values[stage.output]
+        extents = {f"i{number}": size for number, size in enumerate(value.shape)}
+        symbol = f"{self.name}_s{at}"
+        if not value.size:
+            return f"/* {remark(stage.name)}: no elements */"
+        names = {stage.output, *stage.inputs}
+        places = {name: self.placed.places[name] for name in names}
+        writer = Writer(stage, symbol, places, self.pointers, self.threads, extents)
+        self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
+        return f"{symbol}(m);"
+
+    def band(self, at: int, stage: Band) -> str:
+        """The call of a function that runs the members of a band in turns."""
+        writer = self.bands[at]
+        self.pointers |= writer.pointers()
+        for inside, member in enumerate(stage.members):
+            if isinstance(member, Loops):
+                value = self.placed.program.values[member.output]
+                extents = {f"i{number}": size for number, size in enumerate(value.shape)}
+                places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
+                symbol = f"{self.name}_s{at}_{inside}"
+                pointers = {**self.pointers, **writer.local(inside)}
+                made = Writer(member, symbol, places, pointers, 1, extents, rows=True)
+                self.loops.append(f"/* {remark(member.name)} */\n{made.function()}\n")
+                writer.calls_to[inside] = (
+                    f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last);"
+                )
+            else:
+                writer.calls_to[inside] = self.one((at, inside), "", "")
+        self.loops.append(writer.text(self.arena.offsets))
+        return f"{writer.symbol}(m);"
+
+    def call(self, at: int, stage: Layer) -> list[str]:
+        """The call of a primitive, once or once a copy."""
+        call = self.calls[at, 0]
+        lines = [f"/* {remark(stage.name)} */"]
+        if not stage.copies:
+            lines += [*self.packed(at, call, ""), self.one((at, 0), "", "")]
+        else:
+            table = f"{self.name}_s{at}"
+            rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
+            self.tables.append(
+                f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
+            )
+            again = [self.barrier()] if self.threads > 1 else []
+            lines.append(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{")
+            lines += self.packed(at, call, f"{table}[i][1]")
+            moved = (f" + {table}[i][0]", f" + {table}[i][2]")
+            lines += [self.one((at, 0), *moved), *again, "}"]
+        return lines
+
+    def packed(self, at: int, call: Call, moved: str) -> list[str]:
+        """Packing of weights that are computed."""
+        if call.packed_at is not None:
+            return []
+        layer = call.layer
+        kind = call.source.precision.w.c_type
+        place = self.placed.places[layer.weights]
+        first = f" + {place.first}" if place.first else ""
+        first += f" + {moved}" if moved else ""
+        where = f"(const {kind} *){self.pointers[place.buffer]}{first}"
+        to = f"(void *)(m->arena + {self.arena.offsets[f'{at} packed']})"
+        zero = f", {layer.x_zero}" if call.source.precision.whole else ""
+        text = f"{call.source.symbol}_pack_weights({where}, {to}{zero});"
+        if self.threads == 1:
+            return [text]
+        return ["#pragma omp single", text]
+
+    def one(self, spot: Spot, x_moved: str, y_moved: str) -> str:
+        """One call of a primitive."""
+        call, at = self.calls[spot], spot[0]
+        layer, source = call.layer, call.source
+        x_kind, y_kind = source.precision.x.c_type, source.precision.y.c_type
+        x = self.address(layer.x.tensor, x_kind, first_of(layer.x, self.places(layer.x.tensor)))
+        y_first = first_of(layer.y, self.places(layer.y.tensor))
+        y = self.address(layer.y.tensor, y_kind, y_first, const="")
+        packed = (
+            f"(const void *)(m->arena + {self.arena.offsets[f'{at} packed']})"
+            if call.packed_at is None else f"(const void *)(m->packed + {call.packed_at})"
+        )  # fmt: skip
+        sums = source.precision.sum.c_type
+        bias = residual = clamp = workspace = "0"
+        if layer.bias:
+            bias = self.address(layer.bias, sums, self.places(layer.bias).first)
+        if layer.residual:
+            moved = self.places(layer.residual).first + start_of_y(layer, self.placed)
+            residual = self.address(layer.residual, y_kind, moved)
+        if layer.clamp:
+            bounds = ", ".join(map(_bound, layer.clamp))
+            clamp = f"(const float[]){{{bounds}}}"
+        if source.banded:
+            workspace = "work"
+        elif source.workspace:
+            workspace = f"m->arena + {self.arena.offsets[f'{at} workspace']}"
+        words = [f"{x}{x_moved}", packed, f"{y}{y_moved}", bias, residual, clamp]
+        if source.precision.scaled:
+            words.append(self.scales(spot, layer))
+        rows = ["first", "last"] if source.banded else []
+        text = f"{source.symbol}({', '.join([*words, workspace, *rows])});"
+        if source.banded:
+            return text
+        if self.threads > 1 and not call.shared:
+            return f"#pragma omp single nowait\n{text}"
+        return text
+
+    def scales(self, spot: Spot, layer: Layer) -> str:
+        assert layer.scales is not None
+        values = layer.scales.by_channel(layer.problem.K)
+        name = f"{self.name}_f{spot[0]}_{spot[1]}"
+        numbers = ", ".join(f"{float(one).hex()}f" for one in values)
+        self.tables.append(f"static const float {name}[] = {{{numbers}}};")
+        one = layer.scales
+        return (
+            f"&(const polysci_scales){{{name}, {float(one.residual_scale).hex()}f, "
+            f"{one.residual_zero}, {one.y_zero}}}"
+        )
+
+    def places(self, name: str) -> Place:
+        return self.placed.places[name]
+
+    def address(self, name: str, kind: str, first: int, const: str = "const ") -> str:
+        buffer = self.pointers[self.placed.places[name].buffer]
+        text = f"({const}{kind} *){buffer}"
+        return f"{text} + {first}" if first else text
+
+
+def start_of_y(layer: Layer, placed: Placed) -> int:
+    """Elements before the window that a layer writes, in a residual that is as wide."""
+    return start_of(layer.y, placed.places[layer.residual].strides)
+
+
+def _touch(some: Sequence[Space], others: Sequence[Space]) -> bool:
+    """Whether any two of them have bytes in common."""
+    return any(
+        one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+        for one in some
+        for other in others
+    )
+
+
+def _bound(value: float) -> str:
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    return f"{value.hex()}f"

@@ -1,0 +1,93 @@
+"""The weights of a network as one run of bytes, and how packed ones lie in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polysci.network.ir.graph import Array
+from polysci.network.passes.layer_calls import Call
+from polysci.numerics.arrays import rounded
+from polysci.numerics.dtypes import stored
+
+LINE = 64  # bytes
+MAGIC = b"polysci weights "
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Constants as stages read them, then raw weights, which are packed on load.
+
+    ``parts`` are all of them in the order of the file, ``constants`` the offsets in bytes of those
+    that are read as they are; sizes are in bytes, ``largest`` that of the largest weights.
+    """
+
+    parts: tuple[tuple[str, Array], ...]
+    constants: Mapping[str, int]
+    constants_size: int
+    packed_size: int
+    largest: int
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of the file, without its head."""
+        for _, array in self.parts:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            yield data.tobytes() + bytes(-data.nbytes % LINE)
+
+    @property
+    def digest(self) -> str:
+        """What tells the file from those of other networks: 16 hexadecimal digits."""
+        state = hashlib.sha256()
+        for chunk in self.chunks():
+            state.update(chunk)
+        return state.hexdigest()[:16]
+
+    @property
+    def checksum(self) -> tuple[int, int]:
+        """The sum of all words, and of the sums on the way: both modulo 2^64."""
+        total, sums = np.uint64(0), np.uint64(0)
+        with np.errstate(over="ignore"):
+            for chunk in self.chunks():
+                running = np.cumsum(np.frombuffer(chunk, np.uint64), dtype=np.uint64) + total
+                sums += running.sum(dtype=np.uint64)
+                total = running[-1]
+        return int(total), int(sums)
+
+    def whole(self) -> Iterator[bytes]:
+        """The bytes of the file, piece by piece."""
+        yield (MAGIC + self.digest.encode()).ljust(LINE, b"\0")
+        yield from self.chunks()
+
+    def written(self) -> bytes:
+        """The whole file."""
+        return b"".join(self.whole())
+
+
+def weights_of(call: Call, constants: Mapping[str, Array]) -> Array:
+    """The weights of a layer in the element type that it packs."""
+    layer = call.layer
+    array, kind = constants[layer.weights], call.source.precision.w
+    shape = layer.problem.w_shape
+    return stored(np.broadcast_to(array, array.shape).reshape(shape), kind)
+
+
+def blob_of(calls: Sequence[Call], constants: Mapping[str, Array], used: Sequence[str]) -> Blob:
+    """``used`` are the constants that stages read as they are."""
+    places, at, parts = dict[str, int](), 0, list[tuple[str, Array]]()
+    for name in used:
+        array = np.ascontiguousarray(constants[name])
+        places[name] = at
+        at += rounded(max(array.nbytes, 1))
+        parts.append((name, array if array.nbytes else np.zeros(LINE, np.uint8)))
+    packed = 0
+    largest = LINE
+    for call in calls:
+        if call.packed_at is not None:
+            array = weights_of(call, constants)
+            parts.append((call.layer.weights, array))
+            largest = max(largest, rounded(array.nbytes))
+            packed = max(packed, call.packed_at + rounded(call.source.packed))
+    return Blob(tuple(parts), places, at, packed, largest)

@@ -1,0 +1,1 @@
+"""From a model to a compiled network, by all passes in their order."""

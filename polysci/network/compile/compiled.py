@@ -1,0 +1,151 @@
+"""compile_network: a model, or a graph, to a callable and to its C."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from polysci.export import names
+from polysci.network.codegen.emit import Code, code_of
+from polysci.network.compile.prepare import How, Planned, Watch, graph_of, planned, schedules
+from polysci.network.compile.retune import decided
+from polysci.network.ir.graph import Graph
+from polysci.network.runtime.loading import runner_of
+from polysci.network.runtime.runner import Port, Runner, ordered
+from polysci.polyhedral.schedule import Schedule
+from polysci.target.host import Target, detect
+from polysci.tune import Result
+from polysci.tune.wisdom import Wisdom
+
+if TYPE_CHECKING:
+    from polysci.network.tools.report import Report
+
+Array = NDArray[Any]
+
+
+@dataclass(slots=True)
+class Network:
+    """A compiled network: ``y = net(x)``, or ``{name: y} = net({name: x})``.
+
+    ``plan``, ``code``, and by the key of a problem ``schedules`` say what it consists of,
+    ``results`` what the searches of its layers found alone, ``how`` what it was asked for,
+    ``seconds`` how long it took to search, generate and build.
+    """
+
+    plan: Planned
+    results: Mapping[str, Result]
+    schedules: Mapping[str, Schedule]
+    code: Code
+    how: How
+    runner: Runner
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What files and symbols begin with."""
+        return self.code.name
+
+    @property
+    def threads(self) -> int:
+        return self.how.threads
+
+    @property
+    def dtype(self) -> str:
+        return self.how.dtype
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self.runner.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self.runner.outputs
+
+    def __call__(self, x: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
+        """Run it. Raises TypeError or ValueError for inputs of another name, type or shape."""
+        found = self.runner(ordered(self.inputs, x))
+        if len(found) == 1 and not isinstance(x, Mapping):
+            return found[0]
+        return {port.name: one for port, one in zip(self.outputs, found, strict=True)}
+
+    def report(self) -> Report:
+        """The time of every stage, measured now, and of the whole; ``str`` makes a table of it."""
+        from polysci.network.tools.report import report_of
+
+        return report_of(self)
+
+
+def compile_network(
+    model: str | PathLike[str] | Graph,
+    level: str = "measure",
+    threads: int = 1,
+    dtype: str = "f32",
+    *,
+    dims: Mapping[str, int] | None = None,
+    external: bool = False,
+    algorithm: str = "direct",
+    target: Target | None = None,
+    isa: str | None = None,
+    wisdom: Wisdom | None = None,
+    name: str | None = None,
+    fuse: bool = True,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+    flags: Sequence[str] | None = None,
+) -> Network:
+    """The network of an ONNX file as a callable.
+
+    ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
+    dimensions by their name or as ``INPUT.AXIS``; ``external`` allows files of weights beside the
+    model. ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs
+    in f32. ``time_limit`` is in seconds, for the search of all layers.
+    ``flags`` are the compiler's, as ``build.cache.build`` takes them. Raises SpecError for a model
+    that is none, UnsupportedError, which names every node that cannot be computed, and what
+    ``optimize`` raises.
+    """
+    graph = model if isinstance(model, Graph) else graph_of(model, dims, external=external)
+    stem = "network" if isinstance(model, Graph) else Path(model).stem
+    chosen = target or detect(isa)
+    return built(
+        planned(graph, dtype, fuse=fuse, target=chosen),
+        How(level, threads, dtype, algorithm, chosen),
+        names.project(stem if name is None else name),
+        wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags,
+    )  # fmt: skip
+
+
+def built(
+    plan: Planned,
+    how: How,
+    name: str,
+    *,
+    wisdom: Wisdom | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+    flags: Sequence[str] | None = None,
+) -> Network:
+    """Schedules, C and library of a plan."""
+    start = time.monotonic()
+    results = schedules(
+        plan, how.level, how.threads, target=how.target, algorithm=how.algorithm, wisdom=wisdom,
+        time_limit=time_limit, watch=watch,
+    )  # fmt: skip
+    plan, chosen = decided(plan, results, how, name, wisdom)
+    code = code_of(plan.placed, chosen, name, how.target.isa, how.threads)
+    runner = runner_of(code, flags)
+    return Network(plan, results, chosen, code, how, runner, time.monotonic() - start)
+
+
+def rebuilt(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
+    """The same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
+    code = code_of(
+        network.plan.placed, network.schedules, network.name, network.how.target.isa,
+        network.threads, apart=apart, timed=timed,
+    )  # fmt: skip
+    return replace(network, code=code, runner=runner_of(code))

@@ -1,0 +1,112 @@
+"""From a model to a placed program, and a schedule for each of its layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+
+from polysci.errors import SpecError
+from polysci.network.compile.lower import SUPPORTED, lowered
+from polysci.network.frontends.onnx import importer, simplify
+from polysci.network.ir.graph import Graph
+from polysci.network.ir.stages import Program
+from polysci.network.passes.buffers import Placed, placed
+from polysci.network.passes.concat import joined
+from polysci.network.passes.fusion import Fusion, fused
+from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.layouts import with_dtype, with_orders
+from polysci.ops.conv2d import Conv2d
+from polysci.target.host import Target, detect
+from polysci.target.machine import Machine, assumed
+from polysci.tune import Progress, Result, optimize
+from polysci.tune.calibrate import known
+from polysci.tune.wisdom import Wisdom
+
+DTYPES = ("f32", "bf16")
+Watch = Callable[[Conv2d, Progress | Result], None]  # what a search does, then what it found
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """The search's level and algorithm, threads, element type between layers, and the machine."""
+
+    level: str
+    threads: int
+    dtype: str
+    algorithm: str
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A network ready for code: the simplified graph, stages in their places, fusions."""
+
+    graph: Graph
+    placed: Placed
+    fusions: tuple[Fusion, ...]
+
+    @property
+    def program(self) -> Program:
+        return self.placed.program
+
+
+def graph_of(
+    path: str | PathLike[str], dims: Mapping[str, int] | None = None, *, external: bool = False
+) -> Graph:
+    """The simplified graph of an ONNX file."""
+    return simplify.simplified(importer.load(path, dims, external=external, supported=SUPPORTED))
+
+
+def planned(
+    graph: Graph, dtype: str = "f32", *, fuse: bool = True, target: Target | None = None
+) -> Planned:
+    """Stages, fused and placed. Raises SpecError for another dtype than DTYPES."""
+    if dtype not in DTYPES:
+        raise SpecError(f"dtype {dtype!r}: a network is computed in {' or '.join(DTYPES)}")
+    program, fusions = lowered(graph), tuple[Fusion, ...]()
+    if fuse:
+        program, fusions = fused(program)
+    ordered = with_orders(with_dtype(program, dtype), machine_for(target or detect()))
+    return Planned(graph, placed(ordered), (*fusions, *joined(ordered)))
+
+
+def machine_for(target: Target) -> Machine:
+    """What is known of this machine; nothing is measured for it."""
+    return known(target) or assumed(target)
+
+
+def schedules(
+    plan: Planned,
+    level: str = "measure",
+    threads: int = 1,
+    *,
+    target: Target | None = None,
+    algorithm: str = "direct",
+    wisdom: Wisdom | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Result]:
+    """The best schedule of every layer, by the key of its problem.
+
+    What remains of ``time_limit`` is shared evenly by the layers that are left. Ctrl-C ends it;
+    what was measured until then is in ``wisdom``.
+    """
+    found: dict[str, Result] = {}
+    todo, start = problems(plan.program), time.monotonic()
+    for key, problem in todo.items():
+        limit = None
+        if time_limit is not None:
+            left = max(0.01, time_limit - (time.monotonic() - start))
+            limit = left / (len(todo) - len(found))
+        found[key] = optimize(
+            problem, level, threads, target=target, wisdom=wisdom, algorithm=algorithm,
+            progress=partial(watch, problem) if watch else None, time_limit=limit,
+        )  # fmt: skip
+        if watch:
+            watch(problem, found[key])
+        if found[key].interrupted:
+            raise KeyboardInterrupt
+    return found

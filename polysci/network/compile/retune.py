@@ -1,0 +1,163 @@
+"""Schedules compared where they will run: weights come from memory, tensors from the last layer.
+
+Alone, a layer finds its weights and its input in the caches from the call before. In a network it
+does not, and another order of loops may win. So the best few of every layer are timed once more,
+all layers at once, in networks that time their stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from polysci.algorithms.choice import candidates, key_of
+from polysci.errors import PolysciError
+from polysci.network.codegen.emit import Code, code_of
+from polysci.network.compile.prepare import How, Planned, machine_for
+from polysci.network.ir.stages import Band, Layer
+from polysci.network.passes.buffers import Placed
+from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.row_fusion import Setting, banded
+from polysci.network.runtime.example_inputs import inputs_of
+from polysci.network.runtime.loading import runner_of
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral import schedule
+from polysci.polyhedral.schedule import Schedule
+from polysci.tune import LEVELS, Result, context_of
+from polysci.tune.search import host_of
+from polysci.tune.wisdom import Wisdom
+
+ROUNDS = 5  # schedules of each layer
+NEAR = 1.15  # of the best alone: those slower are not tried
+TIE = 0.01  # of the time: within it the schedule that was best alone stays
+RUNS = 9
+WARM_UP = 2  # runs
+
+
+def decided(
+    plan: Planned, results: Mapping[str, Result], how: How, name: str, wisdom: Wisdom | None = None
+) -> tuple[Planned, dict[str, Schedule]]:
+    """The plan with its bands, and the schedule of every problem, by key.
+
+    At a level that measures, both are timed in the whole network; else the model decides.
+    """
+    chosen = {key: result.schedule for key, result in results.items()}
+    measures = LEVELS[how.level].measured != 0 and bool(chosen)
+    if measures:
+        chosen = in_place(plan.placed, results, how, name, wisdom)
+    seconds = {key: one.predicted for key, one in results.items()}
+    setting = Setting(chosen, seconds, how.target, machine_for(how.target))
+    placed, considered = banded(plan.placed, setting)
+    if measures:
+        slower = slower_bands(plan.placed, placed, chosen, how, name)
+        placed, considered = banded(plan.placed, setting, slower)
+    return replace(plan, placed=placed, fusions=(*plan.fusions, *considered)), chosen
+
+
+def rivals(problem: Conv2d, result: Result, how: How, wisdom: Wisdom) -> list[Schedule]:
+    """The winner alone, then what was measured nearly as fast, then what the model prefers."""
+    found = {str(result.schedule): result.schedule}
+    key = key_of(problem, how.algorithm)
+    with suppress(PolysciError):
+        known = [
+            record for record in wisdom.measured(host_of(how.target), threads=how.threads)
+            if record.problem == key
+        ]  # fmt: skip
+        known.sort(key=lambda record: (record.seconds, record.schedule))
+        for record in known[:ROUNDS]:
+            if record.seconds <= NEAR * known[0].seconds:
+                found.setdefault(record.schedule, schedule.parse(record.schedule))
+    if len(found) < ROUNDS:
+        context = context_of(problem, how.threads, how.target)
+        for one in candidates(problem, context, 2 * ROUNDS, how.algorithm):
+            if one.seconds <= NEAR * result.predicted:
+                found.setdefault(str(one.schedule), one.schedule)
+    return list(found.values())[:ROUNDS]
+
+
+def in_place(
+    placed: Placed,
+    results: Mapping[str, Result],
+    how: How,
+    name: str,
+    wisdom: Wisdom | None = None,
+) -> dict[str, Schedule]:
+    """The schedule of every problem, by key, that takes least time in the whole network."""
+    known = wisdom if wisdom is not None else Wisdom()
+    some = {
+        key: rivals(problem, results[key], how, known)
+        for key, problem in problems(placed.program).items()
+    }
+    rounds = max((len(each) for each in some.values()), default=1)
+    spent: dict[str, list[float]] = {key: [] for key in some}
+    for number in range(rounds):
+        chosen = {key: each[min(number, len(each) - 1)] for key, each in some.items()}
+        code = code_of(placed, chosen, name, how.target.isa, how.threads, timed=True)
+        times = _by_problem(code)
+        for key in some:
+            spent[key].append(times[key])
+    return {key: each[_best(spent[key][: len(each)])] for key, each in some.items()}
+
+
+def slower_bands(
+    apart: Placed,
+    banded: Placed,
+    chosen: Mapping[str, Schedule],
+    how: How,
+    name: str,
+) -> dict[str, str]:
+    """Why bands that take longer than their members do apart are refused, by internal tensor."""
+    if not any(isinstance(stage, Band) for stage in banded.program.stages):
+        return {}
+    times = []
+    for placed in (apart, banded):
+        code = code_of(placed, chosen, name, how.target.isa, how.threads, timed=True)
+        runs = seconds_of(code, RUNS)
+        each = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
+        times.append(dict(zip((s.output for s in placed.program.stages), each, strict=True)))
+    found: dict[str, str] = {}
+    for stage in banded.program.stages:
+        if not isinstance(stage, Band):
+            continue
+        alone = sum(times[0][member.output] for member in stage.members)
+        together = times[1][stage.output]
+        if together > alone:
+            reason = f"measured {together * 1e6:.0f} us together, {alone * 1e6:.0f} us apart"
+            found |= dict.fromkeys(stage.internal, reason)
+    return found
+
+
+def _best(seconds: Sequence[float]) -> int:
+    """The first one unless another is faster by more than a tie."""
+    least = int(np.argmin(seconds))
+    return least if seconds[least] < seconds[0] * (1 - TIE) else 0
+
+
+def _by_problem(code: Code) -> dict[str, float]:
+    """Seconds a run of all stages of each problem."""
+    runs = seconds_of(code, RUNS)
+    found: dict[str, float] = {}
+    for at, stage in enumerate(code.placed.program.stages):
+        if isinstance(stage, Layer):  # the second best: a neighbour can only add
+            key = stage.problem.key
+            found[key] = found.get(key, 0.0) + sorted(run[at] for run in runs)[1]
+    return found
+
+
+def seconds_of(code: Code, runs: int) -> list[list[float]]:
+    """Seconds of every stage in each of some runs; the code must time itself."""
+    runner = runner_of(code)
+    given = inputs_of(runner.inputs)
+    arrays = [given[port.name] for port in runner.inputs]
+    results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
+    times = getattr(runner.library.lib, f"{code.name}_times")
+    context, count = runner.context(), len(code.placed.program.stages)
+    found = []
+    for _ in range(runs + WARM_UP):
+        runner.run_in(context, arrays, results)
+        ends = times(context)
+        found.append([ends[at + 1] - ends[at] for at in range(count)])
+    return found[WARM_UP:]

@@ -1,0 +1,1 @@
+"""Readers of networks; each makes a graph of the network's own representation."""

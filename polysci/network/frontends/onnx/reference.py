@@ -1,0 +1,116 @@
+"""The value of every tensor of a graph, by ONNX's reference implementation, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.onnx.model_file import implemented, onnx_module
+from polysci.network.ir.graph import AFFINE, Array, Graph, Node
+
+
+def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
+    """All tensors by name, floating point ones computed in ``dtype``.
+
+    Raises SpecError for an input that is missing or has another shape, UnsupportedError for a node
+    that ONNX's reference does not have.
+    """
+    found: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        given = inputs.get(tensor.name)
+        if given is None or given.shape != tensor.shape:
+            got = "none" if given is None else f"shape {given.shape}"
+            raise SpecError(f"input {tensor.name!r}: expected shape {tensor.shape}, got {got}")
+        found[tensor.name] = _as(given, dtype)
+    for name, value in graph.constants.items():
+        found[name] = _as(value, dtype)
+    for node in graph.nodes:
+        found |= zip(node.outputs, of_node(graph, node, found), strict=False)
+    return found
+
+
+def _as(value: Array, dtype: str) -> Array:
+    return value.astype(dtype) if value.dtype.kind == "f" else value
+
+
+def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
+    """The results of one node for the values that are known."""
+    if node.op == AFFINE:
+        x, scale, shift = (known[name] for name in node.inputs)
+        along = (-1, *[1] * (x.ndim - 2))
+        return [x * scale.reshape(along) + shift.reshape(along)]
+    if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
+        return [_grouped(graph, node, known)]
+    if node.op == "Softmax" and graph.opset < 13:
+        return [_flat_softmax(node, known[node.inputs[0]])]
+    if node.op == "LRN":
+        return [_local_response(node, known[node.inputs[0]])]
+    helper = onnx_module().helper
+    from onnx.reference import ReferenceEvaluator
+
+    proto = helper.make_node(node.op, node.inputs, node.outputs, **_attributes(node))
+    feeds = {name: known[name] for name in node.inputs if name}
+    kind = helper.np_dtype_to_tensor_dtype
+    inputs = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in feeds.items()]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
+    opset = helper.make_opsetid("", implemented(node.op, graph.opset))
+    model = helper.make_model(
+        helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
+    )
+    try:
+        made = iter(ReferenceEvaluator(model).run(None, feeds))
+    except Exception as error:  # it has many of its own, for what it lacks
+        text = " ".join(str(error).split())
+        raise UnsupportedError(f"{node}: ONNX's reference cannot compute it: {text:.300}") from None
+    return [np.asarray(next(made)) if name else np.zeros(0) for name in node.outputs]
+
+
+def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+    """A transposed convolution group by group: ONNX's reference takes no more than one."""
+    groups = node.attributes["group"]
+    one = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))
+    names = [name for name in node.inputs if name]
+    axes = (1, 0, 0)[: len(names)]  # of x, weights and bias
+    parts = [np.split(known[name], groups, axis) for name, axis in zip(names, axes, strict=True)]
+    made: list[Array] = []
+    for values in zip(*parts, strict=True):
+        made += of_node(graph, one, {**known, **dict(zip(names, values, strict=True))})
+    return np.concatenate(made, 1)
+
+
+def _flat_softmax(node: Node, x: Array) -> Array:
+    """Softmax of older opsets, over all axes from one on: ONNX's reference knows the new one."""
+    axis = int(node.attributes.get("axis", 1)) % x.ndim
+    rows = x.reshape(prod(x.shape[:axis]), -1)
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    found: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
+    return found
+
+
+def _local_response(node: Node, x: Array) -> Array:
+    """LRN of all channels: ONNX's reference treats as many as there are images."""
+    alpha, beta, bias = (
+        node.attributes.get(name, default)
+        for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    size = node.attributes["size"]
+    wide = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
+    squares = np.pad(x * x, wide)
+    sums = sum(squares[:, at : at + x.shape[1]] for at in range(size))
+    found: Array = x / (bias + alpha / size * sums) ** beta
+    return found
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    """As ``make_node`` takes them."""
+    onnx = onnx_module()
+    return {
+        name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in node.attributes.items()
+    }

@@ -1,0 +1,1 @@
+"""A network as data: graphs, scalar expressions, stages."""

@@ -1,0 +1,192 @@
+"""What one element of a tensor is: scalar expressions over elements of other tensors.
+
+Axis ``a`` of the tensor that is defined runs over iterator ``i{a}``; a Reduce has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from polysci.polyhedral.affine import Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """An index out of a table: ``table[at]``."""
+
+    table: tuple[int, ...]
+    at: Affine
+
+    def __str__(self) -> str:
+        return f"table{len(self.table)}[{self.at}]"
+
+
+Index = Affine | Lookup
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``0 <= at < extent``."""
+
+    at: Affine
+    extent: int
+
+    def __str__(self) -> str:
+        return f"0 <= {self.at} < {self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.9g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of a tensor."""
+
+    tensor: str
+    index: tuple[Index, ...]
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{', '.join(map(str, self.index))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function of ``functions.FUNCTIONS`` applied to values."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """``body`` where all guards hold, else ``otherwise``; ``body`` is not read there."""
+
+    guards: tuple[Guard, ...]
+    body: Expr
+    otherwise: Expr
+
+    def __str__(self) -> str:
+        return f"({' and '.join(map(str, self.guards))} ? {self.body} : {self.otherwise})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``add``, ``max`` or ``min`` of ``body`` over iterators, as far as all guards hold."""
+
+    function: str
+    over: tuple[tuple[str, int], ...]
+    body: Expr
+    guards: tuple[Guard, ...] = ()
+
+    def __str__(self) -> str:
+        over = ", ".join(f"{name}<{extent}" for name, extent in self.over)
+        guards = "".join(f", {guard}" for guard in self.guards)
+        return f"{self.function}({over}{guards}: {self.body})"
+
+
+Expr = Number | Load | Apply | Where | Reduce
+
+
+def axis(number: int) -> Affine:
+    """The iterator of an axis."""
+    return Affine(((f"i{number}", 1),))
+
+
+def constant(value: int) -> Affine:
+    return Affine((), value)
+
+
+def combined(terms: Mapping[str, int], const: int = 0) -> Affine:
+    """``sum(coef * iterator) + const``, terms in the order of their names."""
+    return Affine(tuple(sorted((n, c) for n, c in terms.items() if c)), const)
+
+
+def substituted(index: Affine, values: Mapping[str, Affine]) -> Affine:
+    """An affine form with other affine forms for its iterators."""
+    terms, const = dict[str, int](), index.const
+    for name, coef in index.terms:
+        value = values.get(name, Affine(((name, 1),)))
+        const += coef * value.const
+        for inner, factor in value.terms:
+            terms[inner] = terms.get(inner, 0) + coef * factor
+    return combined(terms, const)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that one is made of."""
+    match expr:
+        case Apply(_, arguments):
+            return arguments
+        case Where(_, body, otherwise):
+            return body, otherwise
+        case Reduce(_, _, body, _):
+            return (body,)
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """An expression and all inside it, each before its parts."""
+    todo = [expr]
+    while todo:
+        one = todo.pop()
+        yield one
+        todo.extend(reversed(children(one)))
+
+
+def loads(expr: Expr) -> list[Load]:
+    """All elements that an expression reads."""
+    return [one for one in walk(expr) if isinstance(one, Load)]
+
+
+def reductions(expr: Expr) -> list[Reduce]:
+    return [one for one in walk(expr) if isinstance(one, Reduce)]
+
+
+def rewritten(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """``change`` applied to every expression inside, the innermost first."""
+    match expr:
+        case Apply(_, arguments):
+            expr = replace(expr, arguments=tuple(rewritten(each, change) for each in arguments))
+        case Where(_, body, otherwise):
+            expr = replace(
+                expr, body=rewritten(body, change), otherwise=rewritten(otherwise, change)
+            )
+        case Reduce(_, _, body, _):
+            expr = replace(expr, body=rewritten(body, change))
+    return change(expr)
+
+
+def moved(expr: Expr, values: Mapping[str, Affine]) -> Expr:
+    """An expression with other affine forms for its iterators."""
+
+    def change(one: Expr) -> Expr:
+        match one:
+            case Load(_, index):
+                return replace(one, index=tuple(moved_index(each, values) for each in index))
+            case Where(guards, _, _) | Reduce(_, _, _, guards):
+                return replace(one, guards=tuple(
+                    replace(guard, at=substituted(guard.at, values)) for guard in guards
+                ))  # fmt: skip
+            case _:
+                return one
+
+    return rewritten(expr, change)
+
+
+def moved_index(index: Index, values: Mapping[str, Affine]) -> Index:
+    """An index with other affine forms for its iterators."""
+    if isinstance(index, Lookup):
+        return replace(index, at=substituted(index.at, values))
+    return substituted(index, values)

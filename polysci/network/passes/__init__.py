@@ -1,0 +1,1 @@
+"""What changes a network's stages or places them; each is from program to program."""

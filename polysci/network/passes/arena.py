@@ -1,0 +1,73 @@
+"""One block of memory for all tensors between inputs and outputs, shared over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polysci.network.passes.buffers import Placed
+from polysci.numerics.arrays import rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Offsets in bytes by buffer, the size of all, and what it would be without sharing."""
+
+    offsets: Mapping[str, int]
+    size: int
+    unshared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The stages from the first that writes a buffer to the last that reads it."""
+
+    first: int
+    last: int
+
+    def meets(self, other: Life) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def lives(placed: Placed, kept: frozenset[str]) -> dict[str, Life]:
+    """By buffer, without those in ``kept``."""
+    found: dict[str, Life] = {}
+    for at, stage in enumerate(placed.program.stages):
+        names = [stage.output, *stage.inputs]
+        for name in names:
+            buffer = placed.places[name].buffer
+            if buffer not in kept:
+                found[buffer] = Life(found[buffer].first if buffer in found else at, at)
+    return found
+
+
+def arranged(
+    placed: Placed, extra: Mapping[str, tuple[int, int]] | None = None, *, apart: bool = False
+) -> Arena:
+    """Every buffer at the lowest offset that is free while it lives, the largest ones first.
+
+    ``extra`` are further buffers: size in bytes, and the stage that uses it. ``apart``: nothing is
+    shared, so that all tensors are still there after a run.
+    """
+    program = placed.program
+    kept = frozenset({*program.inputs, *program.outputs, *program.constants})
+    alive = lives(placed, kept)
+    sizes = {name: max(1, program.values[name].bytes) for name in alive}
+    for name, (size, at) in (extra or {}).items():
+        sizes[name], alive[name] = size, Life(at, at)
+    offsets: dict[str, int] = {}
+    order = sorted(sizes, key=lambda name: (-sizes[name], alive[name].first, name))
+    for name in order:
+        taken = sorted(
+            (offsets[other], offsets[other] + rounded(sizes[other]))
+            for other in offsets
+            if apart or alive[other].meets(alive[name])
+        )
+        at = 0
+        for start, end in taken:
+            if at + rounded(sizes[name]) <= start:
+                break
+            at = max(at, end)
+        offsets[name] = at
+    total = max((offsets[name] + rounded(sizes[name]) for name in offsets), default=0)
+    return Arena(offsets, total, sum(map(rounded, sizes.values())))

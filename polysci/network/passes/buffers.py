@@ -1,0 +1,303 @@
+"""Where tensors lie: buffers, views of them, and parts of joined tensors written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from polysci.network.ir.expressions import Expr, Load, axis
+from polysci.network.ir.stages import Join, Layer, Loops, Program, Stage, Value, View, Window
+from polysci.network.passes.concat import Part, hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Elements of a buffer, which has the name of a tensor: the first one, and strides by axis."""
+
+    buffer: str
+    first: int
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A program of layers, loops and bands of them, and where every tensor lies."""
+
+    program: Program
+    places: Mapping[str, Place]
+
+
+def placed(program: Program) -> Placed:
+    """Every tensor's place; copies where a view, a join or a layer's operand needs one."""
+    placer = _Placer(program, hosts(program))
+    for stage in program.stages:
+        placer.add(stage)
+    done = replace(program, values=placer.values, stages=tuple(placer.stages))
+    used = done.with_stages(done.stages)
+    buffers = {placer.places[name].buffer for name in used.values if name in placer.places}
+    known = {*used.values, *buffers}  # what only views of it name is memory as well
+    values = {name: value for name, value in done.values.items() if name in known}
+    constants = {name: value for name, value in done.constants.items() if name in known}
+    return Placed(replace(used, values=values, constants=constants), placer.places)
+
+
+@dataclass(slots=True)
+class _Placer:
+    program: Program
+    parts: dict[str, Part]
+    stages: list[Stage] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)
+    values: dict[str, Value] = field(init=False)
+    copies: dict[tuple[str, tuple[int, ...], str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = dict(self.program.values)
+
+    def of(self, name: str) -> Place:
+        """The place of a tensor: inside another one, or a buffer of its own."""
+        if name not in self.places:
+            part, value = self.parts.get(name), self.values[name]
+            if part:
+                whole = self.of(part.whole)
+                first = whole.first + part.first * whole.strides[part.axis]
+                self.places[name] = replace(whole, first=first)
+            else:
+                self.places[name] = Place(name, 0, value.strides, value.dtype)
+        return self.places[name]
+
+    def add(self, stage: Stage) -> None:
+        match stage:
+            case Layer():
+                self.layer(stage)
+            case Loops():
+                self.stages.append(stage)
+                for name in (stage.output, *stage.inputs):
+                    self.of(name)
+            case View():
+                self.view(stage)
+            case Join():
+                self.join(stage)
+
+    def fresh(self, base: str, like: Value, **changes: object) -> str:
+        name, number = f"{base}.copy", 1
+        while name in self.values:
+            name, number = f"{base}.copy{number}", number + 1
+        self.values[name] = replace(like, name=name, **changes)  # type: ignore[arg-type]
+        return name
+
+    def whole(self, name: str) -> Expr:
+        """Every element of a tensor, in its place."""
+        return Load(name, tuple(axis(at) for at in range(len(self.values[name].shape))))
+
+    def copied(self, name: str, order: tuple[int, ...], dtype: str) -> str:
+        """A copy of a tensor in a buffer of its own, made once."""
+        key = (name, order, dtype)
+        if key not in self.copies:
+            made = self.fresh(name, self.values[name], order=order, dtype=dtype)
+            self.stages.append(Loops(f"copy {name}", made, self.whole(name)))
+            self.of(made)
+            self.copies[key] = made
+        return self.copies[key]
+
+    def view(self, stage: View) -> None:
+        source, shape = self.of(stage.source), self.values[stage.output].shape
+        if stage.output in self.program.outputs:  # it must be written for the caller
+            self.materialised(stage)
+            return
+        if stage.index is None:
+            strides = reshaped(self.values[stage.source].shape, source.strides, shape)
+            if strides is None:
+                plain = tuple(range(len(self.values[stage.source].shape)))
+                copy = self.copied(stage.source, plain, source.dtype)
+                source = self.of(copy)
+                strides = reshaped(self.values[copy].shape, source.strides, shape)
+            assert strides is not None
+            first = source.first
+        else:
+            first, strides = viewed(stage, source, len(shape))
+        self.places[stage.output] = Place(source.buffer, first, strides, source.dtype)
+        value = self.values[stage.output]
+        self.values[stage.output] = replace(value, dtype=source.dtype)
+
+    def materialised(self, stage: View) -> None:
+        """A view that is an output: its elements are moved."""
+        if stage.index is None:
+            inner = self.fresh(stage.output, self.values[stage.output])
+            self.view(View(stage.name, inner, stage.source))
+            self.stages.append(Loops(stage.name, stage.output, self.whole(inner)))
+        else:
+            self.stages.append(Loops(stage.name, stage.output, Load(stage.source, stage.index)))
+        self.of(stage.output)
+
+    def join(self, stage: Join) -> None:
+        """Parts that are not there already are copied."""
+        place, first = self.of(stage.output), 0
+        for name in stage.parts:
+            part = self.parts.get(name)
+            if part is None or part != Part(stage.output, stage.axis, first):
+                made = self.fresh(name, self.values[name], dtype=place.dtype)
+                start = place.first + first * place.strides[stage.axis]
+                self.places[made] = replace(place, first=start)
+                self.of(name)
+                self.stages.append(Loops(f"{stage.name}: {name}", made, self.whole(name)))
+            first += self.values[name].shape[stage.axis]
+
+    def layer(self, stage: Layer) -> None:
+        """Channels of x must be neighbours, and what counts as one axis must run on."""
+        x, weights, bias = self.operand(stage.x, stage), stage.weights, stage.bias
+        if weights not in self.program.constants or stage.stack:
+            weights = self.plain(weights, self.kind(stage))
+        if bias:
+            bias = self.plain(bias, "int32" if stage.problem.dtype[0] in "us" else "float32")
+        target, residual = self.result(stage.y), stage.residual
+        y = self.of(target.tensor)
+        if residual:
+            own = self.of(residual)
+            if own.dtype != y.dtype or not alike(own, y, self.values[residual].shape):
+                residual = self.beside(residual, y)
+        self.of(weights)
+        names = (x.tensor, weights, target.tensor)
+        copies = tuple(
+            (self.moved(names[0], at), self.moved(names[1], at), self.moved(names[2], at))
+            for at in stage.stack
+        )
+        self.stages.append(replace(
+            stage, x=x, y=target, weights=weights, bias=bias, residual=residual, copies=copies
+        ))  # fmt: skip
+        if target.tensor != stage.y.tensor:
+            made, name = self.whole(target.tensor), stage.y.tensor
+            self.stages.append(Loops(f"copy {name}", name, made))
+
+    def plain(self, name: str, dtype: str) -> str:
+        """A tensor in row-major order: itself, or a copy."""
+        place, value = self.of(name), self.values[name]
+        own = replace(value, order=(), dtype=dtype)
+        whole = Place(name, 0, own.strides, dtype)
+        if place.dtype == dtype and alike(place, whole, value.shape):
+            return name
+        return self.copied(name, tuple(range(len(value.shape))), dtype)
+
+    def result(self, window: Window) -> Window:
+        """Where a layer writes: elsewhere, if what counts as one axis does not run on there."""
+        value = self.values[window.tensor]
+        if stretched(window, value.shape, self.of(window.tensor).strides) is not None:
+            return window
+        order = tuple(at for number in (0, 2, 3, 1) for at in window.axes[number])
+        missing = tuple(at for at in range(len(value.shape)) if at not in order)
+        made = self.fresh(window.tensor, value, order=(*missing, *order))
+        self.of(made)
+        return replace(window, tensor=made)
+
+    def moved(self, name: str, at: Sequence[int]) -> int:
+        """Elements before the matrix of a stack that broadcasts to a place in the whole stack."""
+        outer, strides = self.values[name].shape[:-2], self.of(name).strides
+        inner = at[len(at) - len(outer) :]
+        triples = zip(outer, inner, strides, strict=False)
+        return sum(position * step for size, position, step in triples if size > 1)
+
+    def beside(self, name: str, y: Place) -> str:
+        """A copy whose elements lie as far apart as those of another place."""
+        value = self.values[name]
+        order = tuple(int(at) for at in np.argsort([-step for step in y.strides], kind="stable"))
+        own = Place(name, 0, replace(value, order=order).strides, y.dtype)
+        if alike(own, y, value.shape):
+            return self.copied(name, order, y.dtype)
+        key = (name, y.strides, f"{y.dtype} beside")
+        if key not in self.copies:  # as wide as the whole that y is part of
+            reach = sum((n - 1) * s for n, s in zip(value.shape, y.strides, strict=True)) + 1
+            room = self.fresh(name, Value("", (reach,), y.dtype))
+            made = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
+            self.places[made] = replace(y, buffer=room, first=0)
+            self.stages.append(Loops(f"copy {name}", made, self.whole(name)))
+        return self.copies[key]
+
+    def kind(self, stage: Layer) -> str:
+        """The element type that a layer reads."""
+        wanted = "bf16" if stage.problem.dtype.startswith("bf16") else None
+        own = self.values[stage.x.tensor].dtype
+        return wanted or ("float32" if stage.problem.dtype == "f32" else own)
+
+    def operand(self, window: Window, stage: Layer) -> Window:
+        place, value = self.of(window.tensor), self.values[window.tensor]
+        kind = self.kind(stage)
+        strides = stretched(window, value.shape, place.strides)
+        good = strides is not None and (strides[1] == 1 or stage.problem.C == 1)
+        if good and place.dtype == kind:
+            return window
+        order = tuple(at for number in (0, 2, 3, 1) for at in window.axes[number])
+        missing = tuple(at for at in range(len(value.shape)) if at not in order)
+        if stage.stack:
+            missing, order = (), tuple(range(len(value.shape)))
+        return replace(window, tensor=self.copied(window.tensor, (*missing, *order), kind))
+
+
+def alike(one: Place, other: Place, shape: Sequence[int]) -> bool:
+    """Whether elements lie equally far apart in both."""
+    pairs = zip(one.strides, other.strides, shape, strict=True)
+    return all(a == b for a, b, size in pairs if size > 1)
+
+
+def stretched(
+    window: Window, shape: Sequence[int], strides: Sequence[int]
+) -> tuple[int, int, int, int] | None:
+    """Strides of a problem's N, C, H, W in a tensor; None where merged axes do not run on."""
+    found = []
+    for axes in window.axes:
+        real = [at for at in axes if shape[at] > 1]
+        for outer, inner in pairwise(real):
+            if strides[outer] != shape[inner] * strides[inner]:
+                return None
+        last = real[-1] if real else (axes[-1] if axes else None)
+        found.append(strides[last] * window.step.get(last, 1) if last is not None else 0)
+    if len(window.axes[1]) and all(shape[at] == 1 for at in window.axes[1]):
+        found[1] = 1
+    n, c, h, w = found
+    return n, c, h, w
+
+
+def start_of(window: Window, strides: Sequence[int]) -> int:
+    """Elements before the first one of a window."""
+    return sum(first * strides[at] for at, first in window.start.items())
+
+
+def reshaped(
+    shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Strides of the same elements under another shape; None where they must be moved."""
+    if 0 in shape:
+        return tuple(0 for _ in new)
+    runs: list[tuple[int, int]] = []  # extent and stride of what runs on, outer first
+    for size, step in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * step:
+            runs[-1] = (runs[-1][0] * size, step)
+        else:
+            runs.append((size, step))
+    found: list[int] = []
+    for size in reversed(new):
+        if size == 1:
+            found.append(runs[-1][1] if runs else 1)
+            continue
+        extent, step = runs.pop()
+        if extent % size:
+            return None
+        found.append(step)
+        if extent > size:
+            runs.append((extent // size, step * size))
+    return tuple(reversed(found))
+
+
+def viewed(stage: View, source: Place, rank: int) -> tuple[int, tuple[int, ...]]:
+    """First element and strides of a view."""
+    assert stage.index is not None
+    first, strides = source.first, [0] * rank
+    for at, index in enumerate(stage.index):
+        first += index.const * source.strides[at]
+        for name, coef in index.terms:
+            strides[int(name[1:])] += coef * source.strides[at]
+    return first, tuple(strides)

@@ -1,0 +1,60 @@
+"""Joined tensors: which parts can be written where they will be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polysci.network.ir.stages import Join, Program, Stage, View
+from polysci.network.passes.fusion import Fusion
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A place inside a joined tensor."""
+
+    whole: str
+    axis: int
+    first: int
+
+
+def hosts(program: Program) -> dict[str, Part]:
+    """Parts of joined tensors that are written where they will be read."""
+    found: dict[str, Part] = {}
+    makers = program.makers()
+    for join in reversed([stage for stage in program.stages if isinstance(stage, Join)]):
+        first = 0
+        for name in join.parts:
+            if name not in found and not _refusal(program, join, name, makers.get(name, [])):
+                found[name] = Part(join.output, join.axis, first)
+            first += program.values[name].shape[join.axis]
+    return found
+
+
+def _refusal(program: Program, join: Join, name: str, made: list[Stage]) -> str:
+    """Why a part must be copied; empty if it need not be."""
+    if not made:
+        return "no stage makes it"
+    if any(isinstance(stage, View) for stage in made):
+        return "it is another name of elements elsewhere"
+    if program.values[name].dtype != program.values[join.output].dtype:
+        return "its elements are of another type"
+    if join.parts.count(name) > 1:
+        return "it stands there more than once"
+    return "it is an output" if name in program.outputs else ""
+
+
+def joined(program: Program) -> tuple[Fusion, ...]:
+    """Every part of every join: written in place, or why it is copied."""
+    parts, makers, found = hosts(program), program.makers(), list[Fusion]()
+    for join in program.stages:
+        if not isinstance(join, Join):
+            continue
+        for name in dict.fromkeys(join.parts):
+            made = makers.get(name, [])
+            refusal = _refusal(program, join, name, made)
+            if not refusal and parts[name].whole != join.output:
+                refusal = f"it is part of {parts[name].whole}"
+            first = made[0].name if made else name
+            saved = 2 * program.values[name].bytes
+            found.append(Fusion(first, join.name, name, saved, refusal))
+    return tuple(found)

@@ -1,0 +1,281 @@
+"""Fewer passes over memory: loops inside loops, loops at the end of layers.
+
+isl decides whether a fusion keeps every dependence (``relations``), the bytes that no longer move
+whether it is of use. What was considered and why it was refused is kept for ``explain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, moved, rewritten, walk
+from polysci.network.ir.functions import CONVERSIONS, REAL, kind_of
+from polysci.network.ir.stages import CLAMP, Layer, Loops, Program, Stage
+from polysci.network.passes.relations import iterators, pointwise, reads_once
+from polysci.polyhedral.affine import Affine
+
+LARGEST = 160  # parts of an expression: beyond that the compiler runs out of registers
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """One that was considered: ``first`` computed inside ``second``, or why not.
+
+    ``saved``: bytes that are neither written nor read again.
+    """
+
+    first: str
+    second: str
+    tensor: str
+    saved: int
+    refusal: str = ""
+
+    @property
+    def done(self) -> bool:
+        return not self.refusal
+
+
+@dataclass(slots=True)
+class _Fuser:
+    program: Program
+    stages: list[Stage] = field(default_factory=list)
+    tried: dict[tuple[str, str], Fusion] = field(default_factory=dict)
+    made: dict[str, list[Stage]] = field(default_factory=dict)  # by what they write
+    read: dict[str, list[Stage]] = field(default_factory=dict)  # by what they read
+    dtypes: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> Program:
+        """Stages in order: each into the layer before it, else what it reads into itself."""
+        self.stages = list(self.program.stages)
+        self.dtypes = {name: value.dtype for name, value in self.program.values.items()}
+        for stage in self.stages:
+            self.learn(stage)
+        position = 0
+        while position < len(self.stages):
+            stage = self.stages[position]
+            if isinstance(stage, Loops):
+                stage = replace(stage, expr=rewritten(stage.expr, _silu))
+                self.put(position, stage)
+                if self.absorbed(stage, position) or self.inlined(stage, position):
+                    position -= 1  # a stage before this one is gone
+                    continue
+            position += 1
+        return self.program.with_stages(tuple(self.stages))
+
+    def learn(self, stage: Stage) -> None:
+        self.made.setdefault(stage.output, []).append(stage)
+        for name in stage.inputs:
+            self.read.setdefault(name, []).append(stage)
+
+    def put(self, position: int, stage: Stage, gone: Stage | None = None) -> None:
+        """Another stage in a place, and one less before it."""
+        old, self.stages[position] = self.stages[position], stage
+        self.forget(old)
+        if gone:
+            del self.stages[next(at for at, one in enumerate(self.stages) if one is gone)]
+            self.forget(gone)
+        self.learn(stage)
+
+    def forget(self, stage: Stage) -> None:
+        for name, where in ((stage.output, self.made), *((n, self.read) for n in stage.inputs)):
+            where[name] = [one for one in where[name] if one is not stage]
+
+    def makers(self, tensor: str) -> list[Stage]:
+        return self.made.get(tensor, [])
+
+    def readers(self, tensor: str) -> list[Stage]:
+        return self.read.get(tensor, [])
+
+    def alone(self, tensor: str, reader: Stage) -> str:
+        """Why a tensor must exist; empty where only ``reader`` needs it."""
+        if tensor in self.program.outputs:
+            return "it is an output"
+        others = [stage for stage in self.readers(tensor) if stage is not reader]
+        if others:
+            return f"{others[0].name} reads it too"
+        return "" if len(self.makers(tensor)) == 1 else "several stages write it"
+
+    def note(self, first: Stage, second: Stage, tensor: str, refusal: str = "") -> bool:
+        """Remember a decision; true where it is to fuse."""
+        saved = 2 * self.program.values[tensor].bytes
+        self.tried[tensor, second.output] = Fusion(first.name, second.name, tensor, saved, refusal)
+        return not refusal
+
+    def inlined(self, reader: Loops, position: int) -> bool:
+        """Replace the first tensor that can be by its definition."""
+        for tensor in reader.inputs:
+            makers = self.makers(tensor)
+            if len(makers) != 1 or not isinstance(makers[0], Loops):
+                continue
+            maker = makers[0]
+            refusal = self.alone(tensor, reader) or self.costs(maker, reader)
+            if not self.note(maker, reader, tensor, refusal):
+                continue
+            expr = rewritten(reader.expr, lambda one, it=maker: _in_place(one, it))  # type: ignore[misc]
+            self.put(position, replace(reader, expr=expr, name=_joined(maker, reader)), maker)
+            return True
+        return False
+
+    def costs(self, maker: Loops, reader: Loops) -> str:
+        """Why a definition cannot stand where its tensor was read; empty if it can."""
+        values, tensor = self.program.values, maker.output
+        domain = iterators(values[reader.output].shape)
+        uses = list(_uses(reader.expr, tensor))
+        inner, outer = _reduces(maker.expr), _reduces(reader.expr)
+        kinds = (kind_of(maker.expr, self.dtypes), kind_of(Load(tensor, ()), self.dtypes))
+        if kinds[0] not in ("", kinds[1]) or _converts(maker.expr, kinds[1]):
+            return "its elements are of another type than the sums"
+        size = sum(1 for _ in walk(maker.expr)) * len(uses) + sum(1 for _ in walk(reader.expr))
+        if size > LARGEST:
+            return f"{size} operations at once"
+        if inner and (outer or len(uses) > 1):
+            return "one reduction inside another"
+        shape = values[tensor].shape
+        if inner and not all(pointwise(load, domain, shape) for load, _ in uses):
+            return "sums would be computed again"
+        moves = isinstance(maker.expr, Load | Number)
+        if not moves and not all(reads_once(load, domain, around) for load, around in uses):
+            return "elements would be computed more than once"
+        if any(not isinstance(one, Affine) for load, _ in uses for one in load.index):
+            return "a table says which elements are read"
+        return ""
+
+    def absorbed(self, reader: Loops, position: int) -> bool:
+        """Let a layer do what ``reader`` does to its results."""
+        found = _epilogue(reader.expr)
+        if found is None:
+            return False
+        values = self.program.values
+        domain = iterators(values[reader.output].shape)
+        clamp, terms = found
+        for one in sorted(terms, key=lambda load: -self.place(load.tensor)):
+            makers = self.makers(one.tensor)
+            if len(makers) != 1 or not isinstance(makers[0], Layer):
+                continue
+            layer = makers[0]
+            shape = values[one.tensor].shape
+            others = [load for load in terms if load is not one]
+            refusal = self.alone(one.tensor, reader) or _cannot(layer, clamp, others)
+            if not refusal and not all(pointwise(load, domain, shape) for load in terms):
+                refusal = "it reads other elements than those of its own place"
+            if not refusal and any(o.tensor == one.tensor for o in others):
+                refusal = "it adds the result to itself"
+            if not refusal and any(values[o.tensor].shape != shape for o in others):
+                refusal = "what is added has another shape"
+            if not self.note(layer, reader, one.tensor, refusal):
+                continue
+            changed = replace(
+                layer, name=_joined(layer, reader),
+                y=replace(layer.y, tensor=reader.output),
+                residual=others[0].tensor if others else layer.residual,
+                clamp=clamp or layer.clamp,
+            )  # fmt: skip
+            self.put(position, changed, layer)
+            return True
+        return False
+
+    def place(self, tensor: str) -> int:
+        """Where a tensor is made."""
+        places = [at for at, stage in enumerate(self.stages) if stage.output == tensor]
+        return places[-1] if places else -1
+
+
+def fused(program: Program) -> tuple[Program, tuple[Fusion, ...]]:
+    """The program with what can be fused, and everything that was considered."""
+    fuser = _Fuser(program)
+    found = fuser.run()
+    return found, tuple(fuser.tried.values())
+
+
+def _joined(first: Stage, second: Stage) -> str:
+    return f"{first.name} + {second.name}"
+
+
+def _uses(
+    expr: Expr, tensor: str, around: Reduce | None = None
+) -> Iterator[tuple[Load, Reduce | None]]:
+    """Reads of a tensor, each with the reduction around it."""
+    match expr:
+        case Load(name, _) if name == tensor:
+            yield expr, around
+        case Reduce(_, _, body, _):
+            yield from _uses(body, tensor, expr)
+        case Apply(_, arguments):
+            for each in arguments:
+                yield from _uses(each, tensor, around)
+        case Load() | Number():
+            return
+        case _:
+            yield from _uses(expr.body, tensor, around)
+            yield from _uses(expr.otherwise, tensor, around)
+
+
+def _reduces(expr: Expr) -> bool:
+    return any(isinstance(one, Reduce) for one in walk(expr))
+
+
+def _converts(expr: Expr, kind: str) -> bool:
+    """Whether an expression rounds, on its way to its tensor, in a way that counts."""
+    wanted = {"float": "real", "double": "exact"}.get(kind)
+    return any(
+        isinstance(one, Apply) and one.function in CONVERSIONS and one.function != wanted
+        for one in walk(expr)
+    ) or kind not in (REAL, "double")
+
+
+def _in_place(one: Expr, maker: Loops) -> Expr:
+    """The definition of a tensor instead of a read of it."""
+    if not isinstance(one, Load) or one.tensor != maker.output:
+        return one
+    values = {f"i{number}": index for number, index in enumerate(one.index)}
+    return moved(maker.expr, values)  # type: ignore[arg-type]
+
+
+def _silu(one: Expr) -> Expr:
+    """``x * sigmoid(x)`` by its name."""
+    match one:
+        case Apply("mul", (left, Apply("sigmoid", (right,)))) if left == right:
+            return Apply("silu", (left,))
+        case Apply("mul", (Apply("sigmoid", (left,)), right)) if left == right:
+            return Apply("silu", (left,))
+        case _:
+            return one
+
+
+def _epilogue(expr: Expr) -> tuple[CLAMP | None, list[Load]] | None:
+    """``clamp(a)`` or ``clamp(a + b)``; None for any other expression."""
+    low, high = -inf, inf
+    while isinstance(expr, Apply):
+        match expr:
+            case Apply("relu", (inside,)):
+                low = min(max(low, 0.0), high)
+            case Apply("max", (inside, Number(value))):
+                low = min(max(low, value), high)
+            case Apply("min", (inside, Number(value))):
+                high = max(min(high, value), low)
+            case _:
+                break
+        expr = inside
+    clamp = None if (low, high) == (-inf, inf) else (low, high)
+    match expr:
+        case Load():
+            return clamp, [expr]
+        case Apply("add", (Load() as left, Load() as right)):
+            return clamp, [left, right]
+        case _:
+            return None
+
+
+def _cannot(layer: Layer, clamp: CLAMP | None, others: list[Load]) -> str:
+    """Why a layer cannot do it as well."""
+    if layer.scales or layer.problem.dtype != "f32":
+        return "its results are rounded to 8 bits before"
+    if layer.y.step or layer.y.start or layer.stack:
+        return "it writes part of the tensor"
+    if others and (layer.residual or layer.clamp):
+        return "it adds or clamps something already"
+    if clamp and layer.clamp:
+        return "it clamps already"
+    return ""

@@ -1,0 +1,175 @@
+"""The order of every tensor's axes in memory, for the whole program at once.
+
+A tensor is stored plain, as ONNX orders its axes, or with its channels last, as layers read and
+write. Each choice has a price: what a layer packs, what a loop gathers whose operands differ, what
+a reshape must move. On a chain of stages the cheapest choice is a shortest path; where it branches
+and joins it is a minimum cut between "plain" and "last", which is found exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from polysci.network.ir.stages import Layer, Loops, Program, Value, View, channels_last
+from polysci.network.passes.concat import hosts
+from polysci.target.machine import Machine
+
+LINE = 64  # bytes
+NEVER = 1 << 28  # nanoseconds that no price reaches
+
+
+@dataclass(slots=True)
+class _Prices:
+    """Prices of choices: of a buffer that is plain, or last, and of two that differ."""
+
+    program: Program
+    machine: Machine
+    root: Mapping[str, str]
+    plain: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    apart: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def gather(self, name: str) -> float:
+        """Nanoseconds to bring a tensor into the other order."""
+        return self.program.values[name].bytes / LINE * self.machine.gather_ns
+
+    def choice(self, name: str) -> bool:
+        """Whether there are two orders."""
+        value = self.program.values[name]
+        return len(value.shape) > 2 and not value.order and name not in self.program.constants
+
+    def add(self, table: dict[str, float], name: str, price: float) -> None:
+        root = self.root[name]
+        table[root] = table.get(root, 0.0) + price
+
+    def count(self) -> None:
+        """All prices of the program."""
+        for name in (*self.program.inputs, *self.program.outputs):
+            self.add(self.last, name, float("inf"))
+        for stage in self.program.stages:
+            match stage:
+                case Layer():
+                    self.layer(stage)
+                case Loops():
+                    self.loops(stage)
+                case View(_, _, source, None) if self.choice(source):
+                    shape = self.program.values[source].shape
+                    if any(size > 1 for size in shape[2:]) and shape[1] > 1:
+                        self.add(self.last, source, self.gather(source))
+
+    def layer(self, stage: Layer) -> None:
+        """Channels are neighbours, or they are packed; products of matrices know no channels."""
+        for window in (stage.x, stage.y):
+            if self.choice(window.tensor):
+                table = self.plain if window.axes[1] == (1,) else self.last
+                self.add(table, window.tensor, self.gather(window.tensor))
+
+    def loops(self, stage: Loops) -> None:
+        rank = len(self.program.values[stage.output].shape)
+        for name in stage.inputs:
+            if self.choice(name) and len(self.program.values[name].shape) == rank:
+                pair = (self.root[name], self.root[stage.output])
+                self.apart[pair] = self.apart.get(pair, 0.0) + self.gather(name)
+
+
+def with_orders(program: Program, machine: Machine) -> Program:
+    """The program with an order for every tensor; inputs and outputs stay plain.
+
+    Tensors that share a buffer share an order.
+    """
+    root = _roots(program)
+    prices = _Prices(program, machine, root)
+    prices.count()
+    last = _last(prices)
+    edges = {root[name] for name in (*program.inputs, *program.outputs)}  # however large the prices
+    values = {
+        name: replace(value, order=channels_last(len(value.shape)))
+        if prices.choice(name) and root[name] in last and root[name] not in edges else value
+        for name, value in program.values.items()
+    }  # fmt: skip
+    return replace(program, values=values)
+
+
+def _last(prices: _Prices) -> set[str]:
+    """The buffers on the side of "last" of a minimum cut."""
+    names = list(dict.fromkeys(prices.root.values()))
+    at = {name: 2 + number for number, name in enumerate(names)}
+    edges: dict[tuple[int, int], int] = {}
+
+    def edge(one: int, other: int, price: float) -> None:
+        scaled = NEVER if price == float("inf") else min(NEVER - 1, round(price))
+        edges[one, other] = min(NEVER, edges.get((one, other), 0) + scaled)
+
+    for name in names:  # from 0, "last", to 1, "plain": who is cut from a side pays its price
+        edge(0, at[name], prices.plain.get(name, 0.0))
+        edge(at[name], 1, prices.last.get(name, 0.0))
+    for (one, other), price in prices.apart.items():
+        if one != other:
+            edge(at[one], at[other], price)
+            edge(at[other], at[one], price)
+    size = len(names) + 2
+    rows, columns = zip(*edges, strict=True) if edges else ((), ())
+    data = np.array(list(edges.values()), np.int32)
+    graph = csr_array((data, (rows, columns)), shape=(size, size))
+    flow = maximum_flow(graph, 0, 1).flow
+    left = csr_array(graph - flow)
+    left.data = np.where(left.data > 0, 1, 0)
+    left.eliminate_zeros()
+    reached = set(breadth_first_order(left, 0, return_predecessors=False).tolist())
+    return {name for name in names if at[name] in reached}
+
+
+def _roots(program: Program) -> dict[str, str]:
+    """Tensor -> the tensor whose buffer it shares: a joined one it is part of, or what it views."""
+    parts = hosts(program)
+    views = {
+        stage.output: stage.source
+        for stage in program.stages
+        if isinstance(stage, View) and _keeps_axes(stage)
+    }
+
+    def root(name: str) -> str:
+        seen = name
+        while seen in parts or seen in views:
+            seen = parts[seen].whole if seen in parts else views[seen]
+        return seen
+
+    return {name: root(name) for name in program.values}
+
+
+def _keeps_axes(view: View) -> bool:
+    """Whether every axis of a view runs along the same axis of its source."""
+    return view.index is not None and all(
+        {name for name, _ in index.terms} <= {f"i{at}"} for at, index in enumerate(view.index)
+    )
+
+
+def with_dtype(program: Program, dtype: str) -> Program:
+    """Layers and what lies between them in ``bf16``; inputs, outputs and vectors stay f32."""
+    if dtype == "f32":
+        return program
+    kept = {*program.inputs, *program.outputs, *program.constants}
+    layers = [one for one in program.layers() if one.problem.dtype == "f32"]
+    narrow = {one.x.tensor for one in layers}
+    values = {
+        name: replace(value, dtype="bf16")
+        if value.dtype == "float32" and name not in kept
+        and (name in narrow or len(value.shape) > 2) else value
+        for name, value in program.values.items()
+    }  # fmt: skip
+    stages = tuple(
+        _in_bf16(stage, values) if isinstance(stage, Layer) else stage for stage in program.stages
+    )
+    return replace(program, values=values, stages=stages)
+
+
+def _in_bf16(stage: Layer, values: Mapping[str, Value]) -> Layer:
+    if stage.problem.dtype != "f32":
+        return stage
+    kind = "bf16" if values[stage.y.tensor].dtype == "bf16" else "bf16:bf16:f32"
+    return replace(stage, problem=stage.problem.with_(dtype=kind))

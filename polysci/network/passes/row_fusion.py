@@ -1,0 +1,210 @@
+"""Which stages run together by bands of rows, so that what lies between them stays in a cache.
+
+isl says which rows of a tensor each row of the next one reads; a band is legal where these are a
+window that moves on with the rows. It is of use where the tensor is beyond the cache of a core, the
+weights of all members are not, and the bytes that no longer move weigh more than what other loops
+around the members may cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polysci.errors import PolysciError
+from polysci.network.ir.expressions import Load, Reduce, loads, reductions
+from polysci.network.ir.stages import Band, Layer, Loops, Stage, channels_last
+from polysci.network.passes.buffers import Placed
+from polysci.network.passes.fusion import Fusion
+from polysci.network.passes.layer_calls import by_rows
+from polysci.network.passes.relations import iterators, of_load
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.schedule import Schedule
+from polysci.target.host import Target
+from polysci.target.machine import Machine
+
+ROW_AXIS = 2
+SHARE = 0.5  # of a cache that tensors or weights may fill
+RISK = 0.03  # of the time of its members that a band may cost: loops it needs are not the best ones
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a tensor that row p of the next one reads: p * step + low to p * step + high."""
+
+    step: int
+    low: int
+    high: int
+    extent: int  # rows of the tensor
+
+
+def rows_read(
+    stage: Layer | Loops, tensor: str, shape: tuple[int, ...], made: tuple[int, ...]
+) -> Rows | None:
+    """None where these are no window that moves on with the rows.
+
+    ``shape`` is the tensor's, ``made`` that of what the stage makes of it.
+    """
+    if isinstance(stage, Layer):
+        conv = stage.problem
+        low = -conv.pad[0]
+        high = low + (conv.R - 1) * conv.dilation[0]
+        return Rows(conv.stride[0], low, high, conv.H)
+    found = None
+    for load, around in _uses(stage, tensor):
+        at = load.index[ROW_AXIS]
+        if not isinstance(at, Affine) or at.coef(f"i{ROW_AXIS}") < 1:
+            return None
+        over = dict(around.over) if around else {}
+        moves = [(coef, over.get(name)) for name, coef in at.terms if name != f"i{ROW_AXIS}"]
+        if any(extent is None for _, extent in moves):
+            return None
+        ends = [coef * ((extent or 1) - 1) for coef, extent in moves]
+        low = at.const + sum(min(0, end) for end in ends)
+        high = at.const + sum(max(0, end) for end in ends)
+        one = Rows(at.coef(f"i{ROW_AXIS}"), low, high, shape[ROW_AXIS])
+        if found not in (None, one) or not _holds(load, around, one, made):
+            return None
+        found = one
+    return found
+
+
+def _uses(stage: Loops, tensor: str) -> list[tuple[Load, Reduce | None]]:
+    """Reads of a tensor with the reduction around them."""
+    inside = [
+        (load, one) for one in reductions(stage.expr) for load in loads(one.body)
+        if load.tensor == tensor
+    ]  # fmt: skip
+    known = [load for load, _ in inside]
+    every = [load for load in loads(stage.expr) if load.tensor == tensor]
+    return inside + [(load, None) for load in every if load not in known]
+
+
+def _holds(load: Load, around: Reduce | None, rows: Rows, made: tuple[int, ...]) -> bool:
+    """Whether isl finds every read of a row inside its window."""
+    domain = iterators(made)
+    found = of_load(load, domain, around)
+    if found is None:
+        return False
+    names = [name for name, _ in (*domain, *(around.over if around else ()))]
+    places = ", ".join(f"h{at}" for at in range(len(load.index)))
+    row, p = f"h{ROW_AXIS}", f"i{ROW_AXIS}"
+    window = isl.Map(
+        f"{{ [{', '.join(names)}] -> [{places}] : "
+        f"{rows.step}*{p} + {rows.low} <= {row} <= {rows.step}*{p} + {rows.high} }}"
+    )
+    return bool(found.is_subset(window))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What decides: schedules and predicted seconds by problem, and the machine."""
+
+    plans: Mapping[str, Schedule]
+    seconds: Mapping[str, float]
+    target: Target
+    machine: Machine
+
+
+def banded(
+    placed: Placed, setting: Setting, refused: Mapping[str, str] | None = None
+) -> tuple[Placed, tuple[Fusion, ...]]:
+    """The program with bands where they pay, and all that was considered.
+
+    ``refused`` are reasons, by tensor, why it is not to lie inside a band.
+    """
+    program = placed.program
+    readers, considered = program.readers(), list[Fusion]()
+    chains: list[list[Layer | Loops]] = []
+    inside: dict[int, list[Layer | Loops]] = {}
+    for stage in program.stages:
+        if not isinstance(stage, Layer):
+            continue
+        after = readers.get(stage.output, [])
+        if len(after) != 1 or not isinstance(after[0], Layer | Loops) or id(after[0]) in inside:
+            continue
+        chain = inside.get(id(stage), [stage])
+        refusal = _refusal(placed, setting, chain, after[0])
+        refusal = refusal or (refused or {}).get(stage.output, "")
+        if refusal != _SILENT:
+            value = program.values[stage.output]
+            considered.append(
+                Fusion(stage.name, after[0].name, value.name, 2 * value.bytes, refusal)
+            )
+        if refusal:
+            continue
+        if len(chain) == 1:
+            chains.append(chain)
+        chain.append(after[0])
+        inside[id(after[0])] = chain
+    return _with(placed, chains), tuple(considered)
+
+
+_SILENT = "not rows"
+
+
+def _refusal(
+    placed: Placed,
+    setting: Setting,
+    chain: list[Layer | Loops],
+    second: Layer | Loops,
+) -> str:
+    """Why the next stage does not join a chain; empty if it does."""
+    first, program = chain[-1], placed.program
+    assert isinstance(first, Layer)
+    name = first.output
+    value, place = program.values[name], placed.places[name]
+    if len(value.shape) != 4 or name in program.outputs or value.shape[ROW_AXIS] == 1:
+        return _SILENT
+    if isinstance(second, Layer) and second.x.tensor != name:
+        return _SILENT
+    size = SHARE * setting.target.l2
+    if value.bytes <= size:
+        return f"{value.bytes} bytes stay in the L2 cache"
+    own = replace(value, order=channels_last(4)).strides
+    if place.buffer != name or place.strides != own or first.y.step or first.stack:
+        return "it is part of another tensor"
+    made = program.values[second.output]
+    if len(made.shape) != 4 or value.shape[0] != 1 or made.shape[ROW_AXIS] < 2:
+        return "several images, or no rows"
+    members = [*chain, second]
+    held = sum(_weights(one) for one in members if isinstance(one, Layer))
+    if held > size:
+        return f"the weights of {held} bytes leave no room in the L2 cache"
+    if rows_read(second, name, value.shape, made.shape) is None:
+        return "its rows read no window of rows"
+    layers = [one for one in members if isinstance(one, Layer)]
+    if any(one.weights not in program.constants for one in layers):
+        return "its weights are computed"
+    for one in layers:
+        try:
+            by_rows(setting.plans[one.problem.key])
+        except PolysciError as error:
+            return str(error)
+    won = 2 * value.bytes / (setting.machine.l3 * 1e9)
+    risk = RISK * sum(setting.seconds[one.problem.key] for one in layers)
+    if won < risk:
+        return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"
+    if isinstance(second, Layer) and (second.y.step or second.stack or second.w):
+        return "it writes part of a tensor"
+    return ""
+
+
+def _weights(layer: Layer) -> int:
+    shape = layer.problem.w_shape
+    return 4 * shape[0] * shape[1] * shape[2] * shape[3]
+
+
+def _with(placed: Placed, chains: list[list[Layer | Loops]]) -> Placed:
+    """Each chain as one stage, where its last member stood."""
+    last = {id(chain[-1]): chain for chain in chains}
+    gone = {id(member) for chain in chains for member in chain[:-1]}
+    stages: list[Stage] = []
+    for stage in placed.program.stages:
+        if id(stage) in gone:
+            continue
+        chain = last.get(id(stage))
+        stages.append(Band(tuple(chain)) if chain else stage)
+    return replace(placed, program=replace(placed.program, stages=tuple(stages)))

@@ -1,0 +1,1 @@
+"""A compiled network in this process."""

@@ -1,0 +1,31 @@
+"""The C of a network -> a loaded library with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polysci.network.codegen.emit import Code
+from polysci.network.runtime.runner import Port, Runner
+from polysci.runtime.build import cache
+
+
+def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
+    """Build (or find in the cache) and load the library of a network."""
+    texts = [text for path, text in code.files.items() if path.endswith(".c")]
+    head = code.files[f"{code.name}.h"]
+    texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
+    inputs, outputs = ports(code)
+    path = cache.build(texts, flags=flags)
+    return Runner(path, code.name, code.declarations, code.blob.written(), inputs, outputs)
+
+
+def ports(code: Code) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """Inputs and outputs, by the names that the model gives them."""
+    program = code.placed.program
+    values = program.values
+    inputs = [Port(n, values[n].shape, values[n].dtype) for n in program.inputs]
+    outputs = [
+        Port(title, values[n].shape, values[n].dtype)
+        for n, title in zip(program.outputs, program.titles, strict=True)
+    ]
+    return tuple(inputs), tuple(outputs)

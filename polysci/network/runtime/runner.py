@@ -1,0 +1,128 @@
+"""A compiled network as a Python callable: NumPy in, NumPy out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import PolysciError
+from polysci.numerics import arrays as aligned
+from polysci.runtime.build.library import Library, load
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output: its name in the model, shape and NumPy's element type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Runner:
+    """A loaded library of a network: checked calls, one context for each that is under way."""
+
+    def __init__(
+        self,
+        library: Path,
+        name: str,
+        declarations: str,
+        weights: bytes | Path,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+    ) -> None:
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.library: Library = load(library, declarations)
+        self._ffi, lib = self.library.ffi, self.library.lib
+        self._run = getattr(lib, f"{name}_run")
+        self._new, self._free = getattr(lib, f"{name}_new"), getattr(lib, f"{name}_free")
+        why = self._ffi.new("const char **")
+        if isinstance(weights, Path):
+            model = getattr(lib, f"{name}_load")(str(weights).encode(), why)
+        else:
+            data = self._ffi.from_buffer(weights)
+            model = getattr(lib, f"{name}_load_memory")(data, len(weights), why)
+        if model == self._ffi.NULL:
+            raise PolysciError(f"{name}: {self._ffi.string(why[0]).decode()}")
+        self._model = self._ffi.gc(model, getattr(lib, f"{name}_unload"))
+        self.model_bytes = int(getattr(lib, f"{name}_model_size")())
+        self.context_bytes = int(getattr(lib, f"{name}_context_size")())
+        self._idle: list[Any] = []
+        self._lock = Lock()
+
+    def context(self) -> Any:
+        """A context that nobody uses; give it back to ``release``."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        made = self._new(self._model)
+        if made == self._ffi.NULL:
+            raise MemoryError(f"{self.context_bytes} bytes for the tensors of a network")
+        return self._ffi.gc(made, self._free)
+
+    def release(self, context: Any) -> None:
+        with self._lock:
+            self._idle.append(context)
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """Outputs in order, for inputs in order."""
+        results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in self.outputs]
+        self.into(arrays, results)
+        return results
+
+    def into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """The same into arrays that are there; both of the right shapes and types."""
+        context = self.context()
+        try:
+            self.run_in(context, arrays, results)
+        finally:
+            self.release(context)
+
+    def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """The same in a given context."""
+        self._run(context, *(self.pointer(array) for array in (*arrays, *results)))
+
+    def pointer(self, array: Array) -> Any:
+        kind = _C[array.dtype.name]
+        return self._ffi.cast(f"{kind} *", array.ctypes.data)
+
+
+_C = {
+    "float32": "float",
+    "float64": "double",
+    "bool": "uint8_t",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+def checked(port: Port, value: object) -> Array:
+    """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{port.name}: expected a NumPy array, got {type(value).__name__}")
+    if value.dtype != np.dtype(port.dtype):
+        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {value.dtype}")
+    if value.shape != port.shape:
+        raise ValueError(f"{port.name}: expected shape {port.shape}, got {value.shape}")
+    return np.ascontiguousarray(value)
+
+
+def ordered(ports: Sequence[Port], given: object) -> list[Array]:
+    """The inputs in order, from one array, or from a mapping by name."""
+    if isinstance(given, Mapping):
+        names = {port.name for port in ports}
+        if set(given) != names:
+            raise ValueError(f"inputs: expected {sorted(names)}, got {sorted(map(str, given))}")
+        return [checked(port, given[port.name]) for port in ports]
+    if len(ports) != 1:
+        raise TypeError(
+            f"inputs: this network has {len(ports)}: give a dict of {[p.name for p in ports]}"
+        )
+    return [checked(ports[0], given)]

@@ -1,0 +1,28 @@
+"""What narrower numbers cost: a network's outputs beside those of the same graph in f32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from polysci.network.compile.compiled import Network, built
+from polysci.network.compile.prepare import planned
+from polysci.network.runtime.runner import ordered
+from polysci.peers.networks.contest import largest_error
+from polysci.tune.wisdom import Wisdom
+
+Array = NDArray[Any]
+
+
+def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | None = None) -> float:
+    """max |y - f32's y| / max(1, max |f32's y|), the largest of all outputs.
+
+    The f32 network has the schedules on record, else those that the model prefers.
+    """
+    how = replace(network.how, level="estimate", dtype="f32", algorithm="direct")
+    plain = built(planned(network.plan.graph, "f32"), how, network.name, wisdom=wisdom)
+    ours, theirs = (each.runner(ordered(each.inputs, inputs)) for each in (network, plain))
+    return largest_error(ours, theirs, "f32")

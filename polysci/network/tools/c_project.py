@@ -1,0 +1,171 @@
+"""A network as a C project: sources, weights, self-test, example, Makefile and CMakeLists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+
+from polysci.export import folder, names
+from polysci.export.folder import Content
+from polysci.export.project import MARK
+from polysci.network.compile.compiled import Network
+from polysci.network.runtime.runner import Port
+from polysci.network.tools.selftest_data import Judged, judged
+from polysci.text import templates
+from polysci.text.tables import bytes_text
+
+TEMPLATES = Path(__file__).with_name("templates")
+DATA = "selftest.data"
+HEAD = 64  # bytes before the arrays
+_FILES = MappingProxyType(
+    {
+        "main.c": "main.c",
+        "selftest.c": "selftest.c",
+        "Makefile": "makefile.mk",
+        "CMakeLists.txt": "cmakelists.txt",
+        "README.md": "readme.md",
+    }
+)
+_PATTERNS = ("{0}.h", "{0}.c", "{0}_*.c", "{0}.weights")
+_BUILT = ("lib{0}.a", "lib{0}.so", "{0}.o", "{0}_*.o", "selftest", "example", "build")
+_TYPES = MappingProxyType(
+    {"float32": "F32", "float64": "F64", "bool": "U8"}
+    | {f"{sign}int{n}": f"{s}{n}" for sign, s in (("", "S"), ("u", "U")) for n in (8, 16, 32, 64)}
+)
+
+
+def write_project(
+    network: Network, out: Path, *, embed: bool = False, force: bool = False
+) -> list[Path]:
+    """Write the C project of a network into the directory ``out``; returns the paths written.
+
+    ``embed``: the weights become a part of the library. Raises SpecError for a directory that holds
+    other files (unless ``force``), PolysciError where it cannot be written, CheckError for a
+    network whose results are wrong.
+    """
+    check_project(out, network.name, force=force)
+    found = files(network, judged(network), embed)
+    return folder.write(out, found, leftovers=_leftovers(network.name), force=force)
+
+
+def check_project(out: Path, name: str, *, force: bool = False) -> None:
+    """Raise what ``write_project`` would find wrong with ``out``, before there is a network."""
+    paths = [*(pattern.format(name) for pattern in _PATTERNS), *_FILES, DATA]
+    folder.check(out, paths, leftovers=_leftovers(name), force=force)
+
+
+def _leftovers(name: str) -> tuple[str, ...]:
+    return tuple(pattern.format(name) for pattern in _BUILT)
+
+
+def files(network: Network, told: Judged, embed: bool = False) -> dict[str, Content]:
+    """The content of every file of the project."""
+    name = network.name
+    code = sources(network)
+    if embed:
+        code[f"{name}.h"] = _offering(code[f"{name}.h"], name)
+        code[f"{name}_weights.c"] = filled("weights.c", {"NAME": name, "UPPER": name.upper()})
+    stems = [path.removesuffix(".c") for path in code if path.endswith(".c")]
+    values = _values(network, told, stems, embed)
+    made = {path: filled(template, values) for path, template in _FILES.items()}
+    return {
+        **code,
+        f"{name}.weights": network.code.blob.whole,
+        **made,
+        DATA: lambda: _data(network, told),
+    }
+
+
+def sources(network: Network) -> dict[str, str]:
+    """Header and C of the network alone, each with our mark."""
+    return {
+        path: text if MARK in text[:300] else f"/* Layers of {network.name}. {MARK}. */\n{text}"
+        for path, text in network.code.files.items()
+    }
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """The text of a template."""
+    return templates.filled(TEMPLATES / template, values)
+
+
+def _offering(header: str, name: str) -> str:
+    """The header with what loads the weights inside the library."""
+    line = f"{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);"
+    before, found, after = header.partition(line)
+    return f"{before}{found}{filled('embedded.h', {'NAME': name}).rstrip()}{after}"
+
+
+def _data(network: Network, told: Judged) -> Iterator[bytes]:
+    yield f"polysci self-test of {network.name}".encode().ljust(HEAD, b"\0")
+    for array in (*told.inputs, *told.outputs):
+        yield array.tobytes()
+
+
+def _values(network: Network, told: Judged, stems: Sequence[str], embed: bool) -> dict[str, str]:
+    """What fills the templates."""
+    name, code = network.name, network.code
+    base = {"NAME": name, "UPPER": name.upper()}
+    threads = network.threads > 1
+    simd = filled("simd.cmake", base)
+    tried = ["-fopenmp", "-fopenmp-simd"] if threads else ["-fopenmp-simd"]
+    cmake = filled("threads.cmake", base) + simd if threads else simd
+    rule = f"{name}_weights.o: {name}.weights\n"
+    part = (
+        f"set_source_files_properties({name}_weights.c PROPERTIES\n"
+        f"  OBJECT_DEPENDS ${{CMAKE_CURRENT_SOURCE_DIR}}/{name}.weights\n"
+        '  COMPILE_OPTIONS "-Wa,-I${CMAKE_CURRENT_SOURCE_DIR}")\n'
+    )
+    return base | {
+        "VALUES": filled("values.c", base | _ports(network)),
+        "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
+        "EMBEDDED_TEST": filled("embedded_test.c", base) if embed else "",
+        "EMBEDDED_RULE": rule if embed else "",
+        "EMBEDDED_SOURCE": part if embed else "",
+        "EMBEDDED_TOLD": (
+            f"\n* The library holds the weights: `{name}_load_embedded`. The assembler finds "
+            f"`{name}.weights` by `-I`."
+        ) * embed,
+        "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
+        "SOURCES": " ".join(f"{stem}.c" for stem in stems),
+        "SIZE": f"{len(code.placed.program.stages)} stages",
+        "FEATURES": " ".join(network.how.target.isa.features) or "none",
+        "TOLERANCE": f"{told.tolerance:.3g}",
+        "DERIVED": told.derived,
+        "TABLE": "\n".join(rows(network)),
+        "PACKED": bytes_text(code.blob.packed_size),
+        "ARENA": bytes_text(code.arena.size),
+        "UNSHARED": bytes_text(code.arena.unshared),
+        "OPTION": tried[0],
+        "MAKE_OPENMP": filled("openmp.mk", {"TRIED": ",".join(f"$(call can,{t})" for t in tried)}),
+        "CMAKE_OPENMP": cmake,
+    }  # fmt: skip
+
+
+def _ports(network: Network) -> dict[str, str]:
+    """Tables of inputs and outputs."""
+    inputs, outputs = network.inputs, network.outputs
+    words = [f"x[{at}]" for at in range(len(inputs))] + [f"y[{at}]" for at in range(len(outputs))]
+    return {
+        "INPUTS": str(len(inputs)),
+        "OUTPUTS": str(len(outputs)),
+        "INPUT_ROWS": "".join(_port("x", at, one) for at, one in enumerate(inputs)),
+        "OUTPUT_ROWS": "".join(_port("y", at, one) for at, one in enumerate(outputs)),
+        "CALLED": "".join(f", {word}" for word in words),
+    }
+
+
+def _port(letter: str, at: int, port: Port) -> str:
+    return f'    {{"{letter}{at}", {_TYPES[port.dtype]}, {prod(port.shape)}}},\n'
+
+
+def rows(network: Network) -> list[str]:
+    ports = [(f"x{at}", one) for at, one in enumerate(network.inputs)]
+    ports += [(f"y{at}", one) for at, one in enumerate(network.outputs)]
+    return [
+        f"| {word} | {one.dtype} | {' x '.join(map(str, one.shape)) or 'one number'} "
+        f"| {names.remark(one.name)} |"
+        for word, one in ports
+    ]

@@ -1,0 +1,107 @@
+"""Our network beside the peers': in its own process, and all of them in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from polysci.errors import UnsupportedError
+from polysci.network.compile.compiled import Network
+from polysci.network.runtime.example_inputs import inputs_of
+from polysci.network.tools.stored import save
+from polysci.peers import REMEDY, Peer
+from polysci.peers.contest import ROUNDS
+from polysci.peers.networks.contest import OURS, NetworkComparison, compare
+from polysci.peers.networks.rival import NetworkRival, read
+from polysci.peers.networks.service import SAMPLE_S, WARM_UP_S, Array
+from polysci.peers.process import PeerProcess, peer_named
+
+Say = Callable[[str], None]
+
+
+class CompiledSide(PeerProcess):
+    """Our network in a worker process, loaded and ready to be timed."""
+
+    def __init__(
+        self, network: Network, inputs: Mapping[str, Array], *, timeout: float = 600.0
+    ) -> None:
+        us = Peer(OURS, OURS, "", "networks")
+        super().__init__(us, network.threads, {}, "polysci.network.tools.service")
+        self.timeout, self.version = timeout, ""
+        self.choice = f"{network.dtype}, {network.how.algorithm}, {network.how.target.isa}"
+        try:
+            self._load(network, inputs)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, network: Network, inputs: Mapping[str, Array]) -> None:
+        with tempfile.TemporaryDirectory(prefix="polysci-") as name:
+            folder = Path(name)
+            given, written = folder / "inputs.npz", folder / "outputs.npz"
+            np.savez(given, *(inputs[port.name] for port in network.inputs))
+            save(network, folder)
+            words = {"folder": name, "inputs": str(given), "outputs": str(written)}
+            answer = self.ask({"op": "load", **words}, self.timeout)
+            self.peak_bytes = int(answer["peak_bytes"])
+            self.outputs: Sequence[Array] = read(written, int(answer["outputs"]))
+
+    def sample(self) -> float:
+        """One sample, in seconds a run, after a warm-up."""
+        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return float(self.ask({"op": "sample", **words}, self.timeout)["seconds"])
+
+
+def found_peers(names: Sequence[str], say: Say) -> list[Peer]:
+    """The peers of those names that are installed; ``say`` is told of each that is not.
+
+    Raises SpecError for a name that is none, UnsupportedError where none is installed.
+    """
+    found = list[Peer]()
+    for name in names:
+        try:
+            found.append(peer_named(name, "networks"))
+        except UnsupportedError as error:
+            say(f"{name} is left out: {error}")
+    if not found:
+        raise UnsupportedError(f"no peer to compare with ({', '.join(names)}): {REMEDY}")
+    return found
+
+
+def compared(
+    network: Network,
+    model: str | PathLike[str],
+    peers: Sequence[Peer],
+    *,
+    dims: Mapping[str, int] | None = None,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    say: Say = lambda _: None,
+) -> NetworkComparison:
+    """Time the network and the peers in turns, each in its own process, on made-up inputs.
+
+    A peer that lacks something, as bf16, is left out, of which ``say`` is told. Raises
+    UnsupportedError where that leaves none, CheckError where one fails.
+    """
+    inputs = inputs_of(network.inputs, seed)
+    with ExitStack() as stack:
+        rivals, lacks = dict[str, NetworkRival](), list[str]()
+        for peer in peers:
+            rival = stack.enter_context(NetworkRival(peer, network.threads))
+            try:
+                rival.load(model, inputs, dims=dims, dtype=network.dtype)
+            except UnsupportedError as error:
+                rival.close()
+                lacks.append(f"{peer.name} is left out: {error}")
+                say(lacks[-1])
+                continue
+            rivals[peer.name] = rival
+        if not rivals:
+            raise UnsupportedError(f"no peer to compare with: {'; '.join(lacks)} ({REMEDY})")
+        ours = stack.enter_context(CompiledSide(network, inputs))
+        return compare(ours, rivals, rounds)

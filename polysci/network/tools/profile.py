@@ -1,0 +1,86 @@
+"""How long each stage of a network takes in a run of all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from polysci.network.compile.compiled import Network, rebuilt
+from polysci.network.ir.stages import Band, Layer, Loops
+from polysci.network.runtime.example_inputs import inputs_of
+from polysci.network.runtime.runner import ordered
+from polysci.numerics import arrays as aligned
+
+WARM_UP_S: Final = 50e-3
+SPENT_S: Final = 0.4
+RUNS: Final = (7, 500)  # at least, at most
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """A stage that computes: where it stands in the program, what it is called, its median time."""
+
+    position: int
+    name: str
+    seconds: float
+
+
+def profile(network: Network) -> tuple[StageTime, ...]:
+    """The stages in order, timed over several runs on made-up inputs by code that notes the time.
+
+    With several threads each stage ends for all of them before the next one begins.
+    """
+    timed = rebuilt(network, timed=True)
+    runner, stages = timed.runner, timed.code.placed.program.stages
+    times = getattr(runner.library.lib, f"{timed.name}_times")
+    context = runner.context()
+    run = _prepared(timed, context)
+    spans: list[list[float]] = []
+
+    def noted() -> None:
+        run()
+        spans.append(np.diff(runner.library.ffi.unpack(times(context), len(stages) + 1)).tolist())
+
+    _repeated(run, WARM_UP_S)
+    _repeated(noted, SPENT_S)
+    runner.release(context)
+    return tuple(
+        StageTime(at, stage.name, median(each[at] for each in spans))
+        for at, stage in enumerate(stages)
+        if isinstance(stage, Layer | Loops | Band)
+    )
+
+
+def latency(network: Network) -> float:
+    """Seconds a run, the median of several in a row on made-up inputs."""
+    context = network.runner.context()
+    run = _prepared(network, context)
+    _repeated(run, WARM_UP_S)
+    found = median(_repeated(run, SPENT_S))
+    network.runner.release(context)
+    return found
+
+
+def _prepared(network: Network, context: Any) -> Callable[[], None]:
+    """A run that makes no arrays."""
+    runner = network.runner
+    arrays = [aligned.copy(one) for one in ordered(runner.inputs, inputs_of(runner.inputs))]
+    results = [aligned.empty(one.shape, dtype=np.dtype(one.dtype)) for one in runner.outputs]
+    return lambda: runner.run_in(context, arrays, results)
+
+
+def _repeated(run: Callable[[], None], least_s: float) -> list[float]:
+    """The seconds of each run, until they fill ``least_s``."""
+    least, most = RUNS
+    seconds, spent = list[float](), 0.0
+    while len(seconds) < least or (spent < least_s and len(seconds) < most):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+        spent += seconds[-1]
+    return seconds

@@ -1,0 +1,74 @@
+"""A network as a Python package that needs NumPy only: shared object, weights, C, thin loader."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import MappingProxyType
+
+from polysci.export import folder
+from polysci.export.folder import Content
+from polysci.network.compile.compiled import Network
+from polysci.network.runtime.runner import Port
+from polysci.network.tools.c_project import filled, rows, sources
+from polysci.network.tools.selftest_data import Judged, judged
+
+_FILES = MappingProxyType(
+    {
+        "{0}/__init__.py": "package.txt",
+        "{0}/_runtime.py": "runtime.py",
+        "{0}/py.typed": "typed.txt",
+        "pyproject.toml": "pyproject.txt",
+        "README.md": "python_readme.md",
+    }
+)
+_PATTERNS = ("{0}/{0}.h", "{0}/{0}.c", "{0}/{0}_*.c", "{0}/{0}.weights", "{0}/_native.so")
+_LEFTOVERS = ("__pycache__", "*.egg-info", "build", "dist")
+
+
+def write_package(network: Network, out: Path, *, force: bool = False) -> list[Path]:
+    """Write ``out/NAME``: with ``out`` on the path, ``from NAME import net`` works without polysci.
+
+    Returns the paths written. Raises as ``write_project`` does.
+    """
+    check_package(out, network.name, force=force)
+    found = files(network, judged(network))
+    return folder.write(out, found, leftovers=_LEFTOVERS, force=force)
+
+
+def check_package(out: Path, name: str, *, force: bool = False) -> None:
+    """Raise what ``write_package`` would find wrong with ``out``, before there is a network."""
+    paths = [path.format(name) for path in (*_PATTERNS, *_FILES)]
+    folder.check(out, paths, leftovers=_LEFTOVERS, force=force)
+
+
+def files(network: Network, told: Judged) -> dict[str, Content]:
+    """The content of every file of the package."""
+    name, code = network.name, sources(network)
+    binary = network.runner.library.path.read_bytes()
+    values = {
+        "NAME": name,
+        "SIZE": f"{len(network.code.placed.program.stages)} stages",
+        "FEATURES": " ".join(network.how.target.isa.features) or "none",
+        "DIGEST": hashlib.sha256(binary).hexdigest(),
+        "SOURCES": repr(tuple(path for path in code if path.endswith(".c"))),
+        "INPUTS": _literal(network.inputs),
+        "OUTPUTS": _literal(network.outputs),
+        "TENSORS": "\n".join(row.strip("| ").replace(" | ", "  ") for row in rows(network)),
+        "TABLE": "\n".join(rows(network)),
+        "ERROR": f"{told.error:.2g}",
+    }
+    made: dict[str, Content] = {
+        path.format(name): filled(template, values) for path, template in _FILES.items()
+    }
+    return {
+        **{f"{name}/{path}": text for path, text in code.items()},
+        f"{name}/{name}.weights": network.code.blob.whole,
+        f"{name}/_native.so": binary,
+        **made,
+    }
+
+
+def _literal(ports: tuple[Port, ...]) -> str:
+    """Names may hold anything: as ASCII literals."""
+    return ascii(tuple((one.name, tuple(one.shape), one.dtype) for one in ports))

@@ -1,0 +1,85 @@
+"""Made-up inputs, what the graph makes of them in float64, and how far a network may be from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import CheckError
+from polysci.network.compile.compiled import Network
+from polysci.network.frontends.onnx import reference
+from polysci.network.ir.graph import Graph
+from polysci.network.runtime.example_inputs import inputs_of
+from polysci.network.runtime.runner import ordered
+from polysci.network.tools.debug import bound_of
+from polysci.peers.networks.contest import largest_error
+
+Array = NDArray[Any]
+SLACK = 4  # times the error that was seen: another compiler rounds elsewhere
+LEAST = 2.0**-20  # 16 roundings in f32
+LAST_BIT = 2.0**-23  # of f32
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Arrays in the order of inputs and outputs; ``error`` is what the network was off by.
+
+    ``tolerance`` is what the same C may be off by elsewhere; both over the largest number or 1.
+    """
+
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    error: float
+    tolerance: float
+
+    @property
+    def derived(self) -> str:
+        """Where the tolerance comes from."""
+        if not self.error:
+            return "rounding decides about these results: they are the ones of its making"
+        return f"{SLACK} times the error seen when it was made ({self.error:.2g}), and 2^-20"
+
+
+def judged(network: Network, seed: int = 0) -> Judged:
+    """Run the network and the reference. Raises CheckError where they are too far apart.
+
+    Where weights that differ in their last bit move the reference as far, rounding decides about
+    the results and float64 says nothing of them: the network's own are kept then.
+    """
+    given, bound = inputs_of(network.inputs, seed), bound_of(network)
+    arrays = ordered(network.inputs, given)
+    found, expected = network.runner(arrays), _expected(network, network.plan.graph, given)
+    error = largest_error(found, expected)
+    if error <= bound:
+        return Judged(tuple(arrays), tuple(expected), error, SLACK * error + LEAST)
+    moved = largest_error(_expected(network, _shaken(network.plan.graph), given), expected)
+    if moved <= bound:
+        raise CheckError(
+            f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
+            f"{bound:g}; --debug-layers names the first wrong stage"
+        )
+    return Judged(tuple(arrays), tuple(found), 0.0, bound)
+
+
+def _expected(network: Network, graph: Graph, given: Mapping[str, Array]) -> list[Array]:
+    """The outputs in float64, as the network gives them."""
+    made = reference.run(graph, given)
+    return [
+        np.ascontiguousarray(made[port.name].astype(port.dtype)).reshape(port.shape)
+        for port in network.outputs
+    ]
+
+
+def _shaken(graph: Graph) -> Graph:
+    """The same graph with real constants changed by up to the last bit of f32."""
+    random = np.random.default_rng(0)
+    changed = {
+        name: value * (1 + LAST_BIT * random.uniform(-1, 1, value.shape))
+        if value.dtype.kind == "f" else value
+        for name, value in graph.constants.items()
+    }  # fmt: skip
+    return replace(graph, constants=changed)

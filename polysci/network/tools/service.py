@@ -1,0 +1,61 @@
+"""Our network in a process of its own: ``python -m polysci.network.tools.service``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from polysci.measure.worker import serve
+from polysci.network.tools.stored import restored
+from polysci.numerics import arrays as aligned
+from polysci.peers.networks.service import Array, Loaded, mean_seconds, measured
+
+
+class Compiled:
+    """The operations; a process loads one network."""
+
+    operations: Final = ("load", "sample")
+
+    def __init__(self) -> None:
+        self._run: Callable[[], object]
+
+    def load(self, folder: str, inputs: str, outputs: str) -> dict[str, Any]:
+        """Load what ``saved.save`` wrote to ``folder`` and run it on the .npz of ``inputs``.
+
+        ``outputs`` names the .npz to write, as arr_0... ``peak_bytes``: as the peers count it.
+        """
+        with np.load(inputs) as file:
+            given = [aligned.copy(file[f"arr_{index}"]) for index in range(len(file.files))]
+        loaded, peak = measured(partial(_loaded, Path(folder), given))
+        arrays = loaded.outputs()
+        with Path(outputs).open("wb") as file:
+            np.savez(file, *arrays)
+        self._run = loaded.run
+        return {"peak_bytes": peak, "outputs": len(arrays)}
+
+    def sample(self, warm_up_s: float, min_sample_s: float) -> dict[str, Any]:
+        """Seconds a run, of the runs that fill ``min_sample_s``, after such of ``warm_up_s``."""
+        mean_seconds(self._run, warm_up_s)
+        return {"seconds": mean_seconds(self._run, min_sample_s)}
+
+
+def _loaded(folder: Path, given: list[Array]) -> Loaded:
+    runner = restored(folder)
+    results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in runner.outputs]
+    context = runner.context()
+    run = partial(runner.run_in, context, given, results)
+    return Loaded(run, lambda: [one.copy() for one in results])
+
+
+def main() -> None:
+    """Answer questions until stdin ends."""
+    service = Compiled()
+    serve(service, service.operations)
+
+
+if __name__ == "__main__":
+    main()

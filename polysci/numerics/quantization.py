@@ -1,0 +1,96 @@
+"""How whole sums become 8-bit results: scales, zero points, rounding; the arithmetic in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.numerics.dtypes import DType
+
+FAR = np.float32(2.0**30)  # beyond any 8-bit result; a zero point still fits beside it
+MOST = 2.0**100  # of the residual's scale: no product with 8 bits is infinite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scales:
+    """``y = saturate(rint(clamp(sum * scale + other)) + y_zero)``, in f32.
+
+    ``scale``: x scale * w scale / y scale, a number or one a channel; ``other`` is (residual -
+    residual_zero) * residual_scale, which is residual scale / y scale; the bias is in the sum.
+    Every operation rounds to f32 by itself, ``rint`` to the nearest, ties to even. Raises
+    ValueError for what is no finite number, or no zero point of 8 bits.
+    """
+
+    scale: Any = 1.0
+    y_zero: int = 0
+    residual_scale: float = 1.0
+    residual_zero: int = 0
+    values: NDArray[np.float32] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        values = _finite(self.scale)
+        if values is None or values.ndim > 1 or not values.size:
+            raise ValueError(
+                f"scale: expected a finite number or one a channel, got {_told(self.scale)}"
+            )
+        share = _finite(self.residual_scale)
+        if share is None or share.ndim or abs(share) > MOST:
+            raise ValueError(
+                f"residual_scale: expected a number of at most 2^100, got {self.residual_scale!r}"
+            )
+        for name in ("y_zero", "residual_zero"):
+            zero = getattr(self, name)
+            if not isinstance(zero, int | np.integer) or not -128 <= zero <= 255:
+                raise ValueError(f"{name}: expected -128 to 255, got {zero!r}")
+        object.__setattr__(self, "values", values)
+
+    def by_channel(self, channels: int) -> NDArray[np.float32]:
+        """One scale a channel. Raises ValueError for another number of them."""
+        if self.values.ndim and self.values.shape != (channels,):
+            raise ValueError(f"scale: expected shape ({channels},), got {self.values.shape}")
+        return np.ascontiguousarray(np.broadcast_to(self.values, (channels,)), np.float32)
+
+    def result(
+        self,
+        sums: NDArray[Any],
+        along: tuple[int, ...],
+        dtype: DType,
+        residual: NDArray[Any] | None = None,
+        clamp: tuple[float, float] | None = None,
+    ) -> NDArray[Any]:
+        """What a primitive makes of whole ``sums``; ``along`` is the shape of scales beside y."""
+        channels = max(along, default=1)
+        with np.errstate(over="ignore"):  # what is infinite is cut off at FAR
+            real = sums.astype(np.int64).astype(np.float32)
+            real = real * self.by_channel(channels).reshape(along)
+            if residual is not None:
+                other = (residual.astype(np.int32) - int(self.residual_zero)).astype(np.float32)
+                real = real + other * np.float32(self.residual_scale)
+            low, high = np.clip(np.array(clamp or (-FAR, FAR), np.float32), -FAR, FAR)
+        real = np.minimum(np.maximum(real, low), high)
+        limits = np.iinfo(dtype.numpy)
+        whole = np.rint(real).astype(np.int64) + int(self.y_zero)
+        found: NDArray[Any] = np.clip(whole, limits.min, limits.max).astype(dtype.numpy)
+        return found
+
+
+def _finite(given: Any) -> NDArray[np.float32] | None:
+    """Finite numbers as an array of their own, or None."""
+    try:
+        if np.asarray(given).dtype.kind not in "iuf":
+            return None
+        with np.errstate(over="ignore"):
+            values = np.array(given, np.float32)
+    except ValueError:  # rows of different lengths
+        return None
+    values.flags.writeable = False
+    return values if np.isfinite(values).all() else None
+
+
+def _told(given: Any) -> str:
+    if isinstance(given, np.ndarray) and given.size:
+        return f"shape {given.shape}, values from {given.min()} to {given.max()}"
+    return f"{given!r:.80}"

@@ -1,0 +1,64 @@
+"""Model files: lists of layers, one a line, or a C loop nest; and where the package keeps data."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import Path
+
+from polysci.errors import SpecError
+from polysci.ops import check_nest, parse_problem
+from polysci.ops.nest import Nest
+from polysci.ops.problem import Problem
+from polysci.target.resources import resource
+
+# A comment starts at a '#' outside the quotes of the layer's name.
+_LAYER = re.compile(r'[^"#]*(?:"(?:\\.|[^"\\])*(?:"[^#]*)?)?')
+
+
+def names() -> list[str]:
+    """Names of the networks that come with the package, sorted."""
+    return sorted(path.stem for path in resource("models").glob("*.txt"))
+
+
+def load(
+    path_or_name: str | PathLike[str], layout: str = "nhwc", dtype: str = "f32"
+) -> list[Problem]:
+    """The layers of a model file, in its order; ``resnet50`` stands for the package's own file.
+
+    A file that ends in .c holds one loop nest. Raises SpecError with ``file:line:column`` and a
+    caret for a line that breaks the grammar, and for a file that is missing, unreadable, not UTF-8
+    or without layers; UnsupportedError for a nest that polysci does not compute.
+    """
+    path = _find(path_or_name)
+    if path.suffix == ".onnx":
+        raise SpecError(f"{path}: a whole model, not a list of layers: polysci compile {path}")
+    if path.suffix == ".c":
+        check_nest(layout, dtype)
+        return [Nest(path)]
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
+    layers = []
+    for number, line in enumerate(text.split("\n"), 1):
+        layer = _LAYER.match(line)
+        if layer and layer.group().strip():
+            layers.append(parse_problem(layer.group(), layout, dtype, where=f"{path}:{number}"))
+    if not layers:
+        raise SpecError(f"{path}: no layers; it has one a line, and '#' starts a comment")
+    return layers
+
+
+def _find(path_or_name: str | PathLike[str]) -> Path:
+    path = Path(path_or_name)
+    if path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    if path.name not in names():
+        raise SpecError(
+            f"no model {path.name!r}: neither a file nor one of {', '.join(names())}; "
+            "give a path or one of these names"
+        )
+    return resource("models", f"{path.name}.txt")

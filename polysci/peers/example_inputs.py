@@ -1,0 +1,75 @@
+"""What a peer is given: arrays of a precision, and the result that it has to find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.measure.integer_reference import largest_value
+from polysci.numerics.dtypes import precision_named, stored, values
+from polysci.ops.conv2d import Conv2d
+
+Floats = NDArray[np.float32]
+
+_EXACT: Final = 1 << 23  # f32 holds every integer up to twice this
+_SPREAD: Final = 40.0  # of the results of 8 bits, as their standard deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Quant:
+    """``y = saturate(rint(sum((x - x_zero) * w) * scale[k]) + y_zero)``; ``scale`` has (K,)."""
+
+    scale: Floats
+    x_zero: int = 0
+    y_zero: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Input and weights in the NumPy dtypes of the precision (bf16: its bits as uint16).
+
+    ``elements`` are the names of the elements of x, w and y; ``expected`` holds the plain result as
+    y can hold it, in f32. ``quant`` is there for 8-bit elements alone.
+    """
+
+    elements: tuple[str, str, str]
+    x: NDArray[Any]
+    w: NDArray[Any]
+    expected: Floats
+    quant: Quant | None = None
+
+
+def given(problem: Conv2d, dtype: str, seed: int, x_zero: int = 0, y_zero: int = 0) -> Given:
+    """Integers, small enough for sums to be exact in f32 in any order.
+
+    Zero points are 0 unless told otherwise: that of x costs oneDNN time if it is not. Raises
+    SpecError for a precision that is none.
+    """
+    precision = precision_named(dtype)
+    random, top = np.random.default_rng(seed), largest_value(problem)
+    most = min(127, max(1, _EXACT // (2 * problem.terms * top))) if precision.whole else top
+    low, high = (0, 2 * most) if precision.x.name == "u8" else (-most, most)
+    x = random.integers(low, high + 1, problem.x_shape, np.int16)
+    w = random.integers(-top, top + 1, problem.w_shape, np.int8)
+    reals = np.asarray(x - x_zero, np.float32), np.asarray(w, np.float32)
+    sums = np.asarray(problem.reference(*reals), np.float32)
+    scale, quant = np.ones(problem.K, np.float32), None
+    if precision.whole:
+        if precision.scaled:
+            scale = _scales(problem.K, sums)
+        quant = Quant(scale, x_zero, y_zero)
+    sums *= scale if problem.layout == "nhwc" else scale[:, None, None]
+    held = values(stored(sums + np.float32(y_zero), precision.y), precision.y)
+    elements = precision.x.name, precision.w.name, precision.y.name
+    arrays = stored(x.astype(np.float32), precision.x), stored(w.astype(np.float32), precision.w)
+    return Given(elements, *arrays, held.astype(np.float32), quant)
+
+
+def _scales(count: int, sums: Floats) -> Floats:
+    """A power of two over all results times 4 to 7 quarters: products with small sums are exact."""
+    spread = max(float(np.std(sums)), 1.0)
+    quarters = (4 + np.arange(count, dtype=np.int32) % 4).astype(np.float32)
+    return quarters * np.float32(2.0 ** np.floor(np.log2(_SPREAD / spread)) / 4)

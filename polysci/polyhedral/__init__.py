@@ -1,0 +1,1 @@
+"""Loop nests as isl objects: extraction, contraction, schedules, legality, footprints."""

@@ -1,0 +1,299 @@
+"""Contraction: the GEMM inside a Scop, found from its access relations alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+import islpy as isl
+
+from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import DTYPES, Precision
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.scop import Access, Scop, Statement, bounded
+
+ROLES = ("m", "n", "k", "br", "batch")
+
+# (in O, in A, in B) -> role; reductions are divided into k and br afterwards.
+_ROLE_OF = {
+    (True, True, False): "m",
+    (True, False, True): "n",
+    (False, True, True): "br",
+    (True, True, True): "batch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One array of the contraction and the affine subscript of each of its axes."""
+
+    array: str
+    shape: tuple[int, ...]
+    index: tuple[Affine, ...]
+    dtype: str = "f32"
+
+    @property
+    def bytes(self) -> int:
+        """Of one element."""
+        return DTYPES[self.dtype].bytes
+
+    def __str__(self) -> str:
+        return self.array + "".join(f"[{subscript}]" for subscript in self.index)
+
+    def uses(self, dim: str) -> bool:
+        return any(subscript.coef(dim) for subscript in self.index)
+
+    def offset(self, strides: Sequence[int]) -> Affine:
+        """Storage offset, in the unit of ``strides`` (one stride an axis)."""
+        terms: dict[str, int] = {}
+        for subscript, stride in zip(self.index, strides, strict=True):
+            for name, coef in subscript.terms:
+                terms[name] = terms.get(name, 0) + coef * stride
+        const = sum(s.const * stride for s, stride in zip(self.index, strides, strict=True))
+        return Affine(tuple((name, coef) for name, coef in terms.items() if coef), const)
+
+    def extent(self, axis: int, tile: Mapping[str, int]) -> int:
+        """Distinct positions along ``axis`` that a tile touches, padding included.
+
+        ``tile`` gives the extent of each dim inside the tile; a dim it lacks counts as 1.
+        """
+        return _distinct([(abs(coef), tile.get(dim, 1)) for dim, coef in self.index[axis].terms])
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One loop: its iterator, its trip count and its role."""
+
+    name: str
+    extent: int
+    role: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.extent}({self.role})"
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """``out[..] += a[..] * b[..]`` over a box; dims in the order of the nest, all from 0.
+
+    ``padded``: guards drop the iterations in which ``a`` would be read outside its bounds;
+    ``clipped``: likewise where ``out`` would be written outside its own (a scattering nest).
+    """
+
+    dims: tuple[Dim, ...]
+    out: Operand
+    a: Operand
+    b: Operand
+    padded: bool
+    clipped: bool = False
+
+    def __str__(self) -> str:
+        """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""
+        names = {role: [dim.name for dim in self.by_role(role)] for role in ROLES}
+        return " ".join(
+            f"{role}={played[0] if len(played) == 1 else '(' + ','.join(played) + ')'}"
+            for role, played in names.items()
+            if played
+        )
+
+    def by_role(self, role: str) -> tuple[Dim, ...]:
+        return tuple(dim for dim in self.dims if dim.role == role)
+
+    def extent(self, name: str) -> int:
+        return next(dim.extent for dim in self.dims if dim.name == name)
+
+    def stored_as(self, precision: Precision) -> Contraction:
+        """The same sums over arrays of these element types."""
+        return replace(
+            self,
+            a=replace(self.a, dtype=precision.x.name),
+            b=replace(self.b, dtype=precision.w.name),
+            out=replace(self.out, dtype=precision.y.name),
+        )
+
+
+def columns_of(contraction: Contraction) -> Dim:
+    """The dimension that runs along the vector lanes: n, or the batch where there is no GEMM.
+
+    Raises UnsupportedError where it is not one dimension.
+    """
+    wide = [d for d in contraction.dims if d.role == "n" and d.extent > 1]
+    if not wide and all(d.extent == 1 for d in contraction.dims if d.role in ("n", "k")):
+        wide = [d for d in contraction.dims if d.role == "batch" and d.extent > 1]
+        wide = sorted(wide, key=lambda d: _last_axis(contraction.a, d))[-1:]
+    wide = wide or [d for d in contraction.dims if d.role == "n"]
+    if len(wide) != 1:
+        raise UnsupportedError(f"{contraction}: expected one column dimension, found {len(wide)}")
+    return wide[0]
+
+
+def _last_axis(operand: Operand, dim: Dim) -> int:
+    """The fastest axis that a dimension indexes."""
+    return max(axis for axis, index in enumerate(operand.index) if index.coef(dim.name))
+
+
+def contraction(scop: Scop) -> Contraction:
+    """The GEMM roles of the one statement ``O[f] += A[g] * B[h]`` of ``scop``.
+
+    Raises UnsupportedError, saying why, when the Scop is anything else.
+    """
+    statement = _only_statement(scop)
+    a, b = statement.factors
+    with bounded(f"roles of {scop.name}"):
+        lows, extents = _box(statement)
+        out_op, a_op, b_op = (
+            _operand(scop, statement, access, lows) for access in (statement.write, a, b)
+        )
+        cut = _cuts(scop, statement, (statement.write, a, b))
+    if _windowed(b_op, a_op, out_op) and not _windowed(a_op, b_op, out_op):
+        a_op, b_op = b_op, a_op
+        cut = (cut[0], cut[2], cut[1])
+    if cut[2]:
+        raise _refused(
+            statement, f"a guard keeps {b_op} inside its bounds; only A and O may be cut"
+        )
+    dims = _dims(statement, extents, (out_op, a_op, b_op), padded=cut[1])
+    return Contraction(dims, out_op, a_op, b_op, padded=cut[1], clipped=cut[0])
+
+
+def _refused(statement: Statement, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"line {statement.line}: {statement.text}: no contraction here: {why}. "
+        "The form is O[..] += A[..] * B[..] under loops with constant bounds."
+    )
+
+
+def _only_statement(scop: Scop) -> Statement:
+    if len(scop.statements) != 1:
+        lines = ", ".join(str(statement.line) for statement in scop.statements) or "none"
+        raise UnsupportedError(
+            f"{scop.name}: a contraction is one statement, found {len(scop.statements)} "
+            f"(lines: {lines}); give each contraction its own scop"
+        )
+    statement = scop.statements[0]
+    if len(statement.factors) != 2:
+        raise _refused(statement, "the term added is not a product of two array elements")
+    if statement.reduction == "*":
+        raise _refused(statement, "it multiplies into its target")
+    if any(factor.array == statement.write.array for factor in statement.factors):
+        raise _refused(statement, f"{statement.write.array} is both written and a factor")
+    return statement
+
+
+def _box(statement: Statement) -> tuple[list[int], list[int]]:
+    """First value and trip count of every loop."""
+    box = statement.box
+    if box.is_empty():
+        raise _refused(statement, "a loop around it never runs")
+    if not box.is_box():
+        raise _refused(statement, "the loops do not span a box (a bound or step varies)")
+    lows, extents = [], []
+    for dim in range(box.dim(isl.dim_type.set)):
+        low, high = box.dim_min_val(dim).to_python(), box.dim_max_val(dim).to_python()
+        lows.append(low)
+        extents.append(high - low + 1)
+    return lows, extents
+
+
+def _operand(scop: Scop, statement: Statement, access: Access, lows: Sequence[int]) -> Operand:
+    pieces = isl.PwMultiAff.from_map(access.map)
+    if not pieces.isa_multi_aff():
+        raise _refused(statement, f"a subscript of {access.array} divides or chooses")
+    subscripts = pieces.as_multi_aff()
+    index = []
+    for axis in range(subscripts.dim(isl.dim_type.out)):
+        form = subscripts.get_at(axis)
+        if form.dim(isl.dim_type.div):
+            raise _refused(statement, f"a subscript of {access.array} divides")
+        coefs = [
+            form.get_coefficient_val(isl.dim_type.in_, dim).to_python() for dim in range(len(lows))
+        ]
+        const = form.get_constant_val().to_python()
+        const += sum(coef * low for coef, low in zip(coefs, lows, strict=True))
+        named = zip(statement.iterators, coefs, strict=True)
+        index.append(Affine(tuple((name, coef) for name, coef in named if coef), const))
+    return Operand(access.array, scop.array(access.array).shape, tuple(index))
+
+
+def _cuts(scop: Scop, statement: Statement, accesses: Sequence[Access]) -> tuple[bool, ...]:
+    """Which operands leave their arrays over the whole box; the guards must drop just that."""
+    kept, cut = statement.box, []
+    for access in accesses:
+        elements = scop.array(access.array).elements()
+        inside = access.map.intersect_range(elements).domain()
+        cut.append(not statement.box.is_subset(inside))
+        kept = kept.intersect(inside)
+    if not kept.is_equal(statement.domain):
+        raise _refused(statement, "its guards drop more than the accesses outside the arrays")
+    return tuple(cut)
+
+
+def _windowed(factor: Operand, other: Operand, out: Operand) -> bool:
+    """Whether a subscript adds a dim of the output to a reduction, as a filter window does."""
+    for subscript in factor.index:
+        names = [name for name, _ in subscript.terms]
+        slides = any(out.uses(name) and not other.uses(name) for name in names)
+        if slides and any(other.uses(name) and not out.uses(name) for name in names):
+            return True
+    return False
+
+
+def _dims(
+    statement: Statement,
+    extents: Sequence[int],
+    operands: tuple[Operand, Operand, Operand],
+    *,
+    padded: bool,
+) -> tuple[Dim, ...]:
+    (out, a, b), dims = operands, list[Dim]()
+    for name, extent in zip(statement.iterators, extents, strict=True):
+        mentions = (out.uses(name), a.uses(name), b.uses(name))
+        role = _ROLE_OF.get(mentions)
+        if role is None:
+            where = next((op.array for op in (out, a, b) if op.uses(name)), "no array")
+            raise _refused(statement, f"loop {name} indexes {where} alone")
+        dims.append(Dim(name, extent, role))
+    reductions = [dim for dim in dims if dim.role == "br"]
+    if reductions and not statement.reduction:
+        raise _refused(statement, "it overwrites its target in every step of a reduction")
+    rows = [dim.name for dim in dims if dim.role == "m"]
+    deep = max(reductions, key=lambda dim: _depth_rank(dim, rows, a), default=None)
+    if not any(dim.role == "n" for dim in dims) or (
+        deep and padded and not _depth_rank(deep, rows, a)[0]
+    ):
+        deep = None  # a filter's taps all: a product of two vectors each, or cut by the padding
+    return tuple(Dim(dim.name, dim.extent, "k") if dim is deep else dim for dim in dims)
+
+
+def _depth_rank(dim: Dim, rows: Sequence[str], a: Operand) -> tuple[bool, int, bool, int]:
+    """How well a reduction serves as k: alone in A's subscripts, fastest axis, unit step, long."""
+    axes = [axis for axis, subscript in enumerate(a.index) if subscript.coef(dim.name)]
+    alone = not any(a.index[axis].coef(row) for axis in axes for row in rows)
+    return alone, axes[-1], abs(a.index[axes[-1]].coef(dim.name)) == 1, dim.extent
+
+
+def _distinct(terms: Sequence[tuple[int, int]]) -> int:
+    """Distinct values of ``sum(coef * x)``, ``0 <= x < extent``; coefs are positive."""
+    terms = [(coef, extent) for coef, extent in terms if extent > 1]
+    if len(terms) < 2:
+        return terms[0][1] if terms else 1
+    if len(terms) == 2:
+        (a, m), (b, n) = terms
+        common = gcd(a, b)
+        # a*x + b*y repeats exactly under (x, y) -> (x + b/g, y - a/g).
+        return m * n - max(0, m - b // common) * max(0, n - a // common)
+    image = 1
+    for coef, extent in terms:
+        image = _repeated(image, coef, extent)
+    return image.bit_count()
+
+
+def _repeated(image: int, step: int, times: int) -> int:
+    """The bit set ``image`` joined with its copies shifted by ``step``, ``2*step``, ..."""
+    copies = 1
+    while copies < times:
+        more = min(copies, times - copies)
+        image |= image << step * more
+        copies += more
+    return image

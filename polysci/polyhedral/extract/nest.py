@@ -1,0 +1,342 @@
+"""Loops, guards and assignments as statements with domain, accesses and original order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import islpy as isl
+from pycparser import c_ast
+
+from polysci.polyhedral.extract import affine
+from polysci.polyhedral.extract.access import Arrays, access
+from polysci.polyhedral.extract.affine import Level
+from polysci.polyhedral.extract.parse import place_of
+from polysci.polyhedral.extract.source import RESERVED, Source
+from polysci.polyhedral.extract.values import Read, accumulates, reads
+from polysci.polyhedral.scop import Access, Array, Statement
+
+MAX_STATEMENTS = 256
+MAX_LOOPS = 24
+RULE_LOOP = (
+    "Loops are for (int i = low; i < high; ++i): a signed iterator of 32 bits or more, affine"
+    " bounds, a constant step (++, --, +=, -=), a condition that the step runs towards."
+)
+RULE_BODY = "A region holds for, if, { }, and the assignments =, +=, -=, *=."
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Where the walk stands.
+
+    ``box`` is the space that the loops span, ``domain`` what guards leave of it; ``places`` the
+    order so far, as (-1, position in a sequence) or (dim of a loop, direction).
+    """
+
+    level: Level
+    domain: isl.Set
+    box: isl.Set
+    places: tuple[tuple[int, int], ...] = ()
+    position: Iterator[int] = field(default_factory=count)
+
+    def next_place(self) -> tuple[tuple[int, int], ...]:
+        return (*self.places, (-1, next(self.position)))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A statement before its place in the order gets its final width."""
+
+    statement: Statement
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One pass over a region; ``found`` fills up."""
+
+    source: Source
+    arrays: Arrays
+    found: list[Found] = field(default_factory=list)
+
+    def statements(self, nodes: Sequence[c_ast.Node]) -> tuple[Statement, ...]:
+        """Every assignment under ``nodes``. Raises SpecError at the first thing refused."""
+        whole = isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
+        nest = Nest(Level(self.source, (), 0), whole, whole)
+        for node in nodes:
+            self.visit(node, nest)
+        width = max((len(found.places) for found in self.found), default=0)
+        return tuple(_placed(found, width) for found in self.found)
+
+    def visit(self, node: c_ast.Node, nest: Nest) -> None:
+        visitor = _VISITORS.get(type(node))
+        if visitor is None:
+            what = _REFUSED.get(type(node), "a statement without effect")
+            self.source.fail(place_of(node), f"{what} in the region", RULE_BODY)
+        visitor(self, node, nest)
+
+    def block(self, node: c_ast.Compound, nest: Nest) -> None:
+        for child in node.block_items or ():
+            self.visit(child, nest)
+
+    def guard(self, node: c_ast.If, nest: Nest) -> None:
+        holds = affine.condition(node.cond, nest.level)
+        if node.iftrue is not None:
+            self.visit(node.iftrue, replace(nest, domain=nest.domain.intersect(holds)))
+        if node.iffalse is not None:
+            self.visit(node.iffalse, replace(nest, domain=nest.domain.subtract(holds)))
+
+    def loop(self, node: c_ast.For, nest: Nest) -> None:
+        name, first = self._first(node, nest)
+        outer = nest.level
+        dim = outer.depth
+        if dim == MAX_LOOPS:
+            self.source.fail(place_of(node), f"more than {MAX_LOOPS} loops inside one another")
+        step = self._step(node, name, outer)
+        level = Level(self.source, (*outer.iterators, name), dim + 1)
+        start = affine.affine(first, replace(outer, depth=dim + 1))
+        runs = self._runs(node, level, step).intersect(_from(start, level, step))
+        inner = Nest(
+            level,
+            nest.domain.add_dims(isl.dim_type.set, 1).intersect(runs),
+            nest.box.add_dims(isl.dim_type.set, 1).intersect(runs),
+            (*nest.next_place(), (dim, 1 if step > 0 else -1)),
+        )
+        self.visit(node.stmt, inner)
+
+    def _first(self, node: c_ast.For, nest: Nest) -> tuple[str, c_ast.Node]:
+        """Name of the iterator and the node of its first value."""
+        init = node.init
+        if isinstance(init, c_ast.DeclList) and len(init.decls) == 1 and init.decls[0].init:
+            (declared,) = init.decls
+            name, first, words = declared.name, declared.init, _type_words(declared)
+            if words is None or not _is_iterator_type(words):
+                self.source.fail(place_of(node), f"the type of the iterator {name}", RULE_LOOP)
+        elif isinstance(init, c_ast.Assignment) and init.op == "=":
+            if not isinstance(init.lvalue, c_ast.ID):
+                self.source.fail(place_of(init), "the iterator of a loop is a variable", RULE_LOOP)
+            name, first = init.lvalue.name, init.rvalue
+            for declared in self.arrays.declared.get(name, ()):
+                if not _is_iterator_type(declared.dtype_c.split()):
+                    self.source.fail(place_of(init), f"{name} is declared {declared}", RULE_LOOP)
+        else:
+            self.source.fail(place_of(node), "a loop without one 'i = low'", RULE_LOOP)
+        self._check_iterator(node, name, nest)
+        return name, first
+
+    def _check_iterator(self, node: c_ast.For, name: str, nest: Nest) -> None:
+        if name in nest.level.iterators:
+            self.source.fail(place_of(node), f"{name} is the iterator of a loop around this")
+        if name in self.source.constants or name in RESERVED:
+            what = "a macro" if name in self.source.constants else "a word of isl's notation"
+            self.source.fail(place_of(node), f"{name} is {what}; rename the iterator")
+        if name in self.arrays.used:
+            self.source.fail(place_of(node), f"{name} is read or written as a variable elsewhere")
+        self.arrays.iterators.add(name)
+
+    def _step(self, node: c_ast.For, name: str, level: Level) -> int:
+        change = node.next
+        target = change.expr if isinstance(change, c_ast.UnaryOp) else None
+        target = change.lvalue if isinstance(change, c_ast.Assignment) else target
+        sign = _STEPS.get(change.op, 0) if target is not None else 0
+        if sign == 0 or not isinstance(target, c_ast.ID) or target.name != name:
+            place = place_of(node if change is None else change)
+            self.source.fail(place, f"this does not change {name} by a constant", RULE_LOOP)
+        if isinstance(change, c_ast.UnaryOp):
+            return sign
+        step = sign * affine.constant(change.rvalue, replace(level, iterators=()))
+        if step == 0:
+            self.source.fail(place_of(change), f"{name} stands still", RULE_LOOP)
+        return step
+
+    def _runs(self, node: c_ast.For, level: Level, step: int) -> isl.Set:
+        if node.cond is None:
+            self.source.fail(place_of(node), "a loop without a condition", RULE_LOOP)
+        self._check_ends(node.cond, level, step)
+        return affine.condition(node.cond, level)
+
+    def _check_ends(self, node: c_ast.Node, level: Level, step: int) -> None:
+        """The condition, once false, has to stay so: then it bounds the loop."""
+        if isinstance(node, c_ast.BinaryOp) and node.op == "&&":
+            self._check_ends(node.left, level, step)
+            self._check_ends(node.right, level, step)
+            return
+        sign = _TOWARDS.get(node.op, 0) if isinstance(node, c_ast.BinaryOp) else 0
+        if sign:
+            gap = affine.affine(node.right, level).sub(affine.affine(node.left, level))
+            if _shrinks(gap if sign > 0 else gap.neg(), level.depth - 1, step):
+                return
+        what = f"this does not bound {level.iterators[-1]} in the direction of its step, {step}"
+        self.source.fail(place_of(node), what, RULE_LOOP)
+
+    def declaration(self, node: c_ast.Decl, nest: Nest) -> None:
+        words = _type_words(node)
+        if words is None or not node.name:
+            rule = "Inside the region only scalars are declared; arrays go before it."
+            self.source.fail(place_of(node), "this declaration in the region", rule)
+        if node.init is None and _is_iterator_type(words):
+            return
+        array = Array(node.name, (), " ".join(words))
+        self.arrays.declare(array, node, nest.level.iterators)
+        if node.init is not None:
+            target = c_ast.ID(node.name, node.coord)
+            self.assignment(c_ast.Assignment("=", target, node.init, node.coord), nest)
+
+    def assignment(self, node: c_ast.Assignment, nest: Nest) -> None:
+        if node.op not in _ASSIGNMENTS:
+            self.source.fail(place_of(node), f"the assignment {node.op}", RULE_BODY)
+        if len(self.found) == MAX_STATEMENTS:
+            self.source.fail(place_of(node), f"more than {MAX_STATEMENTS} statements")
+        self._check_target(node.lvalue, nest.level)
+        write = access(node.lvalue, "write", nest.level, nest.domain, None, self.arrays)
+        found: list[Read] = []
+        if node.op != "=":
+            found.append(Read(node.lvalue, replace(write, kind="read")))
+        found += reads(node.rvalue, nest.level, nest.domain, self.arrays)
+        reduction, factors = accumulates(node, write, found, self.arrays)
+        statement = Statement(
+            f"S{len(self.found)}",
+            nest.domain,
+            (*(read.access for read in found), write),
+            isl.Map("{ [] -> [] }"),
+            self._text(node),
+            node.coord.line,
+            nest.box,
+            reduction,
+            factors,
+        )
+        self.found.append(Found(_named(statement, nest.level.iterators), nest.next_place()))
+
+    def _check_target(self, node: c_ast.Node, level: Level) -> None:
+        name = getattr(node, "name", None)
+        if isinstance(node, c_ast.ID) and (
+            name in level.iterators or name in level.source.constants
+        ):
+            what = "an iterator" if name in level.iterators else "a macro"
+            self.source.fail(place_of(node), f"an assignment to {what}, {name}", RULE_BODY)
+        if not isinstance(node, c_ast.ID | c_ast.ArrayRef):
+            self.source.fail(place_of(node), "an assignment to something else", RULE_BODY)
+
+    def _text(self, node: c_ast.Node) -> str:
+        start = self.source.offset(place_of(node))
+        end = self.source.code.find(";", start)
+        return " ".join(self.source.code[start:end].split()) + ";"
+
+
+def _from(start: isl.PwAff, level: Level, step: int) -> isl.Set:
+    """The values from ``start`` on, ``step`` apart, without an end."""
+    iterator = level.variable(level.depth - 1)
+    values = iterator.ge_set(start) if step > 0 else iterator.le_set(start)
+    if abs(step) == 1:
+        return values
+    phase = iterator.sub(start).mod_val(isl.Val(abs(step)))
+    return values.intersect(phase.eq_set(level.constant(0)))
+
+
+def _shrinks(gap: isl.PwAff, dim: int, step: int) -> bool:
+    """Whether a step along ``dim`` makes ``gap`` smaller, wherever it starts."""
+    answers: list[bool] = []
+
+    def piece(where: isl.Set, value: isl.Aff) -> None:
+        slope = value.get_coefficient_val(isl.dim_type.in_, dim).to_python() * step
+        divided = any(
+            value.get_div(div).involves_dims(isl.dim_type.in_, dim, 1)
+            for div in range(value.dim(isl.dim_type.div))
+        )
+        answers.append(
+            slope < 0 and not divided and not where.involves_dims(isl.dim_type.set, dim, 1)
+        )
+
+    gap.foreach_piece(piece)
+    return all(answers)
+
+
+def _type_words(node: c_ast.Decl) -> list[str] | None:
+    """``["long", "int"]`` of a scalar declaration; None for anything else."""
+    if not isinstance(node.type, c_ast.TypeDecl):
+        return None
+    kind = node.type.type
+    return list(kind.names) if isinstance(kind, c_ast.IdentifierType) else None
+
+
+def _is_iterator_type(words: Sequence[str]) -> bool:
+    plain = [word for word in words if word not in ("int", "signed")]
+    return plain in _ITERATOR_TYPES
+
+
+def _named(statement: Statement, iterators: Sequence[str]) -> Statement:
+    domain = _name_set(statement.domain, statement.name, iterators)
+    box = _name_set(statement.box, statement.name, iterators)
+
+    def named(part: Access) -> Access:
+        return replace(part, map=_name_domain(part.map, statement.name, iterators))
+
+    accesses = tuple(map(named, statement.accesses))
+    factors = tuple(map(named, statement.factors))
+    return replace(statement, domain=domain, box=box, accesses=accesses, factors=factors)
+
+
+def _name_set(points: isl.Set, name: str, iterators: Sequence[str]) -> isl.Set:
+    for dim, iterator in enumerate(iterators):
+        points = points.set_dim_name(isl.dim_type.set, dim, iterator)
+    return points.set_tuple_name(name)
+
+
+def _name_domain(relation: isl.Map, name: str, iterators: Sequence[str]) -> isl.Map:
+    for dim, iterator in enumerate(iterators):
+        relation = relation.set_dim_name(isl.dim_type.in_, dim, iterator)
+    return relation.set_tuple_name(isl.dim_type.in_, name)
+
+
+def _placed(found: Found, width: int) -> Statement:
+    """The statement with its schedule: positions and iterators in turn, zeros to the end."""
+    domain = found.statement.domain.get_space()
+    space = isl.LocalSpace.from_space(
+        isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, domain.dim(isl.dim_type.set))
+    )
+    order = isl.Map.from_domain(isl.Set.universe(space.get_space()))
+    for dim, value in (*found.places, *[(-1, 0)] * (width - len(found.places))):
+        place = isl.Aff.val_on_domain(space, isl.Val(value if dim < 0 else 0))
+        if dim >= 0:
+            place = place.set_coefficient_val(isl.dim_type.in_, dim, isl.Val(value))
+        order = order.flat_range_product(isl.Map.from_aff(place))
+    named = _name_domain(order, found.statement.name, found.statement.iterators)
+    return replace(found.statement, schedule=named)
+
+
+_VISITORS: dict[type[c_ast.Node], Callable[[Walk, c_ast.Node, Nest], None]] = {
+    c_ast.Compound: Walk.block,
+    c_ast.If: Walk.guard,
+    c_ast.For: Walk.loop,
+    c_ast.Decl: Walk.declaration,
+    c_ast.Assignment: Walk.assignment,
+    c_ast.EmptyStatement: lambda walk, node, nest: None,
+}
+_REFUSED: dict[type[c_ast.Node], str] = {
+    c_ast.While: "while",
+    c_ast.DoWhile: "do ... while",
+    c_ast.Goto: "goto",
+    c_ast.Label: "a label",
+    c_ast.Break: "break",
+    c_ast.Continue: "continue",
+    c_ast.Return: "return",
+    c_ast.Switch: "switch",
+    c_ast.FuncCall: "a function call",
+    c_ast.UnaryOp: "an increment or another operator as a statement",
+    c_ast.ExprList: "a comma expression",
+    c_ast.Typedef: "a typedef",
+}
+_STEPS = {"++": 1, "p++": 1, "+=": 1, "--": -1, "p--": -1, "-=": -1}
+_TOWARDS = {"<": 1, "<=": 1, ">": -1, ">=": -1}
+_ASSIGNMENTS = ("=", "+=", "-=", "*=")
+_ITERATOR_TYPES: tuple[list[str], ...] = (
+    [],
+    ["long"],
+    ["long", "long"],
+    ["int32_t"],
+    ["int64_t"],
+    ["intptr_t"],
+    ["ptrdiff_t"],
+    ["ssize_t"],
+)

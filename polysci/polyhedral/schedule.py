@@ -1,0 +1,169 @@
+"""A schedule: tile loops, parallel marks, packing and the microkernel, as one line of text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polysci.errors import SpecError
+
+_LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
+STREAM = "stream(C)"
+_PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
+_TRANSFORM = re.compile(r"winograd\((?P<m>[0-9]{1,3})\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One tile loop, ``dim[:step][*]``; ``*`` marks it parallel."""
+
+    dim: str
+    step: int = 1
+    parallel: bool = False
+
+    def __str__(self) -> str:
+        step = f":{self.step}" if self.step != 1 else ""
+        return f"{self.dim}{step}{'*' if self.parallel else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """``pack(A)[+pad]``: copy what the loops inside read of A, padding filled as x holds zero.
+
+    ``pad`` elements are added between neighbouring pixels, so that rows do not fall into one
+    cache set.
+    """
+
+    pad: int = 0
+
+    def __str__(self) -> str:
+        return "pack(A)" + (f"+{self.pad}" if self.pad else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """``winograd(m)``: the loops inside compute tiles of m x m outputs in Winograd's domain.
+
+    What they read of the input is transformed here; the loops are over tiles ``t`` and filters
+    ``k``. ``polysci.algorithms.winograd`` says which loops may stand around it.
+    """
+
+    m: int
+
+    def __str__(self) -> str:
+        return f"winograd({self.m})"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """``n* k:64* pack(A) c:64 p q:14 k:32 > brgemm_avx512_f32_14x32``, outer to inner.
+
+    ``stream(C)`` at the end stores C past the caches, for outputs larger than those.
+
+    The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
+    dimensions without a loop lie inside the call whole.
+    """
+
+    steps: tuple[Loop | Pack | Transform, ...]
+    kernel: str
+    stream: bool = False
+
+    def __str__(self) -> str:
+        words = [*map(str, self.steps), *([STREAM] if self.stream else [])]
+        return f"{' '.join(words)} > {self.kernel}"
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Loop))
+
+    @property
+    def pack(self) -> Pack | None:
+        return next((step for step in self.steps if isinstance(step, Pack)), None)
+
+    @property
+    def transform(self) -> Transform | None:
+        return next((step for step in self.steps if isinstance(step, Transform)), None)
+
+    @property
+    def winograd(self) -> int:
+        """The m of ``winograd(m)``; 0 without."""
+        return self.transform.m if self.transform else 0
+
+    @property
+    def pack_depth(self) -> int:
+        """How many loops enclose the packing."""
+        depth = 0
+        for step in self.steps:
+            if isinstance(step, Pack):
+                return depth
+            depth += 1
+        return depth
+
+    @property
+    def parallel(self) -> tuple[Loop, ...]:
+        return tuple(loop for loop in self.loops if loop.parallel)
+
+    def tile(self, extents: Mapping[str, int], depth: int | None = None) -> dict[str, int]:
+        """Extent of every dimension inside the outermost ``depth`` loops (all: one call's tile)."""
+        tile = dict(extents)
+        for loop in self.loops[:depth]:
+            tile[loop.dim] = min(loop.step, tile[loop.dim])
+        return tile
+
+    def check(self, extents: Mapping[str, int]) -> None:
+        """Raise SpecError unless the loops nest properly over dimensions that exist."""
+        current = dict(extents)
+        for loop in self.loops:
+            if loop.dim not in current:
+                known = ", ".join(extents)
+                raise SpecError(f"schedule: loop {loop}: no dimension {loop.dim!r} among {known}")
+            if loop.step < 1:
+                raise SpecError(f"schedule: loop {loop}: the step must be at least 1")
+            if loop.step > current[loop.dim]:
+                raise SpecError(
+                    f"schedule: loop {loop}: step {loop.step} exceeds the {current[loop.dim]} "
+                    f"of {loop.dim!r} that reach it"
+                )
+            current[loop.dim] = loop.step
+        for i, loop in enumerate(self.loops):
+            for inner in self.loops[i + 1 :]:
+                if inner.dim == loop.dim and loop.step % inner.step:
+                    raise SpecError(
+                        f"schedule: loop {loop}: its step must be a multiple of {inner}'s inside it"
+                    )
+        marks = [loop.parallel for loop in self.loops]
+        if marks != sorted(marks, reverse=True):
+            raise SpecError(f"schedule: {self}: parallel loops must be the outermost ones")
+        if len({loop.dim for loop in self.parallel}) != len(self.parallel):
+            raise SpecError(f"schedule: {self}: a dimension can be parallel once")
+        if self.pack and 0 < self.pack_depth < len(self.parallel):
+            raise SpecError(f"schedule: {self}: packing may not stand between parallel loops")
+
+
+def parse(text: str) -> Schedule:
+    """The schedule a text describes; ``parse(str(s)) == s``. Raises SpecError with the bad word."""
+    body, arrow, kernel = text.partition(">")
+    kernel = kernel.strip()
+    if not arrow or not re.fullmatch(r"[A-Za-z_]\w*", kernel):
+        raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
+    steps: list[Loop | Pack | Transform] = []
+    words = body.split()
+    stream = words[-1:] == [STREAM]
+    for word in words[:-1] if stream else words:
+        if found := _LOOP.fullmatch(word):
+            steps.append(Loop(found["dim"], int(found["step"] or 1), found["parallel"] is not None))
+        elif found := _PACK.fullmatch(word):
+            if any(isinstance(step, Pack) for step in steps):
+                raise SpecError(f"schedule {text!r}: {word!r}: one packing at most")
+            steps.append(Pack(int(found["pad"] or 0)))
+        elif found := _TRANSFORM.fullmatch(word):
+            if any(isinstance(step, Transform) for step in steps):
+                raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")
+            steps.append(Transform(int(found["m"])))
+        else:
+            raise SpecError(
+                f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
+                f"nor 'pack(A)[+pad]' nor 'winograd(m)' nor a last {STREAM!r}"
+            )
+    return Schedule(tuple(steps), kernel, stream)

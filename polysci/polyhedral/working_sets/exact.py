@@ -1,0 +1,260 @@
+"""The published working sets of every dependence, exactly, for any Scop in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import islpy as isl
+
+from polysci.errors import SpecError
+from polysci.polyhedral.scop import KINDS, bounded
+from polysci.polyhedral.working_sets.count import points
+from polysci.polyhedral.working_sets.order import Order, Share
+
+CONVENTIONS = ("published", "inclusive")
+Point = tuple[int, ...]
+Run = tuple[int | None, int | None]  # first and last value along an axis; None: as far as it goes
+_SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
+_KIND_OF = {
+    ("write", "read"): "flow",
+    ("read", "write"): "anti",
+    ("write", "write"): "output",
+    ("read", "read"): "input",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingSet:
+    """What must stay cached for the reuses of one dependence, in elements.
+
+    ``array`` is touched again after ``loop`` (the ``level``-th of the order) moves on. ``least``
+    is what is touched from the first source of the dependence to its nearest target, ``most`` to
+    its furthest. ``least_shared`` and ``most_shared`` are the same of all threads together.
+    """
+
+    array: str
+    loop: str
+    level: int
+    kinds: tuple[str, ...]
+    least: int
+    most: int
+    least_shared: int
+    most_shared: int
+
+    def __str__(self) -> str:
+        kinds = ", ".join(self.kinds)
+        return f"{self.array} by {self.loop} ({kinds}): {self.least} to {self.most} elements"
+
+
+def working_sets(order: Order, convention: str = "published") -> tuple[WorkingSet, ...]:
+    """The working sets of all dependences of all four kinds, by array, then from outside inwards.
+
+    A dependence is one basic map of the pairs of iterations that touch an element, all of them and
+    not only the nearest, whose outermost differing loop is the same; equal ones count once. With D
+    its sources, s the first in D and t the nearest or furthest target of s, its working set are
+    the distinct elements touched from s to t: by iterations of D alone (``published``: what the
+    carrying loop's last iteration touches is left out), or by all (``inclusive``). After Tavarageri
+    et al., PolyScientist, arXiv 2002.02145, and PolyDL, arXiv 2006.02230.
+
+    Where loops are parallel, the dependences are those inside one thread's share, that is inside
+    one run of iterations (:func:`order.thread_share`): threads reuse nothing
+    from each other. ``least`` and ``most`` are of the first thread, what its private caches hold.
+    Threads move in step: while one goes from s to t, each other goes through the same iterations
+    shifted into its own share. ``least_shared`` and ``most_shared`` count what all of them touch,
+    what several touch once: what a shared cache holds.
+
+    Raises SpecError for another convention, UnsupportedError when isl gives up.
+    """
+    if convention not in CONVENTIONS:
+        raise SpecError(
+            f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)} working sets"
+        )
+    with bounded(f"working sets of {order.name}"):
+        return tuple(_Counting(order, convention).sets())
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    """All that touches an array in one way: the access, and whether it reads, writes or both."""
+
+    array: str
+    kinds: tuple[str, ...]
+    map: isl.Map  # of the times of one thread
+    everywhere: isl.Map  # of all times
+
+
+@dataclass(frozen=True, slots=True)
+class _Dependence:
+    """Sources, the first of them, and its nearest and furthest target."""
+
+    sources: isl.Set
+    first: Point
+    near: Point
+    far: Point
+
+    def same(self, other: _Dependence) -> bool:
+        """Whether both have the same sources, first source and targets of it."""
+        ends = (self.first, self.near, self.far) == (other.first, other.near, other.far)
+        return ends and bool(self.sources.is_equal(other.sources))
+
+
+class _Counting:
+    """One order's dependences and how much is touched between two times of it."""
+
+    def __init__(self, order: Order, convention: str) -> None:
+        self.order, self.published = order, convention == "published"
+        self.shares = order.shares
+        self.touches = list(_touches(order))
+        self.arrays = list(dict.fromkeys(touch.array for touch in self.touches))
+        self.domain = _union([touch.map.domain() for touch in self.touches])
+        self.shift = _shift(len(order.loops), order.shares)
+        self.counted: dict[str, tuple[int, int]] = {}
+
+    def sets(self) -> Iterator[WorkingSet]:
+        """Every dependence once, by array, then from outside inwards."""
+        for array, level, dependence, kinds in self._distinct():
+            least, most = (self._touched(dependence, t) for t in (dependence.near, dependence.far))
+            yield WorkingSet(
+                array,
+                self.order.loops[level],
+                level,
+                tuple(kind for kind in KINDS if kind in kinds),
+                least[0],
+                most[0],
+                least[1],
+                most[1],
+            )
+
+    def _distinct(self) -> list[tuple[str, int, _Dependence, list[str]]]:
+        """Array, level, dependence and kinds; those that give equal working sets are joined."""
+        found: list[tuple[str, int, _Dependence, list[str]]] = []
+        for one, two in product(self.touches, self.touches):
+            if one.array != two.array:
+                continue
+            kinds = [_KIND_OF[pair] for pair in product(one.kinds, two.kinds)]
+            for level, dependence in _dependences(one.map, two.map, len(self.order.loops)):
+                for array, other_level, other, known in found:
+                    if (array, other_level) == (one.array, level) and dependence.same(other):
+                        known += kinds
+                        break
+                else:
+                    found.append((one.array, level, dependence, list(kinds)))
+        return sorted(found, key=lambda each: (self.arrays.index(each[0]), each[1]))
+
+    def _touched(self, dependence: _Dependence, last: Point) -> tuple[int, int]:
+        """Elements touched from the first source to ``last``: by one thread, by all."""
+        among = dependence.sources if self.published else self.domain
+        window = _window(among, dependence.first, last)
+        key = str(window)
+        if key not in self.counted:
+            own = sum(points(part) for part in self._images(window))
+            if not any(share.parts > 1 for share in self.shares):
+                self.counted[key] = own, own
+            else:
+                spread = window.apply(self.shift)
+                self.counted[key] = own, sum(points(part) for part in self._images(spread))
+        return self.counted[key]
+
+    def _images(self, window: isl.Set) -> Iterator[isl.Set]:
+        """What is touched of every array."""
+        images: dict[str, list[isl.Set]] = {}
+        for touch in self.touches:
+            images.setdefault(touch.array, []).append(window.apply(touch.everywhere))
+        return map(_union, images.values())
+
+
+def _touches(order: Order) -> Iterator[_Touch]:
+    """The accesses of all statements, equal ones together."""
+    found: list[_Touch] = []
+    for placed in order.placed:
+        own = placed.domain
+        for axis, share in enumerate(order.shares):
+            own = own.upper_bound_val(_SET, axis, isl.Val(share.size - 1))
+        for access, reach in zip(placed.statement.accesses, placed.accesses, strict=True):
+            whole = reach.intersect_domain(placed.domain)
+            for i, other in enumerate(found):
+                if other.array == access.array and other.everywhere.is_equal(whole):
+                    kinds = tuple(dict.fromkeys([*other.kinds, access.kind]))
+                    found[i] = replace(other, kinds=kinds)
+                    break
+            else:
+                own_map = reach.intersect_domain(own)
+                found.append(_Touch(access.array, (access.kind,), own_map, whole))
+    return iter(found)
+
+
+def _dependences(one: isl.Map, two: isl.Map, depth: int) -> Iterator[tuple[int, _Dependence]]:
+    """Pairs of times that touch one element, by the loop that carries them, a basic map each."""
+    same = one.apply_range(two.reverse())
+    for level in range(depth):
+        carried = same.order_lt(_IN, level, _OUT, level)
+        if not carried.is_empty():
+            pieces: list[isl.BasicMap] = []
+            carried.coalesce().foreach_basic_map(pieces.append)
+            for piece in pieces:
+                pairs = isl.Map.from_basic_map(piece)
+                sources = pairs.domain()
+                first = sources.lexmin()
+                targets = pairs.intersect_domain(first).range()
+                ends = (first, targets.lexmin(), targets.lexmax())
+                yield level, _Dependence(sources, *map(_coordinates, ends))
+        same = same.equate(_IN, level, _OUT, level)
+
+
+def _coordinates(single: isl.Set) -> Point:
+    point = single.sample_point()
+    axes = range(single.dim(_SET))
+    return tuple(int(point.get_coordinate_val(_SET, axis).to_python()) for axis in axes)
+
+
+def _window(among: isl.Set, first: Point, last: Point) -> isl.Set:
+    """The times of ``among`` from ``first`` to ``last``, both included."""
+    return _union([_cut(among, box) for box in _boxes(first, last)])
+
+
+def _boxes(first: Point, last: Point) -> Iterator[list[Run]]:
+    """Boxes that partition the lexicographic interval from ``first`` to ``last``."""
+    apart = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), None)
+    if apart is None:
+        yield [(at, at) for at in first]
+        return
+    same: list[Run] = [(at, at) for at in first[:apart]]
+    yield [*same, (first[apart] + 1, last[apart] - 1)]
+    for axis in range(apart + 1, len(first)):
+        yield [*((at, at) for at in first[:axis]), (first[axis] + 1, None)]
+        yield [*((at, at) for at in last[:axis]), (None, last[axis] - 1)]
+    for end in (first, last):
+        yield [(at, at) for at in end]
+
+
+def _cut(among: isl.Set, box: Sequence[Run]) -> isl.Set:
+    for axis, (low, high) in enumerate(box):
+        if low is not None:
+            among = among.lower_bound_val(_SET, axis, isl.Val(low))
+        if high is not None:
+            among = among.upper_bound_val(_SET, axis, isl.Val(high))
+    return among
+
+
+def _shift(depth: int, shares: Sequence[Share]) -> isl.Map:
+    """A time to the same time of every thread."""
+    names = [f"t{i}" for i in range(depth)]
+    moved = [
+        f"t{i} + {shares[i].size}*h{i}" if i < len(shares) else name for i, name in enumerate(names)
+    ]
+    within = [f"0 <= h{i} < {share.parts}" for i, share in enumerate(shares)]
+    exists = f"exists {', '.join(f'h{i}' for i in range(len(shares)))} : " if shares else ""
+    targets = [f"u{i}" for i in range(depth)]
+    equal = [f"{target} = {value}" for target, value in zip(targets, moved, strict=True)]
+    condition = " and ".join([*equal, *within]) or "true"
+    return isl.Map(f"{{ [{', '.join(names)}] -> [{', '.join(targets)}] : {exists}{condition} }}")
+
+
+def _union(parts: Sequence[isl.Set]) -> isl.Set:
+    union = parts[0]
+    for part in parts[1:]:
+        if not part.is_empty():
+            union = union.union(part)
+    return union

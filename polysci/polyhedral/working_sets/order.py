@@ -1,0 +1,159 @@
+"""In which order the iterations of a Scop run: its loops as the axes of one time space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polysci.errors import SpecError
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.polyhedral.scop import Scop, Statement, bounded
+
+_SET = isl.dim_type.set
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A statement in time: when it runs, and the element each access touches at that time."""
+
+    statement: Statement
+    domain: isl.Set
+    accesses: tuple[isl.Map, ...]  # one for each of the statement's, over all times
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one thread runs of a parallel loop: ``size`` of its iterations; ``parts`` threads do."""
+
+    size: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Loops, outermost first, and every statement placed in them.
+
+    ``shares`` say how threads divide the outermost loops, one for each that is parallel.
+    """
+
+    name: str
+    loops: tuple[str, ...]
+    placed: tuple[Placed, ...]
+    shares: tuple[Share, ...] = ()
+
+
+def text_order(scop: Scop) -> Order:
+    """The order of the text; places that never vary, such as a lone loop's, are left out."""
+    with bounded(f"order of {scop.name}"):
+        times = [s.schedule.intersect_domain(s.domain) for s in scop.statements]
+        ranges = [time.range() for time in times]
+        if not ranges:
+            raise SpecError(f"{scop.name}: no statement, so no order")
+        every = ranges[0]
+        for other in ranges[1:]:
+            every = every.union(other)
+        varying = [axis for axis in range(every.dim(_SET)) if not _constant(every, axis)]
+        placed = []
+        for statement, time in zip(scop.statements, times, strict=True):
+            kept = _keep(time, varying)
+            when = kept.reverse()
+            accesses = tuple(when.apply_range(access.map) for access in statement.accesses)
+            placed.append(Placed(statement, kept.range(), accesses))
+    return Order(scop.name, tuple(_place(scop, axis) for axis in varying), tuple(placed))
+
+
+def _constant(times: isl.Set, axis: int) -> bool:
+    return bool(times.dim_min_val(axis).eq(times.dim_max_val(axis)))
+
+
+def _keep(time: isl.Map, axes: Sequence[int]) -> isl.Map:
+    """The map with those output dimensions alone."""
+    for axis in reversed(range(time.dim(isl.dim_type.out))):
+        if axis not in axes:
+            time = time.project_out(isl.dim_type.out, axis, 1)
+    return time
+
+
+def _place(scop: Scop, axis: int) -> str:
+    """Odd places are loops, named by the first statement that has them; even ones are positions."""
+    depth, odd = divmod(axis, 2)
+    if not odd:
+        return f"position {depth}"
+    return next(s.iterators[depth] for s in scop.statements if depth < len(s.iterators))
+
+
+def tiled_order(scop: Scop, roles: Contraction, plan: Schedule, threads: int = 1) -> Order:
+    """The one statement of a contraction under a schedule: tile loops, then the points inside.
+
+    The points of a register tile run in the order of the text. Loops that run once are left out.
+    Raises SpecError where the schedule does not fit the contraction.
+    """
+    extents = {d.name: d.extent for d in roles.dims}
+    plan.check(extents)
+    axes, current, trips = list[tuple[str, int]](), dict(extents), list[int]()
+    for loop in plan.loops:
+        trips.append(-(-current[loop.dim] // loop.step))
+        axes.append((loop.dim, loop.step))
+        current[loop.dim] = loop.step
+    axes += [(dim, 1) for dim in extents]
+    trips += [current[dim] for dim in extents]
+    shares = thread_share(trips[: len(plan.parallel)], threads)
+    kept = [i for i, trip in enumerate(trips) if trip > 1]
+    with bounded(f"order of {scop.name} under {plan}"):
+        placed = _tiled(scop.statements[0], axes, trips, kept)
+    return Order(
+        scop.name,
+        tuple(_names([axes[i][0] for i in kept])),
+        (placed,),
+        tuple(share for share, trip in zip(shares, trips, strict=False) if trip > 1),
+    )
+
+
+def _tiled(
+    statement: Statement, axes: Sequence[tuple[str, int]], trips: Sequence[int], kept: Sequence[int]
+) -> Placed:
+    """Each iterator is its first value plus the origins of its tiles: no division is needed."""
+    terms: dict[str, list[str]] = {name: [] for name in statement.iterators}
+    for i in kept:
+        dim, step = axes[i]
+        terms[dim].append(f"{step}*t{i}")
+    names = ", ".join(f"t{i}" for i in kept)
+    lows = [statement.box.dim_min_val(axis).to_python() for axis in range(len(terms))]
+    values = ", ".join(
+        " + ".join([str(low), *parts]) for low, parts in zip(lows, terms.values(), strict=True)
+    )
+    point = isl.MultiAff(f"{{ [{names}] -> {statement.name}[{values}] }}")
+    bounds = " and ".join(f"0 <= t{i} < {trips[i]}" for i in kept) or "true"
+    times = isl.Set(f"{{ [{names}] : {bounds} }}")
+    domain = statement.domain.preimage_multi_aff(point).intersect(times).coalesce()
+    accesses = tuple(a.map.preimage_domain_multi_aff(point) for a in statement.accesses)
+    return Placed(statement, domain, accesses)
+
+
+def _names(dims: Sequence[str]) -> list[str]:
+    """``k0, k1`` for the levels over k, outermost first; ``k`` where there is one."""
+    seen: dict[str, int] = {}
+    names = []
+    for dim in dims:
+        level = seen.get(dim, 0)
+        seen[dim] = level + 1
+        names.append(f"{dim}{level}" if dims.count(dim) > 1 else dim)
+    return names
+
+
+def thread_share(trips: Sequence[int], threads: int) -> tuple[Share, ...]:
+    """How ``threads`` divide the iterations of parallel loops, outermost first, into a grid.
+
+    Each loop is cut into as many equal runs as it has iterations and threads are left; the threads
+    left for the loops inside are those of one run. The first thread's share is a box.
+    """
+    shares, left = [], max(1, threads)
+    for trip in trips:
+        parts = min(trip, left)
+        size = -(-trip // parts)
+        shares.append(Share(size, -(-trip // size)))
+        left //= parts
+    return tuple(shares)

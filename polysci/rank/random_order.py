@@ -1,0 +1,44 @@
+"""The random ranker: a number that depends on nothing but the words of a schedule."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.polyhedral.footprint import Count
+from polysci.rank.estimate import Context
+from polysci.rank.trip_counts import nest_of
+from polysci.space.enumerate import Family
+
+Words = NDArray[np.uint64]
+WEYL, MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+HALF, KEPT = np.uint64(32), np.uint64(11)  # 64 - 11 bits fill the fraction of a float
+
+
+def shuffled(context: Context, family: Family) -> Count:
+    """A hash of every schedule, in [0, 1): the same in any family, process and machine.
+
+    Loops that run once are no words of a schedule and do not count.
+    """
+    nest = nest_of(family)
+    found, pack = np.full(len(family), WEYL), np.uint64(2 * family.pad + 1)
+    for position, dim in enumerate(family.dims):
+        found = np.where(family.pack == position, _stirred(found, pack), found)
+        loop = _stirred(found, np.uint64(crc32(dim.encode())))
+        step = 2 * family.steps[:, position] + (position < family.parallel)
+        loop = _stirred(loop, step.astype(np.uint64))
+        found = np.where(nest.running(position), loop, found)
+    found = np.where(family.pack == len(family.dims), _stirred(found, pack), found)
+    kernels = np.array([crc32(str(tile.kernel).encode()) for tile in family.tiles], dtype=np.uint64)
+    found = _stirred(_stirred(found, kernels[family.which]), family.stream.astype(np.uint64))
+    return (found >> KEPT).astype(np.float64) * 2.0**-53
+
+
+def _stirred(found: Words, word: Words | np.uint64) -> Words:
+    """The hash of what was hashed before and a word; multiplication wraps at 64 bits."""
+    found = (found ^ (word + WEYL)) * MIX
+    found = (found ^ (found >> HALF)) * MIX
+    mixed: Words = found ^ (found >> HALF)
+    return mixed

@@ -1,0 +1,183 @@
+"""The model's order: the best few schedules of the whole space, predicted but not run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
+from polysci.rank.batch import gathered
+from polysci.space.enumerate import Family
+from polysci.space.group_views import View, views
+from polysci.space.resolve import resolve
+
+MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
+ALIKE = 4  # at most a fourth of the choices may share register tile and packing
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A schedule, its ranker's ``cost`` and the seconds that the traffic model predicts.
+
+    ``family`` and ``index`` say where it came from.
+    """
+
+    schedule: Schedule
+    cost: float
+    seconds: float
+    family: Family
+    index: int
+
+
+def choices(
+    context: Context,
+    count: int,
+    *,
+    ranker: str = "traffic",
+    tiles: int = 8,
+    blocks: int = 2,
+) -> list[Choice]:
+    """The ``count`` schedules of least cost; ties go to the text that sorts first.
+
+    At most a fourth of them share register tile and packing, so that a systematic error of the
+    model does not decide for all. Raises SpecError for a ranker that does not exist,
+    UnsupportedError where nothing fits.
+    """
+    found = every(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
+    alike: Counter[tuple[str, int, bool]] = Counter()
+    chosen: list[Choice] = []
+    for choice in found:
+        kind = (
+            choice.schedule.kernel,
+            int(choice.family.pack[choice.index]),
+            choice.schedule.stream,
+        )
+        alike[kind] += 1
+        if alike[kind] <= max(2, count // ALIKE):
+            chosen.append(choice)
+        if len(chosen) == count:
+            break
+    return sorted(chosen, key=lambda choice: (choice.cost, str(choice.schedule)))
+
+
+def every(
+    context: Context,
+    most: int | None = None,
+    *,
+    ranker: str = "traffic",
+    tiles: int = 8,
+    blocks: int = 2,
+) -> Iterator[Choice]:
+    """Schedules by cost, best first; ``most`` bounds how many of one family count."""
+    chosen = ranker_of(ranker)
+    pool: list[tuple[float, int, int]] = []
+    families: list[Ranked] = []
+    for view, wide in seen(context):
+        for family in chosen.families(wide, tiles, blocks):
+            cost = chosen.cost(wide, family)
+            best = _least(cost, most or len(family))
+            pool += [(float(cost[i]), len(families), int(i)) for i in best]
+            families.append(Ranked(view, wide, family))
+    return distinct(context, sorted(pool), families, known=ranker == "traffic")
+
+
+def ranker_of(name: str) -> Ranker:
+    """The ranker of that name. Raises SpecError where there is none."""
+    if name not in RANKERS:
+        raise SpecError(f"ranker {name!r}: expected one of {', '.join(RANKERS)}")
+    return RANKERS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A family of the problem as ``view`` shows it: of ``context``."""
+
+    view: View
+    context: Context
+    family: Family
+
+    def seconds(self, index: int) -> float:
+        """Predicted seconds of one member."""
+        return float(traffic(self.context, self.family.member(index)).seconds[0])
+
+    def schedule(self, contraction: Contraction, index: int) -> Schedule:
+        return self.view.outside(contraction, self.family.schedule(index))
+
+
+def seen(context: Context) -> Iterator[tuple[View, Context]]:
+    """The problem as it is, and in every way to fill the lanes with narrow groups."""
+    for view in views(context.contraction, context.target.isa.name):
+        yield view, replace(context, contraction=view.of(context.contraction))
+
+
+def _least(seconds: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the ``count`` least values, in order."""
+    if len(seconds) <= count:
+        return np.argsort(seconds, kind="stable")
+    some = np.argpartition(seconds, count)[:count]
+    return some[np.lexsort((some, seconds[some]))]
+
+
+def distinct(
+    context: Context,
+    pool: Iterable[tuple[float, int, int]],
+    families: list[Ranked],
+    *,
+    known: bool,
+) -> Iterator[Choice]:
+    """The members of a pool, one a schedule text, leaving out what cannot be generated.
+
+    ``known``: the costs are predicted seconds.
+    """
+    seen: set[str] = set()
+    refusal: Exception | None = None
+    large: Choice | None = None  # the best of those with too many kinds of tiles
+    found = False
+    for cost, number, index in pool:
+        ranked = families[number]
+        schedule = ranked.schedule(context.contraction, index)
+        if str(schedule) in seen:
+            continue
+        seen.add(str(schedule))
+        try:
+            kinds = resolve(context.contraction, context.strides, schedule).classes()
+        except (SpecError, UnsupportedError) as error:
+            refusal = refusal or error
+            continue
+        seconds = cost if known else ranked.seconds(index)
+        choice = Choice(schedule, cost, seconds, ranked.family, index)
+        if len(kinds) <= MOST_CLASSES:
+            found = True
+            yield choice
+        large = large or choice
+    if not found and large is None:
+        raise UnsupportedError(f"no schedule fits {context.contraction}: {refusal}")
+    if not found and large is not None:
+        yield large
+
+
+def predicted(context: Context, plan: Schedule) -> float:
+    """Predicted seconds of one schedule."""
+    return float(estimate_of(context, plan).seconds[0])
+
+
+def estimate_of(context: Context, plan: Schedule) -> Estimate:
+    """The traffic model's estimate of one schedule."""
+    return traffic(*alone(context, plan))
+
+
+def cost_of(context: Context, plan: Schedule, ranker: str) -> float:
+    """A ranker's cost of one schedule."""
+    return float(ranker_of(ranker).cost(*alone(context, plan))[0])
+
+
+def alone(context: Context, plan: Schedule) -> tuple[Context, Family]:
+    """One schedule as the rankers take it: a family of one, in the view of its kernel."""
+    (one,) = gathered(context, [plan])
+    return one.context, one.family

@@ -1,0 +1,301 @@
+"""What the loops of a family touch at every depth: bytes of A, B and C, as arrays over schedules.
+
+Below the loops of the schedule come those inside a call: filter taps, a cache line of the
+reduction, a step of it. A call whose operands do not fit a cache, or crowd into a few of its sets,
+fetches them again from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.numerics.dtypes import COMPUTES
+from polysci.polyhedral.contraction import Dim, Operand, columns_of
+from polysci.polyhedral.footprint import (
+    LINE,
+    Count,
+    Level,
+    crowding,
+    extent_of,
+    fetches,
+    runs,
+    whole_blocks,
+)
+from polysci.polyhedral.footprint import traffic as level_traffic
+from polysci.rank.estimate import Context
+from polysci.space.enumerate import Family, RegisterTile
+
+T = TypeVar("T")
+USABLE = 7 / 8  # of a cache: one way in eight is for what the model does not count
+CROWDED = 1 / 2  # of a set's ways: where more lines meet, loads, stores and prefetches lose some
+PAGE = 4096  # bytes
+TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
+# Bytes after which the sets of a cache repeat: 64 sets of L1, 2048 of L2, of one line each.
+PERIODS = (64 * LINE, 2048 * LINE)
+
+
+class Nest:
+    """A family's loops; ``tiles[d]`` are the extents inside the outermost d of them.
+
+    ``means[d]`` are those extents on average: the last tile of a dimension may be cut. Blocks are
+    multiples of the steps inside them, so a dimension has ``ceil(extent / step)`` tiles in all;
+    ``trips[d]`` is how often loop d runs on average, ``loops[d]`` how often at most.
+    """
+
+    def __init__(self, context: Context, family: Family) -> None:
+        self.context, self.family = context, family
+        self.contraction = context.contraction
+        self.column = columns_of(self.contraction)
+        kernel = family.tiles[0].kernel
+        self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
+        # Bytes of an element of a packed copy of A.
+        a = self.contraction.a.bytes
+        self.boxed = float(self.compute.bytes if kernel.family == "brgemm" else a)
+        self.packed = family.pack >= 0
+        self._known: dict[tuple[object, ...], Any] = {}
+        operands = (self.contraction.a, self.contraction.b, self.contraction.out)
+        self._used = {
+            one.array: tuple(d.name for d in self.contraction.dims if one.uses(d.name))
+            for one in operands
+        }
+        whole = {d.name: np.full(1, float(d.extent)) for d in self.contraction.dims}
+        self._pieces = {name: np.ones(1) for name in whole}
+        self.tiles, self.means = [whole], [whole]
+        self.trips, self.loops = list[Count](), list[Count]()
+        self.dims = list(family.dims)
+        for position, dim in enumerate(family.dims):
+            self._enter(dim, family.steps[:, position].astype(np.float64))
+        self.depth = len(self.dims)  # of a call
+        for dim, step in self._inner():
+            self.dims.append(dim)
+            self._enter(dim, np.full(1, step))
+        self._fetches = [
+            fetches([dim in self._used[one.array] for dim in self.dims], self.trips)
+            for one in operands
+        ]
+
+    def _enter(self, dim: str, step: Count) -> None:
+        extent = float(self.contraction.extent(dim))
+        size = np.minimum(step, self.tiles[-1][dim])
+        pieces = np.ceil(extent / size)
+        self.trips.append(pieces / self._pieces[dim])
+        self.loops.append(np.ceil(self.tiles[-1][dim] / size))
+        self._pieces[dim] = pieces
+        mean = extent / pieces
+        self.tiles.append({**self.tiles[-1], dim: size})
+        self.means.append({**self.means[-1], dim: size if (mean == size).all() else mean})
+
+    def _inner(self) -> list[tuple[str, float]]:
+        """Loops inside a call with their steps."""
+        taps = [(d.name, 1.0) for d in self.contraction.by_role("br") if d.extent > 1]
+        depth = [d.name for d in self.contraction.by_role("k") if d.extent > 1]
+        return taps + [
+            (name, step) for name in depth for step in (LINE / self.contraction.a.bytes, 1.0)
+        ]
+
+    def dim(self, name: str) -> Dim:
+        return next(d for d in self.contraction.dims if d.name == name)
+
+    def by_tile(self, cost: Callable[[RegisterTile], float]) -> Count:
+        """A property of register tiles, for every schedule of the family."""
+        return np.array([cost(tile) for tile in self.family.tiles])[self.family.which]
+
+    def calls(self) -> Count:
+        """How often the microkernel is entered."""
+        return prod(self.trips[: self.depth], start=np.ones(1))
+
+    def whole(self) -> float:
+        """Bytes of all that is read and written."""
+        _, b, c = self._bytes(0, self.tiles[0])
+        return float((self._lines(self.contraction.a, self.tiles[0]) + b + c)[0])
+
+    def splits(self) -> Count:
+        """Into how many calls one element's reduction is cut."""
+        cuts = [
+            trip
+            for dim, trip in zip(self.family.dims, self.trips, strict=False)
+            if self.dim(dim).role == "k"
+        ]
+        return prod(cuts, start=np.ones(1))
+
+    def levels(self) -> tuple[Level, Level, Level]:
+        """Traffic into L1, L2 and the last level, in bytes."""
+        target, threads = self.context.target, self.context.threads
+        shares = [target.sharing(level, threads) for level in ("l1", "l2", "l3")]
+        sizes = [
+            size / share
+            for size, share in zip((target.l1, target.l2, target.l3), shares, strict=True)
+        ]
+        moved = [self.moved(depth) for depth in range(len(self.tiles))]
+        found = []
+        for size, period in zip(sizes, (*PERIODS, 0), strict=True):
+            kept = [self._kept(depth, period) for depth in range(len(self.tiles))]
+            found.append(level_traffic(kept, moved, USABLE * size))
+        return found[0], found[1], found[2]
+
+    def pages(self) -> Count:
+        """Pages that the first translation buffer must look up."""
+        kept, moved = list[Count](), list[tuple[Count, Count, Count]]()
+        for depth, tile in enumerate(self.means):
+            a, b, c = self._pages(depth, tile)
+            times = self._times(depth)
+            kept.append(a + b + c)
+            moved.append((a * times[0], b * times[1], c * times[2]))
+        return level_traffic(kept, moved, TRANSLATIONS).total
+
+    def _pages(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
+        contraction = self.contraction
+        a, c = (
+            self._blocks(operand, tile, PAGE) / PAGE for operand in (contraction.a, contraction.out)
+        )
+        if self.packed.any():
+            copy = self._once("copy", contraction.a, tile, self._copied)
+            a = np.where(self._from_copy(depth), np.ceil(copy / PAGE), a)
+        b = np.ceil(self._once("panel", contraction.b, tile, self._panel) / PAGE)
+        return a, b, c
+
+    def _times(self, depth: int) -> tuple[Count, Count, Count]:
+        """How often A, B and C of the sub-nest at a depth are brought in."""
+        outer = min(depth, self.depth)  # accumulators stay in registers during a call
+        a, b, c = self._fetches
+        return a[depth], b[depth], c[outer]
+
+    def moved(self, depth: int) -> tuple[Count, Count, Count]:
+        """Bytes of A, B and C that all visits of the sub-nest at a depth touch."""
+        outer = min(depth, self.depth)
+        stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
+        a, b, _ = self._bytes(depth, self.means[depth])
+        c = self._bytes(outer, self.means[outer])[2]
+        times = self._times(depth)
+        return a * times[0], b * times[1], stored * c * times[2]
+
+    def _kept(self, depth: int, period: int) -> Count:
+        """Bytes of cache that the sub-nest takes, out of the USABLE ones.
+
+        Where an operand crowds into few sets it is as if all sets were as full.
+        """
+        a, b, c = self._bytes(depth, self.tiles[depth])
+        total = a + b
+        full = a * np.where(
+            self._from_copy(depth), 1.0, self._crowding(self.contraction.a, depth, period)
+        )
+        if depth <= self.depth:
+            total = total + c
+            full = np.maximum(full, c * self._crowding(self.contraction.out, depth, period))
+        return np.maximum(total, full * USABLE / CROWDED)
+
+    def _from_copy(self, depth: int) -> NDArray[np.bool_]:
+        inside: NDArray[np.bool_] = self.packed & (self.family.pack <= depth)
+        return inside
+
+    def _bytes(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
+        """Bytes of A, B and C that a tile at a depth touches, in whole cache lines."""
+        a = self._lines(self.contraction.a, tile)
+        if self.packed.any():
+            copy = self._once("copy", self.contraction.a, tile, self._copied)
+            a = np.where(self._from_copy(depth), copy, a)
+        b = self._once("panel", self.contraction.b, tile, self._panel)
+        return a, b, self._lines(self.contraction.out, tile)
+
+    def copied(self, depth: int) -> Count:
+        """Bytes of a copy of the A that a tile at a depth reads."""
+        return self._once("copy", self.contraction.a, self.tiles[depth], self._copied)
+
+    def _copied(self, tile: Mapping[str, Count]) -> Count:
+        """Bytes of a packed copy of A."""
+        return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.boxed))
+
+    def _panel(self, tile: Mapping[str, Count]) -> Count:
+        """Bytes of packed B: whole vectors of columns."""
+        total = np.full(1, float(self.compute.bytes))
+        for dim in self.contraction.dims:
+            if dim.name == self.column.name:
+                total = total * np.ceil(tile[dim.name] / self.lanes) * self.lanes
+            elif dim.name in self._used[self.contraction.b.array]:
+                total = total * tile[dim.name]
+        return total
+
+    def _lines(self, operand: Operand, tile: Mapping[str, Count]) -> Count:
+        """Bytes of an operand that a tile touches, in whole cache lines."""
+        return self._blocks(operand, tile, LINE)
+
+    def _blocks(self, operand: Operand, tile: Mapping[str, Count], block: int) -> Count:
+        return self._once(
+            f"blocks of {block}", operand, tile,
+            lambda tile: whole_blocks(*self._runs(operand, tile, block), block),
+        )  # fmt: skip
+
+    def _crowding(self, operand: Operand, depth: int, period: int) -> Count:
+        if not period:
+            return np.ones(1)
+        strides = self.context.strides[operand.array]
+        return self._once(
+            f"crowding {period}", operand, self.tiles[depth],
+            lambda tile: crowding(
+                *self._runs(operand, tile, LINE), strides, self._extents(operand, tile), period,
+                operand.bytes,
+            ),
+        )  # fmt: skip
+
+    def _runs(self, operand: Operand, tile: Mapping[str, Count], block: int) -> tuple[Count, Count]:
+        strides = self.context.strides[operand.array]
+        return self._once(
+            f"runs {block}", operand, tile,
+            lambda tile: runs(strides, self._extents(operand, tile), block, operand.bytes),
+        )  # fmt: skip
+
+    def _extents(self, operand: Operand, tile: Mapping[str, Count]) -> list[Count]:
+        """Positions along every axis of an operand that a tile touches."""
+        found = []
+        for axis, index in enumerate(operand.index):
+            key = (operand.array, axis, *(id(tile[name]) for name, _ in index.terms))
+            if key not in self._known:
+                self._known[key] = extent_of(operand, axis, tile)
+            found.append(self._known[key])
+        return found
+
+    def _once(
+        self,
+        what: str,
+        operand: Operand,
+        tile: Mapping[str, Count],
+        count: Callable[[Mapping[str, Count]], T],
+    ) -> T:
+        """A count of an operand's tile, the same for all depths that share the extents."""
+        key = (what, operand.array, *(id(tile[name]) for name in self._used[operand.array]))
+        if key not in self._known:
+            self._known[key] = count(tile)
+        found: T = self._known[key]
+        return found
+
+    def tasks(self) -> Count:
+        """Iterations that the threads share; 1 where there are no parallel loops."""
+        return prod(self._shared_loops()[1], start=np.ones(len(self.family)))
+
+    def imbalance(self) -> Count:
+        """The busiest thread's share of the work, over the mean.
+
+        Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
+        """
+        family, threads, tasks = self.family, self.context.threads, self.tasks()
+        inside, trips = self._shared_loops()
+        share = np.ceil(tasks / threads)  # of the first thread, in tasks
+        uneven, spanned, below = np.ones(len(family)), np.zeros(len(family), dtype=bool), tasks
+        for position, (on, trip) in enumerate(zip(inside, trips, strict=True)):
+            dim = family.dims[position]
+            whole = trip * family.steps[:, position] / self.tiles[position][dim]
+            uneven = np.where(on & ~spanned, uneven * np.maximum(whole, 1.0), uneven)
+            below = below / trip
+            spanned = spanned | (share >= below)
+        return np.where(tasks > 1, share * threads / tasks * uneven, 1.0)
+
+    def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:
+        """For each leading loop: which schedules run it in parallel, and its trips there."""
+        most = int(self.family.parallel.max()) if self.context.threads > 1 else 0
+        inside = [position < self.family.parallel for position in range(most)]
+        return inside, [np.where(on, n, 1.0) for on, n in zip(inside, self.loops, strict=False)]

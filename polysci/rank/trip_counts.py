@@ -1,0 +1,72 @@
+"""The loops of many schedules at once: what lies inside every loop, and how often it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.polyhedral.footprint import Count
+from polysci.space.enumerate import Family
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops over ``dims``, outer first; arrays over schedules.
+
+    ``tiles[j]`` has the extent of every dimension inside the outermost j loops; loop j divides
+    what reaches it by its step into ``ratios[j]`` parts and so runs ``trips[j]`` times.
+    """
+
+    dims: tuple[str, ...]
+    tiles: tuple[Mapping[str, Count], ...]
+    ratios: tuple[Count, ...]
+    trips: tuple[Count, ...]
+
+    def running(self, position: int) -> Flags:
+        """In which schedules a loop runs more than once."""
+        flags: Flags = self.trips[position] > 1
+        return flags
+
+    def innermost(self, position: int) -> Flags:
+        """In which schedules a loop runs, and no loop inside it runs over the same dimension."""
+        flags = self.running(position)
+        for inner in range(position + 1, len(self.dims)):
+            if self.dims[inner] == self.dims[position]:
+                flags = flags & ~self.running(inner)
+        return flags
+
+    def busiest(self, parallel: NDArray[np.intp], threads: int) -> Count:
+        """Share of all work of the thread that has most, where ``parallel`` loops are shared.
+
+        Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
+        """
+        tasks = np.ones(len(parallel))
+        for position, trip in enumerate(self.trips):
+            tasks = tasks * np.where(position < parallel, trip, 1.0)
+        share = np.ceil(tasks / threads)
+        cut, spanned, below = np.ones(len(parallel)), np.zeros(len(parallel), dtype=bool), tasks
+        for position, (trip, ratio) in enumerate(zip(self.trips, self.ratios, strict=True)):
+            on = position < parallel
+            cut = np.where(on & ~spanned, cut * trip / ratio, cut)
+            below = np.where(on, below / trip, below)
+            spanned = spanned | (share >= below)
+        most: Count = np.where(share < tasks, share / tasks * cut, 1.0)
+        return most
+
+
+def nest_of(family: Family) -> Nest:
+    """The loops of a family. The last trip of a loop may be cut: ``trips`` counts it whole."""
+    current = {name: np.full(1, float(extent)) for name, extent in family.extents.items()}
+    tiles, ratios = [dict(current)], list[Count]()
+    for position, dim in enumerate(family.dims):
+        inside = np.minimum(family.steps[:, position].astype(np.float64), current[dim])
+        ratios.append(current[dim] / inside)
+        current[dim] = inside
+        tiles.append(dict(current))
+    trips = tuple(np.ceil(ratio) for ratio in ratios)
+    return Nest(family.dims, tuple(tiles), tuple(ratios), trips)

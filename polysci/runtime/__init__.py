@@ -1,0 +1,1 @@
+"""Compiled code in this process: build, load, check arguments, call."""

@@ -1,0 +1,80 @@
+"""What a compiled primitive accepts from its caller; errors name argument, expected and got."""
+
+from math import inf, isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.numerics import arrays
+from polysci.numerics.dtypes import F32, DType
+
+Array = NDArray[Any]
+
+
+def as_stored(array: Any, dtype: DType) -> Any:
+    """The array itself; one of another library's bfloat16 as its bits."""
+    if dtype.name == "bf16" and isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+        return array.view(np.uint16)
+    return array
+
+
+def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
+    """An array of ``shape`` as C code can read it; a misaligned one is copied.
+
+    Raises ``TypeError`` for no NumPy array, another dtype or byte order, ``ValueError`` for another
+    shape (whose ``axes`` are named, as ``N H W C``) or gaps between elements.
+    """
+    array, kind = as_stored(array, dtype), dtype.numpy.name
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        got = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name}: expected a numpy.ndarray of {kind}, got {got}")
+    if array.dtype != dtype.numpy:
+        bits = " (the bits of bf16; polysci.to_bf16 makes them)" if dtype.name == "bf16" else ""
+        remedy = "" if bits else f"; use {name}.astype(numpy.{kind})"
+        raise TypeError(
+            f"{name}: expected dtype {kind} in native byte order ({dtype.numpy.str}){bits}, got "
+            f"{array.dtype} ({array.dtype.str}){remedy}"
+        )
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape} ({axes}), got {array.shape}")
+    if not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name}: expected a C-contiguous array, got strides {array.strides} bytes for shape "
+            f"{shape}; use numpy.ascontiguousarray({name})"
+        )
+    plain = array.view(np.ndarray)
+    return plain if plain.flags.aligned else arrays.copy(plain)
+
+
+def check_writable(
+    name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32
+) -> None:
+    """Raise as ``readable`` does, and ``ValueError`` for a read-only array."""
+    readable(name, array, shape, axes, dtype)
+    if not array.flags.writeable:
+        raise ValueError(f"{name}: expected a writable array, got a read-only one")
+
+
+def overlap(name: str) -> ValueError:
+    """The error for an ``out`` that shares memory with the argument ``name``."""
+    return ValueError(
+        f"out: expected memory apart from {name}, got an overlap; pass another array or no out"
+    )
+
+
+def limits(clamp: Any, activation: Any) -> tuple[float, float]:
+    """The bounds of the result that either argument asks for."""
+    if activation is not None:
+        if clamp is not None:
+            raise ValueError("activation: expected either clamp or activation, got both")
+        if activation != "relu":
+            raise ValueError(f"activation: expected 'relu' or None, got {activation!r}")
+        return 0.0, inf
+    try:
+        low, high = map(float, clamp)
+    except (TypeError, ValueError):
+        raise TypeError(f"clamp: expected two numbers (lo, hi), got {clamp!r:.80}") from None
+    if isnan(low) or isnan(high) or low > high:
+        raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
+    return low, high

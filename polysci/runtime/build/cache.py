@@ -1,0 +1,298 @@
+"""C text -> the path of a verified shared object, compiled at most once a machine.
+
+``builds/<key>/`` holds ``source.c`` (``source0.c`` and so on, of several texts), a ``.so`` and
+``entry.json``; the key is the SHA-256 of all that decides about the code. An entry is made aside
+and renamed into place, so there are no locks to go stale and no half entries; the digest is
+verified before every use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from polysci.errors import BuildError
+from polysci.runtime.build import eviction, precompiled, process
+from polysci.runtime.build.compiler import (
+    TIMEOUT_S,
+    Compiler,
+    CompileTimeoutError,
+    compile_shared,
+    compile_together,
+    default_flags,
+    find_compiler,
+    lacks_openmp,
+    without_openmp,
+)
+from polysci.runtime.build.folder import cache_dir, instead_of, log
+from polysci.runtime.build.parallel import together
+
+__all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear"]
+
+FORMAT = 1
+
+# What compilers, assemblers and linkers say in LC_ALL=C when the disk is to blame ...
+_DISK_FAULTS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "File size limit exceeded",
+    "Read-only file system",
+)
+# ... and what may have another reason: then a test of the disk decides.
+_DISK_DOUBTS = ("Permission denied", "wrote no usable shared object")
+_PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+_lacking_openmp: set[Compiler] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One text with all that decides about its code, and how to go about it."""
+
+    texts: tuple[str, ...]
+    flags: tuple[str, ...]
+    compiler: Compiler
+    timeout: float
+    probe: bool
+
+    @property
+    def key(self) -> str:
+        parts = [f"polysci {FORMAT}", self.compiler.identity, *self.flags, *self.texts]
+        hashes = [hashlib.sha256(part.encode()).digest() for part in parts]
+        return hashlib.sha256(b"".join(hashes)).hexdigest()
+
+
+def build(
+    text: str | Sequence[str],
+    *,
+    flags: Sequence[str] | None = None,
+    timeout: float = TIMEOUT_S,
+    probe: bool = False,
+) -> Path:
+    """The shared object of a C text, or of several linked, from the cache or compiled now.
+
+    ``flags`` default to ``default_flags()``. A compiler without OpenMP builds without it, an
+    unusable cache directory is replaced by a private one; each logs one warning. A path never
+    holds other code later. ``probe``: a new binary is loaded in a child process first (30 ms).
+    BuildError: the compiler is absent, rejects the text, hangs or writes something unusable.
+    """
+    chosen = tuple(default_flags() if flags is None else flags)
+    compiler = find_compiler()
+    if compiler in _lacking_openmp:
+        chosen = without_openmp(chosen)
+    texts = (text,) if isinstance(text, str) else tuple(text)
+    job = _Job(texts, chosen, compiler, timeout, probe)
+    root = cache_dir()
+    try:
+        return _built(job, root)
+    except CompileTimeoutError:
+        raise
+    except BuildError:
+        if "-fopenmp" not in job.flags or not lacks_openmp(compiler):
+            raise
+    shutil.rmtree(_failed_folder(job, root), ignore_errors=True)
+    _note_no_openmp(compiler)
+    return build(text, flags=chosen, timeout=timeout, probe=probe)
+
+
+def build_many(
+    texts: Sequence[str],
+    *,
+    flags: Sequence[str] | None = None,
+    jobs: int = 2,
+    timeout: float = TIMEOUT_S,
+    probe: bool = False,
+) -> list[Path]:
+    """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
+
+    BuildError of the first text that fails, after those under way have ended.
+    """
+    once = list(dict.fromkeys(texts))
+    calls = [partial(build, text, flags=flags, timeout=timeout, probe=probe) for text in once]
+    paths = dict(zip(once, together(calls, jobs), strict=True))
+    return [paths[text] for text in texts]
+
+
+def clear() -> int:
+    """Remove every build and precompiled header from the cache; returns how many entries went."""
+    gone = eviction.clear(cache_dir())
+    precompiled.forget_all()
+    return gone
+
+
+def _built(job: _Job, root: Path) -> Path:
+    """From ``root``, or from a private directory when it turns out to be full or read-only."""
+    try:
+        return _from(job, root)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except BuildError as error:
+        problem = _disk_problem(str(error), root)
+        if not problem:
+            raise
+    remedy = "make room there or set POLYSCI_CACHE_DIR"
+    try:
+        return _from(job, instead_of(root, f"{problem}; {remedy}"))
+    except OSError as error:
+        raise BuildError(
+            f"nowhere to build: {root}: {problem}; {error.filename}: {error.strerror}; {remedy}"
+        ) from error
+
+
+def _note_no_openmp(compiler: Compiler) -> None:
+    if compiler not in _lacking_openmp:
+        _lacking_openmp.add(compiler)
+        log.warning(
+            "%s has no working OpenMP: building for one thread. For clang on Debian or Ubuntu: "
+            "apt install libomp-dev; or set CC=gcc.",
+            compiler.path,
+        )
+
+
+def _disk_problem(message: str, root: Path) -> str:
+    """The fault of the disk that explains a failed build; empty if there is none."""
+    if found := next((text for text in _DISK_FAULTS if text in message), ""):
+        return found
+    if any(text in message for text in _DISK_DOUBTS):
+        try:
+            with tempfile.TemporaryFile(dir=root) as file:
+                file.write(bytes(1 << 20))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+def _from(job: _Job, root: Path) -> Path:
+    home = root / "builds" / job.key
+    if found := _verified(home):
+        with contextlib.suppress(OSError):
+            os.utime(home)
+        return found
+    home.parent.mkdir(mode=0o700, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=eviction.SCRATCH, dir=home.parent))
+    try:
+        _make(job, root, scratch)
+        path = _placed(scratch, home)
+    except BuildError as error:
+        kept = str(_keep_failed(job, root))
+        raise type(error)(str(error).replace(str(scratch), kept)) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    eviction.inserted(root)
+    return path
+
+
+def _verified(home: Path) -> Path | None:
+    """The shared object of an entry if it is there and its digest is right."""
+    try:
+        entry = json.loads((home / "entry.json").read_bytes())
+        path = home / Path(entry["so"]).name
+        if _digest(path) == entry["sha256"]:
+            return path
+        fault = "digest differs"
+    except FileNotFoundError as error:
+        if not home.exists():
+            return None
+        fault = f"{Path(error.filename).name} is missing"
+    except (ValueError, KeyError, TypeError, IsADirectoryError):
+        fault = "entry.json is damaged"
+    log.warning("cache entry %s: %s; compiling it again", home, fault)
+    return None
+
+
+def _make(job: _Job, root: Path, scratch: Path) -> None:
+    """Fill ``scratch`` with a complete entry.
+
+    The name of the shared object is new each time: dlopen of a known path returns the old code.
+    """
+    out = scratch / f"{secrets.token_hex(8)}.so"
+    _compile(job, root, out)
+    if job.probe:
+        _probe(out)
+    entry = {
+        "format": FORMAT,
+        "so": out.name,
+        "sha256": _digest(out),
+        "compiler": job.compiler.identity,
+        "flags": job.flags,
+    }
+    (scratch / "entry.json").write_text(json.dumps(entry, indent=1) + "\n", encoding="utf-8")
+
+
+def _compile(job: _Job, root: Path, out: Path) -> None:
+    if len(job.texts) > 1:
+        compile_together(
+            job.texts, job.flags, out, compiler=job.compiler, jobs=os.cpu_count() or 1,
+            timeout=job.timeout,
+        )  # fmt: skip
+        return
+    header = precompiled.header_for(job.compiler, job.flags, root / "headers", timeout=job.timeout)
+    if header:
+        try:
+            _compile_with(job, out, header)
+        except CompileTimeoutError:
+            raise
+        except BuildError:
+            _compile_with(job, out, None)  # raises again if it is the text's fault
+            precompiled.forget(header)
+    else:
+        _compile_with(job, out, None)
+
+
+def _compile_with(job: _Job, out: Path, header: Path | None) -> None:
+    compile_shared(
+        job.texts[0], job.flags, out, compiler=job.compiler, header=header, timeout=job.timeout
+    )
+
+
+def _probe(path: Path) -> None:
+    done = process.run([sys.executable, "-ISs", "-c", _PROBE, str(path)], timeout=20)
+    if not done.ok:
+        said = done.stderr.strip().rpartition("\n")[2]
+        raise BuildError(f"{path} cannot be loaded: the process that tried {done}: {said}")
+
+
+def _placed(scratch: Path, home: Path) -> Path:
+    """Rename a complete entry into place; whoever was faster with a sound one keeps the place."""
+    for _ in range(8):
+        try:
+            scratch.rename(home)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        if found := _verified(home):
+            return found
+        with contextlib.suppress(FileNotFoundError):  # damaged: out of the way
+            home.rename(home.with_name(f"{eviction.TRASH}{secrets.token_hex(8)}"))
+    raise BuildError(f"{home}: entries break as fast as they are made; look at this disk")
+
+
+def _failed_folder(job: _Job, root: Path) -> Path:
+    return root / "failed" / job.key[:16]
+
+
+def _keep_failed(job: _Job, root: Path) -> Path:
+    """Leave the source where the error message says that it is."""
+    folder = _failed_folder(job, root)
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for at, text in enumerate(job.texts):
+            name = f"source{at}.c" if len(job.texts) > 1 else "source.c"
+            (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

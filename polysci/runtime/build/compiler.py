@@ -1,0 +1,231 @@
+"""The C compiler of this machine: which one, its identity, and one text -> one shared object."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from polysci.errors import BuildError
+from polysci.runtime.build import process
+from polysci.runtime.build.elf import fault_of
+from polysci.runtime.build.parallel import together
+
+CANDIDATES = ("cc", "gcc", "clang")
+TIMEOUT_S = 300.0
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+HOW_TO_INSTALL = (
+    "install one (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; Alpine: apk add "
+    "gcc musl-dev) or name one in the environment variable CC"
+)
+
+# Each keeps IEEE values: errno and trap flags are nobody's input here, and a*b+c stays two
+# roundings unless the text asks for a fused one, so that every compiler gives the same bits.
+# -ffast-math on the other hand would set flush-to-zero for the whole process when loaded.
+# -z defs turns a missing symbol into a link error instead of a failing dlopen.
+_FLAGS = (
+    "-std=c11",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fPIC",
+    "-pipe",
+    "-Wl,-z,defs",
+)
+
+
+def default_flags(openmp: bool = True) -> tuple[str, ...]:
+    """The flags of every build; the instruction set is chosen in the text, never here."""
+    return (*_FLAGS, "-fopenmp") if openmp else (*_FLAGS, "-Wno-unknown-pragmas")
+
+
+def without_openmp(flags: Sequence[str]) -> tuple[str, ...]:
+    """The same flags for a compiler that lacks OpenMP: its pragmas become comments."""
+    return (*(flag for flag in flags if flag != "-fopenmp"), "-Wno-unknown-pragmas")
+
+
+# The first line worth reading: not collect2's, which follows what the linker itself has to say.
+_ERROR = re.compile(r"^(?!collect2).*(error\b|undefined reference)", re.IGNORECASE)
+
+
+class CompileTimeoutError(BuildError):
+    """The compiler ran too long and was killed with all that it had started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: how to call it, and the text that changes whenever its output may."""
+
+    path: Path
+    options: tuple[str, ...]
+    identity: str
+
+    @property
+    def cmd(self) -> tuple[str, ...]:
+        return (str(self.path), *self.options)
+
+    @property
+    def machine(self) -> str:
+        """What it compiles for, as ``uname -m`` says: ``x86_64``, ``aarch64``."""
+        return self.identity.rpartition(" | ")[2].partition("-")[0]
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+def find_compiler() -> Compiler:
+    """The compiler that the environment variable CC names, else the first of cc, gcc, clang.
+
+    CC may carry options, as in ``CC="ccache gcc -m64"``. BuildError: none found, or it does not
+    run; the message says how to get one.
+    """
+    chosen = os.environ.get("CC", "").strip()
+    if not chosen:
+        found = next((path for name in CANDIDATES if (path := shutil.which(name))), None)
+        if found is None:
+            raise BuildError(f"no C compiler ({', '.join(CANDIDATES)}) in PATH: {HOW_TO_INSTALL}")
+        return _identified(found, ())
+    try:
+        name, *options = shlex.split(chosen)
+    except ValueError as error:
+        raise BuildError(f"environment variable CC={chosen!r}: {error}") from None
+    path = shutil.which(name)
+    if path is None:
+        raise BuildError(
+            f"environment variable CC={chosen!r}: no such program; {HOW_TO_INSTALL}, or unset CC"
+        )
+    return _identified(path, tuple(options))
+
+
+def compile_shared(
+    text: str,
+    flags: Sequence[str],
+    out: Path,
+    *,
+    compiler: Compiler | None = None,
+    header: Path | None = None,
+    timeout: float = TIMEOUT_S,
+) -> None:
+    """Compile one C text to the shared object ``out``; scratch files stay in its directory.
+
+    The text goes to ``source.c`` beside ``out``, which outlives a failure; ``header`` is included
+    first, see :mod:`polysci.runtime.build.precompiled`. BuildError: the compiler is absent, fails,
+    runs longer than ``timeout`` seconds, or writes something that is not a complete shared object.
+    """
+    compiler = compiler or find_compiler()
+    source = out.with_name("source.c")
+    source.write_text(text, encoding="utf-8")
+    first = ("-include", str(header)) if header else ()
+    _run(compiler, (*flags, *first, "-shared", "-o", str(out), str(source), "-lm"), out, timeout)
+    _check(out)
+
+
+def compile_together(
+    texts: Sequence[str],
+    flags: Sequence[str],
+    out: Path,
+    *,
+    compiler: Compiler | None = None,
+    jobs: int = 2,
+    timeout: float = TIMEOUT_S,
+) -> None:
+    """Compile several C texts, ``jobs`` at a time, and link them to the shared object ``out``.
+
+    Texts go to ``source0.c`` and so on beside ``out``. Raises as ``compile_shared`` does.
+    """
+    compiler = compiler or find_compiler()
+    sources = [out.with_name(f"source{at}.c") for at in range(len(texts))]
+
+    def one(source: Path, text: str) -> str:
+        source.write_text(text, encoding="utf-8")
+        made = source.with_suffix(".o")
+        _run(compiler, (*flags, "-c", "-o", str(made), str(source)), out, timeout)
+        return str(made)
+
+    calls = [partial(one, *each) for each in zip(sources, texts, strict=True)]
+    made = together(calls, jobs)
+    _run(compiler, (*flags, "-shared", "-o", str(out), *made, "-lm"), out, timeout)
+    for path in made:
+        Path(path).unlink()
+    _check(out)
+
+
+def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float) -> None:
+    """One call of the compiler; raises BuildError where it fails."""
+    env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}
+    done = process.run((*compiler.cmd, *words), timeout=timeout, env=env)
+    if not done.ok:
+        error = CompileTimeoutError if done.timed_out else BuildError
+        trouble = f"{done}{_excerpt(done.stderr)}"
+        raise error(f"the C compiler {trouble}\nto repeat: {done.command}")
+
+
+def _check(out: Path) -> None:
+    """Raise BuildError for what is no complete shared object."""
+    if fault := fault_of(out):
+        raise BuildError(
+            f"the C compiler wrote no usable shared object: {fault}; is a disk full, or CC no C "
+            "compiler?"
+        )
+
+
+@functools.cache
+def lacks_openmp(compiler: Compiler) -> bool:
+    """Whether a parallel region builds only without -fopenmp; asked once a process."""
+    text = "int f(void);\nint f(void) {\n#pragma omp parallel\n{ }\nreturn 0; }\n"
+    try:
+        with tempfile.TemporaryDirectory(prefix="polysci-") as scratch:
+            out = Path(scratch, "probe.so")
+            if _compiles(compiler, text, default_flags(openmp=True), out):
+                return False
+            return _compiles(compiler, text, default_flags(openmp=False), out)
+    except OSError:  # no room to try
+        return False
+
+
+def _compiles(compiler: Compiler, text: str, flags: tuple[str, ...], out: Path) -> bool:
+    try:
+        compile_shared(text, flags, out, compiler=compiler, timeout=60)
+    except BuildError:
+        return False
+    return True
+
+
+def _identified(path: str, options: tuple[str, ...]) -> Compiler:
+    stat = Path(path).stat()
+    identity = _identity(path, options, stat.st_mtime_ns, stat.st_size)
+    return Compiler(Path(path), options, identity)
+
+
+@functools.cache
+def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> str:
+    """Real path, options, first line of the version, machine; asked again if the file changes."""
+    words = [shlex.join([str(Path(path).resolve()), *options])]
+    for question in ("--version", "-dumpmachine"):
+        done = process.run([path, *options, question], timeout=20, env={"LC_ALL": "C"})
+        if not done.ok:
+            raise BuildError(
+                f"{path} is no working C compiler: {done.command} {done}"
+                f"{_excerpt(done.stderr)}\n{HOW_TO_INSTALL}"
+            )
+        words.append(done.stdout.strip().partition("\n")[0])
+    return " | ".join(words)
+
+
+def _excerpt(stderr: str, lines: int = 12) -> str:
+    """The first lines of what it said, from the first error on if there is one."""
+    said = stderr.strip().splitlines()
+    first = next((i for i, line in enumerate(said) if _ERROR.search(line)), 0)
+    part = said[first : first + lines]
+    rest = len(said) - first - len(part)
+    more = [f"... and {rest} more lines"] if rest > 0 else []
+    return "".join(f"\n  {line[:400]}" for line in [*part, *more])

@@ -1,0 +1,78 @@
+"""The cache directory: the user's own, or a private one for this process when that is unusable."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+import platformdirs
+
+log = logging.getLogger("polysci.runtime.build")
+_lock = threading.Lock()
+_warned: set[str] = set()
+_private: Path | None = None
+
+
+def wanted_dir() -> Path:
+    """Where the cache belongs: POLYSCI_CACHE_DIR, else the user's cache directory."""
+    named = os.environ.get("POLYSCI_CACHE_DIR")
+    if named:
+        return Path(named).absolute()
+    return platformdirs.user_cache_path("polysci")
+
+
+def cache_dir() -> Path:
+    """A directory that is ours alone and can be written to.
+
+    Normally :func:`wanted_dir`, created with mode 0700. If that cannot be trusted or used, one
+    warning is logged and a private directory takes its place until this process ends.
+    """
+    path = wanted_dir()
+    problem = problem_of(path)
+    return path if problem is None else instead_of(path, problem)
+
+
+def problem_of(path: Path) -> str | None:
+    """Why the directory cannot hold code that we run, with a remedy; creates it if it is absent."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stat = path.stat()
+    except OSError as error:
+        return f"{error.strerror or error}; set POLYSCI_CACHE_DIR to a directory of yours"
+    if stat.st_uid != os.geteuid():
+        return (
+            f"it belongs to user {stat.st_uid}, not to you ({os.geteuid()}); "
+            "set POLYSCI_CACHE_DIR to a directory of yours"
+        )
+    if stat.st_mode & 0o022:
+        return (
+            f"others may write to it (mode {stat.st_mode & 0o777:04o}) and so choose the code you "
+            f"run; remove what you do not trust, then: chmod 700 {path}"
+        )
+    if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "it is read-only; make it writable or set POLYSCI_CACHE_DIR"
+    return None
+
+
+def instead_of(path: Path, problem: str) -> Path:
+    """The private directory of this process; says once why ``path`` is not used."""
+    global _private
+    with _lock:
+        message = f"cache directory {path}: {problem}"
+        if message not in _warned:
+            _warned.add(message)
+            log.warning("%s. Builds of this process go to a private directory instead.", message)
+        if _private is None or not _private.is_dir():
+            _private = Path(tempfile.mkdtemp(prefix="polysci-"))
+            atexit.register(_remove, _private, os.getpid())
+        return _private
+
+
+def _remove(path: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child shares the path, not the duty
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,92 @@
+"""A verified shared object -> callable functions, through cffi's ABI mode."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+from polysci.errors import BuildError
+from polysci.runtime.build.elf import verify_shared_object
+
+_RTLD_NODELETE = getattr(os, "RTLD_NODELETE", 0)
+_RTLD_NOLOAD = getattr(os, "RTLD_NOLOAD", 0)
+_RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*$")
+_pinned: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """A loaded shared object: ``lib`` has its functions, ``ffi`` makes their arguments.
+
+    It is unloaded once nothing refers to ``lib`` or ``ffi`` any more.
+    """
+
+    path: Path
+    ffi: Any
+    lib: Any
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def load(path: Path, cdefs: str) -> Library:
+    """Load a shared object whose functions ``cdefs`` declares.
+
+    BuildError: incomplete file, a missing symbol or dependency, a directory that forbids
+    execution, or declarations that are not C.
+    """
+    verify_shared_object(path)
+    try:
+        ffi = _declared(cdefs)
+    except (cffi.CDefError, cffi.FFIError) as error:
+        raise BuildError(f"declarations for {path}: {error}") from error
+    try:
+        lib = ffi.dlopen(str(path), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+    except OSError as error:
+        raise BuildError(f"cannot load {path}: {error}{_hint(path, str(error))}") from error
+    pin_openmp()
+    return Library(path, ffi, lib)
+
+
+def openmp_runtimes() -> tuple[str, ...]:
+    """The files of the OpenMP runtimes that this process has loaded, in text order."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return ()
+    files = {line.split(maxsplit=5)[5] for line in lines if line.count(" ") >= 5 and "/" in line}
+    return tuple(sorted(file for file in files if _RUNTIME.search(file)))
+
+
+def pin_openmp() -> None:
+    """Keep the loaded OpenMP runtimes loaded for good.
+
+    Unloading the last library that needs one would unmap it under its own waiting threads, which
+    crashes at random; call this after loading such a library.
+    """
+    for file in openmp_runtimes():
+        if file in _pinned:
+            continue
+        try:
+            ctypes.CDLL(file, mode=os.RTLD_NOW | _RTLD_NODELETE | _RTLD_NOLOAD)
+        except OSError as error:
+            raise BuildError(f"cannot keep the OpenMP runtime {file} loaded: {error}") from error
+        _pinned.add(file)
+
+
+def _declared(cdefs: str) -> Any:
+    ffi = cffi.FFI()  # one for each library, because it keeps what it has loaded
+    ffi.cdef(cdefs)
+    return ffi
+
+
+def _hint(path: Path, message: str) -> str:
+    if "failed to map" in message or "Operation not permitted" in message:
+        return f"; is {path.parent} mounted noexec? Set POLYSCI_CACHE_DIR to another directory"
+    return ""

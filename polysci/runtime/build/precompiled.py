@@ -1,0 +1,135 @@
+"""The intrinsics' header, compiled once and kept: 0.03 s instead of 0.26 s for each small text.
+
+An aid only: whatever goes wrong here, the texts include the header themselves. A folder never
+moves, because clang remembers where the header was; it counts once its digest stands in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from polysci.errors import BuildError, PolysciError
+from polysci.runtime.build import process
+from polysci.runtime.build.compiler import TIMEOUT_S, Compiler
+
+TEXTS = {  # by the machine that a compiler compiles for; no other has a header of intrinsics
+    "x86_64": "#include <immintrin.h>\n",
+    "aarch64": "#include <arm_neon.h>\n",
+}
+_NAME = "intrinsics.h"
+_lock = threading.Lock()
+_known: dict[Path, Path | None] = {}
+
+
+def header_for(
+    compiler: Compiler, flags: Sequence[str], folder: Path, *, timeout: float = TIMEOUT_S
+) -> Path | None:
+    """The header to include first, with its compiled form beside it; None if there is none.
+
+    It is valid for these very flags only. Asked once a process; built in ``folder`` if absent.
+    """
+    text = TEXTS.get(compiler.machine)
+    if text is None:
+        return None
+    whole = "\0".join([text, compiler.identity, *flags])
+    key = hashlib.sha256(whole.encode()).hexdigest()[:32]
+    with _lock:
+        if folder / key in _known:
+            return _known[folder / key]
+        found = _kept(folder, key)
+        if found is None:
+            with _turn(folder) as ours:
+                if not ours:  # another process makes one: this text goes without
+                    return None
+                found = _kept(folder, key) or _made(compiler, flags, folder, key, timeout)
+        _known[folder / key] = found
+        return found
+
+
+def forget(header: Path) -> None:
+    """Never offer this header again and remove it: a build failed with it and passed without."""
+    with _lock:
+        for key, known in _known.items():
+            if known == header:
+                _known[key] = None
+    shutil.rmtree(header.parent, ignore_errors=True)
+
+
+def forget_all() -> None:
+    """Look at the files again at the next question."""
+    with _lock:
+        _known.clear()
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[bool]:
+    """Whether no other process makes headers here; the kernel ends the turn of a killed one."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = stack.enter_context((folder / "lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
+        except BlockingIOError:
+            ours = False
+        except OSError:  # a file system without locks, or without room
+            ours = True
+        yield ours
+
+
+def _kept(folder: Path, key: str) -> Path | None:
+    """The first whole one: compilers check the version of a compiled header, not its bytes."""
+    for home in sorted(folder.glob(f"{key}-*")):
+        try:
+            if (home / "sha256").read_bytes() == _digest(_compiled(home)):
+                os.utime(home)
+                return home / _NAME
+        except OSError:
+            continue
+    return None
+
+
+def _made(
+    compiler: Compiler, flags: Sequence[str], folder: Path, key: str, timeout: float
+) -> Path | None:
+    home: Path | None = None
+    try:
+        home = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=folder))
+        (home / _NAME).write_text(TEXTS[compiler.machine])
+        _compile(compiler, flags, home, timeout)
+        partial = home / "partial"
+        partial.write_bytes(_digest(_compiled(home)))
+        partial.rename(home / "sha256")
+        kept = _kept(folder, key)  # perhaps another's, where there are no locks
+    except (OSError, PolysciError):
+        kept = None
+    if home is not None and (kept is None or kept.parent != home):
+        shutil.rmtree(home, ignore_errors=True)
+    return kept
+
+
+def _compile(compiler: Compiler, flags: Sequence[str], home: Path, timeout: float) -> None:
+    plain = [flag for flag in flags if not flag.startswith("-Wl,")]  # those would make it link
+    header, out = home / _NAME, _compiled(home)
+    cmd = (*compiler.cmd, *plain, "-x", "c-header", str(header), "-o", str(out))
+    done = process.run(cmd, timeout=timeout, env={"TMPDIR": str(home), "LC_ALL": "C"})
+    if not done.ok:
+        raise BuildError(f"no precompiled header: {done}")
+
+
+def _compiled(home: Path) -> Path:
+    """The name that both gcc and clang look for beside an included header."""
+    return home / f"{_NAME}.gch"
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest().encode()

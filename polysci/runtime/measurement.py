@@ -1,0 +1,104 @@
+"""Timings of one schedule, with what is needed to read them; a JSON line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
+from typing import Any, Final
+
+from polysci.errors import SpecError
+
+MIN_SAMPLE_S: Final = 2e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Samples of one schedule, in seconds a call, with what is needed to read them.
+
+    ``flops`` of one call, ``protocol`` how it was timed, ``host`` a ``host_digest``,
+    ``peak_gflops`` the FMA peak of as many threads measured in the same run, if it was.
+    ``parse(str(m)) == m``. Raises ``SpecError`` for values that are no times.
+    """
+
+    seconds: tuple[float, ...]
+    flops: int
+    schedule: str
+    protocol: str
+    threads: int
+    host: str
+    peak_gflops: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seconds or not all(isfinite(s) and s > 0 for s in self.seconds):
+            raise SpecError(f"seconds: expected positive numbers, got {self.seconds!r:.200}")
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), allow_nan=False)
+
+    @property
+    def min(self) -> float:
+        """The shortest sample, in seconds."""
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """The middle sample, in seconds; the mean of the middle two if their number is even."""
+        ordered, middle = sorted(self.seconds), len(self.seconds) // 2
+        return (ordered[middle] + ordered[-middle - 1]) / 2
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over median, which one disturbed sample cannot change much."""
+        ordered, quarter = sorted(self.seconds), len(self.seconds) // 4
+        return (ordered[-quarter - 1] - ordered[quarter]) / self.median
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s at the median."""
+        return self.flops / self.median * 1e-9
+
+    @property
+    def peak_fraction(self) -> float | None:
+        """GFLOP/s over the FMA peak, or None where that was not measured."""
+        return None if self.peak_gflops is None else self.gflops / self.peak_gflops
+
+
+def parse(text: str) -> Measurement:
+    """Read ``str(measurement)`` back; unknown or missing members and bad types: ``SpecError``."""
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"measurement: not JSON: {error}") from None
+    names = [field.name for field in fields(Measurement)]
+    if not isinstance(members, dict) or sorted(members) != sorted(names):
+        raise SpecError(f"measurement: expected the members {', '.join(names)}, got {text:.200}")
+    for name, allowed in _TYPES.items():
+        if isinstance(members[name], bool) or not isinstance(members[name], allowed):
+            raise SpecError(f"measurement: {name}: unexpected {members[name]!r:.80}")
+    if not all(type(s) in (int, float) for s in members["seconds"]):
+        raise SpecError(f"measurement: seconds: unexpected {members['seconds']!r:.80}")
+    return Measurement(**members | {"seconds": tuple(map(float, members["seconds"]))})
+
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "seconds": list,
+    "flops": int,
+    "schedule": str,
+    "protocol": str,
+    "threads": int,
+    "host": str,
+    "peak_gflops": (int, float, type(None)),
+}
+
+
+def host_digest(description: str) -> str:
+    """A short name for a kind of machine, from a text of its features and cores."""
+    return hashlib.sha256(description.encode()).hexdigest()[:12]
+
+
+def protocol(samples: int, min_sample_s: float = MIN_SAMPLE_S, cold: bool = False) -> str:
+    """How ``Bench.time`` measures, in the words that records carry."""
+    return f"{'cold' if cold else 'warm'} alternating {samples}x{min_sample_s * 1e3:g}ms"

@@ -1,0 +1,320 @@
+"""A compiled operator as a Python callable: NumPy in, NumPy out, every argument checked."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import PolysciError, UnsupportedError
+from polysci.numerics import arrays
+from polysci.numerics.dtypes import precision_named
+from polysci.numerics.quantization import Scales
+from polysci.ops.problem import Problem, input_shapes
+from polysci.runtime import arguments, binary_interface
+from polysci.runtime.binary_interface import ALIGNMENT, OK
+from polysci.runtime.build.library import Library
+from polysci.runtime.measurement import Measurement
+
+Array = NDArray[Any]
+
+_ndarray: Final = np.ndarray  # one look-up less a call
+may_share_memory: Final = np.may_share_memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedWeights:
+    """Weights in the order that one schedule reads; ``identity`` names problem and schedule."""
+
+    identity: str
+    array: Array
+    pointer: Any
+
+    def __repr__(self) -> str:
+        return f"PackedWeights({self.identity!r}, {self.array.nbytes} bytes)"
+
+
+class Primitive:
+    """One problem, compiled: ``y = primitive(x, primitive.pack_weights(w))``.
+
+    ``schedule``, ``source`` and ``measurement`` say how it works, what was compiled and how fast
+    it was. Calls release the GIL and may run in several threads at once.
+    """
+
+    __slots__ = (
+        "_axes",
+        "_batched",
+        "_buffers",
+        "_compute",
+        "_ffi",
+        "_identity",
+        "_integer",
+        "_last_limits",
+        "_last_scales",
+        "_null",
+        "_numpy",
+        "_pack",
+        "_packed_shape",
+        "_pointers",
+        "_precision",
+        "_shapes",
+        "_types",
+        "_wide",
+        "_workspace_shape",
+        "_workspaces",
+        "library",
+        "measurement",
+        "problem",
+        "schedule",
+        "source",
+        "symbol",
+    )
+
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: object,
+        source: object,
+        library: Library,
+        symbol: str,
+        measurement: Measurement | None = None,
+    ) -> None:
+        self.problem = problem
+        self.schedule = schedule
+        self.source = source
+        self.library = library
+        self.symbol = symbol
+        self.measurement = measurement
+        functions = binary_interface.bind(library, symbol)
+        self._compute, self._pack = functions.run, functions.pack
+        self._workspace_shape = (-(-functions.workspace_size // 4),)
+        self._packed_shape = (-(-functions.packed_size // 4),)
+        self._precision = precision_named(problem.dtype)
+        self._types = {
+            **{"x": self._precision.x, "w": self._precision.w, "bias": self._precision.sum},
+            **{"residual": self._precision.y, "out": self._precision.y},
+        }
+        self._numpy = {name: each.numpy for name, each in self._types.items()}
+        self._identity = f"{problem.key} {schedule}"
+        self._shapes = input_shapes(problem) | {"out": problem.y_shape}
+        self._axes = {name: problem.axes.get(name, problem.axes["y"]) for name in self._shapes}
+        self._batched = problem.batched
+        self._ffi: Any = library.ffi
+        # The pointer keeps its array alive; a sum made from it does not.
+        kinds = {each.c_type for each in self._types.values()} | {"float"}
+        self._buffers = {
+            kind: partial(self._ffi.from_buffer, self._ffi.typeof(f"{kind}[]")) for kind in kinds
+        }
+        self._pointers = {name: self._buffers[each.c_type] for name, each in self._types.items()}
+        self._wide = self._buffers["float"]  # of packed weights and workspace
+        self._integer = self._ffi.typeof("uintptr_t")
+        self._null = self._ffi.NULL
+        self._last_limits: tuple[tuple[Any, Any], Any] = ((None, None), self._null)
+        self._last_scales: tuple[Scales | None, Any] = None, None
+        self._workspaces: list[tuple[Array, Any]] = []
+
+    def __repr__(self) -> str:
+        return f"Primitive({self.problem}, {self.schedule})"
+
+    def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
+        """Bring ``w`` (of a convolution: K, C/groups, R, S) into the order that calls need, once.
+
+        ``x_zero`` is what x holds for zero, where it holds whole numbers. Raises ``TypeError`` or
+        ``ValueError`` as calls do.
+        """
+        w = self._array("w", w)
+        zero = self._zero_point(x_zero)
+        packed, pointer = self._new(self._packed_shape, arrays.F32, self._wide)
+        self._pack(self._pointers["w"](w), pointer, *zero)
+        packed.flags.writeable = False
+        return PackedWeights(self._identity, packed, pointer)
+
+    def __call__(
+        self,
+        x: Array,
+        wp: PackedWeights,
+        *,
+        bias: Array | None = None,
+        residual: Array | None = None,
+        clamp: tuple[float, float] | None = None,
+        activation: str | None = None,
+        scales: Scales | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Compute ``clamp(conv(x, w) + bias + residual)`` into ``out`` or a new, aligned array.
+
+        ``x`` and ``residual`` (like y) in the problem's layout, ``bias`` (K), all C-contiguous and
+        of the problem's types: the bias is f32, or s32 in units of the sums where x is whole. bf16
+        is its bits in uint16. ``clamp=(lo, hi)``, or ``activation="relu"`` for (0, inf). ``scales``
+        turn whole sums into 8-bit results (default: scale 1, zero points 0). A convolution of no
+        images gives an empty result. ``out`` may be ``residual`` itself, which then is copied
+        first; it may overlap nothing else.
+
+        Raises ``TypeError`` (no array, other dtype or byte order, unpacked weights) or
+        ``ValueError`` (shape, strides, overlap, read-only ``out``, another schedule's weights),
+        naming argument, expected and got; ``UnsupportedError`` if this CPU lacks the ISA.
+        """
+        pointers, null = self._pointers, self._null
+        source = self._array("x", x)
+        if type(wp) is not PackedWeights or wp.identity != self._identity:
+            raise self._wrong_weights(wp)
+        if not source.size:
+            return self._nothing(bias, residual, out)
+        limits = null
+        if clamp is not None or activation is not None:
+            limits = self._limits(clamp, activation)
+        bias_at = null if bias is None else pointers["bias"](self._array("bias", bias))
+        keep = () if scales is None and not self._precision.scaled else self._scales(scales)
+        if residual is not None:
+            residual = self._array("residual", residual)
+        if out is None:
+            y, y_at = self._new(
+                self._shapes["out"], self._numpy["out"], pointers["out"], pointers["x"](source)
+            )
+        else:
+            self._check_out(out, x, wp, bias)
+            if residual is not None and may_share_memory(out, residual):
+                residual = _in_place(out, residual)
+            y = out if out.flags.aligned else arrays.empty(out.shape, dtype=out.dtype)
+            y_at = pointers["out"](arguments.as_stored(y, self._types["out"]))
+        residual_at = null if residual is None else pointers["residual"](residual)
+        self._run(pointers["x"](source), wp.pointer, y_at, bias_at, residual_at, limits, *keep[:1])
+        if out is None or y is out:
+            return y
+        out[...] = y
+        return out
+
+    def _run(self, *arguments: Any) -> None:
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:  # more calls under way than ever before
+            workspace = self._new(self._workspace_shape, arrays.F32, self._wide)
+        status = self._compute(*arguments, workspace[1])
+        self._workspaces.append(workspace)
+        if status:
+            raise self._failure(status)
+
+    def _new(
+        self, shape: tuple[int, ...], dtype: Any, pointer: Any, ahead: Any = None
+    ) -> tuple[Array, Any]:
+        """``aligned.empty`` and a pointer to it, in two thirds of the time.
+
+        A buffer to be written while the one at ``ahead`` is read starts BEHIND it in its page.
+        """
+        item = dtype.itemsize
+        room = (ALIGNMENT if ahead is None else arrays.PAGE) // item - 1
+        memory = np.empty(prod(shape) + room, dtype)
+        start = pointer(memory)
+        first = int(self._ffi.cast(self._integer, start))
+        if ahead is None:
+            skip = -first % ALIGNMENT
+        else:
+            line = int(self._ffi.cast(self._integer, ahead)) // ALIGNMENT * ALIGNMENT
+            skip = (line - arrays.BEHIND - first) % arrays.PAGE
+        return np.ndarray(shape, dtype, memory, skip), start + skip // item
+
+    def _zero_point(self, x_zero: int) -> tuple[int, ...]:
+        """What the packing function takes of it. Raises ValueError for what x cannot hold."""
+        if not self._precision.whole:
+            if x_zero:
+                raise ValueError(f"x_zero: expected 0 for {self._precision}, got {x_zero!r}")
+            return ()
+        limits = np.iinfo(self._precision.x.numpy)
+        if not isinstance(x_zero, int | np.integer) or not limits.min <= x_zero <= limits.max:
+            raise ValueError(f"x_zero: expected {limits.min} to {limits.max}, got {x_zero!r}")
+        return (int(x_zero),)
+
+    def _scales(self, scales: Scales | None) -> Any:
+        """A struct for C and what it points to; those of the last call if the same object asks."""
+        if not self._precision.scaled:
+            raise ValueError(f"scales: {self._precision} has no scaled results, got {scales!r:.80}")
+        asked, found = self._last_scales
+        if found is not None and asked is scales:
+            return found
+        one = Scales() if scales is None else scales
+        if not isinstance(one, Scales):
+            raise TypeError(f"scales: expected polysci.Scales, got {type(scales).__name__}")
+        values = one.by_channel(self._shapes["bias"][0])
+        struct = self._ffi.new("polysci_scales *")
+        struct.scale = self._ffi.cast("float *", values.ctypes.data)
+        struct.residual_scale = one.residual_scale
+        struct.residual_zero, struct.y_zero = one.residual_zero, one.y_zero
+        self._last_scales = scales, (struct, values)
+        return struct, values
+
+    def _limits(self, clamp: Any, activation: Any) -> Any:
+        """Both bounds for C; those of the last call if the same immutable objects ask again."""
+        asked, found = self._last_limits
+        if asked[0] is clamp and asked[1] is activation:
+            return found
+        bounds = arguments.limits(clamp, activation)
+        found = self._ffi.new("float[2]", bounds)
+        if clamp is None or (type(clamp) is tuple and {*map(type, clamp)} <= {int, float}):
+            self._last_limits = (clamp, activation), found
+        return found
+
+    def _array(self, name: str, array: Array) -> Array:
+        """The array itself if the C code can take it, a copy if it is only misaligned."""
+        shape, dtype = self._shapes[name], self._numpy[name]
+        if type(array) is _ndarray and array.dtype is dtype and array.shape == shape:
+            flags = array.flags
+            if flags.c_contiguous and flags.aligned:
+                return array
+        if name == "x" and self._batched and getattr(array, "shape", None) == (0, *shape[1:]):
+            shape = (0, *shape[1:])
+        return arguments.readable(name, array, shape, self._axes[name], self._types[name])
+
+    def _check_out(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> None:
+        shape = self._shapes["out"]
+        usual = type(out) is _ndarray and out.dtype is self._numpy["out"] and out.shape == shape
+        if not (usual and out.flags.carray):
+            arguments.check_writable("out", out, shape, self._axes["out"], self._types["out"])
+        # Bounds decide: contiguous arrays have no gaps in which another could lie.
+        if may_share_memory(out, x):
+            raise arguments.overlap("x")
+        if bias is not None and may_share_memory(out, bias):
+            raise arguments.overlap("bias")
+        if may_share_memory(out, wp.array):
+            raise arguments.overlap("wp")
+
+    def _nothing(self, bias: Array | None, residual: Array | None, out: Array | None) -> Array:
+        """The result for no images; the other arguments are checked all the same."""
+        shape = (0, *self._shapes["out"][1:])
+        if bias is not None:
+            self._array("bias", bias)
+        if residual is not None:
+            kind = self._types["residual"]
+            arguments.readable("residual", residual, shape, self._axes["residual"], kind)
+        if out is None:
+            return arrays.empty(shape, dtype=self._numpy["out"])
+        arguments.check_writable("out", out, shape, self._axes["out"], self._types["out"])
+        return out
+
+    def _wrong_weights(self, wp: object) -> Exception:
+        if type(wp) is not PackedWeights:
+            kind = f"{type(wp).__module__}.{type(wp).__qualname__}"
+            return TypeError(f"wp: expected the result of pack_weights(w), got {kind}")
+        return ValueError(
+            f"wp: expected weights packed for {self._identity!r}, got weights packed for "
+            f"{wp.identity!r}; use this primitive's pack_weights"
+        )
+
+    def _failure(self, status: int) -> PolysciError:
+        if status == binary_interface.NO_ISA:
+            return UnsupportedError(
+                f"{self!r}: this CPU lacks the instruction set it was generated for; compile it "
+                "again on this machine"
+            )
+        return PolysciError(f"{self!r}: {self.symbol} returned {status}, expected {OK}")
+
+
+def _in_place(out: Array, residual: Array) -> Array:
+    """A copy of the residual that is ``out`` itself; refuses any other overlap.
+
+    A schedule that splits the reduction writes partial sums to y before it reads the residual.
+    """
+    if residual.ctypes.data != out.ctypes.data:
+        raise arguments.overlap("residual")
+    return arrays.copy(residual)

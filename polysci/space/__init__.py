@@ -1,0 +1,1 @@
+"""The schedules of a problem: enumerated as families, resolved to plans."""

@@ -1,0 +1,343 @@
+"""Which schedules to consider, in a deterministic order, as families that differ in steps only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations, product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.numerics.dtypes import COMPUTES
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Contraction, Dim, columns_of
+from polysci.polyhedral.schedule import Loop, Pack, Schedule
+from polysci.space.group_views import shift_of
+from polysci.target.isas import isa_named
+from polysci.target.microkernels import Microkernel
+from polysci.target.microkernels import best as kernels_of
+
+FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
+SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
+SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
+LEAST_DEPTH = 32  # reduction steps below which a call costs more than it computes
+
+Strides = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """Extents of one microkernel call: dimension -> size, and the kernel that computes it."""
+
+    kernel: Microkernel
+    sizes: tuple[tuple[str, int], ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Schedules with the same loop order: ``steps[i, j]`` is the step of loop j in schedule i.
+
+    ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
+    parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
+    its padding; ``stream[i]`` says whether C goes past the caches. Loops that run once are kept, so
+    that all members have the same loops.
+    """
+
+    dims: tuple[str, ...]
+    steps: NDArray[np.int64]
+    which: NDArray[np.intp]
+    tiles: tuple[RegisterTile, ...]
+    extents: Mapping[str, int]
+    pack: NDArray[np.intp]
+    parallel: NDArray[np.intp]
+    stream: NDArray[np.bool_]
+    pad: int = 0
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def member(self, index: int) -> Family:
+        """The family of that schedule alone."""
+        one = slice(index, index + 1)
+        return replace(
+            self,
+            steps=self.steps[one],
+            which=self.which[one],
+            pack=self.pack[one],
+            parallel=self.parallel[one],
+            stream=self.stream[one],
+        )
+
+    def schedule(self, index: int) -> Schedule:
+        """One member as a schedule, without the loops that run once."""
+        current, words = dict(self.extents), list[Loop | Pack]()
+        for position, (dim, step) in enumerate(zip(self.dims, self.steps[index], strict=True)):
+            if position == self.pack[index]:
+                words.append(Pack(self.pad))
+            if step < current[dim]:
+                words.append(Loop(dim, int(step), bool(position < self.parallel[index])))
+                current[dim] = int(step)
+        if self.pack[index] == len(self.dims):
+            words.append(Pack(self.pad))
+        kernel = self.tiles[self.which[index]].kernel
+        return Schedule(tuple(words), str(kernel), bool(self.stream[index]))
+
+
+def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
+    """Largest sizes up to ``limit`` that cut ``extent`` into equal parts, the last one smaller."""
+    sizes: list[int] = []
+    parts = -(-extent // max(1, limit))
+    while len(sizes) < count and parts <= extent:
+        size = -(-extent // parts)
+        if size not in sizes:
+            sizes.append(size)
+        parts += 1
+    return sizes
+
+
+def row_dims(contraction: Contraction, strides: Strides) -> list[Dim]:
+    """Row dimensions with more than one position, the fastest in C last."""
+    offset = contraction.out.offset(strides[contraction.out.array])
+    rows = [d for d in contraction.dims if d.role == "m" and d.extent > 1]
+    return sorted(rows, key=lambda d: -offset.coef(d.name))
+
+
+def register_tiles(
+    contraction: Contraction, strides: Strides, isa: str, limit: int
+) -> list[RegisterTile]:
+    """Shapes of one call, best use of the FMA units first."""
+    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    kernels = kernels_of(_family_for(contraction, column), isa, contraction.a.dtype)
+    inner = rows[-1] if rows else None
+    outer = rows[-2] if len(rows) > 1 else None
+    most: dict[int, int] = {}
+    for kernel in kernels:
+        most[kernel.vecs] = max(most.get(kernel.vecs, 0), kernel.rows)
+    by_shape = {(kernel.rows, kernel.vecs): kernel for kernel in kernels}
+    found: dict[tuple[tuple[str, int], ...], RegisterTile] = {}
+    for vecs, limit_rows in most.items():
+        lanes = kernels[0].lanes
+        width = min(vecs * lanes, column.extent)
+        if -(-width // lanes) < vecs:
+            continue
+        for q in even_splits(inner.extent, limit_rows) if inner else [1]:
+            whole = inner is None or q == inner.extent
+            p_limit = limit_rows // q if whole and outer else 1
+            for p in sorted({*even_splits(outer.extent, p_limit, 3), 1} if outer else {1}):
+                if p * q > limit_rows:
+                    continue
+                sizes = {column.name: width}
+                sizes |= {inner.name: q} if inner else {}
+                sizes |= {outer.name: p} if outer else {}
+                tile = RegisterTile(by_shape[p * q, vecs], tuple(sizes.items()), p * q)
+                found[tile.sizes] = tile
+    ranked = sorted(found.values(), key=lambda tile: -_use(contraction, tile))
+    return ranked[:limit]
+
+
+def _family_for(contraction: Contraction, column: Dim) -> str:
+    """The family of microkernels that computes it."""
+    if not contraction.a.uses(column.name):
+        return "brgemm"
+    shift = shift_of(contraction)
+    return f"grouped{shift.extent}" if shift else "depthwise"
+
+
+def _use(contraction: Contraction, tile: RegisterTile) -> float:
+    """Share of the issued FMA lanes that do work, less what too few accumulators leave idle."""
+    issued, useful = 1.0, 1.0
+    extents = {d.name: d.extent for d in contraction.dims}
+    for dim, size in tile.sizes:
+        useful *= extents[dim]
+        lanes = tile.kernel.lanes if dim == tile.sizes[0][0] else 1
+        issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
+    if tile.kernel.on_tiles:  # four tiles of sums, square ones load least
+        down, across = -(-tile.rows // 16), tile.kernel.vecs
+        busy = min(1.0, down * across / 4) * min(1.0, down * across / (down + across)) ** 0.1
+        return float(useful / issued * busy)
+    of_b = tile.kernel.vecs * tile.kernel.shifts
+    accumulators = tile.rows * of_b
+    loads = accumulators / (tile.rows + of_b)
+    busy = float(min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1)
+    return useful / issued * busy
+
+
+def schedules(
+    contraction: Contraction,
+    strides: Strides,
+    isa: str,
+    threads: int = 1,
+    *,
+    tiles: int = 8,
+    blocks: int = 2,
+    cache: float = float("inf"),
+) -> Iterator[Family]:
+    """Every family of the space; ``blocks`` bounds how many dimensions get a cache block.
+
+    Outputs of more than ``cache`` bytes may also be stored past the caches.
+    """
+    large = float(contraction.out.bytes) * prod(contraction.out.shape) > cache
+    shapes = tuple(register_tiles(contraction, strides, isa, tiles))
+    kernel = shapes[0].kernel
+    choices = [_choices(contraction, strides, tile) for tile in shapes]
+    extents = {d.name: d.extent for d in contraction.dims}
+    for blocked, dims in _orders(contraction, strides, blocks, kernel):
+        rows, which = list[tuple[int, ...]](), list[int]()
+        for index, (tile, choice) in enumerate(zip(shapes, choices, strict=True)):
+            sizes = dict(tile.sizes)
+            options = [
+                choice.get(dim, []) if dim in dims[position + 1 :] or (dim in blocked)
+                else [sizes.get(dim, 1)]
+                for position, dim in enumerate(dims)
+            ]  # fmt: skip
+            members = list(product(*options))
+            rows += members
+            which += [index] * len(members)
+        if rows:
+            steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
+            base = np.array(which, dtype=np.intp)
+            knobs = knobs_of(contraction, strides, dims, threads, large, kernel)
+            if knobs:
+                copies, size = len(knobs), len(rows)
+                pack, parallel, stream = (
+                    np.repeat(knob, size) for knob in zip(*knobs, strict=True)
+                )
+                yield Family(
+                    dims,
+                    np.tile(steps, (copies, 1)),
+                    np.tile(base, copies),
+                    shapes,
+                    extents,
+                    pack,
+                    parallel,
+                    stream.astype(bool),
+                    pad_of(contraction, kernel),
+                )
+
+
+def _orders(
+    contraction: Contraction, strides: Strides, blocks: int, kernel: Microkernel
+) -> Iterator[tuple[frozenset[str], tuple[str, ...]]]:
+    """Loop orders: batch, images and cache blocks outside in any order, register tiles inside.
+
+    With each order, the reductions in it: they have a block but no register-tile loop.
+    """
+    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    around = [
+        d.name for d in contraction.by_role("batch") if d.name != column.name and d.extent > 1
+    ]
+    images = [d.name for d in rows[:-2]]
+    splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
+    depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
+    blockable = [column.name, *(d.name for d in rows[-2:-1]), *depths]
+    for count in range(min(blocks, len(blockable)) + 1):
+        for blocked in combinations(blockable, count):
+            for outer in permutations([*images, *blocked]):
+                for point in _point_orders([d.name for d in rows[-2:]], column.name):
+                    yield frozenset(blocked) & frozenset(depths), (*around, *outer, *point)
+
+
+def _choices(
+    contraction: Contraction, strides: Strides, tile: RegisterTile
+) -> dict[str, list[int]]:
+    """Cache blocks of every dimension that can have one."""
+    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    sizes, found = dict(tile.sizes), dict[str, list[int]]()
+    for dim in (column, *rows[-2:-1]):
+        size = sizes[dim.name]
+        steps = {size * factor for factor in FACTORS}
+        steps |= {-(-dim.extent // (share * size)) * size for share in SHARES[:3]}
+        found[dim.name] = sorted(step for step in steps if size < step < dim.extent)
+    for dim in contraction.by_role("k"):
+        parts = {-(-dim.extent // share) for share in SHARES}
+        parts = {-(-part // 16) * 16 for part in parts}
+        found[dim.name] = sorted(p for p in parts if LEAST_DEPTH <= p < dim.extent)
+    return found
+
+
+def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
+    """Orders of the register-tile loops: the column outside, in the middle or inside."""
+    return [(*rows[:at], column, *rows[at:]) for at in range(len(rows) + 1)]
+
+
+def knobs_of(
+    contraction: Contraction,
+    strides: Strides,
+    dims: tuple[str, ...],
+    threads: int,
+    large: bool,
+    kernel: Microkernel,
+) -> list[tuple[int, int, int]]:
+    """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
+    out = contraction.out.offset(strides[contraction.out.array])
+    written_once = not any(d.name in dims for d in contraction.by_role("k"))
+    streams = (
+        large
+        and written_once
+        and contraction.out.bytes == 4
+        and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
+        and out.coef(columns_of(contraction).name) == 1
+    )
+    return [
+        (pack, parallel, stream)
+        for stream in ((0, 1) if streams else (0,))
+        for parallel in _parallel(contraction, dims, threads)
+        for pack in _packings(contraction, strides, dims, parallel, kernel)
+    ]
+
+
+def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> list[int]:
+    """How many leading loops may be parallel: distinct dimensions, none of the reduction."""
+    if threads == 1:
+        return [0]
+    free = 0
+    roles = {d.name: d.role for d in contraction.dims}
+    for dim in dims:
+        if roles[dim] in ("k", "br") or dim in dims[:free]:
+            break
+        free += 1
+    return list(range(1, min(free, 4) + 1))
+
+
+def _packings(
+    contraction: Contraction,
+    strides: Strides,
+    dims: tuple[str, ...],
+    parallel: int,
+    kernel: Microkernel,
+) -> list[int]:
+    """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
+    column = columns_of(contraction)
+    offset = contraction.a.offset(strides[contraction.a.array])
+    needed = offset.coef(column.name) not in (0, 1) or _converted(contraction, offset, kernel)
+    depths = [] if needed else [-1]
+    moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
+    taps = prod(d.extent for d in contraction.by_role("br"))
+    latest = len(dims) - 2 if taps > 1 else len(dims) - 1
+    return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
+
+
+def _converted(contraction: Contraction, offset: Affine, kernel: Microkernel) -> bool:
+    """Whether a kernel that broadcasts A wants a copy: of other elements, or with full words."""
+    compute = COMPUTES[kernel.compute]
+    if kernel.family != "brgemm":
+        return False
+    depths = [d for d in contraction.by_role("k") if d.extent > 1]
+    taps = prod(d.extent for d in contraction.by_role("br"))
+    apart = any(offset.coef(d.name) != 1 for d in depths)
+    short = taps > 1 and any(d.extent < compute.word for d in depths)  # a word for a few elements
+    widened = compute.bytes > contraction.a.bytes and not compute.converts
+    return widened or (compute.word > 1 and (apart or short))
+
+
+def pad_of(contraction: Contraction, kernel: Microkernel) -> int:
+    """Elements between packed pixels that spread them over the cache sets: a line, or none."""
+    depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
+    widened = kernel.family == "brgemm"  # its copy of A holds what it multiplies
+    item = COMPUTES[kernel.compute].bytes if widened else contraction.a.bytes
+    if any(d.extent * item < 4 for d in contraction.by_role("k")):
+        return 0  # words go on from pixel to pixel
+    return 64 // item if prod(depth) * item % SET_STRIDE == 0 else 0

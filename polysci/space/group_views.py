@@ -1,0 +1,197 @@
+"""Several narrow groups in one register tile: a grouped contraction seen as another one.
+
+Groups with fewer columns than a vector has lanes leave lanes idle. There are two ways to fill them.
+
+*Merged*: ``groups`` neighbouring groups become one of so many times the columns and reduction
+steps, whose weights are block-diagonal. The zeros cost multiplications.
+
+*Rotated*: where a group has as many columns as reduction steps, a power of two, the lanes run over
+the channels of several groups, as in depthwise, and a reduction of ``shifts`` steps that does not
+move A takes the place of the group's own: step d multiplies channel l with its weight for column
+l ^ d (``microkernels/grouped.h``). Nothing is wasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from polysci.errors import UnsupportedError
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Contraction, Dim, Operand
+from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.target.microkernels import best, find, lanes
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How kernels take a contraction: as it is, with groups merged, or rotated."""
+
+    groups: int = 1
+    shifts: int = 1
+
+    def of(self, contraction: Contraction) -> Contraction:
+        """The contraction as kernels take it. Raises UnsupportedError where it cannot be."""
+        if self.shifts > 1:
+            return rotated(contraction, self.shifts)
+        return merged(contraction, self.groups) if self.groups > 1 else contraction
+
+    def inside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
+        """The schedule in the terms of ``of``. Raises UnsupportedError if it splits a group."""
+        if self == View():
+            return schedule
+        gone = [d.name for d in contraction.dims if d.role in ("n", "k")]
+        for loop in schedule.loops:
+            if loop.dim in gone:
+                raise UnsupportedError(
+                    f"schedule {schedule}: several groups in one call leave no loop over "
+                    f"{loop.dim!r}"
+                )
+        return _scaled(contraction, schedule, self.shifts, self.groups)
+
+    def outside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
+        """The inverse of ``inside``."""
+        return _scaled(contraction, schedule, self.groups, self.shifts)
+
+
+def view_of(contraction: Contraction, schedule: Schedule) -> View:
+    """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
+    shifts = find(schedule.kernel).shifts
+    if shifts > 1:
+        return View(shifts=shifts)
+    group = group_of(contraction)
+    if group is None:
+        return View()
+    return View(schedule.tile({d.name: d.extent for d in contraction.dims})[group.name])
+
+
+def views(contraction: Contraction, isa: str) -> Iterator[View]:
+    """The contraction as it is, and every way to have narrow groups fill the lanes of an ISA."""
+    yield View()
+    group = group_of(contraction)
+    if group is None:
+        return
+    columns = contraction.by_role("n")[0].extent
+    for factor in range(2, group.extent + 1):
+        if group.extent % factor == 0 and factor * columns <= lanes(isa):
+            yield View(groups=factor)
+    if best(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
+        yield View(shifts=columns)
+
+
+def group_of(contraction: Contraction) -> Dim | None:
+    """The group dimension of a grouped contraction whose groups lie side by side, or None."""
+    groups = [d for d in contraction.by_role("batch") if d.extent > 1]
+    columns, depths = contraction.by_role("n"), contraction.by_role("k")
+    if len(groups) != 1 or len(columns) != 1 or len(depths) != 1:
+        return None
+    group, column, depth = groups[0], columns[0], depths[0]
+    if column.extent * depth.extent == 1:
+        return None
+    beside = _beside(contraction.out, group, column) and _beside(contraction.a, group, depth)
+    return group if beside and _beside(contraction.b, group, column) else None
+
+
+def _beside(operand: Operand, group: Dim, inner: Dim) -> bool:
+    """Whether ``group`` continues where ``inner`` ends, on one axis."""
+    return any(
+        affine.coef(inner.name) == 1 and affine.coef(group.name) == inner.extent
+        for affine in operand.index
+    )
+
+
+def merged(contraction: Contraction, factor: int) -> Contraction:
+    """``factor`` groups as one. Raises UnsupportedError unless the groups divide evenly."""
+    group = group_of(contraction)
+    if group is None or group.extent % factor:
+        raise UnsupportedError(f"{contraction}: cannot put {factor} groups into one call")
+    scale = {d.name: factor for d in contraction.dims if d.role in ("n", "k")}
+    dims = tuple(
+        Dim(d.name, d.extent // factor if d == group else d.extent * scale.get(d.name, 1), d.role)
+        for d in contraction.dims
+    )
+
+    def widened(operand: Operand) -> Operand:
+        index = tuple(
+            Affine(
+                tuple((n, coef * factor if n == group.name else coef) for n, coef in affine.terms),
+                affine.const,
+            )
+            for affine in operand.index
+        )
+        return replace(operand, index=index)
+
+    return replace(
+        contraction, dims=dims, out=widened(contraction.out), a=widened(contraction.a),
+        b=widened(contraction.b),
+    )  # fmt: skip
+
+
+def rotated(contraction: Contraction, shifts: int) -> Contraction:
+    """The channels of all groups along the columns, and ``shifts`` steps that do not move A.
+
+    A tile of it reads and writes what the calls read and write, as sets: which weight meets which
+    element is the packing's doing. Raises UnsupportedError unless groups are ``shifts`` wide and
+    deep.
+    """
+    group = group_of(contraction)
+    if group is None or not _rotates(contraction, shifts):
+        raise UnsupportedError(f"{contraction}: its groups do not have {shifts} columns and steps")
+    (column,), (depth,) = contraction.by_role("n"), contraction.by_role("k")
+    kept = {
+        group: Dim(group.name, group.extent * shifts, group.role),
+        column: Dim(column.name, 1, column.role),
+    }
+    dims = [kept.get(d, d) for d in contraction.dims if d != depth]
+
+    def narrowed(operand: Operand, *moving: str) -> Operand:
+        index = tuple(
+            Affine(
+                tuple(
+                    (name, coef // shifts if name == group.name else coef)
+                    for name, coef in affine.terms
+                    if name in moving or name not in (column.name, depth.name)
+                ),
+                affine.const,
+            )
+            for affine in operand.index
+        )
+        return replace(operand, index=index)
+
+    return replace(
+        contraction, dims=(*dims, Dim(depth.name, shifts, "br")), a=narrowed(contraction.a),
+        b=narrowed(contraction.b, depth.name), out=narrowed(contraction.out),
+    )  # fmt: skip
+
+
+def shift_of(contraction: Contraction) -> Dim | None:
+    """The reduction of a rotated contraction that does not move A; None in any other."""
+    still = [d for d in contraction.by_role("br") if not contraction.a.uses(d.name)]
+    return still[0] if still else None
+
+
+def _rotates(contraction: Contraction, shifts: int) -> bool:
+    group = group_of(contraction)
+    if group is None or shifts < 2 or shifts & (shifts - 1):
+        return False
+    (column,), (depth,) = contraction.by_role("n"), contraction.by_role("k")
+    pairs = (contraction.out, column), (contraction.b, column), (contraction.a, depth)
+    once = all(_axes(operand, dim) == _axes(operand, group) == 1 for operand, dim in pairs)
+    return once and column.extent == depth.extent == shifts
+
+
+def _axes(operand: Operand, dim: Dim) -> int:
+    """How many axes of an operand a dimension indexes."""
+    return sum(affine.coef(dim.name) != 0 for affine in operand.index)
+
+
+def _scaled(contraction: Contraction, schedule: Schedule, times: int, over: int) -> Schedule:
+    """The schedule with steps over the group ``times`` / ``over`` as long."""
+    group = group_of(contraction)
+    steps = tuple(
+        replace(step, step=step.step * times // over)
+        if isinstance(step, Loop) and group and step.dim == group.name
+        else step
+        for step in schedule.steps
+    )
+    return replace(schedule, steps=steps)

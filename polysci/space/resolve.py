@@ -1,0 +1,379 @@
+"""What a schedule means for one problem: tiles, strides, packed layouts and the kinds of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+
+from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision, computes
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
+from polysci.polyhedral.schedule import Schedule
+from polysci.space import group_views
+from polysci.space.padding import Piece, cut, leaves, skips
+from polysci.target.header_sets import Unit, unit_of
+from polysci.target.microkernels import Microkernel, find
+
+ALIGNMENT = 64  # bytes: every buffer starts on a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A packed copy of an operand: per array axis the extent, source step and stride.
+
+    Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
+    that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
+    alone do not tell, because those around an axis of one position are equal.
+    """
+
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+    strides: tuple[int, ...]
+    order: tuple[int, ...]
+    bytes: int  # of an element
+
+    @property
+    def size(self) -> int:
+        """Elements, rounded up to whole cache lines."""
+        widest = self.order[0]
+        return _rounded(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A contraction, its storage and a schedule, resolved to what the emitter needs.
+
+    ``coef`` maps operand ("A", "C") and dimension to the storage stride in elements; ``rows`` are
+    the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
+    reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
+    schedule are those that the kernel takes (``groups.View``): of ``merged`` groups, or rotated.
+    """
+
+    contraction: Contraction
+    schedule: Schedule
+    kernel: Microkernel
+    tile: Mapping[str, int]
+    rows: tuple[str, ...]
+    column: str
+    depth: str | None
+    taps: tuple[str, ...]
+    coef: Mapping[str, Mapping[str, int]]
+    base: int
+    box: Box | None
+    pieces: Mapping[str, tuple[Piece, ...]]
+    ranges: Mapping[str, str]
+    merged: int = 1
+
+    def extent(self, dim: str) -> int:
+        return next(d.extent for d in self.contraction.dims if d.name == dim)
+
+    def classes(self) -> list[dict[str, Piece]]:
+        """Every combination of pieces: one microkernel instantiation each."""
+        names = list(self.pieces)
+        return [dict(zip(names, combo, strict=True)) for combo in product(*self.pieces.values())]
+
+    def columns_padded(self, size: int) -> int:
+        """Columns of a packed weight panel: whole vectors."""
+        return _rounded(size, self.kernel.lanes)
+
+    @property
+    def compute(self) -> Compute:
+        return COMPUTES[self.kernel.compute]
+
+    @property
+    def precision(self) -> Precision:
+        one = self.contraction
+        return Precision(*(DTYPES[each.dtype] for each in (one.a, one.b, one.out)))
+
+    @property
+    def unit(self) -> Unit:
+        """The headers that its code needs."""
+        one = self.contraction
+        return unit_of(self.kernel, one.a.dtype, one.out.dtype, packed=self.box is not None)
+
+    @property
+    def paired(self) -> bool:
+        """Whether columns may be in the order of even and odd ones (``ps_paired``)."""
+        return self.kernel.family == "depthwise" and not self.unit.boxed
+
+    @property
+    def filled(self) -> bool:
+        """Whether rows in the padding take part: what x holds for zero need not be 0."""
+        return self.precision.whole and self.contraction.padded and self.box is None
+
+    @property
+    def joined(self) -> str | None:
+        """The tap whose runs lie behind each other in the copy of A: one run of all its words.
+
+        Only where words would end inside a tap: then one is saved for every tap.
+        """
+        if self.box is None or self.depth is None or self.blocked or not self.taps:
+            return None
+        if skips(self.contraction, packed=True):
+            return None
+        depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["A"]
+        behind = a[tap] == depth and a[self.depth] == 1 and self.kernel.family == "brgemm"
+        return tap if behind and depth % self.compute.word else None
+
+    def words(self, steps: int) -> int:
+        """Elements of B for so many reduction steps: whole words."""
+        return _rounded(steps, self.compute.word)
+
+    @property
+    def groups(self) -> tuple[Dim, ...]:
+        """Dimensions of B outside one panel: the batch dimensions that are not the columns."""
+        return tuple(
+            d for d in self.contraction.dims if d.role == "batch" and d.name != self.column
+        )
+
+    @property
+    def reduction(self) -> int:
+        """Elements of B below one column: the whole reduction, whole words below every tap."""
+        depth, taps = self.extent(self.depth) if self.depth else 1, self.taps
+        if self.joined:
+            depth, taps = depth * self.extent(self.joined), taps[:-1]
+        around = prod(self.extent(tap) for tap in taps)
+        return self.words(depth) * around * self.kernel.shifts
+
+    @property
+    def group_size(self) -> int:
+        """Packed elements of B of one group."""
+        extent, tile = self.extent(self.column), self.tile[self.column]
+        last = (extent - 1) // tile * tile
+        return (last + self.columns_padded(extent - last)) * self.reduction
+
+    @property
+    def packed_size(self) -> int:
+        """Elements of packed B, groups included."""
+        return self.group_size * prod(d.extent for d in self.groups)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether one call leaves part of the reduction to later calls."""
+        return self.depth is not None and self.tile[self.depth] < self.extent(self.depth)
+
+
+def _rounded(size: int, step: int) -> int:
+    """The least multiple of ``step`` that is no less."""
+    return -(-size // step) * step
+
+
+def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -> dict[str, int]:
+    """Storage stride of every dimension, in elements."""
+    offset = operand.offset(strides)
+    return {d.name: offset.coef(d.name) for d in dims}
+
+
+def box_of(
+    contraction: Contraction,
+    tile: Mapping[str, int],
+    pad: int,
+    fastest: str | None,
+    kernel: Microkernel,
+) -> Box:
+    """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
+
+    Raises UnsupportedError where the packing functions cannot copy it.
+    """
+    extents, steps = [], []
+    for affine in contraction.a.index:
+        terms = [(affine.coef(d.name), tile[d.name]) for d in contraction.dims]
+        step = gcd(*(abs(c) for c, size in terms if c and size > 1)) or 1
+        extents.append(sum(abs(c) // step * (size - 1) for c, size in terms if size > 1) + 1)
+        steps.append(step)
+    axes = sorted(
+        range(len(extents)),
+        key=lambda axis: bool(fastest and contraction.a.index[axis].coef(fastest)),
+    )
+    strides, stride = [0] * len(extents), 1
+    for axis in reversed(axes):
+        strides[axis] = stride
+        stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
+    boxed = unit_of(kernel, contraction.a.dtype, contraction.out.dtype, packed=True).boxed
+    width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
+    box = Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
+    if why := _unpackable(contraction, box):
+        raise UnsupportedError(f"{contraction}: cannot pack {contraction.a}: {why}")
+    return box
+
+
+def _unpackable(contraction: Contraction, box: Box) -> str:
+    """What the packing functions cannot do, or nothing."""
+    if len(box.order) < 2:
+        return "it has fewer than two axes"
+    for axis, affine in enumerate(contraction.a.index):
+        if any(coef < 0 for _, coef in affine.terms):
+            return f"axis {axis} runs backwards"
+    fast = box.order[-1]
+    if box.steps[fast] != 1 or leaves(contraction, fast):
+        return f"its fastest axis, {fast}, has gaps or padding"
+    return ""
+
+
+def resolve(
+    contraction: Contraction,
+    strides: Mapping[str, tuple[int, ...]],
+    schedule: Schedule,
+) -> Plan:
+    """Resolve ``schedule`` for a contraction whose arrays have these storage strides.
+
+    Raises SpecError for loops that do not nest, UnsupportedError for what cannot be generated.
+    """
+    if contraction.clipped:
+        raise UnsupportedError(f"{contraction}: guards cut the output {contraction.out}")
+    extents = {d.name: d.extent for d in contraction.dims}
+    schedule.check(extents)
+    kernel = find(schedule.kernel)
+    view = group_views.view_of(contraction, schedule)
+    schedule, contraction = view.inside(contraction, schedule), view.of(contraction)
+    extents = {d.name: d.extent for d in contraction.dims}
+    tile = schedule.tile(extents)
+    column = columns_of(contraction)
+    roles = {d.name: d.role for d in contraction.dims}
+    for loop in schedule.loops:
+        if roles[loop.dim] == "br":
+            raise UnsupportedError(f"schedule {schedule}: {loop.dim!r} must stay inside the call")
+    coef = {
+        "A": storage(contraction.a, strides[contraction.a.array], contraction.dims),
+        "C": storage(contraction.out, strides[contraction.out.array], contraction.dims),
+    }
+    base = contraction.a.offset(strides[contraction.a.array]).const
+    depths = [d.name for d in contraction.dims if d.role == "k"]
+    if len(depths) > 1:
+        raise UnsupportedError(f"{contraction}: more than one k dimension")
+    depth = depths[0] if depths else None
+    box = None
+    if schedule.pack:
+        outer = schedule.tile(extents, schedule.pack_depth)
+        fastest = column.name if kernel.diagonal else depth
+        box = box_of(contraction, outer, schedule.pack.pad, fastest, kernel)
+        coef["A"] = packed_coef(contraction, box)
+        base = 0
+    rows = row_dims(contraction, schedule, tile, column.name)
+    check_kernel(schedule, kernel, tile, rows, column, coef["A"])
+    check_compute(contraction, schedule, kernel, tile, depth, coef["A"])
+    if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
+        raise UnsupportedError(
+            f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
+        )
+    pieces, ranges = cut(contraction, tile, packed=box is not None)
+    return Plan(
+        contraction, schedule, kernel, tile, rows, column.name, depth,
+        tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)),
+        coef, base, box, pieces, ranges, view.groups,
+    )  # fmt: skip
+
+
+def streams(
+    contraction: Contraction,
+    c: Mapping[str, int],
+    kernel: Microkernel,
+    column: Dim,
+    tile: Mapping[str, int],
+) -> bool:
+    """Whether C can go past the caches: written once, in whole vectors on vector boundaries."""
+    whole = all(tile[d.name] == d.extent for d in contraction.by_role("k"))
+    strides = [c[d.name] for d in contraction.dims if d != column and d.extent > 1]
+    return (
+        whole
+        and contraction.out.bytes == 4
+        and c[column.name] == 1
+        and column.extent % kernel.lanes == 0
+        and all(stride % kernel.lanes == 0 for stride in strides)
+    )
+
+
+def packed_coef(contraction: Contraction, box: Box) -> dict[str, int]:
+    """Stride of every dimension inside a packed copy."""
+    return {
+        d.name: sum(
+            affine.coef(d.name) // step * stride
+            for affine, step, stride in zip(
+                contraction.a.index, box.steps, box.strides, strict=True
+            )
+            if d.extent > 1
+        )
+        for d in contraction.dims
+    }
+
+
+def row_dims(
+    contraction: Contraction, schedule: Schedule, tile: Mapping[str, int], column: str
+) -> tuple[str, ...]:
+    """Dimensions that make up the rows of the register tile, outer first."""
+    rows = tuple(
+        d.name
+        for d in contraction.dims
+        if d.role in ("m", "batch", "n") and d.name != column and tile[d.name] > 1
+    )
+    if any(d.role != "m" for d in contraction.dims if d.name in rows) or len(rows) > 2:
+        raise UnsupportedError(
+            f"schedule {schedule}: one call may span at most two row dimensions, not {rows}"
+        )
+    return rows
+
+
+def check_kernel(
+    schedule: Schedule,
+    kernel: Microkernel,
+    tile: Mapping[str, int],
+    rows: tuple[str, ...],
+    column: Dim,
+    a: Mapping[str, int],
+) -> None:
+    """Raise UnsupportedError unless the tile fits the microkernel it names."""
+    count, width = prod(tile[dim] for dim in rows), tile[column.name]
+    if count > kernel.rows or width > kernel.cols:
+        raise UnsupportedError(
+            f"schedule {schedule}: a call of {count} rows x {width} columns does not fit {kernel}"
+        )
+    if width % kernel.lanes and width != column.extent:
+        raise UnsupportedError(
+            f"schedule {schedule}: {column.name}:{width} is neither whole vectors of "
+            f"{kernel.lanes} nor all {column.extent} columns"
+        )
+    stride = a[column.name]
+    if (stride != 0) != kernel.diagonal or stride not in (0, 1):
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} cannot read A with stride {stride} along "
+            f"{column.name!r}"
+        )
+
+
+def check_compute(
+    contraction: Contraction,
+    schedule: Schedule,
+    kernel: Microkernel,
+    tile: Mapping[str, int],
+    depth: str | None,
+    a: Mapping[str, int],
+) -> None:
+    """Raise UnsupportedError unless the kernel multiplies these types in this order."""
+    x, compute = contraction.a.dtype, COMPUTES[kernel.compute]
+    if kernel.compute not in computes(x, kernel.family):
+        expected = " or ".join(computes(x, kernel.family))
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} computes {kernel.compute}, but products of {x} "
+            f"are computed as {expected}"
+        )
+    if depth is None:
+        return
+    if compute.word > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} reads {compute.word} neighbours along {depth!r}, which "
+            f"lie {a[depth]} elements apart; pack(A) brings them together"
+        )
+    if tile[depth] == contraction.extent(depth):
+        return
+    if contraction.out.dtype != compute.sum.name:
+        raise UnsupportedError(
+            f"schedule {schedule}: {contraction.out.array} holds {contraction.out.dtype}, which "
+            f"cannot keep partial sums of {compute.sum}: {depth!r} must stay inside the call"
+        )
+    if tile[depth] % compute.word:
+        raise UnsupportedError(
+            f"schedule {schedule}: {depth}:{tile[depth]} is no multiple of the {compute.word} "
+            f"steps that {kernel} takes at once"
+        )

@@ -1,0 +1,1 @@
+"""Machines: instruction sets, this host, machine files, microkernels and their headers."""

@@ -1,0 +1,119 @@
+"""Measured parameters of a machine: what the cost model multiplies its counts with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from types import MappingProxyType
+from typing import Any
+
+from polysci.errors import SpecError
+from polysci.target.host import Target
+
+RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
+PRICES = (
+    "call_ns", "run_ns", "store_ns", "reload_ns", "page_ns", "copy_ns", "gather_ns",
+    "hidden_l2", "hidden_l3", "hidden_memory",
+)  # fmt: skip
+# Multiplications a second over those of f32, where nothing was measured: wider words, or one
+# instruction more.
+SPEED = MappingProxyType({"f32": 1.0, "f16": 1.0, "bf16": 2.0, "i8": 4.0, "i16": 1.0})
+TILES = 7.5  # of what vectors multiply: tile registers (a bf16 peak of 3200 beside 2 * 213 GFLOP/s)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Rates and prices of one core; measured and fitted by ``calibrate``, or documented defaults.
+
+    Rates: ``peak`` is the FMA peak in GFLOP/s; ``efficiency`` the rate of a microkernel over it
+    with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds one
+    core, ``l3_all`` and ``memory_all`` all cores of an L3 and of the machine together.
+
+    Prices, which may be 0: ``call_ns`` of entering a register tile, ``run_ns`` of one run of its
+    reduction loop, ``store_ns`` of a vector of C, ``reload_ns`` of one that a later call adds to,
+    ``page_ns`` of a page that the first translation buffer lacks, ``copy_ns`` of a packed line of
+    64 bytes, ``gather_ns`` of one whose source is not contiguous. ``hidden_l2``, ``hidden_l3`` and
+    ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
+    ``fork_us`` is what starting a parallel region takes.
+    """
+
+    peak: float
+    l2: float
+    l3: float
+    memory: float
+    l3_all: float
+    memory_all: float
+    call_ns: float = 0.2
+    run_ns: float = 0.55
+    store_ns: float = 0.6
+    reload_ns: float = 0.3
+    page_ns: float = 0.7
+    copy_ns: float = 1.1
+    gather_ns: float = 5.0
+    hidden_l2: float = 0.09
+    hidden_l3: float = 0.02
+    hidden_memory: float = 0.2
+    fork_us: float = 3.0
+    measured: bool = False
+    efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def copy(self) -> float:
+        """GB/s of packing contiguous runs, in and out."""
+        return 2 * 64 / max(self.copy_ns, 1e-3)
+
+    def price(self, name: str) -> float:
+        """One of the prices, by its name."""
+        return float(getattr(self, name))
+
+    def fastest(self, compute: str) -> float:
+        """The most that kernels of a compute reach, as a fraction of the f32 peak."""
+        measured = [v for name, v in self.efficiency.items() if f"_{compute}_" in name]
+        return max(measured, default=SPEED[compute]) if compute != "f32" else 1.0
+
+    def of_kernel(self, name: str, rows: int, vecs: int, compute: str = "f32") -> float:
+        """Rate of a microkernel over the f32 peak; estimated where it was not measured.
+
+        The estimate: an FMA unit needs about 8 independent accumulators to hide its latency, and
+        two loads a cycle must feed two FMAs a cycle.
+        """
+        if name in self.efficiency:
+            return self.efficiency[name]
+        if "_amx_" in name:  # four tiles of sums hide the latency; few rows waste a tile
+            tall = -(-rows // 16)
+            return SPEED[compute] * TILES * min(1.0, tall * vecs / 4) * rows / (16 * tall)
+        tile = rows * vecs
+        busy = min(1.0, tile / 8, tile / max(1.0, 0.55 * (rows + vecs)))
+        return SPEED[compute] * float(busy)
+
+    def to_json(self) -> str:
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return json.dumps({**data, "efficiency": dict(self.efficiency)}, indent=1, sort_keys=True)
+
+
+def from_json(text: str) -> Machine:
+    """The machine of a text that ``to_json`` wrote. Raises SpecError for anything else."""
+    try:
+        data: dict[str, Any] = json.loads(text)
+        efficiency = {str(k): float(v) for k, v in data.pop("efficiency").items()}
+        measured = bool(data.pop("measured"))
+        numbers = {name: float(value) for name, value in data.items()}
+        machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SpecError(f"machine parameters: {error}") from error
+    rates = [*(numbers[name] for name in RATES), *efficiency.values()]
+    if not all(isfinite(rate) and rate > 0 for rate in rates):
+        raise SpecError("machine parameters: every rate must be positive and finite")
+    if not all(isfinite(price) and price >= 0 for price in numbers.values()):
+        raise SpecError("machine parameters: every price must be finite and not negative")
+    return machine
+
+
+def assumed(target: Target) -> Machine:
+    """Parameters typical of a 3 GHz server core with the target's vectors."""
+    return Machine(
+        peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0,
+        l3_all=25.0 * target.sharing("l3", target.cores), memory_all=12.0 * target.cores**0.5,
+    )  # fmt: skip

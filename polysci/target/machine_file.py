@@ -1,0 +1,276 @@
+"""A machine file: a target and the model's parameters for it, as TOML that people read and edit."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from polysci.errors import SpecError
+from polysci.target import microkernels
+from polysci.target.host import ASSUMED_CACHES, MOST_THREADS, Target, size_text
+from polysci.target.isas import ISAS, isa_named
+from polysci.target.machine import RATES, Machine, assumed
+
+MOST_BYTES = 1 << 40  # of a cache
+MOST = 1e300  # of other numbers: finite
+MOST_SPEED = 64  # times the FMA peak, with narrow types and units for them
+MOST_SHOWN = 1 << 64  # of whole numbers in messages
+LEVELS = tuple(ASSUMED_CACHES)
+Reader = Callable[[str, Any, bool], Any]  # of a key, its value, whether it divides
+
+# What the numbers of a Machine are: unit and meaning.
+NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "peak": ("GFLOP/s", "FMA peak of one core, f32"),
+        "l2": ("GB/s", "L2 reads by one core"),
+        "l3": ("GB/s", "L3 reads by one core"),
+        "memory": ("GB/s", "memory reads by one core"),
+        "l3_all": ("GB/s", "reads of one L3 by all cores that share it"),
+        "memory_all": ("GB/s", "memory reads by all cores of the machine"),
+        "call_ns": ("ns", "entering a register tile"),
+        "run_ns": ("ns", "one run of its reduction loop"),
+        "store_ns": ("ns", "storing a vector of the output"),
+        "reload_ns": ("ns", "loading one that a later call adds to"),
+        "page_ns": ("ns", "a page that the first translation buffer lacks"),
+        "copy_ns": ("ns", "packing a line of 64 bytes"),
+        "gather_ns": ("ns", "packing one that is not contiguous"),
+        "hidden_l2": ("share", "of L2 reads that shows although compute could hide it"),
+        "hidden_l3": ("share", "of L3 reads that shows although compute could hide it"),
+        "hidden_memory": ("share", "of memory reads that shows although compute could hide it"),
+        "fork_us": ("us", "starting a parallel region"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A machine that the model works for, this one or another: ``parse(d.to_toml()) == d``."""
+
+    target: Target
+    machine: Machine
+
+    def to_toml(self) -> str:
+        """The machine file, with the unit of every number."""
+        return "\n".join(_lines(self)) + "\n"
+
+
+def read(path: str | Path) -> Described:
+    """The machine that a file describes. SpecError names the file, the key and the rule."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise SpecError(f"machine file {path}: cannot be read: {reason}") from None
+    return parse(text, f"machine file {path}")
+
+
+def parse(text: str, source: str = "machine description") -> Described:
+    """The machine that a text describes.
+
+    What ``[machine]`` leaves out is assumed, as for a machine that was never measured; kernels
+    without an efficiency are estimated. SpecError: ``source``, then the key, its value, the rule.
+    """
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{source}: not TOML: {error}") from None
+    try:
+        _refuse_unknown("", data, ("target", "machine"))
+        target = _target(_table("target", data.get("target")))
+        return Described(target, _machine(_table("machine", data.get("machine", {})), target))
+    except SpecError as error:
+        raise SpecError(f"{source}: {error}") from None
+
+
+def note_of(name: str) -> tuple[str, str]:
+    """Unit and meaning of a number of a Machine."""
+    return NOTES.get(name, ("", name.replace("_", " ")))
+
+
+def numbers(machine: Machine) -> dict[str, float]:
+    """The parameters that are one number each, in the order of the fields."""
+    values = {field.name: getattr(machine, field.name) for field in fields(machine)}
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _lines(it: Described) -> Iterator[str]:
+    yield "# A machine as polysci's model sees it. Edit what you like; what it chooses there:"
+    yield "#   polysci explain SPEC --machine THIS_FILE"
+    yield "# What [machine] leaves out is assumed."
+    yield ""
+    yield from _target_lines(it.target)
+    yield ""
+    yield from _machine_lines(it.machine)
+
+
+def _target_lines(target: Target) -> Iterator[str]:
+    yield "[target]"
+    yield f"model_name = {_quoted(target.model_name)}"
+    yield f"isa = {_quoted(target.isa.name)}  # instruction set: {', '.join(ISAS)}"
+    yield f"features = {_listed(target.features)}  # of the CPU, as in cpuinfo"
+    yield f"cores = {target.cores}"
+    for level in LEVELS:
+        size = getattr(target, level)
+        yield f"{level} = {size}  # bytes of one {level.upper()} cache for data: {size_text(size)}"
+        yield f"{level}_cores = {getattr(target, f'{level}_cores')}  # that share it; 0: all cores"
+    yield f"assumed = {_listed(target.assumed)}  # which of these are defaults, not detected"
+
+
+def _machine_lines(machine: Machine) -> Iterator[str]:
+    yield "[machine]"
+    told = "" if machine.measured else ": assumed, or from elsewhere"
+    yield f"measured = {str(machine.measured).lower()}  # the numbers below{told}"
+    for name, value in numbers(machine).items():
+        yield f"{name} = {value!r}  # {', '.join(filter(None, note_of(name)))}"
+    yield ""
+    yield "# Rate of a microkernel over the peak, operands in L1; estimated if left out."
+    yield "[machine.efficiency]"
+    for name, share in machine.efficiency.items():
+        yield f"{_key(name)} = {share!r}"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return "[" + ", ".join(map(_quoted, words)) + "]"
+
+
+def _target(data: Mapping[str, Any]) -> Target:
+    _refuse_unknown("target.", data, tuple(field.name for field in fields(Target)))
+    isa = isa_named(_word("target.isa", data.get("isa")), source="target.isa")
+    features = _words("target.features", data.get("features", list(isa.features)))
+    if not isa.runs_on(features):
+        missing = ", ".join(word for word in isa.features if word not in features)
+        raise SpecError(f"target.features: isa {isa} needs {missing} as well")
+    values: dict[str, Any] = {"cores": _whole("target.cores", data.get("cores"), 1, MOST_THREADS)}
+    for level in LEVELS:
+        values[level] = _whole(f"target.{level}", data.get(level), 1, MOST_BYTES)
+        if (name := f"{level}_cores") in data:
+            values[name] = _whole(f"target.{name}", data[name], 0, values["cores"])
+    marked = _words("target.assumed", data.get("assumed", []))
+    name = _word("target.model_name", data.get("model_name", "unknown"))
+    target = Target(isa, features, **values, model_name=name, assumed=marked)
+    _check_order(target)
+    _refuse_unknown("target.assumed: ", marked, ("features", *LEVELS, "cores"))
+    return target
+
+
+def _check_order(target: Target) -> None:
+    """A cache is no smaller, and serves no fewer cores, than the one inside it."""
+    for inner, outer in pairwise(LEVELS):
+        small, large = getattr(target, inner), getattr(target, outer)
+        if small > large:
+            raise SpecError(f"target.{outer}: expected no less than {inner}={small}, got {large}")
+        few, many = target.sharing(inner, target.cores), target.sharing(outer, target.cores)
+        if few > many:
+            raise SpecError(
+                f"target.{outer}_cores: expected no fewer than the {few} of {inner}, got {many}"
+            )
+
+
+def _machine(data: Mapping[str, Any], target: Target) -> Machine:
+    known = assumed(target)
+    default = {field.name: getattr(known, field.name) for field in fields(Machine)}
+    _refuse_unknown("machine.", data, tuple(default))
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        reader: Reader = _READERS.get(type(default[name]), _number)
+        found[name] = reader(f"machine.{name}", value, name in RATES)
+    return Machine(**(default | found))
+
+
+def _flag(name: str, value: Any, rate: bool) -> bool:
+    if not isinstance(value, bool):
+        raise SpecError(f"{name}: expected true or false, got {_shown(value)}")
+    return value
+
+
+def _number(name: str, value: Any, rate: bool) -> float:
+    """A finite number; a price may be 0, a ``rate`` divides and may not."""
+    if (
+        type(value) in (int, float)
+        and abs(value) < MOST
+        and (value > 0 or (value == 0 and not rate))
+    ):
+        return float(value)
+    unit, _ = note_of(name.rpartition(".")[2])
+    kind = "a positive number" if rate else "a number of at least 0"
+    raise SpecError(f"{name}: expected {kind} of {unit or 'the peak'}, got {_shown(value)}")
+
+
+def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
+    """Kernel names to shares of the peak."""
+    found = {}
+    for kernel, share in _table(name, value).items():
+        if kernel not in microkernels.registry():
+            raise SpecError(f"{name}: no kernel {kernel!r:.80} in microkernels/kernels.def")
+        found[kernel] = _number(f"{name}.{kernel}", share, True)
+        most = 1 if microkernels.find(kernel).compute == "f32" else MOST_SPEED
+        if found[kernel] > most:
+            raise SpecError(
+                f"{name}.{kernel}: expected a share of the peak, at most {most}, got {share}"
+            )
+    return MappingProxyType(found)
+
+
+_READERS: Mapping[type, Reader] = {
+    bool: _flag,
+    MappingProxyType: _shares,
+}
+
+
+def _refuse_unknown(place: str, words: Any, known: tuple[str, ...]) -> None:
+    for word in words:
+        if word not in known:
+            raise SpecError(f"{place}{word}: unknown; expected one of {', '.join(known)}")
+
+
+def _table(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise SpecError(f"{name}: expected a table [{name}], got {_shown(value)}")
+    return value
+
+
+def _word(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise SpecError(f"{name}: expected text in quotes, got {_shown(value)}")
+    return value
+
+
+def _words(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise SpecError(f"{name}: expected a list of texts in quotes, got {_shown(value)}")
+    return tuple(value)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise SpecError(
+            f"{name}: expected a whole number from {least} to {most}, got {_shown(value)}"
+        )
+    return value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if type(value) is int and abs(value) > MOST_SHOWN:  # Python refuses to print the longest
+        return f"a number of {value.bit_length()} bits"
+    return f"{value!r:.80}"

@@ -1,0 +1,117 @@
+"""The registry of microkernels, read from ``microkernels/kernels.def``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.dtypes import computes
+from polysci.target.isas import isa_named
+from polysci.target.resources import resource
+
+_LINE = re.compile(r"KERNEL\((\w+), (\w+), (\w+), (\d+), (\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Microkernel:
+    """One register tile of one family: ``rows`` x ``cols`` of C held in registers.
+
+    ``family`` is ``brgemm`` (A is broadcast along the columns), ``depthwise`` (A is a vector along
+    them) or ``grouped`` and a number: the columns of a group, several of which share a vector.
+    ``compute`` names a row of COMPUTES.
+    """
+
+    family: str
+    isa: str
+    compute: str
+    rows: int
+    cols: int
+
+    def __str__(self) -> str:
+        return f"{self.family}_{self.isa}_{self.compute}_{self.rows}x{self.cols}"
+
+    @property
+    def lanes(self) -> int:
+        return lanes(self.isa)
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether A is a vector along the columns."""
+        return self.family != "brgemm"
+
+    @property
+    def shifts(self) -> int:
+        """Accumulators, and vectors of B a step, for each vector of C."""
+        return int(self.family.removeprefix("grouped")) if self.family.startswith("grouped") else 1
+
+    @property
+    def vecs(self) -> int:
+        return self.cols // self.lanes
+
+    @property
+    def on_tiles(self) -> bool:
+        """Whether sums stay in tile registers, whose shapes a thread configures first."""
+        return self.isa == "amx"
+
+
+def lanes(isa: str) -> int:
+    """32-bit lanes of a vector of an ISA."""
+    return isa_named(isa).lanes_f32
+
+
+@cache
+def header(name: str) -> str:
+    """C text of ``microkernels/NAME.h``. Raises UnsupportedError where there is none."""
+    path = resource("microkernels", f"{name}.h")
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnsupportedError(f"no microkernel source {path}: {error.strerror}") from None
+
+
+@cache
+def registry() -> Mapping[str, Microkernel]:
+    """Every kernel of kernels.def by name, in the order of the file."""
+    kernels: dict[str, Microkernel] = {}
+    text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
+    for found in _LINE.finditer(text):
+        family, isa, compute, rows, cols = found.groups()
+        kernel = Microkernel(family, isa, compute, int(rows), int(cols))
+        kernels[str(kernel)] = kernel
+    return MappingProxyType(kernels)
+
+
+def find(name: str) -> Microkernel:
+    """The kernel called ``name``; SpecError if kernels.def has none."""
+    try:
+        return registry()[name]
+    except KeyError:
+        raise SpecError(f"microkernel {name!r} is not in microkernels/kernels.def") from None
+
+
+def family(name: str, isa: str, compute: str) -> tuple[Microkernel, ...]:
+    """All register tiles of a family that an ISA itself adds."""
+    return tuple(
+        kernel
+        for kernel in registry().values()
+        if (kernel.family, kernel.isa, kernel.compute) == (name, isa, compute)
+    )
+
+
+def best(name: str, isa: str, x: str) -> tuple[Microkernel, ...]:
+    """The register tiles by which an ISA multiplies inputs of type ``x`` fastest.
+
+    They may belong to an ISA that it extends, or to the portable one; there may be none.
+    """
+    chains = (isa_named(isa).chain, ("portable",))
+    for compute, candidate in (
+        (c, i) for chain in chains for c in computes(x, name) for i in chain
+    ):
+        spared = compute == "f32" and isa_named(candidate).rounds not in ("", x)
+        if not spared and (found := family(name, candidate, compute)):
+            return found
+    return ()

@@ -1,0 +1,1 @@
+"""How polysci prints: aligned tables, text files with holes to fill."""

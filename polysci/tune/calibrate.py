@@ -1,0 +1,310 @@
+"""Measure a machine once: FMA peak, microkernels, bandwidths; and fit the cost model's prices."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from polysci.errors import PolysciError
+from polysci.measure.bench import Bench
+from polysci.numerics.dtypes import COMPUTES
+from polysci.ops.conv2d import Conv2d
+from polysci.runtime.build import cache
+from polysci.runtime.build.folder import cache_dir
+from polysci.target import microkernels
+from polysci.target.header_sets import Unit, headers, unit_of
+from polysci.target.host import Target
+from polysci.target.machine import Machine, assumed, from_json
+from polysci.target.microkernels import Microkernel
+from polysci.tune.fit import fitted
+
+FORMAT = 3
+TAPS = 3  # of a depthwise filter's line
+DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
+PASSES = 12  # over all probes at most
+RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
+_CONFIGURED = (  # what an entry does before its first register tile
+    "    int tiles = 0;",
+    "    if (!PS_CPU_OK())",
+    "        return 0;",
+    "    ps_tiles_configure(&tiles, t);",
+)
+_log = logging.getLogger(__name__)
+Progress = Callable[[int, int], None]
+
+
+def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
+    """The stored parameters of this machine, with the rates of kernels for inputs of type ``x``.
+
+    Measured now if there are none. Where measuring fails the documented defaults stand in, with a
+    logged warning.
+    """
+    try:
+        return known(target, x) or calibrate(target, progress, x)
+    except PolysciError as error:
+        _log.warning("calibration failed, using assumed rates: %s", error)
+        return assumed(target)
+
+
+def known(target: Target, x: str = "f32") -> Machine | None:
+    """The stored parameters of this machine, if it was ever measured."""
+    try:
+        return from_json(stored(target, x).read_text(encoding="utf-8"))
+    except (OSError, PolysciError):
+        return None
+
+
+def stored(target: Target, x: str = "f32") -> Path:
+    """Where the parameters of a target are kept; another kernel list is another file."""
+    kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
+    units = "".join(headers(unit) for unit in units_for(target.isa.name, x))
+    text = f"{FORMAT} {target} {target.features} {kernels} {units}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return cache_dir() / f"machine-{digest}.json"
+
+
+def kernels_for(isa: str, x: str) -> list[Microkernel]:
+    """The kernels that multiply inputs of type ``x``."""
+    families = dict.fromkeys(kernel.family for kernel in microkernels.registry().values())
+    return [kernel for family in families for kernel in microkernels.best(family, isa, x)]
+
+
+def units_for(isa: str, x: str) -> list[Unit]:
+    """The units of those kernels, sums as results."""
+    found = [_unit(kernel, x) for kernel in kernels_for(isa, x)]
+    return list(dict.fromkeys(found))
+
+
+def _unit(kernel: Microkernel, x: str) -> Unit:
+    return unit_of(kernel, x, COMPUTES[kernel.compute].sum.name, packed=True)
+
+
+def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
+    """Measure and store the parameters; ``progress(done, total)`` after every step.
+
+    Takes less than a minute. All but the rates of kernels is measured once, in f32. Raises
+    BuildError or CheckError.
+    """
+    if x != "f32":
+        return _extended(target, progress, x)
+    kernels = kernels_for(target.isa.name, x)
+    objects = cache.build_many([_bandwidth_text(target)])
+    questions = [("peak", objects[0])]
+    questions += [(f"read_{level}", objects[0]) for level in ("l2", "l3", "memory")]
+    questions += _kernel_questions(kernels, x)
+    rates = _rates(questions, 1, _part(progress, 0, 50))
+    peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
+    efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
+    machine = replace(
+        assumed(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
+        memory=rates["read_memory"], l3_all=rates["read_l3"], memory_all=rates["read_memory"],
+        measured=True, efficiency=MappingProxyType(efficiency),
+    )  # fmt: skip
+    if target.cores > 1:
+        machine = replace(machine, **_together(target, _part(progress, 50, 60)))
+    machine = fitted(target, machine, _part(progress, 60, 100))
+    _write(stored(target), machine.to_json())
+    return machine
+
+
+def _extended(target: Target, progress: Progress | None, x: str) -> Machine:
+    """The machine as f32 knows it, with the rates of the kernels for ``x``."""
+    machine = known(target) or calibrate(target, progress)
+    kernels = kernels_for(target.isa.name, x)
+    rates = _rates(_kernel_questions(kernels, x), 1, progress)
+    efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
+    machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
+    _write(stored(target, x), machine.to_json())
+    return machine
+
+
+def _kernel_questions(kernels: Sequence[Microkernel], x: str) -> list[tuple[str, Path]]:
+    """The name of every kernel and the shared object that holds its probe."""
+    parts: list[Sequence[Microkernel]] = []
+    for unit in dict.fromkeys(_unit(kernel, x) for kernel in kernels):
+        parts += _parts([kernel for kernel in kernels if _unit(kernel, x) == unit], 16)
+    objects = cache.build_many([_tile_text(part, x) for part in parts])
+    return [
+        (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
+    ]
+
+
+def _part(progress: Progress | None, first: int, last: int) -> Progress | None:
+    """Progress of one part of the work, as percent of the whole."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(first + (last - first) * done // total, 100)
+
+
+def _together(target: Target, progress: Progress | None) -> dict[str, Any]:
+    """What all cores get together from L3 and memory, and what a parallel region costs."""
+    path = cache.build(_together_text(target))
+    names = ("read_l3_all", "read_memory_all", "fork")
+    rates = _rates([(name, path) for name in names], target.cores, progress)
+    return {
+        "l3_all": rates["read_l3_all"],
+        "memory_all": rates["read_memory_all"],
+        "fork_us": 1 / rates["fork"],
+    }
+
+
+def _rates(
+    questions: Sequence[tuple[str, Path]], threads: int, progress: Progress | None
+) -> dict[str, float]:
+    """The best rate of every probe over PASSES, fewer once a pass changes next to nothing.
+
+    Short runs, many times: what else runs on the machine disturbs some of them, not all.
+    """
+    rates: dict[str, float] = {}
+    with Bench(Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1, pad=0), threads) as bench:
+        for turn in range(PASSES):
+            better = 0
+            for done, (symbol, path) in enumerate(questions):
+                rate = bench.peak(path, symbol, RUN_S)
+                better += rate > 1.01 * rates.get(symbol, 0.0)
+                rates[symbol] = max(rate, rates.get(symbol, 0.0))
+                if progress:
+                    progress(turn * len(questions) + done + 1, PASSES * len(questions))
+            if better <= len(questions) // 100:
+                break
+    if progress:
+        progress(1, 1)
+    return rates
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_suffix(".new")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        _log.warning("cannot keep the calibration in %s: %s", path, error)
+
+
+def _parts(kernels: Sequence[Microkernel], size: int) -> list[Sequence[Microkernel]]:
+    return [kernels[at : at + size] for at in range(0, len(kernels), size)]
+
+
+def peak_text(unit: Unit) -> str:
+    """C of ``double peak(int64_t iterations)``: the multiplications of a unit, from registers."""
+    probes = ("probe", "probe_amx") if unit.isa == "amx" else ("probe",)
+    return "\n".join([
+        headers(unit), *map(microkernels.header, probes), "double peak(int64_t n);",
+        "double peak(int64_t n)", "{", "    return ps_probe_peak(n);", "}", "",
+    ])  # fmt: skip
+
+
+def peak_unit(isa: str, x: str) -> Unit:
+    """The unit whose multiplications bound every kernel for inputs of type ``x``."""
+    return _unit(microkernels.best("brgemm", isa, x)[0], x)
+
+
+def _bandwidth_text(target: Target) -> str:
+    sizes = {"l2": target.l2 // 2, "l3": target.l3 // 3, "memory": 4 * target.l3}
+    parts = [peak_text(peak_unit(target.isa.name, "f32")), microkernels.header("probe_read")]
+    for level, size in sizes.items():
+        count = size // 4
+        parts += [
+            f"static float {level}_buffer[{count}] __attribute__((aligned(64)));",
+            f"double read_{level}(int64_t n);",
+            f"double read_{level}(int64_t n)",
+            "{",
+            "    static int filled;",
+            "    if (!filled++)",
+            f"        ps_probe_fill({level}_buffer, sizeof {level}_buffer);",
+            f"    return ps_probe_read({level}_buffer, {count}, n);",
+            "}",
+        ]
+    return "\n".join([*parts, ""])
+
+
+def _together_text(target: Target) -> str:
+    """C of the probes that run on all cores at once; ``fork`` returns 1e3 for every region."""
+    cores = target.cores
+    parts = [
+        headers(peak_unit(target.isa.name, "f32")),
+        microkernels.header("probe"),
+        microkernels.header("probe_read"),
+    ]
+    for level, size in {"l3": target.l3 // 3, "memory": 4 * target.l3}.items():
+        count = size // 4 // cores // 64 * 64
+        parts += [
+            f"static float {level}_buffer[{cores}][{count}] __attribute__((aligned(64)));",
+            f"double read_{level}_all(int64_t n);",
+            f"double read_{level}_all(int64_t n)",
+            "{",
+            "    static int filled;",
+            "    double bytes = 0;",
+            f"    for (int i = 0; !filled && i < {cores}; ++i)",
+            f"        ps_probe_fill({level}_buffer[i], sizeof {level}_buffer[i]);",
+            "    filled = 1;",
+            f"    #pragma omp parallel for num_threads({cores}) reduction(+ : bytes)",
+            f"    for (int i = 0; i < {cores}; ++i)",
+            f"        bytes += ps_probe_read({level}_buffer[i], {count}, n);",
+            "    return bytes;",
+            "}",
+        ]
+    return "\n".join([
+        *parts,
+        "double fork(int64_t n);",
+        "double fork(int64_t n)",
+        "{",
+        "    for (int64_t i = 0; i < n; ++i) {",
+        f"        #pragma omp parallel num_threads({cores})",
+        '        __asm__ volatile("" : : : "memory");',
+        "    }",
+        "    return 1e3 * (double)n;",
+        "}", "",
+    ])  # fmt: skip
+
+
+def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
+    """C of a part of a reduction as the kernel's tiles do it most, and its steps."""
+    if kernel.family == "depthwise" and kernel.rows > 1:
+        pixels = (1 << kernel.rows + TAPS - 1) - 1
+        return f"ps_slide(acc, t, UINT64_C({pixels:#x}), a, b, {TAPS}, {kernel.cols})", TAPS
+    run = "ps_run_grouped" if kernel.shifts > 1 else "ps_run"
+    rows = f"{(1 << kernel.rows) - 1:#x}u"
+    return f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})", DEPTH
+
+
+def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
+    """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH words from L1."""
+    parts = [headers(_unit(kernels[0], x)), microkernels.header("probe")]
+    for kernel in kernels:
+        dense, word, shifts = not kernel.diagonal, COMPUTES[kernel.compute].word, kernel.shifts
+        rows, cols = kernel.rows, kernel.cols
+        a_row, a_step = (DEPTH * word, word) if dense else (cols, 0)
+        run, steps = _reduction(kernel, a_step)
+        flops = 2.0 * steps * rows * cols * (word if dense else 1)
+        parts += [
+            f"double {kernel}(int64_t n);",
+            f"PS_KERNEL double {kernel}(int64_t n)",
+            "{",
+            f"    static ps_a a[{(rows + TAPS - 1) * a_row}] __attribute__((aligned(64)));",
+            f"    static ps_b b[{DEPTH * cols * word}] __attribute__((aligned(64)));",
+            f"    static ps_y c[{rows * cols}] __attribute__((aligned(64)));",
+            f"    static const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
+            f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(not dense)}, "
+            f".shifts = {shifts}, .a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}};",
+            f"    ps_acc acc[{rows * kernel.vecs * shifts}];",
+            "    ps_probe_fill(a, sizeof a);",
+            "    ps_probe_fill(b, sizeof b);",
+            *_CONFIGURED * kernel.on_tiles,
+            "    ps_begin(acc, t, c, 0);",
+            "    for (int64_t i = 0; i < n; ++i)",
+            f"        {run};",
+            *(["    ps_unshift(acc, t);"] if shifts > 1 else []),
+            *(["    ps_unpair(acc, t);"] if kernel.family == "depthwise" else []),
+            "    ps_end(acc, t, c, 0);",
+            *("    ps_tiles_release(&tiles);",) * kernel.on_tiles,
+            '    __asm__ volatile("" : : "r"(c) : "memory");',  # c is read: keep the loop
+            f"    return {flops} * (double)n;",
+            "}",
+        ]
+    return "\n".join([*parts, ""])

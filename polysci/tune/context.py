@@ -1,0 +1,30 @@
+"""Everything that a ranker needs to know of a problem on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polysci.algorithms.lowering import model_of
+from polysci.ops.problem import Problem
+from polysci.rank import Context
+from polysci.target.host import Target, detect
+from polysci.target.machine import Machine
+from polysci.tune.calibrate import machine_of
+from polysci.tune.training import known
+
+
+def context_of(
+    problem: Problem,
+    threads: int = 1,
+    target: Target | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    machine: Machine | None = None,
+) -> Context:
+    """Everything a ranker needs; ``machine`` instead of what was measured here.
+
+    Without it this machine is calibrated if it never was (under a minute).
+    """
+    target = target or detect()
+    _, roles, strides = model_of(problem)
+    machine = machine or machine_of(target, progress, roles.a.dtype)
+    return Context(roles, strides, target, machine, threads, weights=known(target))

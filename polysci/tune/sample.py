@@ -1,0 +1,98 @@
+"""A stratified sample of a problem's schedules: good, middling and bad ones of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import UnsupportedError
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context, traffic
+from polysci.rank.ranker import space_of
+from polysci.rank.shortlist import Choice, Ranked, distinct, seen
+from polysci.space.enumerate import Family
+
+BANDS = (1.1, 1.5, 4.0)  # predicted seconds over the least: as many schedules from each
+
+
+def stratified(context: Context, count: int, *, seed: int = 0, first: int = 5) -> list[Schedule]:
+    """``count`` distinct schedules that can be generated, or all if there are fewer.
+
+    The model's ``first`` ones; then in turns from three bands of predicted time, and within a band
+    in turns from every kind: loop order, register tile, place of the packing, parallel loops,
+    stores past the caches. The same arguments give the same sample.
+    """
+    ranked = [
+        Ranked(view, wide, family)
+        for view, wide in seen(context)
+        for family in space_of(wide, 8, 2)
+    ]
+    seconds = [traffic(one.context, one.family).seconds for one in ranked]
+    number = np.repeat(np.arange(len(ranked)), [len(one.family) for one in ranked])
+    index = np.concatenate([np.arange(len(one.family)) for one in ranked])
+    time = np.concatenate(seconds)
+    kind = np.concatenate([_kinds(at, one.family) for at, one in enumerate(ranked)])
+    rng = np.random.default_rng(seed)
+    best = np.argsort(time, kind="stable")
+    least, found = time.min(), dict[Schedule, None]()
+    orders = [best] + [
+        _in_turns(kind, np.flatnonzero((time >= low * least) & (time <= high * least)), rng)
+        for low, high in zip((0.0, *BANDS), BANDS, strict=False)
+    ]
+    sources = [_members(context, order, number, index, time, ranked) for order in orders]
+    for choice in islice(sources[0], first):
+        found[choice.schedule] = None
+    rounds = [iter(source) for source in sources[1:]]
+    while rounds and len(found) < count:
+        rounds = [one for one in rounds if len(found) >= count or _add(one, found)]
+    return list(found)
+
+
+def _add(source: Iterator[Choice], found: dict[Schedule, None]) -> bool:
+    """Add the next schedule of a source; False once it has none, or none that can be generated."""
+    try:
+        choice = next(source, None)
+    except UnsupportedError:
+        choice = None
+    if choice is None:
+        return False
+    found[choice.schedule] = None
+    return True
+
+
+def _members(
+    context: Context,
+    order: NDArray[np.intp],
+    number: NDArray[np.intp],
+    index: NDArray[np.intp],
+    time: NDArray[np.float64],
+    ranked: list[Ranked],
+) -> Iterator[Choice]:
+    if not len(order):
+        return iter(())
+    pool = ((float(time[at]), int(number[at]), int(index[at])) for at in order)
+    return distinct(context, pool, ranked, known=True)
+
+
+def _kinds(number: int, family: Family) -> NDArray[np.int64]:
+    """A number for what kind each member is."""
+    kind = np.full(len(family), number, dtype=np.int64)
+    for part in (family.which, family.pack + 1, family.parallel, family.stream):
+        kind = kind * 64 + part
+    return kind
+
+
+def _in_turns(
+    kind: NDArray[np.int64], members: NDArray[np.intp], rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Members in random order, one of every kind before a second one of any."""
+    members = rng.permutation(members)
+    by_kind = members[np.argsort(kind[members], kind="stable")]
+    kinds = kind[by_kind]
+    start = np.flatnonzero(np.r_[True, kinds[1:] != kinds[:-1]]) if len(kinds) else kinds
+    turn = np.arange(len(kinds)) - np.repeat(start, np.diff(np.r_[start, len(kinds)]))
+    shuffled = rng.permutation(len(by_kind))
+    return by_kind[shuffled[np.argsort(turn[shuffled], kind="stable")]]

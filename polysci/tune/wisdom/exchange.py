@@ -1,0 +1,97 @@
+"""Records as a JSON text and back; everything read is checked before any of it is used."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from polysci.errors import PolysciError, WisdomError
+from polysci.tune.wisdom.record import COLUMNS, Record
+
+FORMAT: Final = "polysci-wisdom"
+SCHEMA: Final = 1
+_SIZE_LIMIT: Final = 64 << 20  # bytes; a record takes about 500
+
+
+def dump(records: Iterable[Record]) -> str:
+    """The JSON text of some records: same records in the same order, same bytes."""
+    content = {"format": FORMAT, "schema": SCHEMA, "records": [asdict(r) for r in records]}
+    return json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file whole or leave it alone. Raises ``WisdomError``."""
+    part: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="ascii"
+        ) as file:
+            part = Path(file.name)
+            file.write(text)
+        part.replace(path)
+    except OSError as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise WisdomError(
+            f"{path}: cannot be written: {error.strerror}; give another output file"
+        ) from error
+
+
+def read(path: Path, validate: Callable[[Record], object]) -> tuple[Record, ...]:
+    """The records of an exported file, each accepted by ``validate``. Raises ``WisdomError``."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_SIZE_LIMIT + 1)
+    except OSError as error:
+        raise WisdomError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _SIZE_LIMIT:
+        raise _refusal(path, f"longer than {_SIZE_LIMIT >> 20} MiB")
+    try:
+        content = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise _refusal(path, f"not valid JSON: {error}") from None
+    return tuple(
+        _record(path, index, item, validate) for index, item in enumerate(_items(path, content))
+    )
+
+
+def _items(path: Path, content: Any) -> list[Any]:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise _refusal(path, f'expected an object with "format": "{FORMAT}"')
+    if content.get("schema") != SCHEMA:
+        raise _refusal(path, f"expected schema {SCHEMA}, got {content.get('schema')!r:.80}")
+    items = content.get("records")
+    if not isinstance(items, list) or content.keys() != {"format", "schema", "records"}:
+        raise _refusal(path, "expected exactly the members format, schema and records (a list)")
+    return items
+
+
+def _record(path: Path, index: int, item: Any, validate: Callable[[Record], object]) -> Record:
+    if not isinstance(item, dict) or item.keys() != set(COLUMNS):
+        got = ", ".join(map(str, item)) if isinstance(item, dict) else repr(item)
+        raise _refusal(path, f"record {index}: expected {', '.join(COLUMNS)}; got {got:.200}")
+    try:
+        record = Record(**item)
+        validate(record)
+    except (ValueError, PolysciError) as error:
+        raise _refusal(path, f"record {index}: {error}") from error
+    return record
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is given twice")
+    return members
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number here")
+
+
+def _refusal(path: Path, reason: str) -> WisdomError:
+    return WisdomError(f"{path}: {reason}; nothing was imported")

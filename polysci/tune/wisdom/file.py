@@ -1,0 +1,243 @@
+"""The record file: what was measured on this host, and seeds from others."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from polysci.errors import WisdomError
+from polysci.runtime.build.folder import cache_dir
+from polysci.tune.wisdom import exchange, store
+from polysci.tune.wisdom.record import KEY, LEVELS, TRIAL, Record, canonical_features
+
+_NEWER: Final = f"{store.UPSERT} WHERE excluded.timestamp > records.timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """Where ``Wisdom.repair`` put the damaged file (None: it was sound); records left."""
+
+    aside: Path | None
+    kept: int
+
+
+class Wisdom:
+    """The record file at ``path`` (default: ``wisdom.sqlite`` in the cache directory).
+
+    The first ``record`` creates it; reading a file that does not exist finds nothing. Times of
+    another host are not comparable: ``best`` answers from this host's records, and the others are
+    ``seeds`` to measure again. Threads, forks and processes may share the file. Every method
+    raises ``WisdomError`` naming file and remedy when the file cannot be used.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = cache_dir() / "wisdom.sqlite" if path is None else Path(path)
+
+    def __repr__(self) -> str:
+        return f"Wisdom({str(self.path)!r})"
+
+    def record(
+        self,
+        problem_key: str,
+        threads: int,
+        features: str | Iterable[str],
+        level: str,
+        schedule: str,
+        seconds_median: float,
+        *,
+        host: str,
+        gflops: float = 0.0,
+        isa: str = "",
+        compiler: str = "",
+    ) -> Record:
+        """Store one measurement; the same schedule measured again at this level replaces it."""
+        what = (problem_key, threads, canonical_features(features), host, level, schedule)
+        record = self._new(what, seconds_median, gflops, isa, compiler)
+        with store.writing(self.path) as connection:
+            connection.execute(store.UPSERT, astuple(record))
+        return record
+
+    def record_trials(
+        self,
+        problem_key: str,
+        threads: int,
+        features: str | Iterable[str],
+        seconds: Mapping[str, float],
+        *,
+        host: str,
+        flops: float = 0.0,
+        isa: str = "",
+        compiler: str = "",
+    ) -> int:
+        """Store the times of schedules that a search tried and did not choose; returns how many.
+
+        ``seconds`` of each schedule's text. One transaction: all of them or none. They are what
+        ``measured`` gives to learn from; neither ``best`` nor ``seeds`` sees them.
+        """
+        known = canonical_features(features)
+        trials = [
+            self._new(
+                (problem_key, threads, known, host, TRIAL, schedule),
+                time, flops / time / 1e9 if time > 0 else 0.0, isa, compiler,
+            )
+            for schedule, time in seconds.items()
+        ]  # fmt: skip
+        if trials:
+            with store.writing(self.path) as connection:
+                connection.executemany(store.UPSERT, map(astuple, trials))
+        return len(trials)
+
+    def _new(
+        self,
+        what: tuple[str, int, str, str, str, str],
+        seconds: float,
+        gflops: float,
+        isa: str,
+        compiler: str,
+    ) -> Record:
+        """A record of now; ``what`` are the values of KEY. Raises ``WisdomError``."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            return Record(*what, seconds, gflops, isa, compiler, _version(), now)
+        except ValueError as error:
+            raise WisdomError(f"{self.path}: nothing was recorded: {error}") from None
+
+    def best(
+        self,
+        problem_key: str,
+        threads: int,
+        features: str | Iterable[str],
+        *,
+        host: str,
+        level: str = "estimate",
+    ) -> Record | None:
+        """The fastest record of this very host planned at ``level`` or more thoroughly, or None.
+
+        Trials answer nothing, whatever the level.
+        """
+        levels = [name for name in LEVELS[LEVELS.index(level) :] if name != TRIAL]
+        found = store.rows(
+            self.path,
+            "WHERE problem = ? AND threads = ? AND features = ? AND host = ? "
+            f"AND level IN ({', '.join('?' * len(levels))}) ORDER BY seconds, schedule LIMIT 1",
+            (problem_key, threads, canonical_features(features), host, *levels),
+        )
+        return found[0] if found else None
+
+    def seeds(
+        self, problem_key: str, threads: int, features: str | Iterable[str], *, host: str
+    ) -> tuple[Record, ...]:
+        """Schedules that did well elsewhere (other host, CPU or thread count), to measure again.
+
+        One record a schedule; the same number of threads first, then the fastest.
+        """
+        found = store.rows(
+            self.path,
+            "WHERE problem = ? AND level <> ? AND NOT (threads = ? AND features = ? AND host = ?) "
+            "ORDER BY threads <> ?, seconds, schedule, host",
+            (problem_key, TRIAL, threads, canonical_features(features), host, threads),
+        )
+        first: dict[str, Record] = {}
+        for record in found:
+            first.setdefault(record.schedule, record)
+        return tuple(first.values())
+
+    def measured(self, host: str, *, threads: int | None = None) -> tuple[Record, ...]:
+        """What was measured on a host, trials included; sorted as by ``list``.
+
+        One record a schedule and problem: of several levels the most thorough.
+        """
+        where, values = "WHERE host = ?", [host, *([] if threads is None else [threads])]
+        where += "" if threads is None else " AND threads = ?"
+        found = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
+        thorough: dict[tuple[str, int, str, str], Record] = {}
+        for record in sorted(found, key=lambda record: LEVELS.index(record.level)):
+            what = (record.problem, record.threads, record.features, record.schedule)
+            thorough[what] = record
+        return tuple(record for what, record in sorted(thorough.items()))
+
+    def list(self) -> tuple[Record, ...]:
+        """All records, sorted by problem, threads, features, host, level and schedule."""
+        return store.rows(self.path, f"ORDER BY {', '.join(KEY)}")
+
+    def forget(
+        self,
+        problem_key: str | None = None,
+        *,
+        threads: int | None = None,
+        host: str | None = None,
+        level: str | None = None,
+        schedule: str | None = None,
+    ) -> int:
+        """Delete the records that match every criterion given (at least one); returns how many."""
+        names = ("problem", "threads", "host", "level", "schedule")
+        wanted = zip(names, (problem_key, threads, host, level, schedule), strict=True)
+        given = {name: value for name, value in wanted if value is not None}
+        if not given:
+            raise ValueError("forget: expected at least one criterion, got none")
+        if not self.list():
+            return 0
+        where = " AND ".join(f"{name} = ?" for name in given)
+        with store.writing(self.path) as connection:
+            query = f"DELETE FROM records WHERE {where}"
+            return connection.execute(query, tuple(given.values())).rowcount
+
+    def export(self, path: str | os.PathLike[str]) -> int:
+        """Write all records as JSON (same records, same bytes); returns how many."""
+        records = self.list()
+        exchange.write(Path(path), exchange.dump(records))
+        return len(records)
+
+    def import_(self, path: str | os.PathLike[str], validate: Callable[[Record], object]) -> int:
+        """Add the records of an exported file; returns how many were new or newer.
+
+        The whole file is checked before anything is written: syntax, types, ranges, and
+        ``validate(record)``, which raises ``PolysciError`` or ``ValueError`` for a problem or a
+        schedule that does not parse. Raises ``WisdomError`` naming the file and the record.
+        """
+        records = exchange.read(Path(path), validate)
+        with store.writing(self.path) as connection:
+            before = connection.total_changes
+            connection.executemany(_NEWER, map(astuple, records))
+            return connection.total_changes - before
+
+    def repair(self) -> Repaired:
+        """Move a damaged file aside and start a new one with every record that can be read.
+
+        Only when the user asks. A sound file stays as it is, a database of another program or of a
+        newer polysci is refused, and the damaged bytes are kept unchanged beside the new file.
+        """
+        try:
+            store.verify(self.path)
+            return Repaired(None, len(self.list()))
+        except store.DamagedError:
+            aside = self._move_aside()
+        kept = store.salvage(aside)
+        with store.writing(self.path) as connection:
+            connection.executemany(store.UPSERT, map(astuple, kept))
+        return Repaired(aside, len(kept))
+
+    def _move_aside(self) -> Path:
+        number = 1
+        while (aside := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
+            number += 1
+        try:
+            self.path.rename(aside)
+            with suppress(FileNotFoundError):
+                Path(f"{self.path}-journal").rename(f"{aside}-journal")
+        except OSError as error:
+            raise WisdomError(f"{self.path}: cannot be moved aside ({error.strerror})") from error
+        return aside
+
+
+def _version() -> str:
+    try:
+        return metadata.version("polysci")
+    except metadata.PackageNotFoundError:
+        return ""

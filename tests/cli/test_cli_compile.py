@@ -1,0 +1,220 @@
+"""``polysci compile``: tables, JSON, explanations, comparisons and what it refuses."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import polysci
+from polysci.cli import main
+from polysci.network.tools import debug
+from tests.support.compiling import FAST, compiled, saved, tiny
+from tests.support.onnxmodels import model, node, reals
+
+STAGES = ("copy", "Conv", "Conv", "MaxPool", "GlobalAveragePool", "Gemm")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tiny(batch="N"), tmp_path_factory.mktemp("models") / "tiny.onnx")
+
+
+def polysci_run(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "polysci", "compile", *map(str, words)],
+        capture_output=True, text=True, timeout=120, env=os.environ | env,
+    )  # fmt: skip
+
+
+def test_a_table_of_stages(path: Path) -> None:
+    ran = polysci_run(path, *FAST, "--dim", "N=1")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert [word for word in lines[0].split() if word.isalpha()] == [
+        "group", "schedule", "time", "share", "of", "peak",
+    ]  # fmt: skip
+    assert len(lines) == 1 + len(STAGES) + 3
+    assert all(line.startswith(name) for line, name in zip(lines[1:], STAGES, strict=False))
+    assert "Conv Conv of c + Add Add of s + Relu Relu of t" in lines[3]
+    assert lines[-3].startswith("whole network: ")
+    assert lines[-2].endswith("not measured at level estimate")
+    assert "shared" in lines[-1] and "packed weights" in lines[-1]
+    assert ran.stderr.count("\n") == 4 and "[3/3]" in ran.stderr
+
+
+def test_json_and_a_file(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    words = [*FAST, "--dim", "N=1", "--json", "--output", str(out)]
+    assert main(["compile", str(path), *words]) == 0
+    assert capsys.readouterr().out == ""
+    *rows, whole = map(json.loads, out.read_text().splitlines())
+    assert len(rows) == len(STAGES) and sum(row["share"] for row in rows) == pytest.approx(1)
+    assert all(row["seconds"] > 0 for row in rows)
+    assert whole["latency_ms"] > 0 and whole["sum_of_layers_ms"] is None
+    assert whole["level"] == "estimate" and whole["threads"] == 1 and whole["dtype"] == "f32"
+    assert 0 < whole["arena_bytes"] <= whole["unshared_bytes"] and whole["packed_bytes"] > 0
+    assert whole["compile_seconds"] > 0 and "peers" not in whole
+
+
+def test_explain(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", str(path), *FAST, "--dim", "N=1", "--explain"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("6 groups\n") and "3 fusions, which save" in said
+    assert "considered and rejected" in said and "one reduction inside another" in said
+    assert "bytes stay in the L2 cache" in said  # of what might have run by bands of rows
+    assert main(["compile", str(path), *FAST, "--dim", "N=1", "--explain", "--json"]) == 0
+    *rows, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [row["fused"] for row in rows].count(True) == 3 and len(last["groups"]) == 6
+
+
+def test_explain_takes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [node("Relu", "x", "a"), node("Sigmoid", "a", "y")]
+    path = tmp_path / "two.onnx"
+    onnx.save(model(nodes, {"x": [1, 3, 4, 4]}, {"y": None}), path)
+    assert main(["explain", str(path), "--isa", "portable"]) == 0
+    assert capsys.readouterr().out.startswith("1 group\n")
+    assert main(["explain", str(path), "--source"]) == 2
+    assert "--source: of a layer" in capsys.readouterr().err
+    assert main(["explain", str(path), str(path)]) == 2
+    assert main(["optimize", str(path)]) == 2
+    assert f"polysci compile {path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("f32", "0.0001"), ("bf16", "0.03")])
+def test_every_tensor_beside_the_reference(
+    path: Path, capsys: pytest.CaptureFixture[str], dtype: str, bound: str
+) -> None:
+    words = [*FAST, "--dim", "N=2", "--debug-layers", "--dtype", dtype]
+    assert main(["compile", str(path), *words]) == 0
+    said = capsys.readouterr().out
+    assert f"bound: {bound}\n" in said and "all 5 tensors are right" in said
+
+
+def test_the_first_wrong_stage_is_named(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = debug.reference.run
+
+    def wrong(*given: object, **words: object) -> dict[str, np.ndarray]:
+        found = right(*given, **words)
+        return found | {"t": found["t"] + 1, "y": found["y"] * np.nan}
+
+    monkeypatch.setattr(debug.reference, "run", wrong)
+    words = [*FAST, "--dim", "N=2", "--debug-layers"]
+    assert main(["compile", str(path), *words]) == 1
+    said = capsys.readouterr().out
+    assert said.count("WRONG") == 2
+    assert "first wrong stage: Conv Conv of c + Add Add of s + Relu Relu of t" in said
+    assert main(["compile", str(path), *words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["bound"] == 1e-4
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for onnxruntime, which child processes find as well."""
+    folder = tmp_path / "packages" / "onnxruntime"
+    folder.mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[1] / "support/referenceruntime.py", folder / "__init__.py")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_comparison(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*FAST, "--dim", "N=1", "--compare", "onnxruntime,openvino", "--rounds", "9"]
+    assert main(["compile", str(path), *words, "--json"]) == 0
+    said = capsys.readouterr()
+    whole = json.loads(said.out.splitlines()[-1])
+    fastest = whole["peers"][whole["fastest_peer"]]
+    assert whole["ratio"] == pytest.approx(fastest / whole["latency_ms"])
+    assert whole["max_error"] < 1e-5 and whole["peers"]["onnxruntime"] > 0
+    assert set(whole["peak_bytes"]) >= {"polysci", "onnxruntime"} and whole["rounds"] == 9
+    if "openvino" not in whole["peers"]:
+        assert "openvino is left out" in said.err and "polysci[peers]" in said.err
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="it has bf16 on Arm")
+@pytest.mark.usefixtures("runtime")
+def test_no_peer_in_bf16(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*FAST, "--dim", "N=1", "--compare", "onnxruntime", "--dtype", "bf16"]
+    assert main(["compile", str(path), *words]) == 1
+    said = capsys.readouterr().err
+    assert "onnxruntime is left out" in said and "in bf16 on x86" in said
+    assert "no peer to compare with" in said and "polysci[peers]" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--embed"], "--embed: says what to write; it needs -o DIR"),
+        (["--python"], "--python: says what to write"),
+        (["--force"], "--force: says what to write"),
+        (["-o", "{0}", "--python", "--embed"], "--embed: a Python package"),
+        (["--rounds", "9"], "--rounds: turns of a comparison"),
+        (["--compare", "nobody"], "'nobody': expected one of onnxruntime, openvino"),
+        (["--compare", ""], "'': expected one of onnxruntime, openvino"),
+        (["--compare", "torch"], "layers, not networks"),
+        (["--compare", "openvino", "--rounds", "3"], "--rounds 3: expected at least 9"),
+        (["--compare", "openvino", "--explain"], "--compare: times the network"),
+        (["--name", " "], "--name: expected a name"),
+        (["-o", "{0}"], "holds other files"),
+    ],
+)
+def test_options_that_do_not_fit(
+    path: Path, tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    given = [word.format(tmp_path) for word in words]
+    assert main(["compile", str(path), "--dim", "N=1", *given]) == 2
+    assert said in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_no_peer_at_all(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["compile", str(path), "--compare", "onnxruntime,openvino"]) == 1
+    said = capsys.readouterr().err
+    assert "no peer to compare with (onnxruntime, openvino): pip install 'polysci[peers]'" in said
+
+
+def test_ctrl_c_keeps_what_was_measured(path: Path) -> None:
+    words = [str(path), "--dim", "N=1", "--level", "patient", *FAST[2:]]
+    with subprocess.Popen(
+        [sys.executable, "-m", "polysci", "compile", *words], stderr=subprocess.PIPE, text=True
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():  # until something is built
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, said
+    assert "interrupted; what was measured is kept" in said and "Traceback" not in said
+
+
+def test_the_names_of_the_package(path: Path) -> None:
+    net = polysci.compile_network(path, "estimate", isa=FAST[-1], dims={"N": 1})
+    assert isinstance(net, polysci.Network)
+    x = reals(1, 4, 8, 8)
+    y = net(x)
+    assert isinstance(y, np.ndarray) and y.shape == (1, 6)
+    report = net.report()
+    assert str(report).count("\n") == len(STAGES) + 3 and len(report.rows) == len(STAGES)
+    assert report.json_rows()[1]["group"].startswith("Conv")
+    with pytest.raises(ValueError, match=r"x: expected shape \(1, 4, 8, 8\), got \(2, 4, 8, 8\)"):
+        net(reals(2, 4, 8, 8))
+
+
+def test_a_network_without_layers(tmp_path: Path) -> None:
+    made = model([node("Relu", "x", "y")], {"x": (2, 3)}, {"y": (2, 3)})
+    report = compiled(saved(made, tmp_path / "m.onnx")).report()
+    assert report.sum_of_layers is None and len(report.rows) == 1 and "loops" in str(report)

@@ -1,0 +1,198 @@
+"""Generated convolutions in every precision, on every instruction set, against exact references.
+
+Every layer meets every precision; instruction sets, layouts and threads rotate, so that every pair
+of them occurs.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from polysci.codegen import Source
+from polysci.numerics.dtypes import PRECISIONS
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import parse
+from polysci.target import microkernels
+from polysci.target.host import detect
+from polysci.tune import emit
+from tests.support import samples
+from tests.support.judge import Judge, build
+
+LAYERS = {
+    "3x3": Conv2d(N=1, C=16, H=7, W=8, K=24, R=3, S=3, pad=1),
+    "1x1": Conv2d(N=2, C=40, H=5, W=6, K=48, R=1, S=1),
+    "strided 1x1": Conv2d(N=1, C=20, H=9, W=8, K=18, R=1, S=1, stride=2),
+    "dilated 5x5": Conv2d(N=1, C=6, H=11, W=10, K=17, R=5, S=5, dilation=2, pad=4),
+    "stem": Conv2d(N=1, C=3, H=13, W=15, K=20, R=7, S=7, stride=2, pad=3),
+    "one channel": Conv2d(N=1, C=1, H=9, W=7, K=9, R=3, S=3, pad=1),
+    "odd channels": Conv2d(N=1, C=37, H=5, W=5, K=33, R=3, S=3, pad=1),
+    "more padding at the end": Conv2d(N=1, C=7, H=6, W=6, K=10, R=3, S=3, pad=(0, 1), P=6, Q=8),
+    "cropped": Conv2d(N=2, C=5, H=10, W=9, K=12, R=3, S=3, pad=1, P=4, Q=5),
+    "unequal strides": Conv2d(N=1, C=9, H=9, W=12, K=14, R=3, S=2, stride=(2, 3), pad=(1, 0)),
+    "all padding": Conv2d(N=1, C=5, H=3, W=2, K=6, R=2, S=3, pad=(2, 3), P=6, Q=8),
+    "depthwise 3x3": Conv2d(N=2, C=20, H=7, W=8, K=20, R=3, S=3, pad=1, groups=20),
+    "depthwise 5x5": Conv2d(N=1, C=33, H=9, W=9, K=33, R=5, S=5, stride=2, pad=2, groups=33),
+    "depthwise 7x7": Conv2d(N=1, C=16, H=9, W=11, K=16, R=7, S=7, dilation=2, pad=6, groups=16),
+    "depth multiplier": Conv2d(N=1, C=5, H=6, W=7, K=15, R=3, S=3, pad=1, groups=5),
+    "groups of 3": Conv2d(N=1, C=12, H=6, W=7, K=12, R=3, S=3, pad=1, groups=4),
+    "groups of 4": Conv2d(N=1, C=32, H=7, W=6, K=32, R=3, S=3, stride=2, pad=1, groups=8),
+    "groups of 5": Conv2d(N=2, C=10, H=6, W=5, K=14, R=3, S=3, pad=1, groups=2),
+    "groups of 8": Conv2d(N=1, C=24, H=5, W=7, K=48, R=1, S=3, pad=(0, 1), groups=3),
+}  # fmt: skip
+ISAS = [isa.name for isa in detect().runnable]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A layer in a precision, and what rotates."""
+
+    name: str
+    dtype: str
+    isa: str
+    layout: str
+    threads: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.layout}, {self.dtype}, {self.isa}, {self.threads}"
+
+    @property
+    def symbol(self) -> str:
+        return f"case_{self.seed}"
+
+    @property
+    def problem(self) -> Conv2d:
+        return LAYERS[self.name].with_(layout=self.layout, dtype=self.dtype)
+
+    def source(self) -> Source:
+        """A random schedule."""
+        context = samples.fixed_context(self.problem, self.threads, detect(self.isa))
+        (plan,) = samples.members(context, 1, self.seed)
+        return emit(self.problem, plan, self.threads, self.symbol)
+
+
+def cases() -> list[Case]:
+    """Layer i in precision j on instruction set i + j, in layout i + j / 2, with 1 or 2 threads."""
+    return [
+        Case(
+            name, dtype, ISAS[-1 - (i + j) % len(ISAS)], ("nhwc", "nchw")[(i + j // 2) % 2],
+            1 + (i + j) // 3 % 2, len(PRECISIONS) * i + j,
+        )
+        for i, name in enumerate(LAYERS)
+        for j, dtype in enumerate(PRECISIONS)
+    ]  # fmt: skip
+
+
+def test_every_pair_occurs() -> None:
+    found = cases()
+    assert {(one.name, one.isa) for one in found} == {(n, isa) for n in LAYERS for isa in ISAS}
+    assert len({(one.dtype, one.isa) for one in found}) == len(PRECISIONS) * len(ISAS)
+    for attribute in ("name", "dtype", "isa"):
+        rows = {(getattr(one, attribute), one.layout, one.threads) for one in found}
+        assert len(rows) == 4 * len({value for value, _, _ in rows}), attribute
+
+
+Built = dict[Case, Future[Path] | Exception]
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest) -> Iterator[Built]:
+    """The code of all cases that will run, those of one unit in one file; two compilers at work."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    wanted = [spec.params.get("case") for spec in specs if spec]
+    found: Built = {}
+    files: defaultdict[object, list[tuple[Case, Source]]] = defaultdict(list)
+    for case in (case for case in wanted if isinstance(case, Case)):
+        try:
+            source = case.source()
+        except Exception as error:  # the fault of one case is for its own test
+            found[case] = error
+        else:
+            files[source.unit].append((case, source))
+    with ThreadPoolExecutor(2) as pool:
+        for together in files.values():
+            path = pool.submit(build, [source for _, source in together])
+            found |= {case: path for case, _ in together}
+        yield found
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_random_schedules_are_right(built: Built, judge: Judge, case: Case) -> None:
+    path = built[case]
+    if isinstance(path, Exception):
+        raise path
+    judge.judge(case.problem, path.result(), case.symbol)
+
+
+# Blocks, merged rows, packing at every depth, loops shared by three threads; those behind the line
+# leave sums in y, which then must hold them.
+BY_HAND = """
+n p k:{v} > {kernel}_3x{v}
+n k:{v} p:2 > {kernel}_6x{v}
+pack(A) n p k:{v} > {kernel}_3x{v}
+n pack(A)+16 p k:{v} > {kernel}_3x{v}
+n p:5 pack(A) p k:{v} q:2 > {kernel}_2x{v}
+n* p* k:{v} > {kernel}_3x{v}
+n* k:{w}* pack(A) p k:{v} > {kernel}_3x{v}
+pack(A)+3 n* p:3* p k:{w} q:2 > {kernel}_2x{w}
+---
+n c:8 p k:{v} > {kernel}_3x{v}
+c:8 n k:{w} p:3 p k:{v} q:2 > {kernel}_2x{v}
+n p c:12 pack(A) k:{v} q:1 > {kernel}_1x{v}
+p:4 n c:12 c:4 pack(A) p:2 k:{v} > {kernel}_6x{v}
+k:{w}* p:2* n c:8 pack(A) k:{v} p q:2 > {kernel}_2x{v}
+"""
+TILES = Conv2d(N=2, C=20, H=7, W=3, K=38, R=3, S=3, pad=1)
+
+
+def hand_written(problem: Conv2d, isa: str) -> list[Source]:
+    """Sources of BY_HAND with the kernels that the instruction set has for these types."""
+    row = PRECISIONS[problem.dtype]
+    kernel = microkernels.best("brgemm", isa, row.x.name)[0]
+    words = {"v": kernel.lanes, "w": 2 * kernel.lanes}
+    name = f"brgemm_{kernel.isa}_{kernel.compute}"
+    whole, split = BY_HAND.format(kernel=name, **words).split("---")
+    lines = (whole + split if row.split else whole).split("\n")
+    plans = [parse(line) for line in lines if line]
+    found = []
+    for index, plan in enumerate(plans):
+        near = kernel.compute != "f32" and problem.layout == "nchw" and not plan.pack
+        if near:  # words are not neighbours in memory
+            continue
+        found.append(emit(problem, plan, 3, f"line_{index}"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "isa", "layout"),
+    [
+        (dtype, ISAS[-1 - j % len(ISAS)], ("nhwc", "nchw")[j // 2 % 2])
+        for j, dtype in enumerate([name for name in PRECISIONS if name != "f32"])
+    ],
+)
+def test_schedules_written_by_hand(judge: Judge, dtype: str, isa: str, layout: str) -> None:
+    problem = TILES.with_(dtype=dtype, layout=layout)
+    by_unit: defaultdict[object, list[Source]] = defaultdict(list)
+    for source in hand_written(problem, isa):
+        by_unit[source.unit].append(source)
+    with ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(build, by_unit.values()))
+    for path, sources in zip(paths, by_unit.values(), strict=True):
+        for source in sources:
+            judge.judge(problem, path, source.symbol)
+
+
+@pytest.mark.parametrize("dtype", ["bf16:bf16:f32", "f16:f16:f32", "u8:s8:s32", "s8:s8:s32"])
+@pytest.mark.parametrize("isa", ISAS)
+def test_streamed_output(judge: Judge, isa: str, dtype: str) -> None:
+    problem = Conv2d(N=2, C=8, H=6, W=5, K=48, R=1, S=1, dtype=dtype)
+    kernel = microkernels.best("brgemm", isa, PRECISIONS[dtype].x.name)[0]
+    v, name = kernel.lanes, f"brgemm_{kernel.isa}_{kernel.compute}_5x{kernel.lanes}"
+    texts = [f"n p k:{v} stream(C) > {name}", f"n* p:4* pack(A) k:{v} p stream(C) > {name}"]
+    for index, text in enumerate(texts):
+        source = emit(problem, parse(text), 2, f"line_{index}")
+        judge.judge(problem, build([source]), source.symbol)

@@ -1,0 +1,116 @@
+"""Faulty code in every precision: the worker notices; sound code it times."""
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from polysci import codegen
+from polysci.codegen import Source
+from polysci.measure.bench import Bench, CandidateError
+from polysci.numerics.dtypes import PRECISIONS
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import Schedule, parse
+from polysci.runtime.build import cache
+from polysci.tune import emit
+from tests.support.judge import QUICK
+
+PROBLEM = Conv2d(N=1, C=6, H=5, W=4, K=9, R=3, S=3, pad=1)
+# C before the entry point's last statement; @x and the like are bytes of operands.
+FAULTS = {
+    "wrong": ("((uint8_t *)y)[@y - 1] ^= 0x40;", "1 of 180 elements"),
+    "unwritten": ("memset((uint8_t *)y + @y / 2, 0xff, 4 * @item);", "elements"),
+    "writes behind y": ("((volatile uint8_t *)y)[@y] = 0;", "SIGSEGV"),
+    "writes before y": ("((volatile uint8_t *)y)[-1] = 0;", "wrote outside y"),
+    "reads behind x": ("(void)((const volatile uint8_t *)x)[@x];", "SIGSEGV"),
+    "reads before x": ("(void)((const volatile uint8_t *)x)[-1];", "SIGSEGV"),
+    "reads behind the bias": ("if (bias) (void)((const volatile uint8_t *)bias)[36];", "SIGSEGV"),
+    "reads behind the residual": (
+        "if (residual) (void)((const volatile uint8_t *)residual)[@y];", "SIGSEGV",
+    ),
+    "reads behind the scales": ("(void)((const volatile float *)to->scale)[9];", "SIGSEGV"),
+    "writes weights": ("((volatile uint8_t *)(uintptr_t)packed)[0] = 0;", "SIGSEGV"),
+    "forgets the clamp": ("", "clamp call: wrong result"),
+    "forgets the offsets": ("", "wrong result"),
+    "forgets the zero point of y": ("", "wrong result"),
+}  # fmt: skip
+# Where the fault is no statement more, but one changed.
+CHANGES = {
+    "forgets the clamp": (".clamp = clamp", ".clamp = 0"),
+    "forgets the offsets": ("(uint32_t)(x_zero + PS_FLIP) * sum", "0 * sum"),
+    "forgets the zero point of y": (
+        "args.to = to", "polysci_scales without = *to; without.y_zero = 0; args.to = &without",
+    ),
+}  # fmt: skip
+NEEDS = {"forgets the offsets": "whole"}
+NEEDS |= dict.fromkeys(("reads behind the scales", "forgets the zero point of y"), "scaled")
+
+
+def cases() -> list[tuple[str, str]]:
+    return [
+        (dtype, fault)
+        for dtype, row in PRECISIONS.items()
+        for fault in ("", *FAULTS)
+        if not fault or fault not in NEEDS or getattr(row, NEEDS[fault])
+    ]
+
+
+def symbol(fault: str) -> str:
+    return f"it_{[*FAULTS, ''].index(fault)}"
+
+
+def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
+    """The code of a problem with one of FAULTS; the sound code for none."""
+    source = emit(problem, plan, 1, symbol(fault))
+    if fault in CHANGES:
+        right, wrong = CHANGES[fault]
+        assert right in source.text
+        return replace(source, text=source.text.replace(right, wrong))
+    statement, row = FAULTS[fault][0] if fault else "", source.precision
+    sizes = {"x": problem.x_shape, "y": problem.y_shape}
+    for name, shape in sizes.items():
+        statement = statement.replace(f"@{name}", str(prod(shape) * getattr(row, name).bytes))
+    statement = statement.replace("@item", str(row.y.bytes))
+    head, end, tail = source.text.rpartition("return 0;")
+    assert end and "}" in tail
+    return replace(source, text=f"{head}{statement}\n  {end}{tail}")
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Path]:
+    """The sound and the faulty code of every precision in one shared object."""
+    texts = []
+    for dtype in PRECISIONS:
+        problem = PROBLEM.with_(dtype=dtype)
+        compute = "i16" if PRECISIONS[dtype].whole else "f32"
+        plan = parse(f"pack(A) p k:4 > brgemm_portable_{compute}_4x4")
+        faults = [fault for each, fault in cases() if each == dtype]
+        texts.append(codegen.assemble([faulty(problem, plan, fault) for fault in faults]))
+    return dict(zip(PRECISIONS, cache.build_many(texts, flags=QUICK), strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "fault"), cases())
+def test_faults_are_noticed(built: dict[str, Path], dtype: str, fault: str) -> None:
+    """Wrong results in both modes."""
+    candidate = built[dtype], symbol(fault)
+    with Bench(PROBLEM.with_(dtype=dtype), timeout=60) as bench:
+        if not fault:
+            bench.check(*candidate)
+            assert bench.bound(*candidate) <= 1
+            return
+        message = FAULTS[fault][1]
+        with pytest.raises(CandidateError, match=message):
+            bench.check(*candidate)
+        if "SIGSEGV" not in message:
+            with pytest.raises(CandidateError, match=message):
+                bench.bound(*candidate)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_samples_are_seconds_a_call(built: dict[str, Path], dtype: str) -> None:
+    sound = built[dtype], symbol("")
+    with Bench(PROBLEM.with_(dtype=dtype), timeout=60) as bench:
+        for cold in (False, True):
+            (times,) = bench.time([sound], samples=1, cold=cold, min_sample_s=1e-4)
+            assert len(times) == 3 and all(1e-7 < seconds < 1 for seconds in times)

@@ -1,0 +1,236 @@
+"""NEON code, compiled for aarch64 and emulated: every kernel, whole layers, exported projects."""
+
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polysci.cli import main
+from polysci.export import Layer
+from polysci.ops import parse_problem
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import parse
+from polysci.rank.shortlist import choices
+from polysci.runtime.build.compiler import default_flags
+from polysci.target import microkernels
+from polysci.target.header_sets import Unit, headers
+from polysci.target.isas import ISAS
+from polysci.target.machine_file import read
+from polysci.tune import emit
+from tests.support import aarch64, kernelunit, wholelayers
+from tests.support.kernelunit import ROOT, Group, groups, small_groups
+from tests.support.samples import fixed_context, members
+
+MAIN = ROOT / "tests/data/guarded_main.c"
+FLAGS = ("-D_GNU_SOURCE", "-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+KERNELS = [group for group in groups() if ISAS[group.unit.isa].machine == "aarch64"]
+SMALL = [group for group in small_groups() if ISAS[group.unit.isa].machine == "aarch64"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools() -> None:
+    aarch64.need()
+
+
+def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
+    """The program that checks the kernels of a group."""
+    source = folder / f"{group}.c"
+    source.write_text(f"{kernelunit.text(group, fault=fault)}\n{MAIN.read_text()}")
+    return aarch64.build(source.with_suffix(""), [source], *FLAGS)
+
+
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> dict[Group, Path]:
+    folder, every = tmp_path_factory.mktemp("kernels"), [*KERNELS, *SMALL]
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(every, pool.map(lambda group: driver(folder, group), every), strict=True))
+
+
+@pytest.mark.parametrize("group", [*KERNELS, *SMALL], ids=str)
+def test_kernels_are_exact_and_stay_inside_their_operands(
+    drivers: dict[Group, Path], group: Group
+) -> None:
+    done = aarch64.run(drivers[group])
+    assert done.returncode == 0, f"{done.stdout[-600:]}{done.stderr[-600:]}"
+    others = ["ps_pack_row"] * group.small + ["ps_slide"] * len(group.slid)
+    assert done.stdout.split() == [*(str(kernel) for kernel in group.kernels), *others]
+
+
+# Faults that each must be noticed, or the tests above prove nothing.
+FAULTS = {
+    "reads past a tail": (Unit("neon"), "isa_neon", "ps_load_first(p, n) ((void)(n), ps_load(p))"),
+    "forgets a lane": (Unit("neon"), "isa_neon", "ps_swap(x, d) ((void)(d), (x))"),
+    "does not flip": (
+        Unit("neondot", "i8", "u8", "s32"), "dot_i8_neondot", "PS_FLIP 0",
+    ),
+    "adds one of two products": (
+        Unit("neonbf16", "bf16", "bf16", "f32"), "dot_bf16_neonbf16",
+        "ps_dot(a, b, s) vbfmlalbq_f32(s, vreinterpretq_bf16_s32(a), vreinterpretq_bf16_s32(b))",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
+    unit, header, macro = FAULTS[fault]
+    group = next(group for group in SMALL if group.unit == unit)
+    done = aarch64.run(driver(tmp_path, group, (header, macro)))
+    assert done.returncode != 0 and "_neon" in done.stdout
+
+
+@pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
+def test_headers_compile_without_a_warning(tmp_path: Path, unit: Unit) -> None:
+    source = tmp_path / "headers.c"
+    probes = "\n".join(map(microkernels.header, ("probe", "probe_read")))
+    source.write_text(f"{headers(unit)}\n{probes}\nint main(void) {{ return 0; }}\n")
+    aarch64.build(tmp_path / "headers", [source], "-O1", "-Wno-unused-function")
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="no clang")
+def test_clang_accepts_every_kernel(tmp_path: Path) -> None:
+    """Before its version 16 clang knows the extensions of whole files only."""
+
+    def said(group: Group) -> str:
+        source, isa = tmp_path / f"{group}.c", ISAS[group.unit.isa]
+        named = f"#define PS_TARGET {isa.attribute}"
+        source.write_text(kernelunit.text(group).replace(named, "#define PS_TARGET"))
+        words = ["clang", "--target=aarch64-linux-gnu", *aarch64.INCLUDES, *aarch64.STRICT]
+        return subprocess.run(
+            [*words, *isa.cflags, "-fsyntax-only", source], capture_output=True, text=True
+        ).stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [text for text in pool.map(said, [*KERNELS, *SMALL]) if text] == []
+
+
+TILES = [
+    ("f32", "neon_f32_6x16", "fmla", 24),
+    ("f32", "neon_f32_9x12", "fmla", 27),
+    ("bf16", "neonbf16_bf16_14x8", "bfdot", 28),
+    ("u8:s8:u8", "neondot_i8_5x20", "sdot", 25),
+]
+
+
+@pytest.mark.parametrize(("dtype", "kernel", "word", "count"), TILES)
+def test_accumulators_stay_in_registers(
+    tmp_path: Path, dtype: str, kernel: str, word: str, count: int
+) -> None:
+    """Of the innermost loop, at the flags that primitives get: one instruction a vector of sums."""
+    rows, columns = map(int, kernel.rpartition("_")[2].split("x"))
+    tile = Conv2d(N=1, C=64, H=12, W=rows, K=columns, R=1, S=1, dtype=dtype)
+    source = tmp_path / "tile.c"
+    source.write_text(emit(tile, parse(f"p > brgemm_{kernel}")).file)
+    aarch64.build(tmp_path / "tile.s", [source], *default_flags(openmp=False)[1:6], "-S")
+    loops = re.split(r"^\.L\d+:$", (tmp_path / "tile.s").read_text(), flags=re.MULTILINE)
+    bodies = [body.partition("\tbne\t")[0] for body in loops]
+    (inner,) = [body for body in bodies if body.count(f"\t{word}\t") == count]
+    assert "[sp" not in inner
+
+
+# 3x3 padded, 1x1 strided, depthwise, grouped, stem, dilated, 5x5 strided, deep.
+LAYERS = (
+    ("mb2ic19ih9oc22kh3ph1", "nhwc"),
+    ("ic16ih9oc24kh1sh2", "nchw"),
+    ("g13ic13ih11oc13kh3ph1", "nhwc"),
+    ("g4ic16ih7oc20kh3ph1", "nhwc"),
+    ("ic3ih23oc20kh7sh2ph3", "nchw"),
+    ("ic9ih15oc11kh5dh1ph2", "nhwc"),
+    ("mb2g9ic9ih10oc9kh5sh2ph2", "nchw"),
+    ("ic130ih4oc37kh3ph1", "nhwc"),
+)
+# Every conversion, dot product and epilogue: native ones, and those that stand in for them.
+WHOLE = [
+    ("neon", "f32"), ("neon", "f16:f16:f32"), ("neon", "bf16"), ("neonbf16", "bf16"),
+    ("neonbf16", "bf16:bf16:f32"), ("neondot", "u8:s8:u8"), ("neondot", "s8:s8:s8"),
+    ("neon", "u8:s8:s8"), ("neon", "s8:s8:s32"), ("portable", "f32"), ("portable", "u8:s8:u8"),
+]  # fmt: skip
+MACHINE = ROOT / "experiments/machines/neoverse-n1-64.toml"
+
+
+def planned(isa: str, dtype: str) -> list[Layer]:
+    """The layers by turns under the model's choice and under one that it would not make."""
+    target = replace(read(MACHINE).target, isa=ISAS[isa])
+    found = []
+    for position, (words, layout) in enumerate(LAYERS[: _count(dtype)]):
+        problem, threads = parse_problem(words, layout).with_(dtype=dtype), 1 + position % 3 // 2
+        context = fixed_context(problem, threads, target)
+        if position % 2:
+            (plan,) = members(context, 1, seed=position)
+        else:
+            plan = choices(context, 1)[0].schedule
+        found.append(Layer(problem, plan, threads))
+    return found
+
+
+def _count(dtype: str) -> int:
+    """How many of the layers: all in f32, else those in which something differs."""
+    return len(LAYERS) if dtype == "f32" else 5
+
+
+Whole = dict[tuple[str, str], tuple[Path, Path]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """For every row of WHOLE a program and what it reads."""
+
+    def made(what: tuple[str, str]) -> tuple[Path, Path]:
+        folder = tmp_path_factory.mktemp("layers")
+        flags = ("-D_GNU_SOURCE", "-O1", "-fopenmp", "-ffp-contract=off")
+        return wholelayers.program(
+            planned(*what), folder, lambda out, sources: aarch64.build(out, sources, *flags)
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(WHOLE, pool.map(made, WHOLE), strict=True))
+
+
+@pytest.mark.parametrize("what", WHOLE, ids="-".join)
+def test_whole_layers_are_exact(whole: Whole, what: tuple[str, str]) -> None:
+    """Bare, and with bias, residual and clamp; zero points and scales where there are any."""
+    done = aarch64.run(*whole[what])
+    count = _count(what[1])
+    assert (done.returncode, done.stdout) == (0, f"{count} of {count} layers\n")
+
+
+def test_another_result_is_noticed(whole: Whole, tmp_path: Path) -> None:
+    program, data = whole["neondot", "u8:s8:u8"]
+    wrong = bytearray(data.read_bytes())
+    wrong[-1] ^= 1
+    (tmp_path / "data").write_bytes(wrong)
+    done = aarch64.run(program, tmp_path / "data")
+    assert done.returncode == 1 and "(fused): another result\n4 of 5 layers\n" in done.stdout
+
+
+@pytest.mark.parametrize("what", [("neondot", "s8:s8:s8"), ("neonbf16", "bf16")], ids="-".join)
+def test_a_cpu_without_the_features_is_told_so(whole: Whole, what: tuple[str, str]) -> None:
+    done = aarch64.run(*whole[what], cpu="cortex-a53")
+    assert done.returncode == 77 and "lacks a feature" in done.stdout
+
+
+def test_conversions_agree_with_those_of_one_number(tmp_path: Path) -> None:
+    """Roundings, infinities, NaN, denormals, saturation; nothing behind the used lanes is read."""
+    source = tmp_path / "narrow.c"
+    text = headers(Unit("neon", "i16", "u8", "s32"))
+    source.write_text(f"{text}\n{(ROOT / 'tests/data/conversions_main.c').read_text()}")
+    flags = ("-D_GNU_SOURCE", "-O2", "-fno-math-errno", "-ffp-contract=off")
+    done = aarch64.run(aarch64.build(tmp_path / "narrow", [source], *flags))
+    assert (done.returncode, done.stdout) == (0, "right\n")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "int8"])
+def test_a_project_for_another_machine(tmp_path: Path, dtype: str) -> None:
+    """As a user makes it: a described machine, its own Makefile, the cross compiler."""
+    words = ["g6mb1ic12ih9oc18kh3ph1", "mb1ic8ih8oc12kh1"]
+    asked = ["export", *words, "--machine", str(MACHINE), "--level", "estimate", "--dtype", dtype]
+    assert main([*asked, "-o", str(tmp_path / "net")]) == 0
+    make = ["make", "-s", f"CC={aarch64.COMPILER}", "CFLAGS=-O2 -Werror", "selftest"]
+    done = subprocess.run(make, cwd=tmp_path / "net", capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = aarch64.run(tmp_path / "net/selftest")
+    assert (done.returncode, done.stdout) == (0, "4 passed, 0 failed\n")
+    assert "asimd" in (tmp_path / "net/README.md").read_text()

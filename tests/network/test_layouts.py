@@ -1,0 +1,98 @@
+"""The order of tensors in memory: the cheapest choice for the whole program."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from polysci.network.compile.lower import lowered
+from polysci.network.frontends.onnx import importer, simplify
+from polysci.network.ir.stages import Program, channels_last
+from polysci.network.passes import layouts
+from polysci.target.host import detect
+from polysci.target.machine import assumed
+from tests.support.onnxmodels import model, node, reals
+
+MACHINE = assumed(detect("portable"))
+
+
+def program_of(nodes: list, weights: dict, shape: tuple[int, ...] = (1, 8, 12, 12)) -> Program:
+    one = model(nodes, {"x": list(shape)}, {"y": None}, weights)
+    return lowered(simplify.simplified(importer.graph_of(one)))
+
+
+def orders(program: Program) -> dict[str, str]:
+    """Tensor -> "last" or "plain"."""
+    found = layouts.with_orders(program, MACHINE).values
+    return {
+        name: "last" if value.order == channels_last(len(value.shape)) else "plain"
+        for name, value in found.items()
+        if len(value.shape) > 2 and name not in program.constants
+    }
+
+
+def test_edges_are_plain_and_layers_have_channels_last() -> None:
+    """The tensors between convolutions, whatever stands between them."""
+    nodes = [
+        node("Conv", "x w", "a"), node("Sigmoid", "a", "b"), node("Conv", "b w", "c"),
+        node("Tanh", "c", "d"), node("MaxPool", "d", "e", kernel_shape=[2, 2]),
+        node("Conv", "e w", "f"), node("Softmax", "f", "y", axis=1),
+    ]  # fmt: skip
+    found = orders(program_of(nodes, {"w": reals(8, 8, 1, 1)}))
+    assert found["x"] == found["y"] == "plain"
+    assert {found[name] for name in "abcde"} == {"last"}
+
+
+def test_what_no_layer_touches_stays_plain() -> None:
+    """Between plain edges there is nothing to gain."""
+    nodes = [node("Tanh", "x", "a"), node("Softmax", "a", "b", axis=1), node("Sigmoid", "b", "y")]
+    assert set(orders(program_of(nodes, {})).values()) == {"plain"}
+
+
+def test_a_reshape_keeps_its_source_plain_where_that_is_cheaper() -> None:
+    """Tanh's result is only reshaped: gathering it would cost more than writing it plain."""
+    nodes = [node("Tanh", "x", "a"), node("Reshape", "a shape", "y")]
+    assert orders(program_of(nodes, {"shape": np.array([1, -1])}))["a"] == "plain"
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(["conv", "tanh", "branch", "pool"]), min_size=1, max_size=5))
+def test_no_choice_is_cheaper(steps: list[str]) -> None:
+    """Against all choices, priced one by one."""
+    nodes, at = [], "x"
+    for number, step in enumerate(steps):
+        made = f"t{number}"
+        match step:
+            case "conv":
+                nodes.append(node("Conv", f"{at} w", made))
+            case "tanh":
+                nodes.append(node("Tanh", at, made))
+            case "pool":
+                nodes.append(node("AveragePool", at, made, kernel_shape=[1, 1]))
+            case _:
+                nodes += [node("Conv", f"{at} w", f"{made}c"), node("Tanh", at, f"{made}t")]
+                nodes.append(node("Mul", f"{made}c {made}t", made))
+        at = made
+    nodes.append(node("Sigmoid", at, "y"))
+    program = program_of(nodes, {"w": reals(8, 8, 1, 1)})
+    prices = layouts._Prices(program, MACHINE, layouts._roots(program))
+    prices.count()
+    names = sorted(set(prices.root.values()))
+
+    def total(last: set[str]) -> float:
+        price = sum(p for name, p in prices.plain.items() if name not in last)
+        price += sum(p for name, p in prices.last.items() if name in last)
+        return price + sum(p for (a, b), p in prices.apart.items() if (a in last) != (b in last))
+
+    free = [name for name in names if prices.last.get(name) != float("inf")]
+    free = [name for name in free if prices.choice(name)]
+    assume(len(free) <= 10)
+    tried = (
+        {name for name, chosen in zip(free, choice, strict=True) if chosen}
+        for choice in product((False, True), repeat=len(free))
+    )
+    best = min(map(total, tried))
+    found = total(layouts._last(prices) & set(free))
+    assert found == pytest.approx(best, abs=len(names) + len(prices.apart))  # whole nanoseconds

@@ -1,0 +1,209 @@
+"""Simplified graphs compute the same, with fewer operations; float64 by ONNX's reference."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polysci.errors import SpecError
+from polysci.network.frontends.onnx import reference
+from polysci.network.frontends.onnx.importer import graph_of
+from polysci.network.frontends.onnx.simplify import simplified
+from polysci.network.ir.graph import AFFINE, Graph
+from tests.network.test_onnx_import import LIGHT, load
+from tests.support.onnxmodels import model, node, reals
+
+NORM = "s t m v"  # of a batch normalisation: scale, shift, mean, variance
+
+
+def norm(channels: int) -> dict[str, np.ndarray]:
+    return {name: abs(reals(channels, seed=i)) + 0.5 for i, name in enumerate(NORM.split())}
+
+
+def agree(before: Graph, after: Graph, close: float = 2e-6) -> None:
+    inputs = {one.name: reals(*one.shape, seed=9) for one in before.inputs}
+    first, second = reference.run(before, inputs), reference.run(after, inputs)
+    for one in before.outputs:
+        scale = abs(first[one.name]).max() or 1.0
+        assert abs(first[one.name] - second[one.name]).max() <= close * scale, one
+
+
+def ops(graph: Graph) -> list[str]:
+    return [one.op for one in graph.nodes]
+
+
+CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]] = {
+    "norm of a convolution": (
+        [node("Conv", "x w b", "c"), node("BatchNormalization", f"c {NORM}", "y")],
+        {"w": reals(5, 4, 3, 3), "b": reals(5), **norm(5)}, ["Conv"],
+    ),
+    "norm of grouped ones without bias": (
+        [node("Conv", "x w", "c", group=2), node("BatchNormalization", f"c {NORM}", "y")],
+        {"w": reals(6, 2, 1, 3), **norm(6)}, ["Conv"],
+    ),
+    "as exporters write it": (
+        [node("Conv", "x w", "c"), node("BatchNormalization", f"c {NORM}", "n"),
+         node("Mul", "n f", "p"), node("Add", "g p", "y")],
+        {"w": reals(5, 4, 1, 1), **norm(5), "f": reals(5, 1, 1), "g": reals(1, 5, 1, 1)}, ["Conv"],
+    ),
+    "differences and quotients": (
+        [node("Sub", "x f", "a"), node("Sub", "f a", "b"), node("Div", "b g", "y")],
+        {"f": reals(4, 1, 1), "g": reals(4, 1, 1) + 2}, [AFFINE],
+    ),
+    "a number for all": (
+        [node("ConvTranspose", "x w", "c"), node("Mul", "c f", "y")],
+        {"w": reals(4, 3, 2, 2), "f": np.array(0.5, np.float32)}, ["ConvTranspose"],
+    ),
+    "a quotient by x": ([node("Div", "f x", "y")], {"f": reals(4, 1, 1)}, ["Div"]),
+    "a sum along the width": ([node("Add", "x f", "y")], {"f": reals(7)}, ["Add"]),
+    "a sum of more channels": (
+        [node("GlobalAveragePool", "x", "a"), node("Add", "a f", "y")],
+        {"f": reals(1, 4, 3, 1)}, ["GlobalAveragePool", "Add"],
+    ),
+    "grouped transposed convolution": (
+        [node("ConvTranspose", "x w", "c", group=2), node("Mul", "c f", "y")],
+        {"w": reals(4, 3, 2, 2), "f": reals(6, 1, 1)}, ["ConvTranspose", AFFINE],
+    ),
+    "matrix product": (
+        [node("Flatten", "x", "a"), node("Gemm", "a w b", "g"), node("Mul", "g f", "y")],
+        {"w": reals(196, 5), "b": reals(5), "f": reals(5)}, ["Reshape", "Gemm"],
+    ),
+    "its other way": (
+        [node("Flatten", "x", "a"), node("Gemm", "a w", "g", transB=1), node("Add", "g f", "y")],
+        {"w": reals(5, 196), "f": reals(1, 5)}, ["Reshape", "Gemm"],
+    ),
+    "a scaled matrix product": (
+        [node("Flatten", "x", "a"), node("Gemm", "a w b", "g", alpha=2.0), node("Add", "g b", "y")],
+        {"w": reals(196, 5), "b": reals(5)}, ["Reshape", "Gemm", AFFINE],
+    ),
+    "copies": (
+        [node("Identity", "x", "a"), node("Dropout", "a", "b mask"), node("Relu", "b", "c"),
+         node("Dropout", "c", "y")],
+        {}, ["Relu", "Dropout"],
+    ),
+    "two norms in a row": (
+        [node("BatchNormalization", f"{one} {NORM}", two) for one, two in ("xa", "ay")],
+        norm(4), [AFFINE],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_simplified(name: str) -> None:
+    nodes, weights, left = CASES[name]
+    graph = graph_of(model(nodes, {"x": [1, 4, 7, 7]}, {"y": None}, weights))
+    short = simplified(graph)
+    assert ops(short) == left
+    if name != "grouped transposed convolution":  # onnx 1.23's reference refuses that
+        agree(graph, short)
+    named = {name for one in short.nodes for name in (*one.inputs, *one.outputs) if name}
+    assert named <= set(short.tensors) and set(short.constants) <= named
+    assert all(short.constants[n].shape == short.tensors[n].shape for n in short.constants)
+
+
+@pytest.mark.parametrize("outputs", [["y", "c"], ["y"]])
+def test_what_others_read_stays(outputs: Sequence[str]) -> None:
+    nodes = [node("Conv", "x w", "c"), node("Mul", "c f", "m"), node("Add", "m c", "y")]
+    weights = {"w": reals(4, 4, 1, 1), "f": reals(4, 1, 1)}
+    graph = graph_of(model(nodes, {"x": [1, 4, 2, 2]}, dict.fromkeys(outputs), weights))
+    short = simplified(graph)
+    assert ops(short) == ["Conv", AFFINE, "Add"]
+    agree(graph, short)
+
+
+@pytest.mark.parametrize(
+    ("shape", "left"),
+    [((3, 1), ["Gemm", AFFINE]), ((3, 3), ["Gemm", AFFINE]), ((1, 3), ["Gemm"]), ((3,), ["Gemm"]),
+     ((1, 1), ["Gemm"])],
+)  # fmt: skip
+def test_a_bias_is_folded_where_it_is_a_number_a_column(shape: tuple[int], left: list[str]) -> None:
+    nodes = [node("Gemm", "x w b", "g"), node("Mul", "g f", "y")]
+    weights = {"w": reals(4, 3), "b": reals(*shape), "f": reals(3)}
+    graph = graph_of(model(nodes, {"x": [3, 4]}, {"y": None}, weights))
+    short = simplified(graph)
+    assert ops(short) == left
+    agree(graph, short)
+
+
+def test_names_of_the_model_are_not_taken() -> None:
+    own = "f.shape f.shape.1 m.scale m.shift m.weights m.bias"
+    nodes = [node("Flatten", "x", "f"), node("Gemm", "f w b", "g"), node("Mul", "g s", "m"),
+             node("Sum", f"m {own}", "y")]  # fmt: skip
+    weights = {name: reals(1, 5, seed=at) for at, name in enumerate(own.split())}
+    weights |= {"w": reals(196, 5), "b": reals(5), "s": reals(5)}
+    graph = graph_of(model(nodes, {"x": [1, 4, 7, 7]}, {"y": None}, weights))
+    short = simplified(graph)
+    assert ops(short) == ["Reshape", "Gemm", "Sum"]
+    assert short.nodes[0].inputs == ("x", "f.shape.2")
+    assert short.nodes[1].inputs == ("f", "m.weights.1", "m.bias.1")
+    assert simplified(short).nodes == short.nodes
+    agree(graph, short)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+def test_a_constant_of_zeros(op: str) -> None:
+    zeros = np.zeros((4, 1, 1), np.float32)
+    graph = graph_of(model([node(op, "x f", "y")], {"x": [1, 4, 2, 2]}, {"y": None}, {"f": zeros}))
+    short = simplified(graph)
+    assert ops(short) == [AFFINE]
+    if op == "Div":
+        assert np.isposinf(short.constants["y.scale"]).all()
+    else:
+        agree(graph, short)
+
+
+def test_a_dropout_that_trains_stays() -> None:
+    nodes = [node("Dropout", "x ratio train", "y")]
+    weights = {"ratio": np.array(0.5, np.float32), "train": np.array(True)}
+    graph = graph_of(model(nodes, {"x": [1, 4]}, {"y": None}, weights))
+    assert ops(simplified(graph)) == ["Dropout"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_chains_compute_the_same(data: st.DataObject) -> None:
+    """Convolutions, norms, constants and branches, in any order."""
+    weights: dict[str, Any] = norm(4)
+    nodes, names = list[onnx.NodeProto](), ["x"]
+    for at in range(data.draw(st.integers(1, 7))):
+        kind = data.draw(st.sampled_from(["Conv", "Norm", "Mul", "Add", "Sub", "Relu", "Sum"]))
+        source, made = data.draw(st.sampled_from(names[-2:])), f"t{at}"
+        if kind == "Conv":
+            weights[f"w{at}"] = reals(4, 4, 1, 1, seed=at)
+            nodes.append(node("Conv", f"{source} w{at}", made))
+        elif kind == "Norm":
+            nodes.append(node("BatchNormalization", f"{source} {NORM}", made))
+        elif kind in ("Mul", "Add", "Sub"):
+            weights[f"w{at}"] = reals(*data.draw(st.sampled_from([(4, 1, 1), (1,), (3,)])), seed=at)
+            pair = [source, f"w{at}"] if data.draw(st.booleans()) else [f"w{at}", source]
+            nodes.append(node(kind, " ".join(pair), made))
+        else:
+            both = f"{source} {data.draw(st.sampled_from(names))}" if kind == "Sum" else source
+            nodes.append(node(kind, both, made))
+        names.append(made)
+    outputs = {names[-1]: None, data.draw(st.sampled_from(names[1:])): None}
+    graph = graph_of(model(nodes, {"x": [2, 4, 3, 3]}, outputs, weights))
+    short = simplified(graph)
+    assert len(short.nodes) <= len(graph.nodes)
+    assert [str(one) for one in short.outputs] == [str(one) for one in graph.outputs]
+    agree(graph, short, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("resnet50", 123), ("densenet121", 367), ("inception_v2", 164)]
+)
+def test_models_of_the_onnx_package(name: str, left: int) -> None:
+    short = simplified(load(LIGHT / f"light_{name}.onnx"))
+    assert len(short.nodes) == left and "BatchNormalization" not in ops(short)
+
+
+def test_inputs_must_fit() -> None:
+    graph = graph_of(model([node("Relu", "x", "y")], {"x": [2]}, {"y": None}))
+    with pytest.raises(SpecError, match=r"input 'x': expected shape \(2,\), got shape \(3,\)"):
+        reference.run(graph, {"x": reals(3)})
+    with pytest.raises(SpecError, match=r"input 'x': .* got none"):
+        reference.run(graph, {})

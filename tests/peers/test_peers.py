@@ -1,0 +1,317 @@
+"""Other libraries beside ours: what they are given, how they are checked, and PyTorch itself."""
+
+import contextlib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci.cli import bench
+from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.numerics.dtypes import PRECISIONS, from_bf16
+from polysci.ops.conv2d import Conv2d
+from polysci.peers import PEERS
+from polysci.peers.contest import PEAK_UNITS, Comparison, Rival
+from polysci.peers.example_inputs import given
+from polysci.peers.process import peer_named
+from polysci.peers.pytorch import PyTorch, service
+from polysci.peers.pytorch.operands import Operands, Path, chained, fault
+from polysci.target.machine import Machine
+
+FLOATS = ("f32", "bf16", "bf16:bf16:f32", "f16", "f16:f16:f32")
+WHOLE = ("u8:s8:u8", "u8:s8:s8", "u8:s8:s32", "s8:s8:u8", "s8:s8:s8", "s8:s8:s32")
+SHAPES = {
+    "dense": Conv2d(N=2, C=24, H=9, W=8, K=40, R=3, S=3, pad=1),
+    "pointwise": Conv2d(N=1, C=32, H=7, W=7, K=64, R=1, S=1, stride=2),
+    "depthwise": Conv2d(N=1, C=32, H=10, W=10, K=32, R=3, S=3, pad=1, groups=32),
+    "lopsided": Conv2d(N=1, C=8, H=10, W=10, K=16, R=3, S=3, stride=2, P=5, Q=5),
+    "dilated": Conv2d(N=1, C=16, H=12, W=12, K=16, R=3, S=3, pad=2, dilation=2, groups=2),
+}
+torch_only = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+)
+
+
+# What a peer is given
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_the_expected_result_is_that_of_plain_loops(dtype: str, layout: str) -> None:
+    problem = Conv2d(N=1, C=4, H=5, W=4, K=6, R=3, S=2, pad=1, groups=2, layout=layout)
+    x_zero, y_zero = (7, 3) if dtype in WHOLE else (0, 0)
+    found = given(problem, dtype, 1, x_zero, y_zero)
+    scale = np.ones(problem.K) if found.quant is None else found.quant.scale.astype(float)
+    exact = _loops(problem, _real(found.x), _real(found.w), x_zero) * scale[:, None, None] + y_zero
+    got = found.expected if layout == "nchw" else found.expected.transpose(0, 3, 1, 2)
+    wide = {"u8": (0, 255), "s8": (-128, 127)}.get(found.elements[2])
+    if wide:
+        np.testing.assert_array_equal(got, np.clip(np.rint(exact), *wide))
+        inside = np.mean((got > wide[0]) & (got < wide[1]))
+        assert inside > 0.3  # else hardly anything would be compared
+    else:
+        np.testing.assert_allclose(got, exact, rtol=2**-8 if dtype == "bf16" else 2**-11)
+
+
+def _real(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (from_bf16(array) if array.dtype == np.uint16 else array).astype(np.float64)
+
+
+def _loops(problem: Conv2d, x: Any, w: Any, zero: int) -> np.ndarray[Any, Any]:
+    """Sums as (N, K, P, Q); every tap inside the image, one at a time."""
+    x = x.transpose(0, 3, 1, 2) if problem.layout == "nhwc" else x
+    y = np.zeros((problem.N, problem.K, problem.P, problem.Q))
+    depth, out = problem.C // problem.groups, problem.K // problem.groups
+    for n, k, p, q in np.ndindex(*y.shape):
+        for c, r, s in np.ndindex(depth, problem.R, problem.S):
+            row, col = p + r - problem.pad[0], q + s - problem.pad[1]
+            if 0 <= row < problem.H and 0 <= col < problem.W:
+                y[n, k, p, q] += (x[n, k // out * depth + c, row, col] - zero) * w[k, c, r, s]
+    return y
+
+
+# How results are judged
+
+
+@pytest.mark.parametrize(
+    ("element", "error", "wrong"),
+    [
+        ("f32", 0.005, False), ("f32", 0.02, True), ("bf16", 0.3, False), ("bf16", 0.5, True),
+        ("f16", 0.05, False), ("f16", 0.2, True), ("s32", 0, False), ("s32", 1, True),
+        ("u8", 1, False), ("u8", 2, True), ("s8", -1, False), ("s8", -2, True),
+        ("f32", np.nan, True), ("u8", np.nan, True),
+    ],
+)  # fmt: skip
+def test_how_far_results_may_be(element: str, error: float, wrong: bool) -> None:
+    expected = np.array([100, -3, 0], np.float32)
+    found = fault(expected + np.array([0, error, 0], np.float32), expected, element)
+    assert (found is not None) is wrong
+    assert found is None or "differs from the reference" in found
+
+
+class Tensor:
+    """As much of a tensor as is asked when a result is checked."""
+
+    is_quantized = False
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values
+
+    shape = property(lambda self: self.values.shape)
+
+    def permute(self, *axes: int) -> "Tensor":
+        return Tensor(self.values.transpose(axes))
+
+    def is_contiguous(self) -> bool:
+        return bool(self.values.flags.c_contiguous)
+
+    def stride(self) -> tuple[int, ...]:
+        return self.values.strides
+
+    def float(self) -> "Tensor":
+        return self
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        return self.values
+
+
+class Stand:
+    """Paths of a made-up library in place of PyTorch's, by name: a result, or an error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **paths: Any) -> None:
+        fake = SimpleNamespace(__version__="0", inference_mode=contextlib.nullcontext)
+        monkeypatch.setattr(service, "_torch", lambda threads: fake)
+        of = lambda torch, conv, given: Operands(torch, conv, given, None, None, [0, 0], "")  # noqa: E731
+        monkeypatch.setattr(Operands, "of", of)
+        ways = dict.fromkeys(service.WAYS, lambda operands: self._paths(operands, paths))
+        monkeypatch.setattr(service, "WAYS", ways)
+
+    def _paths(self, operands: Operands, paths: dict[str, Any]) -> Iterator[Path]:
+        for name, change in paths.items():
+            yield Path(name, lambda change=change: lambda: self._run(operands, change), "f32")
+
+    @staticmethod
+    def _run(operands: Operands, change: Any) -> Tensor:
+        if isinstance(change, Exception):
+            raise change
+        y = operands.given.expected
+        y = y if operands.conv.layout == "nchw" else y.transpose(0, 3, 1, 2)
+        return Tensor(change(y))
+
+
+def prepared(layout: str = "nhwc", dtype: str = "f32") -> tuple[PyTorch, dict[str, Any]]:
+    peer = PyTorch()
+    return peer, peer.prepare(str(SHAPES["dense"]), layout, dtype, 1, 0)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_paths_that_are_refused_are_named(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    Stand(monkeypatch, good=lambda y: y, bad=RuntimeError("no such instruction\nstack"))
+    peer, answer = prepared(layout)
+    assert answer["paths"] == ["good"] and answer["refused"] == {"bad": "no such instruction"}
+    assert peer.load(1e-5)["path"] == "good" and peer.sample(0.0)["seconds"] > 0
+
+
+def test_where_every_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Stand(monkeypatch, one=RuntimeError("no f16"), two=RuntimeError("nor this"))
+    with pytest.raises(CheckError, match="PyTorch 0 has no f16 here: one: no f16; two: nor this"):
+        prepared(dtype="f16")
+
+
+def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    Stand(monkeypatch, good=lambda y: y, bad=lambda y: y + 1)
+    with pytest.raises(CheckError, match="bad: differs from the reference by 1"):
+        prepared()
+
+
+@pytest.mark.parametrize("change", [lambda y: y[:, :-1], lambda y: y.transpose(0, 1, 3, 2)])
+def test_a_result_of_another_form_is_a_fault(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    Stand(monkeypatch, bad=change)
+    with pytest.raises(CheckError, match="bad: result of shape"):
+        prepared()
+
+
+def test_the_fastest_path_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(y: Any) -> Any:
+        for _ in range(200):
+            y = y + 0
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(y, 1, -1)), -1, 1)
+
+    Stand(monkeypatch, a_slow=slow, b_fast=lambda y: y, c_slow=slow)
+    peer, _ = prepared()
+    chosen = peer.load(1e-5)
+    assert chosen["path"] == "b_fast" and set(chosen["seconds"]) == {"a_slow", "b_fast", "c_slow"}
+
+
+def test_without_pytorch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(CheckError, match="PyTorch cannot be imported"):
+        prepared()
+
+
+def test_pytorch_is_imported_late() -> None:
+    code = "import polysci.peers.pytorch, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_every_element_has_its_ways() -> None:
+    assert set(service.WAYS) == {precision.x.name for precision in PRECISIONS.values()}
+    assert chained(1, [lambda x: x + 1])() == 2
+    assert chained(1, [lambda x: x + 1, lambda x: x * 5])() == 10
+
+
+def test_a_peer_that_is_none() -> None:
+    with pytest.raises(SpecError, match="'nobody'"):
+        peer_named("nobody")
+    if importlib.util.find_spec("torch") is None:
+        with pytest.raises(UnsupportedError, match=r"polysci\[peers\]"):
+            peer_named("torch")
+
+
+# What bench says
+
+
+def test_bench_names_precision_and_peak() -> None:
+    one = Comparison(
+        SHAPES["dense"], (2e-6,) * 9, (3e-6,) * 9, 500.0, "a call", "9", PEAK_UNITS["i8"],
+        {"a call": 3e-6, "another": 4e-6},
+    )  # fmt: skip
+    table = bench._table([(one, "schedule")], [])
+    assert "f32, ratio to torch 9: geomean 1.500" in table and "8-bit dot product peak" in table
+    row, summary = map(json.loads, bench._json([(one, "schedule")], []).splitlines())
+    assert row["peer_paths"] == {"a call": 3e-6, "another": 4e-6}
+    assert (row["dtype"], row["peak_unit"], row["path"]) == ("f32", "8-bit dot product", "a call")
+    assert summary["summary"]["dtype"] == "f32"
+    assert summary["summary"]["peak_unit"] == "8-bit dot product"
+    assert row["peak_fraction"] == pytest.approx(SHAPES["dense"].flops / 2e-6 * 1e-9 / 500)
+    nothing = json.loads(bench._json([], [("layer", "fault")]).splitlines()[-1])["summary"]
+    assert nothing["peak_unit"] is None and nothing["failed"] == 1
+
+
+# PyTorch itself
+
+
+@torch_only
+@pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pytorch_computes_it(dtype: str, layout: str, shape: str) -> None:
+    peer = PyTorch()
+    answer = peer.prepare(str(SHAPES[shape]), layout, dtype, 1, 3)
+    assert answer["paths"]
+    chosen = peer.load(1e-5)
+    assert chosen["path"] in answer["paths"] and peer.sample(0.0)["seconds"] > 0
+    for name in answer["paths"]:
+        assert ("padded ahead" in name) is (shape == "lopsided")
+
+
+@torch_only
+@pytest.mark.parametrize("dtype", WHOLE)
+@pytest.mark.parametrize("shape", ["dense", "lopsided"])
+def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, shape: str) -> None:
+    y_zero = 0 if dtype.endswith("s32") else 11
+    monkeypatch.setattr(
+        service, "given", lambda conv, dtype, seed: given(conv, dtype, 1, 9, y_zero)
+    )
+    assert PyTorch().prepare(str(SHAPES[shape]), "nhwc", dtype, 1, 3)["paths"]
+
+
+@torch_only
+@pytest.mark.parametrize(("dtype", "change"), [("f32", 9), ("bf16", 9), ("u8:s8:u8", 2)])
+def test_pytorch_is_found_wrong(monkeypatch: pytest.MonkeyPatch, dtype: str, change: int) -> None:
+    def falsified(*args: Any) -> Any:
+        found = given(*args)
+        found.expected[0, 0, 0, np.argmax(found.expected[0, 0, 0] > 1)] += change
+        return found
+
+    monkeypatch.setattr(service, "given", falsified)
+    with pytest.raises(CheckError, match="differs from the reference"):
+        PyTorch().prepare(str(SHAPES["dense"]), "nhwc", dtype, 1, 3)
+
+
+@torch_only
+@pytest.mark.parametrize(
+    ("dtype", "convolution"),
+    [("bf16", "src:bf16.* wei:bf16.* dst:bf16"), ("int8", "src:u8.* wei:s8.* dst:u8")],
+)
+def test_onednn_computes_in_the_precision(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, convolution: str
+) -> None:
+    monkeypatch.setenv("ONEDNN_VERBOSE", "1")
+    words = {"problem": str(SHAPES["dense"]), "layout": "nhwc", "dtype": dtype}
+    question = json.dumps({"op": "prepare", "threads": 1, "seed": 0, **words})
+    ran = subprocess.run(
+        [sys.executable, "-m", "polysci.peers", "torch"],
+        input=question, capture_output=True, text=True,
+    )  # fmt: skip
+    assert json.loads(ran.stdout)["paths"], ran.stderr
+    assert re.search(f",convolution,.*{convolution}", ran.stderr), ran.stderr[-2000:]
+
+
+@torch_only
+def test_a_rival() -> None:
+    with Rival(PEERS["torch"]) as rival:
+        path, version, paths = rival.prepare(SHAPES["dense"])
+        assert min(paths, key=paths.__getitem__) == path and version.split(".")[0].isdigit()
+        assert rival.sample() > 0
+
+
+@torch_only
+@pytest.mark.slow
+def test_bench(machine: Machine) -> None:
+    command = [sys.executable, "-m", "polysci", "bench", "mb1ic16ih8oc16oh8kh3ph1"]
+    ran = subprocess.run(
+        [*command, "--against", "torch", "--level", "estimate", "--rounds", "9", "--json"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    row, summary = map(json.loads, ran.stdout.splitlines())
+    assert row["dtype"] == "f32" and row["peak_unit"] == "FMA" and row["ratio"] > 0
+    assert summary["summary"]["layers"] == 1 and summary["summary"]["failed"] == 0

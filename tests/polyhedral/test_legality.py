@@ -1,0 +1,219 @@
+"""Legality as isl decides it, against enumeration; and the emitted tiles against the domain."""
+
+from itertools import pairwise
+
+import islpy as isl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polysci.codegen.loops import domains, loop_dims
+from polysci.errors import IllegalScheduleError, SpecError
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral import legality
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, contraction
+from polysci.polyhedral.extract import extract
+from polysci.polyhedral.schedule import Loop, Schedule, parse
+from polysci.polyhedral.scop import Scop
+from polysci.rank import Context
+from polysci.space.resolve import resolve
+from polysci.tune import model_of
+from tests.support import samples
+
+KERNEL = "brgemm_avx512_f32_14x32"
+CONV = Conv2d(N=2, C=6, H=5, W=6, K=8, R=3, S=2, pad=1)
+
+MATMUL = """
+void matmul(float C[M][N], const float A[M][K], const float B[K][N]) {{
+#define M {0}
+#define N {1}
+#define K {2}
+#pragma scop
+  for (int i = 0; i < M; ++i) for (int j = 0; j < N; ++j) for (int x = 0; x < K; ++x)
+    C[i][j] += A[i][x] * B[x][j];
+#pragma endscop
+}}
+"""
+
+# Each element needs its upper right neighbour: only orders with i outside j are right.
+SKEWED = """
+float A[9][9];
+void f(void) {
+#pragma scop
+  for (int i = 1; i < 9; ++i) for (int j = 0; j < 8; ++j) A[i][j] = A[i - 1][j + 1] + 1.0f;
+#pragma endscop
+}
+"""
+
+sizes = st.integers(1, 7)
+
+
+def of_roles(scop: Scop) -> tuple[Scop, Contraction]:
+    return scop, contraction(scop)
+
+
+def matmul(m: int, n: int, k: int) -> tuple[Scop, Contraction]:
+    return of_roles(extract(MATMUL.format(m, n, k)))
+
+
+def convolution(problem: Conv2d) -> tuple[Scop, Contraction]:
+    scop, roles, _ = model_of(problem)
+    return scop, roles
+
+
+nests = st.builds(matmul, sizes, sizes, sizes) | st.builds(
+    convolution, samples.convolutions(most=5)
+)
+
+
+def extents_of(roles: Contraction) -> dict[str, int]:
+    return {dim.name: dim.extent for dim in roles.dims}
+
+
+@st.composite
+def orders(draw: st.DrawFn, roles: Contraction) -> Schedule:
+    """Any loops that nest, over any dimension, steps that do not divide included."""
+    current, loops = extents_of(roles), list[Loop]()
+    outer: dict[str, int] = {}
+    for _ in range(draw(st.integers(0, 6))):
+        dim = draw(st.sampled_from(sorted(current)))
+        limit = current[dim]
+        steps = [s for s in range(1, limit + 1) if outer.get(dim, s) % s == 0]
+        step = draw(st.sampled_from(steps))
+        current[dim], outer[dim] = step, step
+        loops.append(Loop(dim, step))
+    return Schedule(tuple(loops), KERNEL)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_order_of_a_contraction_is_legal(data: st.DataObject) -> None:
+    scop, roles = data.draw(nests)
+    legality.check(scop, roles, data.draw(orders(roles)))
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_the_time_of_a_point_is_its_place_in_the_loops(data: st.DataObject) -> None:
+    _, roles = data.draw(nests)
+    plan = data.draw(orders(roles))
+    visited = list(samples.points(extents_of(roles), plan))
+    assert len(set(visited)) == len(visited)
+    time = isl.Map(f"{{ {legality.schedule_map(roles, plan)} }}")
+    zero = isl.Set(f"{{ [{', '.join('0' for _ in roles.dims)}] }}")
+    assert visited[0] == (0,) * len(roles.dims)
+    box = isl.Set(
+        f"{{ [{', '.join(extents_of(roles))}] : "
+        + " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents_of(roles).items())
+        + " }"
+    )
+    assert box.count_val().to_python() == len(visited) and zero.is_subset(box)
+    for before, after in list(pairwise(visited))[:: len(visited) // 6 + 1]:
+        early, late = (time.intersect_domain(point(each)).range() for each in (before, after))
+        assert early.lex_lt_set(late).domain().is_equal(early), (str(plan), before, after)
+
+
+def point(at: tuple[int, ...]) -> isl.Set:
+    return isl.Set(f"{{ [{', '.join(map(str, at))}] }}")
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_members_of_the_space_are_legal(data: st.DataObject) -> None:
+    problem = data.draw(samples.convolutions(most=12, layouts=("nhwc", "nchw")))
+    threads = data.draw(st.integers(1, 2))
+    context = samples.fixed_context(problem, threads)
+    scop, roles, _ = model_of(problem)
+    for plan in samples.members(context, 3, data.draw(st.integers(0, 99))):
+        legality.check(scop, roles, plan)
+        assert all(roles_of(roles)[loop.dim] in ("m", "n", "batch") for loop in plan.parallel)
+
+
+def roles_of(roles: Contraction) -> dict[str, str]:
+    return {dim.name: dim.role for dim in roles.dims}
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:
+    """The tiles that codegen hands to the AST: their points are the box, and none is in two."""
+    problem = data.draw(samples.convolutions(most=12))
+    context = samples.fixed_context(problem)
+    seed = data.draw(st.integers(0, 99))
+    for plan in samples.members(context, 2, seed, merge_groups=False):
+        tiles_cover(context, plan)
+
+
+def tiles_cover(context: Context, plan: Schedule) -> None:
+    resolved = resolve(context.contraction, context.strides, plan)
+    extents = extents_of(context.contraction)
+    names, origins = list(extents), [f"{dim}_" for dim in loop_dims(resolved)]
+    whole = " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents.items())
+    box, union = isl.Set(f"{{ [{', '.join(names)}] : {whole} }}"), None
+    count = 0
+    for tile, places in domains(resolved, 0):
+        bounds = []
+        for dim in names:
+            low = f"{dim}_" if f"{dim}_" in origins else "0"
+            size = tile.pieces[dim].size if dim in tile.pieces else extents[dim]
+            bounds.append(f"{low} <= {dim} < {low} + {size}")
+        text = f"{{ [{', '.join(origins)}] -> [{', '.join(names)}] : {' and '.join(bounds)} }}"
+        reached = isl.Map(text).intersect_domain(places.reset_tuple_id())
+        assert reached.reverse().is_single_valued(), f"{plan}: two tiles share a point"
+        here = reached.range()
+        count += here.count_val().to_python()
+        union = here if union is None else union.union(here)
+    assert union is not None and union.is_equal(box), plan
+    assert count == box.count_val().to_python(), f"{plan}: kinds of tiles share a point"
+
+
+@pytest.mark.parametrize("text", ["c:3*", "c*", "r*", "s*", "k:4* c:2*", "n* p* r*"])
+def test_a_parallel_reduction_is_refused(text: str) -> None:
+    scop, roles = convolution(CONV)
+    plan = parse(f"{text} > {KERNEL}")
+    with pytest.raises(IllegalScheduleError, match=r"parallel loop .* carries a dependence"):
+        legality.check(scop, roles, plan)
+    legality.check(scop, roles, parse(str(plan).replace("*", "")))
+
+
+@pytest.mark.parametrize("text", ["n*", "k:4* n*", "n* p* q:3*", "k:5* p:2* q*"])
+def test_parallel_loops_over_results_are_legal(text: str) -> None:
+    scop, roles = convolution(CONV)
+    legality.check(scop, roles, parse(f"{text} c:2 r > {KERNEL}"))
+
+
+def test_a_reduction_of_one_step_may_be_parallel() -> None:
+    """It carries nothing: isl looks at the iterations, not at the name of the role."""
+    scop, roles = convolution(Conv2d(N=1, C=1, H=3, W=3, K=4, R=1, S=1))
+    legality.check(scop, roles, parse(f"c* > {KERNEL}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("z:2", "no dimension 'z'"), ("k:99", "exceeds"), ("c:3 c:2", "multiple")]
+)
+def test_loops_that_do_not_nest_are_refused(text: str, message: str) -> None:
+    scop, roles = convolution(CONV)
+    with pytest.raises(SpecError, match=message):
+        legality.check(scop, roles, parse(f"{text} > {KERNEL}"))
+
+
+def test_a_reversed_dependence_is_refused() -> None:
+    scop = extract(SKEWED)
+    index = (Affine((("i", 1),)), Affine((("j", 1),)))
+    whole = Operand("A", (9, 9), index)
+    roles = Contraction((Dim("i", 8, "m"), Dim("j", 8, "n")), whole, whole, whole, padded=False)
+    for text in ("", "i", "i j", "i j:3", "i:1 j"):
+        legality.check(scop, roles, parse(f"{text} > {KERNEL}"))
+    for text in ("j", "j i", "i:2 j", "j:4"):
+        with pytest.raises(IllegalScheduleError, match="reverses a dependence"):
+            legality.check(scop, roles, parse(f"{text} > {KERNEL}"))
+    with pytest.raises(IllegalScheduleError, match=r"parallel loop i\* carries a dependence"):
+        legality.check(scop, roles, parse(f"i* > {KERNEL}"))
+
+
+def test_a_schedule_of_other_dimensions_covers_nothing() -> None:
+    scop, roles = convolution(CONV)
+    fewer = Contraction(roles.dims[:-1], roles.out, roles.a, roles.b, padded=True)
+    with pytest.raises(IllegalScheduleError, match="does not visit every iteration exactly once"):
+        legality.check(scop, fewer, parse(f"k:4 > {KERNEL}"))

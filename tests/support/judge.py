@@ -1,0 +1,48 @@
+"""Is compiled code right? One worker process asked in exact and in bound mode; quick builds."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from polysci import codegen
+from polysci.codegen import Source
+from polysci.ops.conv2d import Conv2d
+from polysci.runtime.build import cache
+from polysci.runtime.build.compiler import default_flags
+from polysci.runtime.build.process import Child
+
+# A third of the compile time of users' builds, for the same semantics.
+QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
+
+
+class Judge:
+    """One worker process for all problems: exact and bound mode between guard pages."""
+
+    def __init__(self) -> None:
+        self._child = Child([sys.executable, "-m", "polysci.measure.worker"])
+        self._prepared: Conv2d | None = None
+
+    def judge(self, problem: Conv2d, so: Path, symbol: str) -> None:
+        if not self._child.alive:
+            self._child.restart()
+            self._prepared = None
+        if self._prepared != problem:
+            words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
+            self._ask(op="prepare", **words, seed=0)
+            self._prepared = problem
+        self._ask(op="check", so=str(so), symbol=symbol)
+        assert self._ask(op="bound", so=str(so), symbol=symbol)["worst"] <= 1
+
+    def _ask(self, **question: Any) -> dict[str, Any]:
+        answer = self._child.ask(question, 60)
+        assert "fault" not in answer, answer["fault"]
+        return answer
+
+    def close(self) -> None:
+        self._child.close()
+
+
+def build(sources: Sequence[Source], flags: Sequence[str] = QUICK) -> Path:
+    """The shared object of several primitives of one unit."""
+    return cache.build(codegen.assemble(sources), flags=flags)

@@ -1,0 +1,123 @@
+"""What tests try things on: a fixed machine, hypothesis strategies, random schedules."""
+
+import platform
+import random
+from collections.abc import Iterator, Sequence
+
+from hypothesis import strategies as st
+
+from polysci.errors import PolysciError
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context
+from polysci.rank.shortlist import seen
+from polysci.space import enumerate as space
+from polysci.space.group_views import View
+from polysci.space.resolve import resolve
+from polysci.target.host import KIB, MIB, Target
+from polysci.target.isas import ISAS
+from polysci.target.machine import assumed
+from polysci.tune import model_of
+
+# The instruction sets that this machine's own compilers know; tests/aarch64.py has another one.
+COMPILED = [isa.name for isa in ISAS.values() if isa.machine in ("", platform.machine())]
+
+FIXED = Target(
+    isa=ISAS["avx512"],
+    features=ISAS["avx512"].features,
+    l1=48 * KIB,
+    l2=2 * MIB,
+    l3=8 * MIB,
+    cores=2,
+    model_name="a machine that never changes",
+)
+
+
+def fixed_context(problem: Conv2d, threads: int = 1, target: Target = FIXED) -> Context:
+    """A context that is the same on every machine: a given target with assumed rates."""
+    _, roles, strides = model_of(problem)
+    return Context(roles, strides, target, assumed(target), threads)
+
+
+def families(context: Context, **limits: int) -> list[space.Family]:
+    """The space of a context as a list."""
+    isa = context.target.isa.name
+    return list(
+        space.schedules(context.contraction, context.strides, isa, context.threads, **limits)
+    )
+
+
+def fits(context: Context, schedule: Schedule) -> bool:
+    """Whether code can be generated; what cannot is left out of the choices as well."""
+    try:
+        resolve(context.contraction, context.strides, schedule)
+    except PolysciError:
+        return False
+    return True
+
+
+def members(
+    context: Context, count: int, seed: int = 0, *, merge_groups: bool = True
+) -> list[Schedule]:
+    """``count`` different random schedules of the space, from as many families as possible."""
+    pick, found = random.Random(seed), dict[str, Schedule]()
+    every = _families_by_view(context) if merge_groups else [(View(), f) for f in families(context)]
+    for view, family in [each for _ in range(8) for each in pick.sample(every, len(every))]:
+        schedule = family.schedule(pick.randrange(len(family)))
+        schedule = view.outside(context.contraction, schedule)
+        if str(schedule) not in found and fits(context, schedule):
+            found[str(schedule)] = schedule
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def _families_by_view(context: Context) -> list[tuple[View, space.Family]]:
+    """Families of the problem as it is, and of all ways to put several groups into one call."""
+    return [(view, family) for view, wide in seen(context) for family in families(wide)]
+
+
+@st.composite
+def convolutions(draw: st.DrawFn, most: int = 9, layouts: Sequence[str] = ("nhwc",)) -> Conv2d:
+    """Small ones with every feature: strides, padding, dilation, groups, explicit outputs."""
+    size = st.integers(1, most)
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    taps = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    dilation = draw(pair)
+    spans = [(tap - 1) * by + 1 for tap, by in zip(taps, dilation, strict=True)]
+    pad = tuple(draw(st.integers(0, span)) for span in spans)
+    extents = [draw(size), draw(size)]
+    least = [max(n, span - at) for n, span, at in zip(extents, spans, pad, strict=True)]
+    return Conv2d(
+        N=draw(st.integers(1, 2)), C=groups * draw(size), H=least[0], W=least[1],
+        K=groups * draw(size), R=taps[0], S=taps[1], stride=draw(pair), pad=pad,
+        dilation=dilation, groups=groups, layout=draw(st.sampled_from(layouts)),
+        P=draw(st.none() | size), Q=draw(st.none() | size),
+    )  # fmt: skip
+
+
+def points(extents: dict[str, int], schedule: Schedule) -> Iterator[tuple[int, ...]]:
+    """Every iteration of a box in the order that the text of a schedule means."""
+
+    def walk(loops: tuple, low: dict[str, int], size: dict[str, int]) -> Iterator[tuple[int, ...]]:
+        if not loops:
+            yield from _box(low, size)
+            return
+        first, *rest = loops
+        start, extent = low[first.dim], size[first.dim]
+        for at in range(start, start + extent, first.step):
+            within = min(first.step, start + extent - at)
+            yield from walk(tuple(rest), low | {first.dim: at}, size | {first.dim: within})
+
+    yield from walk(schedule.loops, dict.fromkeys(extents, 0), extents)
+
+
+def _box(low: dict[str, int], size: dict[str, int]) -> Iterator[tuple[int, ...]]:
+    if not low:
+        yield ()
+        return
+    dim, *rest = low
+    for at in range(low[dim], low[dim] + size[dim]):
+        for point in _box({d: low[d] for d in rest}, {d: size[d] for d in rest}):
+            yield (at, *point)

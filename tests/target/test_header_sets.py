@@ -1,0 +1,172 @@
+"""The headers of a C file, and the C interface of its primitives, by precision."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from polysci.algorithms.winograd.emit import HEADERS as WINOGRAD
+from polysci.codegen import Source, interface
+from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
+from polysci.ops.conv2d import Conv2d
+from polysci.runtime import binary_interface
+from polysci.runtime.build.library import load
+from polysci.target import microkernels
+from polysci.target.header_sets import Unit, headers, unit_of
+from polysci.target.host import detect
+from polysci.target.isas import ISAS
+from polysci.tune import emit
+from tests.support import samples
+from tests.support.judge import build
+
+ROOT = Path(__file__).parents[2]
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+X86 = [name for name in ISAS if "avx" in name or name == "portable"]
+LAYER = Conv2d(N=1, C=6, H=5, W=5, K=9, R=3, S=3, pad=1)
+
+
+def units() -> list[Unit]:
+    """Of every kernel for every precision."""
+    found = {
+        unit_of(kernel, row.x.name, row.y.name, packed=packed)
+        for isa, row in product(X86, PRECISIONS.values())
+        for family in ("brgemm", "depthwise")
+        for kernel in microkernels.best(family, isa, row.x.name)[:1]
+        for packed in (True, False)
+    }
+    return sorted(found, key=str)
+
+
+def test_names_of_units_differ() -> None:
+    assert len(units()) == len(set(map(str, units())))
+    assert str(Unit("avx512")) == "avx512"
+    assert str(Unit("avx2", "i16", "u8", "s8", boxed=False)) == "avx2_i16_u8_s8_x"
+
+
+def test_a_kernel_reads_x_itself_unless_it_needs_other_elements_and_a_copy() -> None:
+    def boxed(name: str, x: str, *, packed: bool) -> bool:
+        return unit_of(microkernels.find(name), x, "f32", packed=packed).boxed
+
+    for packed in (True, False):
+        assert boxed("brgemm_avx512_f32_6x16", "f32", packed=packed)
+        assert boxed("brgemm_avx512bf16_bf16_6x16", "bf16", packed=packed)
+        assert boxed("brgemm_avx512vnni_i8_6x16", "u8", packed=packed)
+        assert boxed("brgemm_avx512_f32_6x16", "bf16", packed=packed) == packed
+        assert boxed("brgemm_avx2_i16_6x8", "s8", packed=packed) == packed
+        assert not boxed("depthwise_avx2_f32_6x8", "f16", packed=packed)
+
+
+@pytest.mark.parametrize("unit", units(), ids=str)
+def test_headers_are_those_of_the_unit(unit: Unit) -> None:
+    text = headers(unit)
+    assert text.startswith(f"#define PS_TARGET {ISAS[unit.isa].attribute}".rstrip())
+    for defined in ("ps_x", "ps_y", "ps_a", "ps_b", "ps_acc", "ps_wide", "ps_args", "ps_epilogue"):
+        found = re.findall(rf"\b{defined};", text)
+        assert found, defined
+    for step in ("ps_begin", "ps_run", "ps_run_part", "ps_run_filled", "ps_end", "ps_pack_row"):
+        assert len(re.findall(rf"^PS_INLINE void {step}\(", text, re.MULTILINE)) == 1, step
+    scaled = unit.y in ("u8", "s8")
+    assert ("ps_to_real(ps_int_add" in text) == scaled
+
+
+def test_f32_needs_nothing_narrow() -> None:
+    for isa in X86:
+        kernel = microkernels.best("brgemm", isa, "f32")[0]
+        text = headers(unit_of(kernel, "f32", "f32", packed=True))
+        assert "bf16" not in text and "ps_int_" not in text
+
+
+def few_units() -> list[Unit]:
+    """Some that have every header together."""
+    seen: set[tuple[object, ...]] = set()
+    found = []
+    for unit in units():
+        parts = {(unit.isa, unit.compute, unit.boxed), (unit.isa, unit.x), (unit.isa, unit.y)}
+        if not parts <= seen:
+            found.append(unit)
+            seen |= parts
+    return found
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    "units", [few_units(), pytest.param(units(), marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_strict_compilers_take_units(units: list[Unit], compiler: str, tmp_path: Path) -> None:
+    """The headers alone: what no function uses must not be warned of."""
+    paths = []
+    for unit in units:
+        paths.append(tmp_path / f"{unit}.c")
+        paths[-1].write_text(headers(unit))
+    words = [compiler, "-std=c11", "-O0", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic"]
+    done = subprocess.run([*words, "-Werror", *paths], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_has_no_header_is_an_error() -> None:
+    with pytest.raises(UnsupportedError, match=r"no microkernel source .*x_f64\.h"):
+        headers(Unit("avx2", "f32", "f64", "f32"))
+    with pytest.raises(SpecError, match="no instruction set 'mmx'"):
+        headers(Unit("mmx"))
+
+
+def test_no_header_lies_idle() -> None:
+    """Every file of microkernels/ is in some unit, or added for a purpose of its own."""
+    texts = "\n".join(headers(unit) for unit in units())
+    used = {kernel.isa for kernel in microkernels.registry().values()} & set(X86)
+    for path in sorted((ROOT / "microkernels").glob("*.h")):
+        text = path.read_text(encoding="utf-8")
+        foreign = any(path.stem.endswith(f"_{name}") for name in ISAS if name not in used)
+        added = path.stem in ("probe", "probe_read", "functions", "functions_exact", *WINOGRAD)
+        assert text in texts or foreign or added, path.name
+
+
+TYPES = {"f32": "float", "s32": "int32_t", "bf16": "uint16_t", "f16": "uint16_t"}
+TYPES |= {"u8": "uint8_t", "s8": "int8_t"}
+
+
+@pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
+def test_declarations_name_every_type(row: Precision) -> None:
+    text = re.sub(r"\s+", " ", interface.declarations("it", row))
+    x, w, y, total = (TYPES[each.name] for each in (row.x, row.w, row.y, row.sum))
+    packed = "float" if str(row) == "f32" else "void"
+    zero = ", int32_t x_zero" if row.whole else ""
+    to = "const polysci_scales *to, " if row.scaled else ""
+    assert text == (
+        "int64_t it_workspace_size(void); int64_t it_packed_size(void); "
+        f"void it_pack_weights(const {w} *w, {packed} *packed{zero}); "
+        f"int it(const {x} *x, const {packed} *packed, {y} *y, const {total} *bias, "
+        f"const {y} *residual, const float *clamp, {to}void *workspace); "
+    )
+    names = interface.arguments(row).split(", ")
+    assert names == re.findall(r"(\w+)[,)]", text[text.index(" it(") :])
+
+
+@pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
+def test_the_interface_is_the_one_that_is_loaded(row: Precision) -> None:
+    """Generated code binds to the declarations; the struct of scales is laid out as in C."""
+    problem = LAYER.with_(dtype=str(row))
+    source = source_of(problem)
+    library = load(build([source]), binary_interface.declarations("it", row))
+    functions = binary_interface.bind(library, "it")
+    compute = COMPUTES[computes(row.x.name, "brgemm")[-1]]
+    assert functions.packed_size >= 9 * 6 * 9 * compute.bytes
+    if row.scaled:
+        struct = [("scale", ctypes.c_void_p), ("residual_scale", ctypes.c_float)]
+        struct += [("residual_zero", ctypes.c_int32), ("y_zero", ctypes.c_int32)]
+        told = type("Scales", (ctypes.Structure,), {"_fields_": struct})
+        ffi = library.ffi
+        assert ffi.sizeof("polysci_scales") == ctypes.sizeof(told)
+        for name, _ in struct:
+            assert ffi.offsetof("polysci_scales", name) == getattr(told, name).offset
+
+
+def source_of(problem: Conv2d) -> Source:
+    """A schedule of the portable kernels."""
+    (plan,) = samples.members(samples.fixed_context(problem, 1, detect("portable")), 1)
+    return emit(problem, plan, 1, "it")

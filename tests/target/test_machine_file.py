@@ -1,0 +1,251 @@
+"""Machine files: what is written is read back, what is wrong is named, the model follows."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polysci.errors import SpecError
+from polysci.ops import parse_problem
+from polysci.rank.shortlist import choices
+from polysci.target import microkernels
+from polysci.target.host import Target, detect
+from polysci.target.isas import ISAS
+from polysci.target.machine import RATES, Machine, assumed
+from polysci.target.machine_file import Described, numbers, parse, read
+from polysci.tune import context_of, optimize
+from polysci.tune.calibrate import stored
+from tests.support.samples import FIXED
+
+LAYER = "mb1ic8ih10oc24oh10kh3ph1"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments/machines"
+
+positive = st.floats(0, 1e299, exclude_min=True)
+shares = st.dictionaries(
+    st.sampled_from(list(microkernels.registry())), st.floats(0, 1, exclude_min=True), max_size=4
+)
+words = st.text(max_size=12)
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> Target:
+    isa = draw(st.sampled_from(list(ISAS.values())))
+    sizes = sorted(draw(st.tuples(*[st.integers(1, 1 << 40)] * 3)))
+    cores = draw(st.integers(1, 1024))
+    sharers = sorted(draw(st.tuples(*[st.integers(1, cores)] * 3)))
+    sharers[2] = draw(st.sampled_from([sharers[2], 0]))
+    return Target(
+        isa, (*isa.features, *draw(st.lists(words, max_size=3))), *sizes, cores, draw(words),
+        tuple(draw(st.lists(st.sampled_from(["l1", "l3", "cores", "features"]), unique=True))),
+        *sharers,
+    )  # fmt: skip
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    drawn = {
+        name: draw(positive if name in RATES else st.floats(0, 1e299))
+        for name in numbers(assumed(FIXED))
+    }
+    return replace(assumed(FIXED), **drawn, measured=draw(st.booleans()), efficiency=draw(shares))
+
+
+@given(targets(), machines())
+def test_what_is_written_is_read_back(target: Target, machine: Machine) -> None:
+    it = Described(target, machine)
+    assert parse(it.to_toml()) == it
+    assert parse(it.to_toml()).to_toml() == it.to_toml()
+
+
+def test_every_number_has_its_unit_beside_it() -> None:
+    text = Described(FIXED, assumed(FIXED)).to_toml()
+    for field in fields(Machine):
+        if field.name in numbers(assumed(FIXED)):
+            assert re.search(rf"^{field.name} = \S+  # (GFLOP/s|GB/s|ns|us|share), \w", text, re.M)
+    assert "l1 = 49152  # bytes of one L1 cache" in text
+    assert "assumed" in text.partition("measured = false")[2].splitlines()[0]
+
+
+SHORT = 'isa = "avx2"\nl1 = 1\nl2 = 2\nl3 = 3\ncores = 4\n'
+FEATURES = 'features = ["avx2", "fma", "f16c"]'
+GOOD = f"[target]\n{SHORT}{FEATURES}\n[machine]\npeak = 90\n[machine.efficiency]\n"
+
+
+def test_what_is_left_out_is_assumed() -> None:
+    found = parse(f"[target]\n{SHORT}")
+    assert found.target == Target(ISAS["avx2"], ("avx2", "fma", "f16c"), 1, 2, 3, 4, "unknown")
+    assert found.machine == assumed(found.target) and not found.machine.measured
+    assert parse(GOOD).machine == replace(assumed(found.target), peak=90.0)
+    free = parse(GOOD.replace("peak = 90", "call_ns = 0")).machine
+    assert free.call_ns == 0 and free.peak == assumed(found.target).peak
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("isa =", "isa", "not TOML"),
+        ("[machine]", "[machines]", "machines: unknown; expected one of target, machine"),
+        ("[target]", "[machine.target]", "target: expected a table [target], got nothing"),
+        ('isa = "avx2"', 'isa = "mmx"', "target.isa: no instruction set 'mmx'; known: portable,"),
+        ('isa = "avx2"', "isa = 5", "target.isa: expected text in quotes, got 5"),
+        (', "fma"', "", "target.features: isa avx2 needs fma as well"),
+        (FEATURES, "features = 5", "target.features: expected a list of texts in quotes"),
+        ("l1 = 1", "l1 = 0", "target.l1: expected a whole number from 1 to 1099511627776, got 0"),
+        ("l1 = 1", "l1 = true", "target.l1: expected a whole number"),
+        ("l1 = 1", 'l1 = "32K"', "target.l1: expected a whole number"),
+        ("l2 = 2\n", "", "target.l2: expected a whole number from 1 to 1099511627776, got nothing"),
+        ("l2 = 2", "l2 = 4", "target.l3: expected no less than l2=4, got 3"),
+        ("l1 = 1", "l1 = 3", "target.l2: expected no less than l1=3, got 2"),
+        ("cores = 4", "cores = 0", "target.cores: expected a whole number from 1 to 1024, got 0"),
+        ("cores = 4", "cores = 1025", "target.cores: expected a whole number from 1 to 1024, got"),
+        ("cores = 4", "cores = 4\nl4 = 9", "target.l4: unknown; expected one of isa, features, l1"),
+        ("cores = 4", "cores = 4\nl3_cores = 5", "target.l3_cores: expected a whole number from 0"),
+        ("cores = 4", "cores = 4\nl2_cores = 2\nl3_cores = 1",
+         "target.l3_cores: expected no fewer than the 2 of l2, got 1"),
+        ("cores = 4", 'cores = 4\nassumed = ["isa"]', "target.assumed: isa: unknown"),
+        ("peak = 90", "peak = 0", "machine.peak: expected a positive number of GFLOP/s, got 0"),
+        ("peak = 90", "peak = -1.5", "machine.peak: expected a positive number"),
+        ("peak = 90", "peak = nan", "machine.peak: expected a positive number"),
+        ("peak = 90", "peak = inf", "machine.peak: expected a positive number"),
+        ("peak = 90", "peak = true", "machine.peak: expected a positive number"),
+        ("peak = 90", "peak = 1" + 400 * "0", "machine.peak: expected a positive number"),
+        ("peak = 90", "peak = 1" + 5000 * "0", "not TOML"),
+        ("peak = 90", "peak = 0x1" + 5000 * "0",
+         "machine.peak: expected a positive number of GFLOP/s, got a number of 20001 bits"),
+        ("peak = 90", 'peak = "fast"', "machine.peak: expected a positive number"),
+        ("peak = 90", "call_ns = -1", "machine.call_ns: expected a number of at least 0 of ns"),
+        ("peak = 90", "speed = 90", "machine.speed: unknown; expected one of peak, l2"),
+        ("peak = 90", 'measured = "no"', "machine.measured: expected true or false, got 'no'"),
+        ("[machine.efficiency]", "efficiency = 1", "machine.efficiency: expected a table"),
+        ("efficiency]\n", "efficiency]\nbrgemm_mmx_f32_1x1 = 1",
+         "machine.efficiency: no kernel 'brgemm_mmx_f32_1x1' in microkernels/kernels.def"),
+        ("efficiency]\n", "efficiency]\nbrgemm_avx512bf16_bf16_14x32 = 65",
+         "machine.efficiency.brgemm_avx512bf16_bf16_14x32: expected a share of the peak, at most"),
+        ("efficiency]\n", "efficiency]\nbrgemm_avx512_f32_14x32 = 1.5",
+         "machine.efficiency.brgemm_avx512_f32_14x32: expected a share of the peak, at most 1"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(SpecError, match=re.escape(f"here.toml: {message}")):
+        parse(GOOD.replace(old, new), "here.toml")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no\.toml: cannot be read: No such file"):
+        read(tmp_path / "no.toml")
+    (tmp_path / "image.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SpecError, match=r"image\.toml: cannot be read: not a text file"):
+        read(tmp_path / "image.toml")
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_machines_of_the_experiments_are_valid(path: Path) -> None:
+    found = read(path)
+    assert not found.machine.measured, "they come from data sheets"
+    assert parse(found.to_toml()) == found
+
+
+def test_explain_shows_the_described_machine(described: Path) -> None:
+    ran = polysci("explain", LAYER, "--json", "--machine", str(described))
+    assert ran.returncode == 0, ran.stderr
+    row = json.loads(ran.stdout)
+    assert row["machine"] == str(FIXED) and row["peak_gflops"] == assumed(FIXED).peak
+    assert row["origin"] == "estimate" and row["measured_seconds"] is None
+
+
+def test_the_model_works_for_a_machine_that_is_not_this_one() -> None:
+    fast = Described(FIXED, assumed(FIXED))
+    slow = replace(fast, machine=replace(fast.machine, peak=fast.machine.peak / 10))
+    problem = parse_problem(LAYER, "nhwc")
+    seconds = [
+        choices(context_of(problem, 2, it.target, machine=it.machine), 1)[0].seconds
+        for it in (fast, slow)
+    ]
+    assert seconds[1] > 3 * seconds[0]
+
+
+@pytest.mark.parametrize("level", ["measure", "patient", "exhaustive"])
+def test_nothing_is_measured_on_a_described_machine(level: str) -> None:
+    with pytest.raises(SpecError, match=f"level '{level}': nothing runs on a described machine"):
+        optimize(parse_problem(LAYER, "nhwc"), level, target=FIXED, machine=assumed(FIXED))
+
+
+def polysci(
+    *words: str, cc: str = "", cache: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    env = os.environ | ({"CC": cc} if cc else {})
+    env |= {"POLYSCI_CACHE_DIR": str(cache)} if cache else {}
+    command = [sys.executable, "-m", "polysci", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    path = tmp_path / "other.toml"
+    path.write_text(Described(FIXED, assumed(FIXED)).to_toml())
+    return path
+
+
+def test_an_estimate_for_a_described_machine_compiles_and_measures_nothing(
+    described: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "empty"
+    cache.mkdir(mode=0o700)
+    words = ("optimize", LAYER, "--level", "estimate", "--machine", str(described), "--json")
+    ran = polysci(*words, cc="/nonexistent/cc", cache=cache)
+    assert ran.returncode == 0, ran.stderr
+    row = json.loads(ran.stdout.splitlines()[0])
+    assert "avx512" in row["schedule"] and row["predicted_seconds"] > 0 and row["seconds"] is None
+    assert not [path for path in cache.rglob("*") if path.suffix in (".so", ".json")]
+
+
+@pytest.mark.parametrize("words", [("optimize", LAYER), ("export", LAYER, "-o", "out")])
+def test_measuring_levels_say_what_to_use(described: Path, words: tuple[str, ...]) -> None:
+    ran = polysci(*words, "--machine", str(described))
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert "level 'measure'" in ran.stderr and "use 'estimate'" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("optimize", LAYER, "--level", "estimate", "--isa", "avx2"), "change its isa"),
+        (("machine", "--calibrate"), "--calibrate"),
+        (("bench", LAYER, "--against", "torch"), "unrecognized arguments: --machine"),
+    ],
+)
+def test_what_does_not_go_with_a_machine_file(
+    described: Path, words: tuple[str, ...], told: str
+) -> None:
+    ran = polysci(*words, "--machine", str(described))
+    assert ran.returncode == 2 and told in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_a_bad_machine_file_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("[target]\ncores = 0\n")
+    ran = polysci("optimize", LAYER, "--level", "estimate", "--machine", str(path))
+    assert ran.returncode == 2
+    assert f"machine file {path}: target.isa: expected text" in ran.stderr
+
+
+def test_machine_writes_what_machine_shows(tmp_path: Path, fresh_cache: Path) -> None:
+    """The stored rates, or the assumed ones where there are none; either can be read back."""
+    path = tmp_path / "here.toml"
+    ran = polysci("machine", "-o", str(path))
+    assert ran.returncode == 0 and read(path).machine.measured, ran.stderr
+    assert read(path).target == detect()
+    again = polysci("machine", "--machine", str(path), "--kernels")
+    assert str(path) in again.stdout and "brgemm_" in again.stdout
+    stored(detect()).unlink()
+    ran = polysci("machine", "-o", str(path))
+    assert "with assumed rates" in ran.stderr
+    assert read(path) == Described(detect(), assumed(detect()))

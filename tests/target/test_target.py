@@ -1,0 +1,229 @@
+"""Targets: detection from real and made-up machines, caps, shared caches."""
+
+import itertools
+import os
+from dataclasses import replace
+
+import pytest
+
+from polysci.errors import SpecError
+from polysci.target import host
+from polysci.target.host import KIB, MIB, Target, detect
+from polysci.target.isas import ISAS
+
+AVX512 = "fpu sse2 avx avx2 f16c fma avx512f avx512bw avx512dq avx512vl"
+
+
+@pytest.fixture(autouse=True)
+def no_cap(monkeypatch):
+    monkeypatch.delenv("POLYSCI_ISA", raising=False)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A file tree like the kernel's, for a CPU with the given flags and L3."""
+
+    def make(flags, *, cpus=2, l3="32768K", caches=True):
+        (tmp_path / "proc").mkdir()
+        one = f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n\n"
+        (tmp_path / "proc/cpuinfo").write_text(one * cpus)
+        rows = (("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"))
+        for i, row in enumerate((*rows, ("3", "Unified", l3)) if caches else ()):
+            index = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+            index.mkdir(parents=True)
+            for name, text in zip(("level", "type", "size"), row, strict=True):
+                (index / name).write_text(text + "\n")
+        return tmp_path
+
+    return make
+
+
+def test_isas_get_better_down_the_table():
+    assert next(iter(ISAS)) == "portable"
+    assert ISAS["portable"].features == () and ISAS["portable"].attribute == ""
+    for machine in ("x86_64", "aarch64"):
+        rows = [isa for isa in ISAS.values() if isa.machine in ("", machine)]
+        for worse, better in itertools.pairwise(rows):
+            assert worse.lanes_f32 <= better.lanes_f32 and worse.registers <= better.registers
+            assert not set(better.features) <= set(worse.features)  # the later one is better
+
+
+def test_an_isa_has_what_it_extends():
+    for isa in ISAS.values():
+        assert isa.chain[0] == isa.name and len(set(isa.chain)) == len(isa.chain)
+        for base in map(ISAS.get, isa.chain[1:]):
+            assert set(base.features) < set(isa.features)
+            assert (base.lanes_f32, base.registers) == (isa.lanes_f32, isa.registers)
+    assert ISAS["avx512bf16"].chain == ("avx512bf16", "avx512vnni", "avx512")
+    assert ISAS["avx2vnni"].chain == ("avx2vnni", "avx2")
+
+
+def test_attribute_and_flags_name_the_same_features():
+    assert ISAS["avx2"].attribute == '__attribute__((target("avx2,fma,f16c")))'
+    assert ISAS["avx2"].cflags == ("-mavx2", "-mfma", "-mf16c")
+    assert ISAS["avx512bf16"].attribute.endswith(',avx512vl,avx512vnni,avx512bf16")))')
+    assert ISAS["avx2vnni"].cflags[-1] == "-mavxvnni"
+    assert (ISAS["neon"].attribute, ISAS["neon"].cflags) == ("", ())  # every aarch64 has it
+    dot = replace(ISAS["neon"], name="dot", features=("asimd", "asimddp", "bf16"))
+    assert dot.attribute == '__attribute__((target("arch=armv8.2-a+dotprod+bf16")))'
+    assert dot.cflags == ("-march=armv8.2-a+dotprod+bf16",)
+
+
+def test_this_host():
+    found = detect()
+    assert found.isa == found.runnable[-1]
+    assert 8 * KIB <= found.l1 <= found.l2 <= found.l3
+    assert found.cores == len(os.sched_getaffinity(0))
+    assert 1 <= found.sharing("l1", 99) <= found.sharing("l3", 99) <= found.cores
+    assert "\n" not in str(found)
+
+
+def test_a_server(machine):
+    found = detect(root=machine(AVX512))
+    assert (found.isa.name, found.l1, found.l2) == ("avx512", 48 * KIB, 2 * MIB)
+    assert found.l3 == 32 * MIB
+    assert found.model_name == "Some CPU"
+    assert found.assumed == ()
+    assert str(found).startswith("avx512 L1=48K L2=2M L3=32M cores=")
+    assert found.has("fma") and not found.has("amx_tile")
+
+
+@pytest.mark.parametrize(("cpus", "l3"), [(1, 4 * MIB), (2, 8 * MIB), (200, 480 * MIB)])
+def test_a_guest_hopes_for_its_share_of_the_host_cache(machine, cpus, l3):
+    root = machine(f"{AVX512} hypervisor", cpus=cpus, l3="491520K")
+    assert detect(root=root).l3 == l3
+
+
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [
+        ("sse2", "portable"),
+        ("avx2", "portable"),
+        ("avx2 fma", "portable"),
+        ("avx2 fma f16c", "avx2"),
+        ("avx2 fma f16c avx512f avx512bw", "avx2"),
+        ("avx2 fma f16c avx_vnni", "avx2vnni"),
+        (AVX512, "avx512"),
+        (f"{AVX512} avx512_bf16", "avx512"),
+        (f"{AVX512} avx512_vnni", "avx512vnni"),
+        (f"{AVX512} avx512_vnni avx512_bf16", "avx512bf16"),
+    ],
+)
+def test_an_isa_needs_all_its_features(machine, flags, isa):
+    assert detect(root=machine(flags)).isa.name == isa
+
+
+ARM = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd evtstrm aes crc32 atomics fphp asimdhp cpuid asimdrdm asimddp i8mm bf16
+CPU implementer\t: 0x41
+CPU part\t: 0xd40
+
+"""
+
+
+def test_a_server_of_aarch64(machine):
+    root = machine("")
+    (root / "proc/cpuinfo").write_text(ARM * 4)
+    found = detect(root=root)
+    arms = [isa for isa in ISAS.values() if isa.machine in ("", "aarch64")]
+    assert found.runnable == tuple(arms) and found.isa is arms[-1]
+    assert found.features == ("asimd", "asimddp", "asimdhp", "asimdrdm", "bf16", "i8mm")
+    assert found.model_name == "part 0xd40 of implementer 0x41" and found.assumed == ()
+    assert detect("portable", root=root).isa is ISAS["portable"]
+    (root / "proc/cpuinfo").write_text(ARM.replace("Features\t: fp asimd ", "Features\t: fp "))
+    assert detect(root=root).isa is ISAS["portable"]
+
+
+def test_the_sets_of_another_machine_never_run(machine):
+    with pytest.raises(
+        SpecError, match="--isa neon: for aarch64; this CPU has portable, avx2, avx5"
+    ):
+        detect("neon", root=machine(AVX512))
+
+
+def test_a_cpu_of_no_known_set_takes_any_cap(machine):
+    assert detect("neon", root=machine("sse2")).isa is ISAS["portable"]
+
+
+def test_caps(machine, monkeypatch):
+    root = machine(AVX512)
+    assert detect("avx2", root=root).isa is ISAS["avx2"]
+    assert detect(ISAS["portable"], root=root).isa is ISAS["portable"]
+    monkeypatch.setenv("POLYSCI_ISA", "avx2")
+    assert detect(root=root).isa is ISAS["avx2"]
+    assert detect("portable", root=root).isa is ISAS["portable"]
+    assert detect("avx512", root=root).isa is ISAS["avx2"]
+
+
+def test_a_cap_above_the_cpu_is_no_promise(machine):
+    assert detect("avx512", root=machine("avx2 fma f16c")).isa is ISAS["avx2"]
+
+
+def test_an_unknown_cap_is_named(monkeypatch):
+    with pytest.raises(SpecError, match=r"no instruction set 'avx9'; known: portable, neon, "):
+        detect("avx9")
+    monkeypatch.setenv("POLYSCI_ISA", "native")
+    with pytest.raises(SpecError, match=r"POLYSCI_ISA: no instruction set 'native'"):
+        detect()
+
+
+def test_without_sysfs_caches_are_assumed_and_said_so(machine):
+    found = detect(root=machine(AVX512, caches=False))
+    assert found.assumed == ("l1", "l2", "l3")
+    assert (found.l1, found.l2, found.l3) == tuple(host.ASSUMED_CACHES.values())
+    assert ("L1", "32K of each core (assumed)") in found.rows()
+
+
+def test_without_cpuinfo_everything_is_assumed(tmp_path):
+    found = detect(root=tmp_path)
+    assert found.isa is ISAS["portable"]
+    assert found.assumed == ("features", "l1", "l2", "l3")
+
+
+def test_damaged_sysfs_is_as_good_as_none(machine):
+    root = machine(AVX512)
+    (root / "sys/devices/system/cpu/cpu0/cache/index0/size").write_text("many\n")
+    (root / "sys/devices/system/cpu/cpu0/cache/index2/size").write_text("0K\n")
+    assert detect(root=root).assumed == ("l1", "l2")
+
+
+def test_who_shares_a_cache_is_read(machine, monkeypatch):
+    monkeypatch.setattr(host, "available_cores", lambda: 6)
+    root = machine(AVX512)
+    caches = root / "sys/devices/system/cpu/cpu0/cache"
+    for index, cpus in (
+        ("index0", "0,32"),
+        ("index1", "0-9"),
+        ("index2", "0-1,32-33"),
+        ("index3", "0-63"),
+    ):
+        (caches / index / "shared_cpu_list").write_text(cpus + "\n")
+    found = detect(root=root)
+    assert (found.l1_cores, found.l2_cores, found.l3_cores) == (2, 4, 6)  # of six, not of 64
+    assert [value for name, value in found.rows() if name in ("L1", "L3")] == [
+        "48K for 2 cores", "32M for 6 cores",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cpus", ["", "all", "0-", "-3", "3-1", "1" * 30])
+def test_a_damaged_list_of_cpus_is_as_good_as_none(machine, cpus):
+    root = machine(AVX512)
+    (root / "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list").write_text(cpus)
+    assert detect(root=root).l3_cores == 0
+
+
+def test_sharing():
+    eight = Target(ISAS["avx2"], ISAS["avx2"].features, 1, 2, 3, 64, "", l2_cores=2, l3_cores=8)
+    assert [eight.sharing(level, 64) for level in ("l1", "l2", "l3")] == [1, 2, 8]
+    assert [eight.sharing(level, 4) for level in ("l1", "l2", "l3")] == [1, 2, 4]
+    assert eight.sharing("l3") == 1
+    alone = Target(ISAS["portable"], (), 1, 2, 3, 64, "")
+    assert alone.sharing("l3", 64) == 64  # all cores, where nothing else is said
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(32 * KIB, "32K"), (MIB, "1M"), (1500, "1500"), (1536 * KIB, "1536K")]
+)
+def test_sizes(size, text):
+    assert host.size_text(size) == text
