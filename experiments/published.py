@@ -74,7 +74,7 @@ TARGET = Target(
 # L2 and L3 at the published bytes a cycle. Memory at the assumed rate of one server core: the
 # published 55 bytes a cycle are a whole socket's; here every layer fits L3, so it decides nothing.
 MACHINE = replace(
-    machine.assumed(TARGET), l2=BANDWIDTHS[1] * CLOCK, l3=BANDWIDTHS[2] * CLOCK
+    machine.assume_rates(TARGET), l2=BANDWIDTHS[1] * CLOCK, l3=BANDWIDTHS[2] * CLOCK
 )  # fmt: skip
 COSTS = {"polyscientist": LATENCIES, "polydl": WEIGHTS}
 
@@ -223,9 +223,7 @@ def scored(
 
 
 def _weighed(sizes: Sizes, weights: Sequence[float], place: str) -> float:
-    return float(
-        cache_placement.weighed(sizes, cache_placement.caches_of(TARGET), weights, place)[0]
-    )
+    return float(cache_placement.weigh(sizes, cache_placement.caches_of(TARGET), weights, place)[0])
 
 
 def traffic(version: Version) -> float:
@@ -264,7 +262,7 @@ def row_of(ranker: str, layer: Layer, cost: Numbers) -> dict[str, Any]:
         "ranker": ranker,
         "layer": layer.name,
         "choice": layer.versions[int(np.argmin(cost))].number,
-        "top1": metrics.reached(cost, seconds),
+        "top1": metrics.best_of_top(cost, seconds),
         "tau": metrics.tau(cost, seconds),
         "pairs": metrics.pair_accuracy(cost, seconds),
     }

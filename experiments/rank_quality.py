@@ -108,8 +108,8 @@ def row_of(layer: Layer, ranker: str, cost: Numbers) -> dict[str, object]:
         "problem": layer.problem.key,
         "schedules": len(seconds),
         "ranker": ranker,
-        "top1": metrics.reached(cost, seconds),
-        "top5": metrics.reached(cost, seconds, 5),
+        "top1": metrics.best_of_top(cost, seconds),
+        "top5": metrics.best_of_top(cost, seconds, 5),
         "tau": metrics.tau(cost, seconds),
         "pairs": metrics.pair_accuracy(cost, seconds),
     }
@@ -138,7 +138,7 @@ def learned(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
     """Costs by what the layers of the other networks teach, with as many threads and as warm."""
     try:
         lessons = [
-            learn.Lesson(layer.network, context_of(layer), plans_of(layer), layer.seconds)
+            learn.TrainingSample(layer.network, context_of(layer), plans_of(layer), layer.seconds)
             for layer in layers
         ]
         found = learn.held_out(lessons)

@@ -18,13 +18,13 @@ from rich.progress import track
 
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
-from polysci.measure.trials import Built, built, timed
+from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops import layer_lists, parse_problem
 from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, protocol
 from polysci.target.host import detect
 from polysci.tune import context_of
-from polysci.tune.sample import stratified
+from polysci.tune.sample import stratified_sample
 from polysci.tune.search import host_of
 
 # Beside MOpt's 32: layers of ResNet-50, VGG-16, Inception v3 and YOLOv2 that are like none of them.
@@ -107,11 +107,11 @@ def measured(
     if min(map(len, there.values())) >= count:
         return
     context = context_of(problem, threads, target)
-    plans = stratified(context, count)
+    plans = stratified_sample(context, count)
     title = f"{network} {problem.name or problem} {threads}t"
     with Bench(problem, threads) as bench:
         for at in track(range(0, len(plans), BATCH), title):
-            batch = built(problem, plans[at : at + BATCH], threads)
+            batch = build_trials(problem, plans[at : at + BATCH], threads)
             for cold in (False, True):
                 todo = [one for one in batch if str(one.schedule) not in there[cold]]
                 yield from (
@@ -124,10 +124,12 @@ def measured(
 
 
 def _timed(
-    bench: Bench, tried: Sequence[Built], cold: bool
-) -> Iterator[tuple[Built, tuple[float, ...]]]:
+    bench: Bench, tried: Sequence[BuiltSchedule], cold: bool
+) -> Iterator[tuple[BuiltSchedule, tuple[float, ...]]]:
     """What could be timed; each is checked before its warm run."""
-    found = timed(bench, tried, samples=SAMPLES, min_sample_s=SAMPLE_S, cold=cold, check=not cold)
+    found = time_trials(
+        bench, tried, samples=SAMPLES, min_sample_s=SAMPLE_S, cold=cold, check=not cold
+    )
     for one, seconds in found:
         if isinstance(seconds, PolysciError):
             print(f"{bench.problem}: {one.schedule}: {seconds}", file=sys.stderr)

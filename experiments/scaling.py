@@ -39,7 +39,7 @@ from polysci.rank import RANKERS, Context
 from polysci.rank.shortlist import choices
 from polysci.space.enumerate import Family
 from polysci.space.resolve import resolve
-from polysci.target.machine_file import Described, read
+from polysci.target.machine_file import MachineFile, read
 from polysci.text.tables import columns, time_text
 
 MACHINES = Path(__file__).parent / "machines"
@@ -142,7 +142,7 @@ def work(asked: Namespace) -> bool:
 
 
 def scaled(
-    name: str, it: Described, layer: Problem, batch: str, threads: Sequence[int]
+    name: str, it: MachineFile, layer: Problem, batch: str, threads: Sequence[int]
 ) -> Iterator[tuple[Point, Change | None]]:
     """The choices for more and more threads, and how each differs from the one before."""
     before: Point | None = None

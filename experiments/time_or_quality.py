@@ -40,14 +40,14 @@ from polysci.algorithms.lowering import model_of
 from polysci.cli.layers import positive, problems, say, seconds, threads_of, title
 from polysci.errors import CheckError, PolysciError
 from polysci.measure.bench import Bench
-from polysci.measure.trials import built, timed
+from polysci.measure.trials import build_trials, time_trials
 from polysci.ops import layer_lists, parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank.shortlist import choices
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
-from polysci.tune.calibrate import machine_of, stored
+from polysci.tune.calibrate import machine_of, stored_path
 from polysci.tune.wisdom import Wisdom
 
 LAYERS = ("res2a_branch2b", "res3a_branch2b", "res4a_branch2a", "res5a_branch2b", "res5b_branch2a")
@@ -111,7 +111,7 @@ def first(count: int) -> Search:
         with Bench(problem, threads) as bench:
             samples = {
                 one.schedule: median(its)
-                for one, its in timed(bench, built(problem, plans, threads))
+                for one, its in time_trials(bench, build_trials(problem, plans, threads))
                 if not isinstance(its, PolysciError)
             }
         if not samples:
@@ -222,7 +222,7 @@ def rows_of(problem: Problem, asked: Namespace) -> list[dict[str, Any]]:
 
 def retimed(problem: Problem, plans: Sequence[Schedule], threads: int, samples: int) -> list[float]:
     """Median seconds of each, sampled in turns in one process."""
-    tried = built(problem, plans, threads)
+    tried = build_trials(problem, plans, threads)
     for one in tried:
         if one.error is not None:
             raise one.error
@@ -233,7 +233,7 @@ def retimed(problem: Problem, plans: Sequence[Schedule], threads: int, samples: 
 @contextmanager
 def empty_cache() -> Iterator[None]:
     """A cache directory with the machine's rates and the compiler's header, and nothing else."""
-    before, rates = os.environ.get("POLYSCI_CACHE_DIR"), stored(detect())
+    before, rates = os.environ.get("POLYSCI_CACHE_DIR"), stored_path(detect())
     with tempfile.TemporaryDirectory(prefix="polysci-search-") as folder:
         if rates.exists():
             shutil.copy(rates, folder)

@@ -10,7 +10,7 @@ from typing import Final
 from polysci.algorithms.winograd.cost import estimate
 from polysci.algorithms.winograd.plan import resolve
 from polysci.algorithms.winograd.rules import convolution, refusal
-from polysci.algorithms.winograd.space import found
+from polysci.algorithms.winograd.space import rank_schedules
 from polysci.errors import SpecError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -29,7 +29,7 @@ class Candidate:
     seconds: float
 
 
-def effective(problem: Problem, algorithm: str) -> str:
+def resolve_algorithm(problem: Problem, algorithm: str) -> str:
     """The algorithm to search with: auto is direct where Winograd does not apply.
 
     Raises SpecError for a name that does not exist, UnsupportedError for winograd of a problem that
@@ -44,7 +44,7 @@ def effective(problem: Problem, algorithm: str) -> str:
 
 def key_of(problem: Problem, algorithm: str) -> str:
     """Under which records of a search are kept: those of direct searches hold direct schedules."""
-    chosen = effective(problem, algorithm)
+    chosen = resolve_algorithm(problem, algorithm)
     return problem.key if chosen == "direct" else f"{problem.key} {chosen}"
 
 
@@ -60,9 +60,9 @@ def candidates(
 ) -> list[Candidate]:
     """The best ``count`` schedules of an algorithm (None: all); with auto, of both in one order.
 
-    Raises as ``choices`` and ``effective`` do.
+    Raises as ``choices`` and ``resolve_algorithm`` do.
     """
-    chosen = effective(problem, algorithm)
+    chosen = resolve_algorithm(problem, algorithm)
     direct, other = list[Candidate](), list[Candidate]()
     if chosen != "winograd":
         space = {"tiles": tiles, "blocks": blocks}
@@ -72,7 +72,7 @@ def candidates(
         )  # fmt: skip
         direct = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
     if chosen != "direct":
-        best = found(problem, context.target, context.machine, context.threads, count)
+        best = rank_schedules(problem, context.target, context.machine, context.threads, count)
         other = [Candidate(one.schedule, one.seconds) for one in best]
     return _merged(direct, other, count) if direct and other else direct or other
 
@@ -94,10 +94,10 @@ def _merged(
     return [*sure, *merged(direct[LEAST:], other[LEAST:])][:count]
 
 
-def predicted(problem: Problem, context: Context, plan: Schedule) -> float:
+def predict_seconds(problem: Problem, context: Context, plan: Schedule) -> float:
     """Predicted seconds of one schedule of either algorithm."""
     if plan.transform is None:
-        return shortlist.predicted(context, plan)
+        return shortlist.predict_seconds(context, plan)
     return estimate(
         resolve(problem, plan, context.threads), context.target, context.machine
     ).seconds

@@ -36,23 +36,23 @@ def emit(
     *,
     strides: Mapping[str, tuple[int, ...]] | None = None,
     joined: bool = False,
-    banded: bool = False,
+    by_rows: bool = False,
 ) -> Source:
     """C source of a problem under a schedule, once isl has found it legal.
 
     A Winograd schedule has no loops that isl could judge: its own rules decide. ``strides`` are of
     arrays that are stored otherwise than the problem says (``codegen.emit``, which also tells of
-    ``joined`` and ``banded``).
+    ``joined`` and ``by_rows``).
 
     Raises IllegalScheduleError, SpecError or UnsupportedError.
     """
     if plan.transform:
-        if banded:
+        if by_rows:
             raise UnsupportedError(f"schedule {plan}: its outermost loop is over tiles, not rows")
         return winograd.emit(problem, plan, threads, symbol, strides=strides, joined=joined)
     scop, roles, own = model_of(problem)
     legality.check(scop, roles, plan)
     stored = {**own, **(strides or {})}
     return codegen.emit(
-        roles, stored, plan, symbol=symbol, threads=threads, joined=joined, banded=banded
+        roles, stored, plan, symbol=symbol, threads=threads, joined=joined, by_rows=by_rows
     )

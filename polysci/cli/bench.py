@@ -10,7 +10,7 @@ from polysci.cli import layers as shared
 from polysci.errors import CheckError, PolysciError, SpecError
 
 if TYPE_CHECKING:
-    from polysci.peers.contest import Comparison, Rival
+    from polysci.peers.contest import Comparison, LayerRival
 
 _HELP = "time every layer beside another library, in turns and in one run"
 
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Optimise where there is no record, compare, print; 1 if a layer failed."""
     from polysci.cli.display import Display
-    from polysci.peers.contest import Rival
+    from polysci.peers.contest import LayerRival
     from polysci.peers.process import peer_named
 
     threads = shared.threads_of(asked)
@@ -46,9 +46,9 @@ def run(asked: argparse.Namespace) -> int:
     found: list[tuple[Comparison, str]] = []
     faults: list[tuple[str, str]] = []
     interrupted = False
-    with Display(len(todo)) as display, Rival(peer, threads) as rival:
+    with Display(len(todo)) as display, LayerRival(peer, threads) as rival:
         try:
-            for one in shared.tuned(todo, asked, display.watch):
+            for one in shared.tune_layers(todo, asked, display.watch):
                 name = shared.title(one.problem)
                 try:
                     comparison = _compared(one, rival, asked)
@@ -71,7 +71,7 @@ def run(asked: argparse.Namespace) -> int:
     return int(bool(faults))
 
 
-def _compared(one: shared.Tuned, rival: Rival, asked: argparse.Namespace) -> Comparison:
+def _compared(one: shared.TunedLayer, rival: LayerRival, asked: argparse.Namespace) -> Comparison:
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
     from polysci.runtime.build import cache

@@ -79,7 +79,7 @@ def _plans(asked: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
         found = candidates(problem, context, asked.all, asked.algorithm, **options)
         yield from (one.schedule for one in found)
     else:
-        one = next(iter(shared.tuned([problem], asked)))
+        one = next(iter(shared.tune_layers([problem], asked)))
         if one.result is None:
             raise PolysciError(one.fault)
         yield one.result.schedule

@@ -12,8 +12,8 @@ from polysci.errors import SpecError
 
 if TYPE_CHECKING:
     from polysci.network.compile.compiled import Network
-    from polysci.network.compile.prepare import Planned
-    from polysci.network.tools.report import Report
+    from polysci.network.compile.prepare import PreparedNetwork
+    from polysci.network.tools.report import NetworkReport
     from polysci.peers import Peer
     from polysci.peers.networks.contest import NetworkComparison
     from polysci.tune import Progress, Result
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def explained(asked: argparse.Namespace, model: str) -> int:
+def print_explanation(asked: argparse.Namespace, model: str) -> int:
     """``explain MODEL.onnx``: the groups of a model, by what the model of the machine expects."""
     top = argparse.ArgumentParser()
     add(top.add_subparsers())
@@ -113,18 +113,20 @@ def _names(text: str) -> list[str]:
 
 def run(asked: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if --debug-layers finds a wrong stage."""
-    from polysci.network.compile.prepare import graph_of, planned
+    from polysci.network.compile.prepare import graph_of, prepare
     from polysci.target.host import detect
 
     _check(asked)
     peers = _peers(asked)
     graph = graph_of(asked.model, dict(asked.dim), external=asked.external_data)
-    plan = planned(graph, asked.dtype, target=detect(asked.isa))
+    plan = prepare(graph, asked.dtype, target=detect(asked.isa))
     network = _built(asked, plan)
     if asked.explain:
-        from polysci.cli.network_text import explained, explained_json
+        from polysci.cli.network_text import explain_stages, explain_stages_json
 
-        shared.write((explained_json if asked.json else explained)(network.plan), asked.output)
+        shared.write(
+            (explain_stages_json if asked.json else explain_stages)(network.plan), asked.output
+        )
         return 0
     if asked.debug_layers:
         return _debugged(asked, network)
@@ -173,22 +175,22 @@ def _title(asked: argparse.Namespace) -> str:
 def _peers(asked: argparse.Namespace) -> list[Peer]:
     if not asked.compare:
         return []
-    from polysci.network.tools.compare import found_peers
+    from polysci.network.tools.compare import installed_peers
 
-    return found_peers(asked.compare, shared.say)
+    return installed_peers(asked.compare, shared.say)
 
 
-def _built(asked: argparse.Namespace, plan: Planned) -> Network:
+def _built(asked: argparse.Namespace, plan: PreparedNetwork) -> Network:
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
-    from polysci.network.compile.compiled import built
-    from polysci.network.compile.prepare import How
+    from polysci.network.compile.compiled import build_network
+    from polysci.network.compile.prepare import CompileOptions
     from polysci.network.passes.layer_calls import problems
     from polysci.target.host import detect
     from polysci.tune import Progress
 
     threads = shared.threads_of(asked)
-    how = How(asked.level, threads, asked.dtype, asked.algorithm, detect(asked.isa))
+    how = CompileOptions(asked.level, threads, asked.dtype, asked.algorithm, detect(asked.isa))
     todo = len(problems(plan.program))
     with Display(todo) as display:
 
@@ -200,7 +202,7 @@ def _built(asked: argparse.Namespace, plan: Planned) -> Network:
             if display.finished == todo:
                 display.note("comparing schedules inside the network, compiling C")
 
-        return built(plan, how, _title(asked), time_limit=asked.time_limit, watch=watch)
+        return build_network(plan, how, _title(asked), time_limit=asked.time_limit, watch=watch)
 
 
 def _line(one: Result) -> str:
@@ -209,14 +211,16 @@ def _line(one: Result) -> str:
 
 
 def _debugged(asked: argparse.Namespace, network: Network) -> int:
-    from polysci.cli.network_text import debugged, debugged_json
-    from polysci.network.compile.compiled import rebuilt
+    from polysci.cli.network_text import describe_errors, describe_errors_json
+    from polysci.network.compile.compiled import rebuild_network
     from polysci.network.runtime.example_inputs import inputs_of
-    from polysci.network.tools.debug import bound_of, compared, first_wrong
+    from polysci.network.tools.debug import bound_of, compare_tensors, first_wrong
 
-    rows = compared(rebuilt(network, apart=True), inputs_of(network.inputs))
+    rows = compare_tensors(rebuild_network(network, apart=True), inputs_of(network.inputs))
     bound = bound_of(network)
-    shared.write((debugged_json if asked.json else debugged)(rows, bound), asked.output)
+    shared.write(
+        (describe_errors_json if asked.json else describe_errors)(rows, bound), asked.output
+    )
     return int(first_wrong(rows, bound) is not None)
 
 
@@ -237,12 +241,12 @@ def _show(asked: argparse.Namespace, network: Network, peers: list[Peer]) -> Non
     """The stages' times, and the comparison if there is to be one."""
     from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.accuracy import f32_loss
-    from polysci.network.tools.compare import compared
+    from polysci.network.tools.compare import compare_networks
     from polysci.peers.contest import ROUNDS
 
     report, found, loss = network.report(), None, None
     if peers:
-        found = compared(
+        found = compare_networks(
             network, asked.model, peers, dims=dict(asked.dim), rounds=asked.rounds or ROUNDS,
             say=shared.say,
         )  # fmt: skip
@@ -257,7 +261,7 @@ def _show(asked: argparse.Namespace, network: Network, peers: list[Peer]) -> Non
 
 
 def _whole(
-    network: Network, report: Report, found: NetworkComparison | None, loss: float | None
+    network: Network, report: NetworkReport, found: NetworkComparison | None, loss: float | None
 ) -> dict[str, Any]:
     """The numbers of the whole network as JSON members."""
     alone = report.sum_of_layers

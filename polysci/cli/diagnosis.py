@@ -199,7 +199,7 @@ def _runtimes() -> Check:
 
 
 def _cache_directory() -> Check:
-    path = folder.wanted_dir()
+    path = folder.configured_dir()
     problem = folder.problem_of(path)
     if problem:
         fault, _, remedy = problem.partition("; ")
@@ -212,7 +212,9 @@ def _cache_directory() -> Check:
 
 
 def _free_space() -> Check:
-    places = [path for path in (folder.wanted_dir(), Path(tempfile.gettempdir())) if path.is_dir()]
+    places = [
+        path for path in (folder.configured_dir(), Path(tempfile.gettempdir())) if path.is_dir()
+    ]
     free = {path: shutil.disk_usage(path).free for path in places}
     text = ", ".join(f"{path}: {size / (1 << 30):.1f} GiB" for path, size in free.items())
     full = [str(path) for path, size in free.items() if size < LOW_SPACE]

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
     if models := [text for text in asked.layers if text.endswith(".onnx")]:
-        return compile.explained(asked, _only(models, asked))
+        return compile.print_explanation(asked, _only(models, asked))
     from polysci.explain import members, render
 
     threads = shared.threads_of(asked)
@@ -101,7 +101,7 @@ def _context(problem: Any, asked: argparse.Namespace) -> Any:
 
 def _chosen(problem: Any, given: Any, context: Any, asked: argparse.Namespace) -> Any:
     """The schedule to explain, where it comes from and its time; None leaves it to the ranker."""
-    from polysci.algorithms.choice import candidates, effective, key_of
+    from polysci.algorithms.choice import candidates, key_of, resolve_algorithm
     from polysci.tune.wisdom import Wisdom
 
     plan, origin, measured = given, "given", None
@@ -109,7 +109,7 @@ def _chosen(problem: Any, given: Any, context: Any, asked: argparse.Namespace) -
         key = key_of(problem, asked.algorithm)
         plan, measured = _recorded(Wisdom(), key, context.threads, context.target)
         origin = "wisdom"
-    if plan is None and effective(problem, asked.algorithm) != "direct":
+    if plan is None and resolve_algorithm(problem, asked.algorithm) != "direct":
         options = {"ranker": asked.ranker}
         plan = candidates(problem, context, 4, asked.algorithm, **options)[0].schedule
         origin = "estimate"

@@ -15,8 +15,8 @@ from polysci.target.isas import ISAS
 
 if TYPE_CHECKING:
     from polysci.cli.display import Display
-    from polysci.export import Planned
-    from polysci.export.candidates import Stand
+    from polysci.export import TunedProblem
+    from polysci.export.candidates import SearchTarget
     from polysci.ops.problem import Problem
 
 _HELP = "write C sources, or a Python package, that work without polysci"
@@ -43,7 +43,7 @@ def run(asked: argparse.Namespace) -> int:
     """Optimise (or look up) every layer, then write; nothing is written if a layer failed."""
     from polysci.cli.display import Display
     from polysci.export import check_c, check_python, export_c, export_python
-    from polysci.export.candidates import merged
+    from polysci.export.candidates import merge_layers
 
     out, options = Path(asked.output), {"name": asked.name, "force": asked.force}
     stands = _stands(asked)
@@ -53,10 +53,10 @@ def run(asked: argparse.Namespace) -> int:
     else:
         check_c(out, **options, isas=[stand.isa.name for stand in stands])
     todo = shared.problems(asked)
-    found: Sequence[Planned]
+    found: Sequence[TunedProblem]
     with Display(len(todo) * max(1, len(stands))) as display:
         if stands:
-            found = merged([_planned(todo, one, display) for one in _parts(asked, stands)])
+            found = merge_layers([_planned(todo, one, display) for one in _parts(asked, stands)])
         else:
             found = _planned(todo, (asked, None), display)
     for path in (export_python if asked.python else export_c)(found, out, **options):
@@ -73,20 +73,20 @@ def _check_builds(asked: argparse.Namespace) -> None:
         raise SpecError(f"--python builds for this CPU, which has no {isa}; {asked.machine} has it")
 
 
-def _stands(asked: argparse.Namespace) -> list[Stand]:
+def _stands(asked: argparse.Namespace) -> list[SearchTarget]:
     """One for every instruction set of ``--isas``, the best first. Raises SpecError."""
-    from polysci.export.candidates import checked, stands
+    from polysci.export.candidates import check_isas, search_targets
 
     if asked.isas is None:
         return []
     if asked.python:
         raise UnsupportedError("--isas: a Python package holds the code of one instruction set")
-    described = shared.described_of(asked)
-    chosen = checked(asked.isas, asked.isa, source="--isas")
+    described = shared.load_machine_file(asked)
+    chosen = check_isas(asked.isas, asked.isa, source="--isas")
     target, machine = shared.target_of(asked), shared.machine_of(asked)
     if described and asked.level not in ("estimate", "wisdom-only"):
         raise SpecError(f"--level {asked.level}: nothing runs on the machine of {asked.machine}")
-    found = stands(chosen, asked.level, target=target, machine=machine)
+    found = search_targets(chosen, asked.level, target=target, machine=machine)
     for stand in found:
         if stand.machine and not described:
             shared.say(f"{stand.isa}: this CPU does not run it: the model chooses unmeasured")
@@ -94,8 +94,8 @@ def _stands(asked: argparse.Namespace) -> list[Stand]:
 
 
 def _parts(
-    asked: argparse.Namespace, stands: Sequence[Stand]
-) -> Iterator[tuple[argparse.Namespace, Stand]]:
+    asked: argparse.Namespace, stands: Sequence[SearchTarget]
+) -> Iterator[tuple[argparse.Namespace, SearchTarget]]:
     """Each with its share of what remains of ``--time-limit``."""
     start = time.monotonic()
     for at, stand in enumerate(stands):
@@ -107,12 +107,12 @@ def _parts(
 
 
 def _planned(
-    todo: list[Problem], part: tuple[argparse.Namespace, Stand | None], display: Display
-) -> list[Planned]:
+    todo: list[Problem], part: tuple[argparse.Namespace, SearchTarget | None], display: Display
+) -> list[TunedProblem]:
     """The results of all layers. Raises CheckError for one that has none."""
     asked, stand = part
-    results: list[Planned] = []
-    for one in shared.tuned(todo, asked, display.watch, stand=stand):
+    results: list[TunedProblem] = []
+    for one in shared.tune_layers(todo, asked, display.watch, stand=stand):
         if one.result is None:
             raise CheckError(f"{shared.title(one.problem)}: {one.fault}")
         results.append(one.result)

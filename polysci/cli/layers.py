@@ -15,12 +15,12 @@ from polysci.errors import PolysciError, SpecError
 from polysci.target.isas import ISAS, isa_named
 
 if TYPE_CHECKING:
-    from polysci.export.candidates import Stand
+    from polysci.export.candidates import SearchTarget
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
     from polysci.target.host import Target
     from polysci.target.machine import Machine
-    from polysci.target.machine_file import Described
+    from polysci.target.machine_file import MachineFile
     from polysci.tune import Progress, Result
 
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
@@ -150,7 +150,7 @@ def target_of(asked: argparse.Namespace) -> Target:
     """The machine of ``--machine``; else this one, capped by ``--isa``."""
     from polysci.target.host import detect
 
-    described = described_of(asked)
+    described = load_machine_file(asked)
     return described.target if described else detect(asked.isa)
 
 
@@ -176,11 +176,11 @@ def schedule_of(asked: argparse.Namespace) -> Schedule | None:
 
 def machine_of(asked: argparse.Namespace) -> Machine | None:
     """The parameters of ``--machine``; None for this machine, which has measured ones."""
-    described = described_of(asked)
+    described = load_machine_file(asked)
     return described.machine if described else None
 
 
-def described_of(asked: argparse.Namespace) -> Described | None:
+def load_machine_file(asked: argparse.Namespace) -> MachineFile | None:
     """What ``--machine`` names, None without it. Raises SpecError."""
     if getattr(asked, "machine", None) is None:
         return None
@@ -213,7 +213,7 @@ def _read(text: str, layout: str, dtype: str) -> list[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TunedLayer:
     """A layer's result, or why there is none."""
 
     problem: Problem
@@ -224,13 +224,13 @@ class Tuned:
 Watch = Callable[["Problem", "Progress"], None]
 
 
-def tuned(
+def tune_layers(
     layers: list[Problem],
     asked: argparse.Namespace,
     watch: Watch | None = None,
     *,
-    stand: Stand | None = None,
-) -> Iterator[Tuned]:
+    stand: SearchTarget | None = None,
+) -> Iterator[TunedLayer]:
     """Optimise the layers one after the other; equal ones once. Ends after Ctrl-C.
 
     What remains of ``--time-limit`` is shared evenly by the layers that are left. ``stand`` comes
@@ -238,7 +238,7 @@ def tuned(
     """
     from polysci.tune import optimize
 
-    start, known = time.monotonic(), dict[str, Tuned]()
+    start, known = time.monotonic(), dict[str, TunedLayer]()
     threads, target = threads_of(asked), stand.target if stand else target_of(asked)
     level = stand.level if stand else asked.level
     keys = list(dict.fromkeys(problem.key for problem in layers))
@@ -256,22 +256,22 @@ def tuned(
         if watch:
             options["progress"] = lambda step, problem=problem: watch(problem, step)
         try:
-            found = Tuned(problem, optimize(problem, level, threads, **options))
+            found = TunedLayer(problem, optimize(problem, level, threads, **options))
         except SpecError:
             raise
         except PolysciError as error:
-            found = Tuned(problem, None, str(error))
+            found = TunedLayer(problem, None, str(error))
         known[problem.key] = found
         yield found
         if found.result and found.result.interrupted:
             raise KeyboardInterrupt
 
 
-def _renamed(found: Tuned, problem: Problem) -> Tuned:
+def _renamed(found: TunedLayer, problem: Problem) -> TunedLayer:
     from dataclasses import replace
 
     result = replace(found.result, problem=problem, spent=0.0) if found.result else None
-    return Tuned(problem, result, found.fault)
+    return TunedLayer(problem, result, found.fault)
 
 
 def write(text: str, path: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polysci.cli import layers as shared
 
 if TYPE_CHECKING:
-    from polysci.tune.training import Judgement, Lesson
+    from polysci.tune.training import Judgement, TrainingSample
 
 _HELP = "train the ranker 'learned' on what searches measured on this machine"
 _MORE = (
@@ -36,13 +36,13 @@ def add(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Judge by networks held out, train on everything, store the weights, say where."""
     from polysci.tune import training as learn
-    from polysci.tune.training_samples import lessons
+    from polysci.tune.training_samples import training_samples
     from polysci.tune.wisdom import Wisdom
 
     target = shared.target_of(asked)
     learn.regression()  # its absence is told before anything is computed
     shared.say("reading what was measured")
-    training = lessons(Wisdom(asked.wisdom), target, asked.threads)
+    training = training_samples(Wisdom(asked.wisdom), target, asked.threads)
     judgements = _judgements(training)
     shared.say(f"learning from all {len(training)} layers")
     weights = learn.train(training)
@@ -59,7 +59,7 @@ def run(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _judgements(training: list[Lesson]) -> dict[str, Judgement]:
+def _judgements(training: list[TrainingSample]) -> dict[str, Judgement]:
     """By network, and of all; none where only one network was measured."""
     from polysci.tune import training as learn
 
@@ -69,9 +69,10 @@ def _judgements(training: list[Lesson]) -> dict[str, Judgement]:
         return {}
     held = learn.held_out(training, shared.say)
     found = {
-        group: learn.judged([one for one in held if one.lesson.group == group]) for group in groups
+        group: learn.judge_ranker([one for one in held if one.lesson.group == group])
+        for group in groups
     }
-    return {**found, "all": learn.judged(held)}
+    return {**found, "all": learn.judge_ranker(held)}
 
 
 def _table(judgements: dict[str, Judgement]) -> str:

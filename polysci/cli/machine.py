@@ -34,11 +34,11 @@ def add(commands: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the description; measure what was never measured only on request."""
-    from polysci.target.machine import assumed
-    from polysci.target.machine_file import Described
+    from polysci.target.machine import assume_rates
+    from polysci.target.machine_file import MachineFile
     from polysci.text.tables import columns
 
-    given = shared.described_of(asked)
+    given = shared.load_machine_file(asked)
     if given and asked.calibrate:
         raise SpecError("--calibrate measures this machine, not that of --machine")
     target = shared.target_of(asked)
@@ -46,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
     rows = [*target.rows(), *_rates(machine, origin, asked.kernels)]
     print(columns(rows, left=(0, 1), indent=""))
     if asked.output:
-        text = Described(target, machine or assumed(target)).to_toml()
+        text = MachineFile(target, machine or assume_rates(target)).to_toml()
         shared.write(text.rstrip("\n"), asked.output)
         shared.say(f"written: {asked.output}{'' if machine else ', with assumed rates'}")
     return 0
@@ -59,7 +59,7 @@ def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
     if again:
         shared.say("measuring this machine (less than a minute)")
         calibrate.calibrate(target)
-    return calibrate.known(target), str(calibrate.stored(target))
+    return calibrate.load_rates(target), str(calibrate.stored_path(target))
 
 
 def _rates(machine: Machine | None, origin: str, kernels: bool) -> Iterator[tuple[str, str]]:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from polysci.text.tables import bytes_text, columns
 
 if TYPE_CHECKING:
-    from polysci.network.compile.prepare import Planned
-    from polysci.network.tools.debug import Checked
+    from polysci.network.compile.prepare import PreparedNetwork
+    from polysci.network.tools.debug import CheckedTensor
 
 
-def explained(plan: Planned) -> str:
+def explain_stages(plan: PreparedNetwork) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
-    from polysci.network.ir.stages import Band, Layer, Loops
-    from polysci.network.tools.report import shortened
+    from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
+    from polysci.network.tools.report import shorten
 
     rows = [("group", "computed by", "result")]
     for stage in plan.program.stages:
         value = plan.program.values[stage.output]
-        kind = {Layer: "layer", Loops: "loops", Band: "bands of rows"}[type(stage)]
-        rows.append((shortened(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
+        kind = {LayerStage: "layer", LoopStage: "loops", RowFusion: "bands of rows"}[type(stage)]
+        rows.append((shorten(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
     done = [one for one in plan.fusions if one.done]
     refused = [one for one in plan.fusions if not one.done]
     lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", columns(rows, left=(0, 1, 2))]
@@ -33,7 +33,7 @@ def explained(plan: Planned) -> str:
         table = [("computed inside", "was", "tensor", "saves")]
         table += [
             (
-                shortened(one.second, 30), shortened(one.first, 40), shortened(one.tensor, 30),
+                shorten(one.second, 30), shorten(one.first, 40), shorten(one.tensor, 30),
                 bytes_text(one.saved),
             )
             for one in done
@@ -44,7 +44,7 @@ def explained(plan: Planned) -> str:
         why = [("into", "not fused", "tensor", "would save", "reason")]
         why += [
             (
-                shortened(one.second, 30), shortened(one.first, 40), shortened(one.tensor, 30),
+                shorten(one.second, 30), shorten(one.first, 40), shorten(one.tensor, 30),
                 bytes_text(one.saved), one.refusal,
             )
             for one in refused
@@ -53,7 +53,7 @@ def explained(plan: Planned) -> str:
     return "\n".join(lines)
 
 
-def explained_json(plan: Planned) -> str:
+def explain_stages_json(plan: PreparedNetwork) -> str:
     """A JSON object a fusion, then one of all groups."""
     lines = [json.dumps(asdict(one) | {"fused": one.done}) for one in plan.fusions]
     groups = [stage.name for stage in plan.program.stages]
@@ -61,15 +61,15 @@ def explained_json(plan: Planned) -> str:
     return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])
 
 
-def debugged(rows: Sequence[Checked], bound: float) -> str:
+def describe_errors(rows: Sequence[CheckedTensor], bound: float) -> str:
     """Every tensor beside the reference."""
     from polysci.network.tools.debug import first_wrong
-    from polysci.network.tools.report import shortened
+    from polysci.network.tools.report import shorten
 
     table = [("stage", "tensor", "error", "largest", "")]
     table += [
         (
-            shortened(one.stage), shortened(one.tensor, 30), f"{one.error:.2e}",
+            shorten(one.stage), shorten(one.tensor, 30), f"{one.error:.2e}",
             f"{one.largest:.3g}", "" if one.error <= bound else "WRONG",
         )
         for one in rows
@@ -77,7 +77,7 @@ def debugged(rows: Sequence[Checked], bound: float) -> str:
     first = first_wrong(rows, bound)
     verdict = f"all {len(rows)} tensors are right"
     if first:
-        verdict = f"first wrong stage: {shortened(first.stage, 400)} (tensor {first.tensor!r:.200})"
+        verdict = f"first wrong stage: {shorten(first.stage, 400)} (tensor {first.tensor!r:.200})"
     return "\n".join([
         columns(table, left=(0, 1, 4), indent=""),
         "error: largest difference from a float64 reference, over its largest number or 1; "
@@ -86,7 +86,7 @@ def debugged(rows: Sequence[Checked], bound: float) -> str:
     ])  # fmt: skip
 
 
-def debugged_json(rows: Sequence[Checked], bound: float) -> str:
+def describe_errors_json(rows: Sequence[CheckedTensor], bound: float) -> str:
     """A JSON object a tensor, then the verdict."""
     from polysci.network.tools.debug import first_wrong
 

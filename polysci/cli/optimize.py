@@ -26,11 +26,11 @@ def run(asked: argparse.Namespace) -> int:
     """Optimise, show what happens, print the table; 1 if a layer failed."""
     from polysci.cli.display import Display
 
-    found, interrupted = list[shared.Tuned](), False
+    found, interrupted = list[shared.TunedLayer](), False
     todo = shared.problems(asked)
     with Display(len(todo)) as display:
         try:
-            for one in shared.tuned(todo, asked, display.watch):
+            for one in shared.tune_layers(todo, asked, display.watch):
                 found.append(one)
                 display.done(_line(one))
         except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def run(asked: argparse.Namespace) -> int:
     return int(any(one.result is None for one in found))
 
 
-def row(one: shared.Tuned) -> dict[str, Any]:
+def row(one: shared.TunedLayer) -> dict[str, Any]:
     """One layer's outcome as JSON members; times in seconds."""
     members: dict[str, Any] = {
         "layer": shared.title(one.problem),
@@ -68,7 +68,7 @@ def row(one: shared.Tuned) -> dict[str, Any]:
     }
 
 
-def _line(one: shared.Tuned) -> str:
+def _line(one: shared.TunedLayer) -> str:
     name = shared.title(one.problem)
     if one.result is None:
         return f"{name}: FAILED: {one.fault}"
@@ -77,7 +77,7 @@ def _line(one: shared.Tuned) -> str:
     return f"{name}: {speed}, {one.result.schedule}, {one.result.spent:.1f} s"
 
 
-def _summary(found: list[shared.Tuned]) -> dict[str, Any]:
+def _summary(found: list[shared.TunedLayer]) -> dict[str, Any]:
     """Totals, every layer as often as the network runs it."""
     good = [(one.problem, one.result) for one in found if one.result]
     timed = [(p, r.measurement) for p, r in good if r.measurement]
@@ -93,12 +93,12 @@ def _summary(found: list[shared.Tuned]) -> dict[str, Any]:
     }
 
 
-def _json(found: list[shared.Tuned]) -> str:
+def _json(found: list[shared.TunedLayer]) -> str:
     lines = [json.dumps(row(one)) for one in found]
     return "\n".join([*lines, json.dumps({"summary": _summary(found)})])
 
 
-def _table(found: list[shared.Tuned]) -> str:
+def _table(found: list[shared.TunedLayer]) -> str:
     from polysci.text.tables import columns, time_text
 
     head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli.rank_table import Found, as_json, as_text
+from polysci.cli.rank_table import RankedLayer, as_json, as_text
 from polysci.errors import PolysciError, SpecError
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def run(asked: argparse.Namespace) -> int:
         shared.write(_listing(asked.json), asked.output)
         return 0
     names, threads = _names(asked), shared.threads_of(asked)
-    found, interrupted = list[Found](), False
+    found, interrupted = list[RankedLayer](), False
     todo = list({problem.key: problem for problem in shared.problems(asked)}.values())
     with Display(len(todo)) as display:
         try:
             for problem in todo:
-                found.append(Found(problem))
+                found.append(RankedLayer(problem))
                 _fill(found[-1], asked, names, display)
                 display.done(_line(found[-1]))
         except KeyboardInterrupt:
@@ -88,10 +88,10 @@ def _names(asked: argparse.Namespace) -> list[str]:
     return names
 
 
-def _fill(one: Found, asked: argparse.Namespace, names: list[str], display: Display) -> None:
+def _fill(one: RankedLayer, asked: argparse.Namespace, names: list[str], display: Display) -> None:
     """Rank, measure and score one layer; what Ctrl-C leaves in ``one`` is scored as well."""
     from polysci.tune import Progress, context_of
-    from polysci.tune.ranker_scores import distinct, measured, ranking
+    from polysci.tune.ranker_scores import distinct, measure_choices, ranking
 
     def watch(stage: str, done: int, total: int) -> None:
         display.watch(one.problem, Progress(stage, done, total))
@@ -110,7 +110,7 @@ def _fill(one: Found, asked: argparse.Namespace, names: list[str], display: Disp
         todo = distinct(one.rankings)
         try:
             watch("measuring", 0, len(todo))
-            for plan, time in measured(one.problem, todo, threads):
+            for plan, time in measure_choices(one.problem, todo, threads):
                 one.times[plan] = str(time) if isinstance(time, PolysciError) else time
                 watch("measuring", len(one.times), len(todo))
         finally:
@@ -121,7 +121,7 @@ def _fill(one: Found, asked: argparse.Namespace, names: list[str], display: Disp
         one.fault = str(error)
 
 
-def _score(one: Found, context: Any) -> None:
+def _score(one: RankedLayer, context: Any) -> None:
     from polysci.tune.ranker_scores import score
 
     seconds = {plan: time for plan, time in one.times.items() if isinstance(time, float)}
@@ -130,12 +130,12 @@ def _score(one: Found, context: Any) -> None:
             one.scores[ranking.ranker] = found
 
 
-def _failed(one: Found, asked: argparse.Namespace) -> bool:
+def _failed(one: RankedLayer, asked: argparse.Namespace) -> bool:
     faults = [ranking.fault is not None for ranking in one.rankings]
     return bool(one.fault) or all(faults) or (any(faults) and bool(asked.ranker))
 
 
-def _line(one: Found) -> str:
+def _line(one: RankedLayer) -> str:
     name = shared.title(one.problem)
     if one.fault:
         return f"{name}: FAILED: {one.fault}"

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
     from polysci.rank.shortlist import Choice
-    from polysci.tune.ranker_scores import Ranking, Score
+    from polysci.tune.ranker_scores import RankerScore, Ranking
 
 
 @dataclass(slots=True)
-class Found:
+class RankedLayer:
     """What is known of one layer: every ranker's choices, times, scores; or why there is nothing.
 
     ``times`` are seconds, or what is wrong with a schedule.
@@ -27,7 +27,7 @@ class Found:
     problem: Problem
     rankings: list[Ranking] = field(default_factory=list)
     times: dict[Schedule, float | str] = field(default_factory=dict)
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: dict[str, RankerScore] = field(default_factory=dict)
     fault: str = ""
 
     def time(self, choice: Choice) -> float | None:
@@ -39,14 +39,14 @@ class Found:
         return min((t for t in self.times.values() if isinstance(t, float)), default=None)
 
 
-def as_json(found: list[Found], threads: int) -> str:
+def as_json(found: list[RankedLayer], threads: int) -> str:
     """A line a choice and a score, then a summary; times in seconds."""
     lines = [json.dumps(row) for one in found for row in _members(one, threads)]
     summary = {name: its | {"layers": n} for name, (n, its) in _means(found).items()}
     return "\n".join([*lines, json.dumps({"summary": {"layers": len(found), "rankers": summary}})])
 
 
-def _members(one: Found, threads: int) -> Iterator[dict[str, Any]]:
+def _members(one: RankedLayer, threads: int) -> Iterator[dict[str, Any]]:
     """A row a choice, then one a score; times in seconds."""
     layer = {
         "layer": title(one.problem),
@@ -74,11 +74,11 @@ def _members(one: Found, threads: int) -> Iterator[dict[str, Any]]:
         yield layer | {"ranker": name, "score": _figures(score)}
 
 
-def _figures(score: Score) -> dict[str, float]:
+def _figures(score: RankerScore) -> dict[str, float]:
     return {name: value for name, value in asdict(score).items() if name != "ranker"}
 
 
-def _means(found: list[Found]) -> dict[str, tuple[int, dict[str, float]]]:
+def _means(found: list[RankedLayer]) -> dict[str, tuple[int, dict[str, float]]]:
     """Of each ranker with scores: on how many layers, geomean of first and few, mean of others."""
     means = {}
     for name in dict.fromkeys(name for one in found for name in one.scores):
@@ -95,7 +95,7 @@ def _means(found: list[Found]) -> dict[str, tuple[int, dict[str, float]]]:
     return means
 
 
-def as_text(found: list[Found]) -> str:
+def as_text(found: list[RankedLayer]) -> str:
     """A table a layer, and one over all."""
     from polysci.text.tables import columns
 
@@ -122,12 +122,12 @@ def _score_row(name: str, figures: dict[str, float]) -> tuple[str, ...]:
     return (name, *(f"{figures[column]:.3f}" for column in _SCORE_HEAD[1:]))
 
 
-def _heading(one: Found) -> str:
+def _heading(one: RankedLayer) -> str:
     words, name = str(one.problem), title(one.problem)
     return words if name in words else f"{name}: {words}"
 
 
-def _rows(one: Found) -> Iterator[tuple[str, ...]]:
+def _rows(one: RankedLayer) -> Iterator[tuple[str, ...]]:
     from polysci.text.tables import time_text
 
     yield ("ranker", "place", "schedule", "cost", "predicted",
@@ -144,7 +144,7 @@ def _rows(one: Found) -> Iterator[tuple[str, ...]]:
             yield (*row, time_text(time), f"{best / time:.3f}") if time and best else row
 
 
-def _faults(one: Found) -> Iterator[str]:
+def _faults(one: RankedLayer) -> Iterator[str]:
     if one.fault:
         yield f"  FAILED: {one.fault}"
     for ranking in one.rankings:

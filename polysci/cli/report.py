@@ -42,10 +42,10 @@ def run(asked: argparse.Namespace) -> int:
 
     todo = shared.problems(asked)
     _check(Path(asked.output))
-    found, interrupted = list[shared.Tuned](), False
+    found, interrupted = list[shared.TunedLayer](), False
     with Display(len(todo)) as display:
         try:
-            for one in shared.tuned(todo, asked, display.watch):
+            for one in shared.tune_layers(todo, asked, display.watch):
                 found.append(one)
                 display.done(_line(one))
         except KeyboardInterrupt:
@@ -65,12 +65,12 @@ def _check(path: Path) -> None:
         raise SpecError(f"-o {path}: cannot be written: {why}")
 
 
-def _line(one: shared.Tuned) -> str:
+def _line(one: shared.TunedLayer) -> str:
     told = f"{one.result.schedule}" if one.result else f"FAILED: {one.fault}"
     return f"{shared.title(one.problem)}: {told}"
 
 
-def _report(asked: argparse.Namespace, found: list[shared.Tuned], planned: int) -> Report:
+def _report(asked: argparse.Namespace, found: list[shared.TunedLayer], planned: int) -> Report:
     from polysci.report import Report, layer_of
     from polysci.tune.calibrate import machine_of
 

@@ -16,7 +16,7 @@ __all__ = [
     "Generable",
     "Line",
     "Statement",
-    "counted",
+    "counting_loop",
     "items",
     "loop",
     "variable",
@@ -35,7 +35,7 @@ def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
     return made
 
 
-def counted(dim: str, extent: int, body: Generable, *, step: int = 1) -> Generable:
+def counting_loop(dim: str, extent: int, body: Generable, *, step: int = 1) -> Generable:
     """``for (int64_t dim0 = 0; dim0 < extent; dim0 += step) body``."""
     name = variable(dim)
     update = f"++{name}" if step == 1 else f"{name} += {step}"

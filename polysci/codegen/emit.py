@@ -9,7 +9,7 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import interface
-from polysci.codegen.loops import Call, declared, iterators, nest
+from polysci.codegen.loops import TileCall, declare_origins, iterators, nest
 from polysci.codegen.packing import (
     box_function,
     box_origins,
@@ -26,7 +26,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.space.resolve import Plan, resolve
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers
+from polysci.target.header_sets import HeaderSet, headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +38,27 @@ class Source:
 
     text: str
     symbol: str
-    unit: Unit
+    header_set: HeaderSet
     schedule: Schedule
     precision: Precision
     beside: tuple[str, ...] = ()  # headers that it needs beyond those of every file
     workspace: int = 0
     packed: int = 0
-    banded: bool = False
+    by_rows: bool = False
 
     @property
     def isa(self) -> str:
-        return self.unit.isa
+        return self.header_set.isa
 
     @property
     def key(self) -> str:
         """What sources of one C file have in common; a word."""
-        return str(self.unit)
+        return str(self.header_set)
 
     @property
     def declarations(self) -> str:
         """The C declarations of the entry points."""
-        return interface.declarations(self.symbol, self.precision, banded=self.banded)
+        return interface.declarations(self.symbol, self.precision, by_rows=self.by_rows)
 
     @property
     def file(self) -> str:
@@ -68,7 +68,7 @@ class Source:
 
 def assemble(sources: Sequence[Source]) -> str:
     """One C file of several primitives that share a unit; line 1 is the first schedule."""
-    units = list(dict.fromkeys(source.unit for source in sources))
+    units = list(dict.fromkeys(source.header_set for source in sources))
     if len(units) != 1:
         told = ", ".join(map(str, units))
         raise SpecError(f"one C file holds one ISA and one precision, not {told}")
@@ -86,13 +86,13 @@ def emit(
     symbol: str,
     threads: int = 1,
     joined: bool = False,
-    banded: bool = False,
+    by_rows: bool = False,
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
 
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
     the code. ``joined``: it does not open a parallel region of its own; every thread of its
-    caller's calls it, and none waits at its end. ``banded``: its last two arguments say which
+    caller's calls it, and none waits at its end. ``by_rows``: its last two arguments say which
     iterations of the outermost loop to run, the first one and the end; one thread runs them. Raises
     SpecError or UnsupportedError for a schedule that does not fit.
     """
@@ -101,12 +101,12 @@ def emit(
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
-    emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, banded)
-    if banded and (emitter.shared or not schedule.loops):
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, by_rows)
+    if by_rows and (emitter.shared or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
-        emitter.text(), symbol, plan.unit, schedule, plan.precision,
-        workspace=emitter.workspace, packed=packed_bytes(plan), banded=banded,
+        emitter.text(), symbol, plan.header_set, schedule, plan.precision,
+        workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ class _Emitter:
     symbol: str
     threads: int
     joined: bool
-    banded: bool
+    by_rows: bool
 
     def text(self) -> str:
         plan, a = self.plan, self.plan.contraction.a
@@ -138,7 +138,7 @@ class _Emitter:
             weights_function(self.symbol, plan, self.strides[b.array]),
             self._entry(),
         ]
-        heads = interface.declarations(self.symbol, plan.precision, banded=self.banded)
+        heads = interface.declarations(self.symbol, plan.precision, by_rows=self.by_rows)
         return heads + "\n".join(f"{part}\n" for part in parts)
 
     @property
@@ -149,7 +149,7 @@ class _Emitter:
     @property
     def parameters(self) -> int:
         """Loops whose iterators become variables around the rest: those that threads share."""
-        if self.banded:
+        if self.by_rows:
             return 1
         return len(self.plan.schedule.parallel) if self.threads > 1 else 0
 
@@ -158,7 +158,7 @@ class _Emitter:
         """Bytes of packed copies: one for all threads, or one a thread."""
         if self.plan.box is None:
             return 0
-        alone = self.banded or self.shared or not self.parameters
+        alone = self.by_rows or self.shared or not self.parameters
         copies = 1 if alone else self.threads
         return self.plan.box.bytes * self.plan.box.size * copies
 
@@ -167,7 +167,7 @@ class _Emitter:
         return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
 
     def _entry(self) -> c.Generable:
-        head = interface.run_head(self.symbol, self.plan.precision, banded=self.banded)
+        head = interface.run_head(self.symbol, self.plan.precision, by_rows=self.by_rows)
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement("return 1")),
             c.Statement(
@@ -183,7 +183,7 @@ class _Emitter:
             body.append(c.Statement("(void)workspace"))
         if self.shared:
             body += self._pack_shared()
-        if self.banded:
+        if self.by_rows:
             body += self._band()
         else:
             body += self._parallel() if self.parameters else self._serial()
@@ -193,7 +193,7 @@ class _Emitter:
     def _whole(self) -> list[c.Generable]:
         """Of whole numbers: what packing the weights left behind them, and the scales."""
         plan = self.plan
-        if not plan.precision.whole:
+        if not plan.precision.integer:
             return []
         at = offsets_at(plan)
         lines = [
@@ -256,7 +256,7 @@ class _Emitter:
             f"int64_t task = {total} * thread / {self.threads}",
             f"task < {total} * (thread + 1) / {self.threads}",
             "++task",
-            c.Block([*declared(origin, inner), *c.items(inner)]),
+            c.Block([*declare_origins(origin, inner), *c.items(inner)]),
         )
         body = c.Block(
             [
@@ -290,7 +290,7 @@ class _Emitter:
     @property
     def _zero(self) -> str:
         """What a packed copy holds in the padding."""
-        return "(ps_a)args.x_zero" if self.plan.precision.whole else "0"
+        return "(ps_a)args.x_zero" if self.plan.precision.integer else "0"
 
     def _pack(self, thread: str, origin: Mapping[str, str]) -> list[c.Generable]:
         """Pack the tile of A that the loops inside read, and remember where it starts."""
@@ -301,13 +301,13 @@ class _Emitter:
         if thread != "0":
             box += f" + {plan.box.size} * {thread}"
         arguments = ["0", str(box_rows(plan)), *(origin[dim] for dim in box_origins(plan))]
-        target = "local" if self.parameters and not self.banded else "args"
+        target = "local" if self.parameters and not self.by_rows else "args"
         return [
             c.Statement(f"{target}.a = {box}"),
             c.Statement(f"{self.symbol}_pack(x, {box}, {self._zero}, {', '.join(arguments)})"),
         ]
 
-    def _call(self, call: Call) -> c.Generable:
+    def _call(self, call: TileCall) -> c.Generable:
         plan, origin = self.plan, call.origin
         b = {d.name: plan.group_size for d in plan.groups}
         for position, dim in enumerate(plan.groups):

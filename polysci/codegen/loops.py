@@ -17,7 +17,7 @@ from polysci.space.resolve import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TileCall:
     """A place where the AST reaches a register tile: its origin, as C text, by dimension."""
 
     index: int
@@ -123,7 +123,7 @@ def _value(loops: tuple[Loop, ...], position: int) -> str:
 def nest(
     plan: Plan,
     parameters: int,
-    call: Callable[[Call], c.Generable],
+    call: Callable[[TileCall], c.Generable],
     pack: Callable[[Mapping[str, str]], list[c.Generable]],
 ) -> c.Generable:
     """C loops over every register tile; ``call`` and ``pack`` print the leaves.
@@ -157,7 +157,7 @@ def _items(part: c.Generable) -> list[c.Generable]:
     return [part]
 
 
-def declared(values: Mapping[str, str], body: c.Generable) -> list[c.Generable]:
+def declare_origins(values: Mapping[str, str], body: c.Generable) -> list[c.Generable]:
     """Declarations of the constants that ``body`` uses."""
     words = set(re.findall(r"\w+", str(body)))
     return [
@@ -183,7 +183,7 @@ class _Printer:
     plan: Plan
     parameters: int
     tiles: list[Tile]
-    call: Callable[[Call], c.Generable]
+    call: Callable[[TileCall], c.Generable]
     pack: Callable[[Mapping[str, str]], list[c.Generable]]
 
     def node(self, node: isl.AstNode) -> c.Generable:
@@ -204,7 +204,7 @@ class _Printer:
         start = _text(node.for_get_init())
         body = self._body(node.for_get_body())
         if node.for_is_degenerate():
-            return c.Block([*declared({name: start}, body), *body.contents])
+            return c.Block([*declare_origins({name: start}, body), *body.contents])
         step = _text(node.for_get_inc())
         return c.loop(
             f"int64_t {name} = {start}",
@@ -232,7 +232,7 @@ class _Printer:
             return c.Block(self.pack(self._pack_origin(arguments)))
         tile = self.tiles[int(name[1:])]
         origin = dict(zip(loop_dims(self.plan), arguments, strict=True))
-        return self.call(Call(int(name[1:]), tile, origin))
+        return self.call(TileCall(int(name[1:]), tile, origin))
 
     def _pack_origin(self, arguments: list[str]) -> dict[str, str]:
         """Origin of the packed tile: the innermost value of every dimension looped around it."""

@@ -13,7 +13,7 @@ from polysci.space.resolve import ALIGNMENT, Plan
 
 def packed_bytes(plan: Plan) -> int:
     """Of packed weights; behind those of whole numbers stand the offsets and what x holds for 0."""
-    tail = 4 * (channels(plan) + 1) if plan.precision.whole else 0
+    tail = 4 * (channels(plan) + 1) if plan.precision.integer else 0
     return offsets_at(plan) + tail if tail else plan.compute.bytes * plan.packed_size
 
 
@@ -40,7 +40,7 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
     if str(plan.precision) != "f32":
         body.append(c.Statement("ps_b *restrict to = packed"))
     body.append(_panels(plan, strides))
-    if plan.precision.whole:
+    if plan.precision.integer:
         body += _offsets(plan, strides)
     head = interface.pack_head(symbol, plan.precision).replace("*w,", "*restrict w,")
     if str(plan.precision) == "f32":
@@ -85,7 +85,7 @@ def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """Loops that write every element of B once, in order."""
     extent, tile, lanes = plan.extent(plan.column), plan.tile[plan.column], plan.kernel.lanes
     column, depth = c.variable(plan.column), plan.depth and c.variable(plan.depth)
-    word, to = plan.compute.word, "packed" if str(plan.precision) == "f32" else "to"
+    word, to = plan.compute.vnni_factor, "packed" if str(plan.precision) == "f32" else "to"
     inside = "i" if word == 1 else "i + e"
     joined = plan.joined
     shift = shift_of(plan.contraction)
@@ -109,18 +109,18 @@ def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
         body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
     for tap in reversed(plan.taps):
         if tap != joined:
-            body = c.counted(tap, plan.extent(tap), body)
+            body = c.counting_loop(tap, plan.extent(tap), body)
     if plan.depth:
         whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
         if joined:
             whole = step = whole * plan.extent(joined)
         length = f"const int64_t deep = ps_least({whole} - {depth}, {step})"
-        body = c.counted(plan.depth, whole, c.Block([c.Statement(length), body]), step=step)
+        body = c.counting_loop(plan.depth, whole, c.Block([c.Statement(length), body]), step=step)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
     width = f"const int64_t width = ps_least({vectors}, {plan.columns_padded(tile)})"
-    body = c.counted(plan.column, extent, c.Block([c.Statement(width), body]), step=tile)
+    body = c.counting_loop(plan.column, extent, c.Block([c.Statement(width), body]), step=tile)
     for group in reversed(plan.groups):
-        body = c.counted(group.name, group.extent, body)
+        body = c.counting_loop(group.name, group.extent, body)
     return body
 
 
@@ -137,11 +137,11 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
     if real:
         body = c.when(" && ".join(real), body)
     if plan.depth:
-        body = c.counted(plan.depth, plan.extent(plan.depth), body)
+        body = c.counting_loop(plan.depth, plan.extent(plan.depth), body)
     if shift:
         body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
     for tap in reversed(plan.taps):
-        body = c.counted(tap, plan.extent(tap), body)
+        body = c.counting_loop(tap, plan.extent(tap), body)
     out = plan.contraction.out
     channel = next(affine for affine in out.index if affine.coef(plan.column))
     looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
@@ -154,9 +154,9 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
             c.Statement(f"offset[{place}] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum)"),
         ]
     )
-    body = c.counted(plan.column, plan.extent(plan.column), body)
+    body = c.counting_loop(plan.column, plan.extent(plan.column), body)
     for group in reversed(plan.groups):
-        body = c.counted(group.name, group.extent, body)
+        body = c.counting_loop(group.name, group.extent, body)
     return [
         c.Statement(f"int32_t *restrict offset = (int32_t *)((char *)packed + {offsets_at(plan)})"),
         body,

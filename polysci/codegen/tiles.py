@@ -201,7 +201,7 @@ def _ranges(plan: Plan, tap: str, rows: int, step: Step) -> list[tuple[str, str,
 
 def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Generable]:
     """Runs over ``length`` elements of A, ``stride`` apart: whole words, then the part of one."""
-    word = tile.plan.compute.word
+    word = tile.plan.compute.vnni_factor
     if word == 1 or tile.plan.kernel.family != "brgemm":
         yield step.run(length, stride)
     elif tile.depth == 1 and not tile.plan.joined:  # every element is another tap's: its own word
@@ -236,7 +236,7 @@ def step_words(tile: Tile) -> int:
     """
     plan = tile.plan
     run = tile.depth * (plan.extent(plan.joined) if plan.joined else 1)
-    words = max(run // plan.compute.word, 1)
+    words = max(run // plan.compute.vnni_factor, 1)
     fits = max(size for size in range(1, 17) if words % size == 0)
     return fits if words // fits <= 1.25 * -(-words // 16) else 16
 

@@ -12,7 +12,7 @@ import numpy as np
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.contraction import Contraction, Operand, columns_of
 from polysci.polyhedral.footprint import Count, extent_of, footprint
-from polysci.polyhedral.scop import KINDS, Scop, bounded
+from polysci.polyhedral.scop import KINDS, Scop, bound_operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def dependences(scop: Scop) -> tuple[Dependence, ...]:
 
 def _dependence(scop: Scop, kind: str) -> Dependence:
     try:
-        with bounded(f"distances of {kind} dependences"):
+        with bound_operations(f"distances of {kind} dependences"):
             found = scop.dependences(kind)
             own = found.is_subset(scop.reduction_dependences())
             return Dependence(kind, tuple(_distances(scop, found)), kind != "input" and bool(own))

@@ -7,10 +7,10 @@ from math import prod
 
 from polysci.explain.freedom import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
-from polysci.explain.rivals import Rival, rivals
+from polysci.explain.rivals import NearSchedule, rivals
 from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
-from polysci.explain.views import View, views
+from polysci.explain.views import RankerView, ranker_views
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
@@ -47,8 +47,8 @@ class Explanation:
     flows: tuple[Flow, ...]
     roofs: tuple[Roof, ...]
     reuse: tuple[Reuse, ...]
-    rivals: tuple[Rival, ...] = ()
-    views: tuple[View, ...] = ()
+    rivals: tuple[NearSchedule, ...] = ()
+    views: tuple[RankerView, ...] = ()
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -120,4 +120,4 @@ def explain(
     own = account(title, scop, context, plan, origin=origin, measured=measured)
     near = rivals(context, plan)
     others = [*best, *(rival.schedule for rival in near)]
-    return replace(own, rivals=near, views=views(context, plan, others))
+    return replace(own, rivals=near, views=ranker_views(context, plan, others))

@@ -21,7 +21,7 @@ _KEPT = 12  # rivals a trait before those that cannot be generated are dropped
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class NearSchedule:
     """A schedule that differs in ``trait``, its prediction, and why it lost."""
 
     trait: str
@@ -30,7 +30,7 @@ class Rival:
     why: str
 
 
-def rivals(context: Context, chosen: Schedule) -> tuple[Rival, ...]:
+def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
     """The best predicted rival of every trait that has one."""
     extents = {d.name: d.extent for d in context.contraction.dims}
     pools: dict[str, dict[str, tuple[float, Schedule]]] = {trait: {} for trait in TRAITS}
@@ -51,7 +51,7 @@ def rivals(context: Context, chosen: Schedule) -> tuple[Rival, ...]:
         rival = next((plan for _, plan in ordered if _generates(context, plan)), None)
         if rival is not None:
             terms = terms_of(context, rival)
-            found.append(Rival(trait, rival, terms, why(context, own, terms)))
+            found.append(NearSchedule(trait, rival, terms, why(context, own, terms)))
     return tuple(found)
 
 

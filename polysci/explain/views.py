@@ -14,7 +14,7 @@ from polysci.rank.shortlist import cost_of
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RankerView:
     """One ranker's opinion of a schedule among ``count``: ``rank`` 1 is its own first choice.
 
     ``ties`` others cost the same. ``cost`` and ``least`` are in the ranker's own unit.
@@ -35,7 +35,9 @@ class View:
         return asdict(self) | finite | {"first": str(self.first)}
 
 
-def views(context: Context, chosen: Schedule, others: Iterable[Schedule]) -> tuple[View, ...]:
+def ranker_views(
+    context: Context, chosen: Schedule, others: Iterable[Schedule]
+) -> tuple[RankerView, ...]:
     """Every ranker that can tell, on ``chosen`` among itself and ``others``.
 
     A ranker that needs what is not there (training, a package) is left out.
@@ -52,6 +54,6 @@ def views(context: Context, chosen: Schedule, others: Iterable[Schedule]) -> tup
         better = sum(cost < own for cost in costs)
         ties = sum(cost == own for cost in costs) - 1
         found.append(
-            View(name, ranker.summary, better + 1, ties, len(shortlist), own, least, first)
+            RankerView(name, ranker.summary, better + 1, ties, len(shortlist), own, least, first)
         )
     return tuple(found)

@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from polysci.export import elements, folder, selftest, units
 from polysci.export.candidates import with_isas
-from polysci.export.project import Entry, Planned, Project, filled, project, title
+from polysci.export.project import Entry, Project, TunedProblem, fill_template, project, title
 
 _TEMPLATES = {
     "{0}.h": "header.h",
@@ -20,7 +20,7 @@ _SELFTEST = "selftest.c"
 
 
 def export_c(
-    results: Sequence[Planned],
+    results: Sequence[TunedProblem],
     out: Path,
     *,
     name: str | None = None,
@@ -73,7 +73,7 @@ def files(whole: Project) -> dict[str, str]:
         "UPPER": whole.name.upper(),
         "SIZE": whole.size,
         "EXAMPLE": example.symbol,
-        "EXAMPLE_ZERO": ", x_zero" * example.precision.whole,
+        "EXAMPLE_ZERO": ", x_zero" * example.precision.integer,
         "EXAMPLE_TO": " &to," * example.precision.scaled,
         "LAYERS": "\n".join(map(_documented, whole.entries)),
         **elements.holes(whole),
@@ -82,12 +82,14 @@ def files(whole: Project) -> dict[str, str]:
     }
     several = len(whole.units) > 1
     sources = units.files(whole, values) if several else {f"{whole.name}.c": _source(whole, values)}
-    made = {path.format(whole.name): filled(name, values) for path, name in _TEMPLATES.items()}
+    made = {
+        path.format(whole.name): fill_template(name, values) for path, name in _TEMPLATES.items()
+    }
     return sources | made | {_SELFTEST: selftest.text(whole, values)}
 
 
 def _source(whole: Project, values: dict[str, str]) -> str:
-    return filled("source.c", values | {"CODE": whole.code()})
+    return fill_template("source.c", values | {"CODE": whole.code()})
 
 
 def _one(whole: Project) -> dict[str, str]:
@@ -120,15 +122,15 @@ def _several(whole: Project) -> dict[str, str]:
     features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
     choice = {
         "CPUS": f"one of these: {keys}",
-        "CHOICE": filled("choice.txt", {"CODES": codes, "UPPER": name.upper()}),
+        "CHOICE": fill_template("choice.txt", {"CODES": codes, "UPPER": name.upper()}),
         "HOLDS": f"`{name}.c` chooses among the others",
-        "WHICH": filled("which.txt", {}).rstrip(),
+        "WHICH": fill_template("which.txt", {}).rstrip(),
     }
     no_choice = {
         "CPUS": f"these features: {' '.join([f for f in features if f != 'none']) or 'none'}",
         "CHOICE": "",
         "HOLDS": f"the files `{name}_*.c` hold everything else",
-        "WHICH": filled("all.txt", {}).rstrip(),
+        "WHICH": fill_template("all.txt", {}).rstrip(),
     }
     return {
         **(choice if any(map(units.alternatives, whole.entries)) else no_choice),
@@ -144,8 +146,8 @@ def _openmp(whole: Project) -> dict[str, str]:
     if whole.threads == 1:
         return {"OPENMP": "OPENMP =", "FIND_OPENMP": "", "WITH_OPENMP": ""}
     return {
-        "OPENMP": filled("openmp.mk", {}),
-        "FIND_OPENMP": filled("openmp.cmake", {"NAME": whole.name}),
+        "OPENMP": fill_template("openmp.mk", {}),
+        "FIND_OPENMP": fill_template("openmp.cmake", {"NAME": whole.name}),
         "WITH_OPENMP": " -fopenmp",
     }
 
@@ -167,7 +169,7 @@ def _documented(entry: Entry) -> str:
         f" * {layout}{entry.precision}, {threads} thread{'s' * (threads > 1)}",
         *(f" *   {which:<12} {kind!s:<4} {_extents(*of)}" for which, kind, of in rows),
     ]
-    return "\n".join(lines) + " */\n" + units.documented(entry)
+    return "\n".join(lines) + " */\n" + units.document_isas(entry)
 
 
 def _extents(shape: tuple[int, ...], axes: str) -> str:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from polysci.errors import SpecError
-from polysci.export.project import Layer, Planned
+from polysci.export.project import ExportedLayer, TunedProblem
 from polysci.target import microkernels
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS, Isa, caps, isa_named, up_to
-from polysci.target.machine import Machine, assumed
+from polysci.target.machine import Machine, assume_rates
 from polysci.tune import optimize
-from polysci.tune.calibrate import known
+from polysci.tune.calibrate import load_rates
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class SearchTarget:
     """Where the schedules of an instruction set are looked for: arguments of ``optimize``.
 
     ``machine`` is None where this machine runs it; else nothing is run and ``level`` says so.
@@ -32,7 +32,7 @@ class Stand:
         return self.target.isa
 
 
-def checked(isas: Sequence[str], cap: str | None = None, *, source: str = "isas") -> list[Isa]:
+def check_isas(isas: Sequence[str], cap: str | None = None, *, source: str = "isas") -> list[Isa]:
     """The rows of ISAS, the best first.
 
     Raises SpecError, which names ``source``, for a name that is none or stands there twice, or
@@ -49,9 +49,9 @@ def checked(isas: Sequence[str], cap: str | None = None, *, source: str = "isas"
     return [isa for isa in reversed(ISAS.values()) if isa.name in found]
 
 
-def stands(
+def search_targets(
     isas: Sequence[Isa], level: str, *, target: Target | None = None, machine: Machine | None = None
-) -> list[Stand]:
+) -> list[SearchTarget]:
     """Where to look for the schedules of each, on this machine or on a described one.
 
     What this machine does not run is estimated on the assumption that its caches stay as they are
@@ -61,38 +61,40 @@ def stands(
     return [_stand(isa, level, here, machine) for isa in isas]
 
 
-def _stand(isa: Isa, level: str, here: Target, machine: Machine | None) -> Stand:
+def _stand(isa: Isa, level: str, here: Target, machine: Machine | None) -> SearchTarget:
     features = tuple(sorted({*here.features, *isa.features}))
     target = replace(here, isa=isa, features=features)
     if machine is None and isa in here.runnable:
-        return Stand(target, None, level)
-    rates = machine or known(here) or assumed(here)
+        return SearchTarget(target, None, level)
+    rates = machine or load_rates(here) or assume_rates(here)
     if isa != here.isa:
         lanes = isa.lanes_f32 / here.isa.lanes_f32
         rates = replace(
             rates, peak=rates.peak * lanes, efficiency=MappingProxyType({}), measured=False
         )
     quiet = level if machine or level == "wisdom-only" else "estimate"
-    return Stand(target, rates, quiet)
+    return SearchTarget(target, rates, quiet)
 
 
-def with_isas(results: Sequence[Planned], isas: Sequence[str], level: str) -> list[Layer]:
+def with_isas(
+    results: Sequence[TunedProblem], isas: Sequence[str], level: str
+) -> list[ExportedLayer]:
     """The results with schedules of all instruction sets named; their own must be among them.
 
-    Raises as ``checked`` and ``optimize`` do.
+    Raises as ``check_isas`` and ``optimize`` do.
     """
-    chosen = checked(isas)
+    chosen = check_isas(isas)
     homes = [_home(result, chosen) for result in results]
-    return merged([
+    return merge_layers([
         [
             result if home == stand.isa else _planned(result, stand)
             for result, home in zip(results, homes, strict=True)
         ]
-        for stand in stands(chosen, level)
+        for stand in search_targets(chosen, level)
     ])  # fmt: skip
 
 
-def _home(result: Planned, chosen: Sequence[Isa]) -> Isa:
+def _home(result: TunedProblem, chosen: Sequence[Isa]) -> Isa:
     """The least of the instruction sets chosen that runs a result's own schedule."""
     own = ISAS[microkernels.find(result.schedule.kernel).isa]
     for isa in reversed(chosen):
@@ -102,15 +104,17 @@ def _home(result: Planned, chosen: Sequence[Isa]) -> Isa:
     raise SpecError(f"isas: {result.problem} has a schedule of {own}, which none of {names} runs")
 
 
-def _planned(result: Planned, stand: Stand) -> Planned:
+def _planned(result: TunedProblem, stand: SearchTarget) -> TunedProblem:
     return optimize(
         result.problem, stand.level, result.threads, target=stand.target, machine=stand.machine
     )
 
 
-def merged(found: Sequence[Sequence[Planned]]) -> list[Layer]:
+def merge_layers(found: Sequence[Sequence[TunedProblem]]) -> list[ExportedLayer]:
     """The same layers planned for several instruction sets, the best first, as one list."""
     return [
-        Layer(first.problem, first.schedule, first.threads, tuple(one.schedule for one in others))
+        ExportedLayer(
+            first.problem, first.schedule, first.threads, tuple(one.schedule for one in others)
+        )
         for first, *others in zip(*found, strict=True)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from polysci.codegen.interface import SCALES
-from polysci.export.project import Project, filled
+from polysci.export.project import Project, fill_template
 
 _WIDTH = 98  # columns of a comment
 _TOLD = {
@@ -23,7 +23,7 @@ def holes(whole: Project) -> dict[str, str]:
     found = [entry.precision for entry in whole.entries]
     told = {
         "rounded.txt": any(each.y.name in ("bf16", "f16") for each in found),
-        "whole.txt": any(each.whole for each in found),
+        "whole.txt": any(each.integer for each in found),
         "scaled.txt": any(each.scaled for each in found),
     }
     return {
@@ -33,8 +33,8 @@ def holes(whole: Project) -> dict[str, str]:
             f"given below: {_types(whole)}.",
             _WIDTH, initial_indent=" * ", subsequent_indent=" * ",
         )),
-        "RULES": "".join(filled(name, {}).rstrip() for name, says in told.items() if says),
-        "X_ZERO": _parameter(", x_zero", [each.whole for each in found]),
+        "RULES": "".join(fill_template(name, {}).rstrip() for name, says in told.items() if says),
+        "X_ZERO": _parameter(", x_zero", [each.integer for each in found]),
         "TO": _parameter(" to,", [each.scaled for each in found]),
         "SCALES": f"{SCALES}\n" if told["scaled.txt"] else "",
     }  # fmt: skip

@@ -11,7 +11,7 @@ from polysci import codegen, tune
 from polysci.codegen import Source
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
-from polysci.export.prototypes import Prototype, declared, forwarded, prototypes
+from polysci.export.prototypes import Prototype, declare, forward, prototypes
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -26,8 +26,8 @@ int {name}_supported(void) {{ return PS_CPU_OK() ? 1 : 0; }}
 """
 
 
-class Planned(Protocol):
-    """A problem whose schedule is decided: a ``tune.Result`` or a ``Layer``."""
+class TunedProblem(Protocol):
+    """A problem whose schedule is decided: a ``tune.Result`` or a ``ExportedLayer``."""
 
     @property
     def problem(self) -> Problem: ...
@@ -40,7 +40,7 @@ class Planned(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ExportedLayer:
     """A problem, a schedule and the threads to write into the code; nothing has to be measured.
 
     ``others`` are schedules for CPUs that cannot run the first one, better ones first.
@@ -59,7 +59,7 @@ class Entry:
     ``code`` is the symbol of the layer whose code it shares, often its own.
     """
 
-    layer: Layer
+    layer: ExportedLayer
     identifier: str
     symbol: str
     code: str
@@ -90,12 +90,12 @@ class Entry:
     def forwarded(self) -> str:
         """C of a layer whose code another one holds."""
         head = f"/* {self.symbol}: the same layer as {self.code} */\n"
-        declarations = declared(self.functions, self.symbol)
-        return f"{head}{declarations}{forwarded(self.functions, self.symbol, self.code)}\n"
+        declarations = declare(self.functions, self.symbol)
+        return f"{head}{declarations}{forward(self.functions, self.symbol, self.code)}\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ProjectFile:
     """Sources that go into one C file, those of one ``Source.key``."""
 
     key: str
@@ -117,7 +117,7 @@ class Project:
 
     name: str
     entries: tuple[Entry, ...]
-    units: tuple[Unit, ...]
+    units: tuple[ProjectFile, ...]
 
     @property
     def threads(self) -> int:
@@ -145,7 +145,7 @@ def title(out: Path, name: str | None) -> str:
     return names.project(out.resolve().name if name is None else name)
 
 
-def project(planned: Sequence[Planned], name: str) -> Project:
+def project(planned: Sequence[TunedProblem], name: str) -> Project:
     """Give every layer its identifier and generate its code; equal layers share it.
 
     ``name`` is an identifier. Where a layer has several sources their symbols tell the units
@@ -155,7 +155,9 @@ def project(planned: Sequence[Planned], name: str) -> Project:
     if not planned:
         raise SpecError("nothing to export: expected at least one layer, got none")
     layers = [
-        each if isinstance(each, Layer) else Layer(each.problem, each.schedule, each.threads)
+        each
+        if isinstance(each, ExportedLayer)
+        else ExportedLayer(each.problem, each.schedule, each.threads)
         for each in planned
     ]
     entries = _entries(layers, name, ())
@@ -166,12 +168,12 @@ def project(planned: Sequence[Planned], name: str) -> Project:
     return Project(name, tuple(entries), units)
 
 
-def filled(template: str, values: Mapping[str, str]) -> str:
+def fill_template(template: str, values: Mapping[str, str]) -> str:
     """The text of ``templates/template`` with every ``@HOLE@`` filled."""
-    return templates.filled(Path(__file__).with_name("templates") / template, values)
+    return templates.fill(Path(__file__).with_name("templates") / template, values)
 
 
-def _entries(layers: Sequence[Layer], name: str, keys: Sequence[str]) -> list[Entry]:
+def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) -> list[Entry]:
     """``keys`` are the units of the project, if it is known to have several."""
     identifiers = names.layers([layer.problem.name for layer in layers], name, keys)
     first: dict[tuple[str, tuple[str, ...], int], Entry] = {}
@@ -189,7 +191,7 @@ def _entries(layers: Sequence[Layer], name: str, keys: Sequence[str]) -> list[En
     return entries
 
 
-def _emitted(layer: Layer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
+def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
     """The sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
     if 0 in layer.problem.y_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
@@ -205,10 +207,10 @@ def _emitted(layer: Layer, plans: Sequence[Schedule], symbol: str) -> tuple[Sour
     return tuple(found.values())
 
 
-def _units(entries: Iterable[Entry]) -> tuple[Unit, ...]:
+def _units(entries: Iterable[Entry]) -> tuple[ProjectFile, ...]:
     """All sources by unit, in the order in which units and sources first appear."""
     found: dict[str, dict[str, Source]] = {}
     for entry in entries:
         for source in entry.sources:
             found.setdefault(source.key, {})[source.symbol] = source
-    return tuple(Unit(key, tuple(sources.values())) for key, sources in found.items())
+    return tuple(ProjectFile(key, tuple(sources.values())) for key, sources in found.items())

@@ -45,12 +45,12 @@ def prototypes(declarations: str, symbol: str) -> tuple[Prototype, ...]:
     )
 
 
-def declared(functions: tuple[Prototype, ...], symbol: str) -> str:
+def declare(functions: tuple[Prototype, ...], symbol: str) -> str:
     """Their declarations for another symbol."""
     return "".join(f"{one.head(symbol)};\n" for one in functions)
 
 
-def forwarded(functions: tuple[Prototype, ...], symbol: str, to: str) -> str:
+def forward(functions: tuple[Prototype, ...], symbol: str, to: str) -> str:
     """Definitions that call those of another symbol."""
     return "\n".join(_forwarded(one, symbol, to) for one in functions)
 

@@ -9,7 +9,16 @@ from pathlib import Path
 from polysci import codegen
 from polysci.errors import UnsupportedError
 from polysci.export import elements, folder
-from polysci.export.project import MARK, Entry, Planned, Project, Unit, filled, project, title
+from polysci.export.project import (
+    MARK,
+    Entry,
+    Project,
+    ProjectFile,
+    TunedProblem,
+    fill_template,
+    project,
+    title,
+)
 from polysci.runtime.build import cache
 
 _TEMPLATES = {
@@ -27,7 +36,7 @@ _LEFTOVERS = ("__pycache__", "*.egg-info", "build", "dist")
 
 
 def export_python(
-    results: Sequence[Planned], out: Path, *, name: str | None = None, force: bool = False
+    results: Sequence[TunedProblem], out: Path, *, name: str | None = None, force: bool = False
 ) -> list[Path]:
     """Write a package of ``results`` (``tune.Result`` or ``Layer``) into ``out/NAME``.
 
@@ -70,7 +79,7 @@ def files(whole: Project) -> dict[str, str | bytes]:
         "SIZE": whole.size,
         "FEATURES": " ".join(each for each in features if each != "none") or "none",
         "EXAMPLE": example.identifier,
-        "EXAMPLE_ZERO": ", x_zero" * example.precision.whole,
+        "EXAMPLE_ZERO": ", x_zero" * example.precision.integer,
         "EXAMPLE_TO": ", scales=scales" * example.precision.scaled,
         "VALUES": "".join(f"from ._values import {one} as {one}\n" for one in told),
         "NATIVE": _stem(whole, whole.units[0]),
@@ -79,7 +88,7 @@ def files(whole: Project) -> dict[str, str | bytes]:
         "ALL": "".join(f'    "{one}",\n' for one in (*_identifiers(whole), *told)),
     }
     made: dict[str, str | bytes] = {
-        path: filled(template, texts) for path, template in _TEMPLATES.items()
+        path: fill_template(template, texts) for path, template in _TEMPLATES.items()
     }
     for unit, text in native.items():
         stem = f"{{0}}/{_stem(whole, unit)}"
@@ -102,13 +111,13 @@ def _told(whole: Project) -> list[str]:
     return [name for name in wanted if name not in _identifiers(whole)]
 
 
-def _native(whole: Project, unit: Unit) -> str:
+def _native(whole: Project, unit: ProjectFile) -> str:
     """The C text of a unit; layers that share code are one there."""
     title = f"/* {whole.name}: {unit.key}. {MARK}: do not edit. */\n"
     return title + codegen.assemble(unit.sources)
 
 
-def _stem(whole: Project, unit: Unit) -> str:
+def _stem(whole: Project, unit: ProjectFile) -> str:
     """The name of a unit's files."""
     return _NATIVE if len(whole.units) == 1 else f"{_NATIVE}_{unit.key}"
 
@@ -118,7 +127,7 @@ def _library(whole: Project, key: str) -> str:
     return "_library" if len(whole.units) == 1 else f"_library_{key}"
 
 
-def _loaded(whole: Project, unit: Unit, binary: bytes) -> str:
+def _loaded(whole: Project, unit: ProjectFile, binary: bytes) -> str:
     """The statement that loads a unit."""
     return (
         f"{_library(whole, unit.key)} = _load(\n"

@@ -8,7 +8,7 @@ from math import prod
 from polysci import tune
 from polysci.algorithms.winograd.integers import MOST, SCALE
 from polysci.codegen.interface import SCALES
-from polysci.export.project import Entry, Project, filled
+from polysci.export.project import Entry, Project, fill_template
 from polysci.export.prototypes import Prototype
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
@@ -30,10 +30,10 @@ def text(whole: Project, values: dict[str, str]) -> str:
         "INCLUDE": f"{whole.name}_units.h" if several else f"{whole.name}.h",
         "EVERY": ", by everything that can run here" if several else "",
         "SCALES": SCALES,
-        "TYPES": filled("selftest_types.c", {}),
-        "REFERENCE": filled("selftest_loops.c", {}),
+        "TYPES": fill_template("selftest_types.c", {}),
+        "REFERENCE": fill_template("selftest_loops.c", {}),
     }
-    return filled("selftest.c", values | holes | _signatures(whole))
+    return fill_template("selftest.c", values | holes | _signatures(whole))
 
 
 def _signatures(whole: Project) -> dict[str, str]:

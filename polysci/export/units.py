@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from polysci import codegen
-from polysci.export.project import Entry, Project, Unit, filled
-from polysci.export.prototypes import chosen, declared, empty, prototypes
+from polysci.export.project import Entry, Project, ProjectFile, fill_template
+from polysci.export.prototypes import chosen, declare, empty, prototypes
 from polysci.runtime.binary_interface import NO_ISA
 from polysci.target.isas import ISAS, isa_named
 
@@ -25,7 +25,7 @@ def files(whole: Project, values: dict[str, str]) -> dict[str, str]:
     made = {f"{whole.name}_{unit.key}.c": _unit(whole, unit, values) for unit in whole.units}
     return {
         f"{whole.name}.c": _choosing(whole, values),
-        f"{whole.name}_units.h": filled("units.h", values | {"UNITS": units}),
+        f"{whole.name}_units.h": fill_template("units.h", values | {"UNITS": units}),
         **made,
     }
 
@@ -45,12 +45,12 @@ def alternatives(entry: Entry) -> bool:
     return len(entry.sources) > 1
 
 
-def supported(whole: Project, key: str) -> str:
+def isa_supported(whole: Project, key: str) -> str:
     """The call that asks whether this CPU runs a unit."""
     return f"{whole.name}_{key}_supported()"
 
 
-def _unit(whole: Project, unit: Unit, values: dict[str, str]) -> str:
+def _unit(whole: Project, unit: ProjectFile, values: dict[str, str]) -> str:
     code = codegen.assemble(unit.sources)
     headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
     conditions = list(dict.fromkeys(_PROCESSORS[each] for each in _PROCESSORS if each in headers))
@@ -60,13 +60,13 @@ def _unit(whole: Project, unit: Unit, values: dict[str, str]) -> str:
         for source in unit.sources
     ]
     count = len(unit.sources)
-    return filled("unit.c", values | {
+    return fill_template("unit.c", values | {
         "KEY": unit.key, "COUNT": f"{count} layer{'s' * (count > 1)}", "CODE": code,
         "CONDITION": " && ".join(conditions), "EMPTY": "\n".join(nothing),
     })  # fmt: skip
 
 
-def _declared(whole: Project, unit: Unit) -> str:
+def _declared(whole: Project, unit: ProjectFile) -> str:
     """Declarations of a unit; layers that have no other are in the public header."""
     public = {entry.symbol for entry in whole.entries}
     sources = [source for source in unit.sources if source.symbol not in public]
@@ -81,21 +81,22 @@ def _choosing(whole: Project, values: dict[str, str]) -> str:
     parts += [_isa(whole, entry) for entry in whole.entries if alternatives(entry)]
     parts += [entry.forwarded for entry in whole.shared]
     sets = dict.fromkeys(tuple(source.key for source in each.sources) for each in whole.entries)
-    tests = [" || ".join(supported(whole, key) for key in keys) for keys in sets]
+    tests = [" || ".join(isa_supported(whole, key) for key in keys) for keys in sets]
     told = [f"({test})" for test in tests] if len(tests) > 1 else tests
-    return filled("choosing.c", values | {
+    return fill_template("choosing.c", values | {
         "CODE": "\n".join(parts), "SUPPORTED": "\n        && ".join(told),
     })  # fmt: skip
 
 
 def _chosen(whole: Project, entry: Entry) -> str:
-    codes = [(supported(whole, source.key), source.symbol) for source in entry.sources]
+    codes = [(isa_supported(whole, source.key), source.symbol) for source in entry.sources]
     return f"/* {entry.symbol} */\n{chosen(entry.functions, entry.symbol, codes)}\n"
 
 
 def _isa(whole: Project, entry: Entry) -> str:
     tests = "".join(
-        f'{supported(whole, source.key)} ? "{source.key}"\n         : ' for source in entry.sources
+        f'{isa_supported(whole, source.key)} ? "{source.key}"\n         : '
+        for source in entry.sources
     )
     return f'const char *{entry.symbol}_isa(void)\n{{\n    return {tests}"";\n}}\n'
 
@@ -105,6 +106,6 @@ def isa_declared(entry: Entry) -> str:
     return f"const char *{entry.symbol}_isa(void);\n" if alternatives(entry) else ""
 
 
-def documented(entry: Entry) -> str:
+def document_isas(entry: Entry) -> str:
     """All declarations of a layer in the public header."""
-    return declared(entry.functions, entry.symbol) + isa_declared(entry)
+    return declare(entry.functions, entry.symbol) + isa_declared(entry)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from polysci.algorithms.winograd.bound import roundings
 from polysci.algorithms.winograd.bound import sizes as winograd_sizes
 from polysci.measure.integer_reference import Array
-from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, stored, values
+from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, to_stored, values
 from polysci.ops.problem import Problem, bias_shape, input_shapes
 
 UNIT: Final = 2.0**-24  # largest relative error of one f32 rounding
@@ -55,7 +55,7 @@ class Reals:
         random, precision = np.random.default_rng(seed), precision_named(problem.dtype)
         types = {"x": precision.x, "w": precision.w, "residual": precision.y, "bias": precision.sum}
         inputs: dict[str, Array] = {
-            name: stored(
+            name: to_stored(
                 random.random(shape, np.float32) * np.float32(2) - np.float32(1), types[name]
             )
             for name, shape in input_shapes(problem).items()

@@ -38,7 +38,7 @@ class Guarded:
         self._after = self._pages[first + size : page + self._body]
         self._before[:] = self._after[:] = _CANARY
 
-    def trespassed(self) -> str | None:
+    def first_trespass(self) -> str | None:
         """Where someone wrote outside the buffer but inside its pages, or None."""
         for where, slack in (("after the end", self._after), ("before the start", self._before)):
             touched = np.flatnonzero(slack != _CANARY)

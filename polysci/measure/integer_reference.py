@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.algorithms.winograd.integers import exact_weights
-from polysci.numerics.dtypes import Precision, precision_named, stored
+from polysci.numerics.dtypes import Precision, precision_named, to_stored
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, bias_shape, input_shapes
 
@@ -46,7 +46,7 @@ class Arrays:
         ``winograd``: such that Winograd's transforms are exact as well.
         """
         precision, random = precision_named(problem.dtype), np.random.default_rng(seed)
-        if precision.whole:
+        if precision.integer:
             return _whole(problem, precision, random)
         top = 1 if winograd else largest_value(problem)
         reals = {
@@ -60,10 +60,10 @@ class Arrays:
         limit = max(1.0, float(np.rint(np.std(fused))))
         clamp = np.array([-limit, limit + 1], np.float32)
         types = {"x": precision.x, "w": precision.w, "bias": precision.sum, "residual": precision.y}
-        inputs = {name: stored(reals[name], dtype) for name, dtype in types.items()}
+        inputs = {name: to_stored(reals[name], dtype) for name, dtype in types.items()}
         with np.errstate(over="ignore"):  # what f16 cannot hold is infinite, here and there
-            plain = stored(sums, precision.y)
-        return cls(inputs | {"clamp": clamp}, plain, stored(np.clip(fused, *clamp), precision.y))
+            plain = to_stored(sums, precision.y)
+        return cls(inputs | {"clamp": clamp}, plain, to_stored(np.clip(fused, *clamp), precision.y))
 
     def fault(self, variant: str, got: Array) -> str | None:
         """How ``got`` differs from the ``plain`` or ``fused`` result, or None."""

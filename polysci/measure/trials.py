@@ -16,7 +16,7 @@ from polysci.runtime.build import cache
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltSchedule:
     """A schedule's C and its shared object; or the error that there is none."""
 
     schedule: Schedule
@@ -31,23 +31,23 @@ class Built:
         return self.path, SYMBOL
 
 
-def built(
+def build_trials(
     problem: Problem, schedules: Sequence[Schedule], threads: int = 1, jobs: int = 2
-) -> list[Built]:
+) -> list[BuiltSchedule]:
     """Every schedule compiled, ``jobs`` compilers at a time, in the order given."""
     sources: dict[int, Source] = {}
-    found: dict[int, Built] = {}
+    found: dict[int, BuiltSchedule] = {}
     for at, plan in enumerate(schedules):
         try:
             sources[at] = emit(problem, plan, threads)
         except PolysciError as error:
-            found[at] = Built(plan, error=error)
+            found[at] = BuiltSchedule(plan, error=error)
     for at, path in _compiled(sources, jobs).items():
         source = sources[at]
         found[at] = (
-            Built(schedules[at], source, error=path)
+            BuiltSchedule(schedules[at], source, error=path)
             if isinstance(path, BuildError)
-            else Built(schedules[at], source, path)
+            else BuiltSchedule(schedules[at], source, path)
         )
     return [found[at] for at in range(len(schedules))]
 
@@ -67,15 +67,15 @@ def _alone(source: Source) -> Path | BuildError:
         return error
 
 
-def timed(
+def time_trials(
     bench: Bench,
-    tried: Sequence[Built],
+    tried: Sequence[BuiltSchedule],
     *,
     samples: int = 5,
     min_sample_s: float = 1e-3,
     cold: bool = False,
     check: bool = True,
-) -> Iterator[tuple[Built, tuple[float, ...] | PolysciError]]:
+) -> Iterator[tuple[BuiltSchedule, tuple[float, ...] | PolysciError]]:
     """Each one's samples in seconds a call, or its error; all are checked before any is timed."""
     faults: dict[int, PolysciError] = {}
     for at, one in enumerate(tried):

@@ -160,7 +160,7 @@ class Worker:
         problem, seed = self._problem
         if self._reals is None or self._winograd != winograd:
             self._guarded, self._winograd = {}, winograd
-            if precision_named(problem.dtype).whole:  # nothing is rounded: other numbers
+            if precision_named(problem.dtype).integer:  # nothing is rounded: other numbers
                 self._reals = Arrays.of(problem, seed + 1)
             else:
                 self._reals = Reals.of(problem, seed, winograd)
@@ -351,7 +351,7 @@ def _expect_ok(what: str, status: int) -> None:
 
 def _expect_intact(what: str, **buffers: Guarded) -> None:
     for name, buffer in buffers.items():
-        if where := buffer.trespassed():
+        if where := buffer.first_trespass():
             raise CheckError(f"{what}: wrote outside {name}: {where}")
 
 

@@ -15,7 +15,7 @@ BEHIND: Final = 128  # bytes
 F32: Final = np.dtype(np.float32)
 
 
-def rounded(size: int) -> int:
+def round_up(size: int) -> int:
     """Bytes, up to whole lines."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 

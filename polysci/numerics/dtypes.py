@@ -23,7 +23,7 @@ class DType:
     c_type: str
     numpy: np.dtype[Any]
     bytes: int
-    whole: bool = False  # whether it holds whole numbers only
+    integer: bool = False  # whether it holds whole numbers only
 
     def __str__(self) -> str:
         return self.name
@@ -33,9 +33,9 @@ _TYPES = (
     DType("f32", "float", np.dtype("float32"), 4),
     DType("bf16", "uint16_t", np.dtype("uint16"), 2),
     DType("f16", "uint16_t", np.dtype("float16"), 2),
-    DType("s8", "int8_t", np.dtype("int8"), 1, whole=True),
-    DType("u8", "uint8_t", np.dtype("uint8"), 1, whole=True),
-    DType("s32", "int32_t", np.dtype("int32"), 4, whole=True),
+    DType("s8", "int8_t", np.dtype("int8"), 1, integer=True),
+    DType("u8", "uint8_t", np.dtype("uint8"), 1, integer=True),
+    DType("s32", "int32_t", np.dtype("int32"), 4, integer=True),
 )
 DTYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _TYPES})
 F32 = DTYPES["f32"]
@@ -54,22 +54,22 @@ class Precision:
 
     def __str__(self) -> str:
         names = [self.x.name, self.w.name, self.y.name]
-        alike = len(set(names)) == 1 and not self.whole
+        alike = len(set(names)) == 1 and not self.integer
         return names[0] if alike else ":".join(names)
 
     @property
-    def whole(self) -> bool:
+    def integer(self) -> bool:
         """Whether sums are whole numbers."""
-        return self.x.whole
+        return self.x.integer
 
     @property
     def sum(self) -> DType:
-        return DTYPES["s32" if self.whole else "f32"]
+        return DTYPES["s32" if self.integer else "f32"]
 
     @property
     def scaled(self) -> bool:
         """Whether sums are scaled to 8-bit results."""
-        return self.whole and self.y.bytes == 1
+        return self.integer and self.y.bytes == 1
 
     @property
     def split(self) -> bool:
@@ -112,7 +112,7 @@ class Compute:
 
     name: str
     bytes: int
-    word: int
+    vnni_factor: int
     sum: DType
     converts: bool = False
 
@@ -136,7 +136,7 @@ def computes(x: str, family: str) -> tuple[str, ...]:
 
     A vector of channels (any family but ``brgemm``) has no neighbours along k: it is widened.
     """
-    if DTYPES[x].whole:
+    if DTYPES[x].integer:
         return ("i8", "i16") if family == "brgemm" else ("i16",)
     return (x, "f32") if x in ("bf16", "f16") and family == "brgemm" else ("f32",)
 
@@ -158,11 +158,11 @@ def from_bf16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return found
 
 
-def stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+def to_stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """Values in the memory format of a type: rounded to the nearest, whole ones saturated."""
     if dtype.name == "bf16":
         return to_bf16(array)
-    if dtype.whole:
+    if dtype.integer:
         limits = np.iinfo(dtype.numpy)
         array = np.clip(np.rint(array), limits.min, limits.max)
     found: np.ndarray[Any, Any] = array.astype(dtype.numpy)

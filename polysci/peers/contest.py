@@ -91,7 +91,7 @@ def geomean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-class Rival(PeerProcess):
+class LayerRival(PeerProcess):
     """A peer's worker process, started once for many problems."""
 
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 120.0) -> None:
@@ -122,7 +122,7 @@ def compare(
     problem: Problem,
     candidate: Candidate,
     peak: Candidate,
-    rival: Rival,
+    rival: LayerRival,
     *,
     unit: str = PEAK_UNITS["f32"],
     rounds: int = ROUNDS,

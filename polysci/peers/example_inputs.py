@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.measure.integer_reference import largest_value
-from polysci.numerics.dtypes import precision_named, stored, values
+from polysci.numerics.dtypes import precision_named, to_stored, values
 from polysci.ops.conv2d import Conv2d
 
 Floats = NDArray[np.float32]
@@ -28,7 +28,7 @@ class Quant:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ExampleInputs:
     """Input and weights in the NumPy dtypes of the precision (bf16: its bits as uint16).
 
     ``elements`` are the names of the elements of x, w and y; ``expected`` holds the plain result as
@@ -42,7 +42,9 @@ class Given:
     quant: Quant | None = None
 
 
-def given(problem: Conv2d, dtype: str, seed: int, x_zero: int = 0, y_zero: int = 0) -> Given:
+def example_inputs(
+    problem: Conv2d, dtype: str, seed: int, x_zero: int = 0, y_zero: int = 0
+) -> ExampleInputs:
     """Integers, small enough for sums to be exact in f32 in any order.
 
     Zero points are 0 unless told otherwise: that of x costs oneDNN time if it is not. Raises
@@ -50,22 +52,25 @@ def given(problem: Conv2d, dtype: str, seed: int, x_zero: int = 0, y_zero: int =
     """
     precision = precision_named(dtype)
     random, top = np.random.default_rng(seed), largest_value(problem)
-    most = min(127, max(1, _EXACT // (2 * problem.terms * top))) if precision.whole else top
+    most = min(127, max(1, _EXACT // (2 * problem.terms * top))) if precision.integer else top
     low, high = (0, 2 * most) if precision.x.name == "u8" else (-most, most)
     x = random.integers(low, high + 1, problem.x_shape, np.int16)
     w = random.integers(-top, top + 1, problem.w_shape, np.int8)
     reals = np.asarray(x - x_zero, np.float32), np.asarray(w, np.float32)
     sums = np.asarray(problem.reference(*reals), np.float32)
     scale, quant = np.ones(problem.K, np.float32), None
-    if precision.whole:
+    if precision.integer:
         if precision.scaled:
             scale = _scales(problem.K, sums)
         quant = Quant(scale, x_zero, y_zero)
     sums *= scale if problem.layout == "nhwc" else scale[:, None, None]
-    held = values(stored(sums + np.float32(y_zero), precision.y), precision.y)
+    held = values(to_stored(sums + np.float32(y_zero), precision.y), precision.y)
     elements = precision.x.name, precision.w.name, precision.y.name
-    arrays = stored(x.astype(np.float32), precision.x), stored(w.astype(np.float32), precision.w)
-    return Given(elements, *arrays, held.astype(np.float32), quant)
+    arrays = (
+        to_stored(x.astype(np.float32), precision.x),
+        to_stored(w.astype(np.float32), precision.w),
+    )
+    return ExampleInputs(elements, *arrays, held.astype(np.float32), quant)
 
 
 def _scales(count: int, sums: Floats) -> Floats:

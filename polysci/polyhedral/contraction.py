@@ -11,7 +11,7 @@ import islpy as isl
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES, Precision
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.scop import Access, Scop, Statement, bounded
+from polysci.polyhedral.scop import Access, Scop, Statement, bound_operations
 
 ROLES = ("m", "n", "k", "br", "batch")
 
@@ -140,7 +140,7 @@ def contraction(scop: Scop) -> Contraction:
     """
     statement = _only_statement(scop)
     a, b = statement.factors
-    with bounded(f"roles of {scop.name}"):
+    with bound_operations(f"roles of {scop.name}"):
         lows, extents = _box(statement)
         out_op, a_op, b_op = (
             _operand(scop, statement, access, lows) for access in (statement.write, a, b)

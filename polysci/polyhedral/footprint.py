@@ -141,7 +141,7 @@ def fetches(indexes: Sequence[bool], trips: Sequence[Count]) -> list[Count]:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelTraffic:
     """Traffic into one cache level, in bytes, by operand; and the working set that it keeps."""
 
     a: Count
@@ -158,7 +158,7 @@ def traffic(
     working_sets: Sequence[Count],
     moved: Sequence[tuple[Count, Count, Count]],
     size: float,
-) -> Level:
+) -> LevelTraffic:
     """Traffic into a cache of ``size`` bytes.
 
     ``working_sets[j]`` and ``moved[j]`` describe the sub-nest inside the outermost j loops. A
@@ -180,7 +180,7 @@ def traffic(
         )
         kept = np.where(working <= size, working, kept)
         inner = working
-    return Level(a, b, c, kept)
+    return LevelTraffic(a, b, c, kept)
 
 
 def compulsory_bytes(contraction: Contraction) -> float:

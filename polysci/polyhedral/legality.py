@@ -26,7 +26,7 @@ def check(scop: Scop, contraction: Contraction, plan: Schedule) -> None:
     covered = order.intersect_domain(domain)
     if not covered.domain().is_equal(domain) or not covered.is_injective():
         raise IllegalScheduleError(f"{plan}: does not visit every iteration exactly once")
-    kept = ordered_dependences(scop)
+    kept = dependences_to_keep(scop)
     late = kept.apply_domain(order).apply_range(order)
     if not late.is_empty() and not _forward(late, _length(contraction, plan)):
         raise IllegalScheduleError(f"{plan}: reverses a dependence")
@@ -49,7 +49,7 @@ def _length(contraction: Contraction, plan: Schedule) -> int:
     return len(plan.loops) + len(contraction.dims)
 
 
-def ordered_dependences(scop: Scop) -> isl.UnionMap:
+def dependences_to_keep(scop: Scop) -> isl.UnionMap:
     """Dependences that must keep their direction: all but the reduction's own."""
     found = scop.dependences("flow").union(scop.dependences("anti"))
     found = found.union(scop.dependences("output"))

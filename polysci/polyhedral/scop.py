@@ -18,7 +18,7 @@ _COUNTER = RLock()
 
 
 @contextmanager
-def bounded(work: str, limit: int = MAX_OPERATIONS) -> Iterator[None]:
+def bound_operations(work: str, limit: int = MAX_OPERATIONS) -> Iterator[None]:
     """Let isl spend at most ``limit`` operations on ``work``, and speak for it when it fails.
 
     One thread at a time: all share isl's counter. Raises UnsupportedError when the limit is reached
@@ -160,7 +160,7 @@ class Scop:
                 f"unknown kind of dependence {kind!r}; the kinds are {', '.join(KINDS)}"
             )
         source, sink = (ends(self) for ends in _ENDS[kind])
-        with bounded(f"{kind} dependences of {self.name}"):
+        with bound_operations(f"{kind} dependences of {self.name}"):
             if not nearest:
                 return _flow(source, sink, self.schedule())
             if kind != "anti":
@@ -174,7 +174,7 @@ class Scop:
         The same pairs are its flow, anti and output dependences; reordering them changes the
         result by rounding alone. Subtract them from :meth:`dependences` where that is allowed.
         """
-        with bounded(f"reduction dependences of {self.name}"):
+        with bound_operations(f"reduction dependences of {self.name}"):
             return _union(self._accumulations())
 
     def _accumulations(self) -> Iterator[isl.UnionMap]:

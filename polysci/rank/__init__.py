@@ -8,10 +8,10 @@ from types import MappingProxyType
 from polysci.rank.bottleneck import bottleneck
 from polysci.rank.constant import constant
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.learned import learned
+from polysci.rank.learned import tournament
 from polysci.rank.polydl import polydl
 from polysci.rank.polyscientist import polyscientist
-from polysci.rank.random_order import shuffled
+from polysci.rank.random_order import random_order
 from polysci.rank.ranker import Ranker
 from polysci.rank.rules import rules
 from polysci.rank.tiles import families as tile_families
@@ -30,7 +30,7 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
             "working sets as published, pessimistically placed, times latency over bandwidth",
             polydl,
         ),
-        "learned": Ranker("a tournament that 'polysci learn' trains on measured pairs", learned),
+        "learned": Ranker("a tournament that 'polysci learn' trains on measured pairs", tournament),
         "tiles": Ranker(
             "the slowest level's seconds, at tile sizes found by continuous optimisation (MOpt)",
             bottleneck,
@@ -38,7 +38,7 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
         ),
         "constant": Ranker("distance to one schedule template, the same for every layer", constant),
         "rules": Ranker("what a schedule breaks of a library's rules of thumb", rules),
-        "random": Ranker("a hash of the schedule's words", shuffled),
+        "random": Ranker("a hash of the schedule's words", random_order),
     }
 )
 

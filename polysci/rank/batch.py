@@ -14,12 +14,12 @@ from polysci.polyhedral.footprint import Count
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank.estimate import Context
 from polysci.space.enumerate import Family, RegisterTile, row_dims
-from polysci.space.group_views import View, view_of
+from polysci.space.group_views import GroupView, group_view_of
 from polysci.target.microkernels import find
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class Batch:
     """A family of a context as kernels take it, and which schedules its members are."""
 
     context: Context
@@ -27,14 +27,14 @@ class Gathered:
     indices: NDArray[np.intp]
 
 
-def gathered(context: Context, schedules: Sequence[Schedule]) -> Iterator[Gathered]:
+def batch(context: Context, schedules: Sequence[Schedule]) -> Iterator[Batch]:
     """The schedules as families: those with the same view, loops and pad together.
 
     Raises SpecError or UnsupportedError for a schedule that is none of the context's.
     """
-    kinds: dict[tuple[View, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
+    kinds: dict[tuple[GroupView, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
     for index, plan in enumerate(schedules):
-        view = view_of(context.contraction, plan)
+        view = group_view_of(context.contraction, plan)
         plan = view.inside(context.contraction, plan)
         loops = tuple(loop.dim for loop in plan.loops)
         pad = plan.pack.pad if plan.pack else 0
@@ -42,7 +42,7 @@ def gathered(context: Context, schedules: Sequence[Schedule]) -> Iterator[Gather
     for (view, dims, pad), members in kinds.items():
         wide = replace(context, contraction=view.of(context.contraction))
         indices = np.array([index for index, _ in members], dtype=np.intp)
-        yield Gathered(wide, _family(wide, dims, pad, [plan for _, plan in members]), indices)
+        yield Batch(wide, _family(wide, dims, pad, [plan for _, plan in members]), indices)
 
 
 def costs(
@@ -50,7 +50,7 @@ def costs(
 ) -> Count:
     """A ranker's cost of every schedule, in their order."""
     found = np.zeros(len(schedules))
-    for one in gathered(context, schedules):
+    for one in batch(context, schedules):
         found[one.indices] = cost(one.context, one.family)
     return found
 

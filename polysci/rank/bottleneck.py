@@ -16,7 +16,7 @@ import numpy as np
 from polysci.polyhedral.contraction import Operand, columns_of
 from polysci.polyhedral.footprint import FLOAT, Count, footprint, line_bytes, refetches, traffic
 from polysci.rank.estimate import Context
-from polysci.rank.trip_counts import Nest, nest_of
+from polysci.rank.trip_counts import TripCounts, trip_counts
 from polysci.space.enumerate import Family
 
 USABLE = 0.8  # of a cache: the rest holds what the model does not count
@@ -53,7 +53,7 @@ def slowest(seconds: list[Count]) -> Count:
     return total
 
 
-def moved(nest: Nest, operand: Operand, size: Count, depth: int) -> Count:
+def bytes_moved(nest: TripCounts, operand: Operand, size: Count, depth: int) -> Count:
     """Bytes of an operand into the level that holds ``size`` of it inside ``depth`` loops.
 
     A cut last trip moves only its part of what the loop indexes, but refetches the rest in full.
@@ -65,7 +65,7 @@ def moved(nest: Nest, operand: Operand, size: Count, depth: int) -> Count:
     return size * refetches(operand, nest.dims, trips, depth)
 
 
-def unkept(nest: Nest, operand: Operand, size: Count) -> Count:
+def unkept(nest: TripCounts, operand: Operand, size: Count) -> Count:
     """Bytes of an operand into a level that keeps nothing from one call to the next."""
     return size * prod(
         (
@@ -111,13 +111,15 @@ def bottleneck(context: Context, family: Family) -> Count:
     kept between calls, and where the whole problem fits, it is there from the last time, but for
     what is stored past the caches. Whole cache lines, except of what is packed.
     """
-    nest = nest_of(family)
+    nest = trip_counts(family)
     operands = (context.contraction.a, context.contraction.b, context.contraction.out)
     working, volumes = [], []
     for depth in range(len(nest.tiles)):
         sizes = _sizes(context, family, nest, depth)
         working.append(sum(sizes, np.zeros(1)))
-        volumes.append([moved(nest, op, s, depth) for op, s in zip(operands, sizes, strict=True)])
+        volumes.append(
+            [bytes_moved(nest, op, s, depth) for op, s in zip(operands, sizes, strict=True)]
+        )
     volumes.append([unkept(nest, op, s) for op, s in zip(operands, sizes, strict=True)])
     working.append(np.zeros(1))
     stored = np.where(family.stream, 1.0, STORED)
@@ -132,7 +134,9 @@ def bottleneck(context: Context, family: Family) -> Count:
     return np.array(np.broadcast_to(total, len(family)))
 
 
-def _sizes(context: Context, family: Family, nest: Nest, depth: int) -> tuple[Count, Count, Count]:
+def _sizes(
+    context: Context, family: Family, nest: TripCounts, depth: int
+) -> tuple[Count, Count, Count]:
     """Bytes of A, B and C inside a depth."""
     contraction, strides, tile = context.contraction, context.strides, nest.tiles[depth]
     packed = (family.pack >= 0) & (family.pack <= depth)
@@ -142,14 +146,14 @@ def _sizes(context: Context, family: Family, nest: Nest, depth: int) -> tuple[Co
     return a, b, line_bytes(contraction.out, strides[contraction.out.array], tile)
 
 
-def _parts(context: Context, nest: Nest) -> Count:
+def _parts(context: Context, nest: TripCounts) -> Count:
     """Into how many parts the loops cut the reduction."""
     reductions = {d.name for d in context.contraction.by_role("k")}
     loops = zip(nest.dims, nest.trips, strict=True)
     return prod((trip for dim, trip in loops if dim in reductions), start=np.ones(1))
 
 
-def _packing(context: Context, family: Family, nest: Nest) -> Count:
+def _packing(context: Context, family: Family, nest: TripCounts) -> Count:
     """Seconds of reading and writing what is packed, as often as the loops around it run."""
     copied, times = np.zeros(len(family)), np.ones(1)
     for depth, (tile, trips) in enumerate(zip(nest.tiles, [*nest.trips, np.ones(1)], strict=True)):

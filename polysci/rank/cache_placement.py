@@ -70,7 +70,7 @@ PLACEMENTS: Mapping[str, Callable[[Sizes, Caches], Count]] = MappingProxyType(
 )
 
 
-def weighed(
+def weigh(
     sizes: Sizes, caches: Caches, weights: Sequence[float], placement: str = "pessimistic"
 ) -> Count:
     """The sum over levels of bytes times ``weights``, of L1, L2, L3 and memory, a schedule each.

@@ -12,7 +12,7 @@ from polysci.errors import SpecError
 from polysci.polyhedral.footprint import Count
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import template as templates
-from polysci.rank.batch import gathered
+from polysci.rank.batch import batch
 from polysci.rank.estimate import Context
 from polysci.rank.rules import use_of
 from polysci.rank.template import Outlines, Template, outlines, parse
@@ -72,7 +72,7 @@ def _layer(
     if len(schedules) != len(seconds):
         raise SpecError(f"training set: {len(schedules)} schedules have {len(seconds)} times")
     parts, waste, indices = [], [], []
-    for one in gathered(context, schedules):
+    for one in batch(context, schedules):
         parts.append(outlines(one.context, one.family))
         waste.append(_waste(one.context, one.family))
         indices.append(one.indices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.footprint import Count, Level
+from polysci.polyhedral.footprint import Count, LevelTraffic
 from polysci.rank.weights import Weights
 from polysci.space.enumerate import Strides
 from polysci.target.host import Target
@@ -49,4 +49,4 @@ class Estimate:
     packing: Count
     transfer: Count
     imbalance: Count
-    levels: tuple[Level, Level, Level]
+    levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]

@@ -10,11 +10,11 @@ from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
 from polysci.rank.features import Features, features
 from polysci.rank.traffic import traffic
-from polysci.rank.weights import LIMIT, Score, Weights
+from polysci.rank.weights import LIMIT, LearnedScore, Weights
 from polysci.space.enumerate import Family
 
 
-def learned(context: Context, family: Family) -> Count:
+def tournament(context: Context, family: Family) -> Count:
     """Minus the score of every schedule: of any two the one that costs less should be faster.
 
     Where no layer with such a microkernel was learned from, the order is that of ``traffic``.
@@ -44,7 +44,7 @@ def check(weights: Weights, names: tuple[str, ...]) -> None:
         )
 
 
-def score(learned: Score, table: Features) -> NDArray[np.float64]:
+def score(learned: LearnedScore, table: Features) -> NDArray[np.float64]:
     """Score of every row of a table of features [schedules, features]; higher is faster."""
     z = (table - np.array(learned.means)) / np.array(learned.scales)
     near = np.clip(z, -LIMIT, LIMIT)

@@ -10,12 +10,12 @@ from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count, load_bound_bytes
 from polysci.rank.estimate import Context
 from polysci.space.enumerate import Family, RegisterTile
-from polysci.space.padding import computed_share
+from polysci.space.padding import share_of_work
 
 SAFE = 0.9  # of the bound: a core may clock higher than when it was measured
 
 
-def least(context: Context, family: Family) -> Count:
+def lower_bound(context: Context, family: Family) -> Count:
     """A lower bound on the seconds of every schedule of a family.
 
     The largest of: the FMAs that its register tiles issue, whole vectors and all, at the peak of
@@ -25,7 +25,7 @@ def least(context: Context, family: Family) -> Count:
     exceeds a measured time cannot win.
     """
     issued = np.array([_issued(context, tile) for tile in family.tiles])[family.which]
-    shares = [computed_share(context.contraction, packed=packed) for packed in (False, True)]
+    shares = [share_of_work(context.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(family.pack >= 0, shares[1], shares[0])
     kernel = family.tiles[0].kernel
     fastest = context.machine.peak * context.machine.fastest(kernel.compute)

@@ -12,7 +12,7 @@ Numbers = NDArray[np.float64]
 NOISE = 0.02  # of the shorter time: pairs closer than that are no pairs
 
 
-def reached(costs: Numbers, seconds: Numbers, count: int = 1) -> float:
+def best_of_top(costs: Numbers, seconds: Numbers, count: int = 1) -> float:
     """Least time over all, divided by the least among the ``count`` schedules of least cost.
 
     1 is perfect; equal costs keep the order in which they come.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from polysci.polyhedral.footprint import Count
-from polysci.rank.cache_placement import caches_of, weighed
+from polysci.rank.cache_placement import caches_of, weigh
 from polysci.rank.estimate import Context
 from polysci.rank.polyscientist import LATENCIES
-from polysci.rank.working_sets import closed_form
+from polysci.rank.working_sets import working_set_bytes
 from polysci.space.enumerate import Family
 
 # Bytes a cycle from L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyDL,
@@ -23,5 +23,5 @@ def polydl(
     convention: str = "published",
 ) -> Count:
     """Cost of every schedule, with the cache sizes of the context's target."""
-    sizes = closed_form(context.contraction, family, context.threads, convention)
-    return weighed(sizes, caches_of(context.target, context.threads), WEIGHTS, placement)
+    sizes = working_set_bytes(context.contraction, family, context.threads, convention)
+    return weigh(sizes, caches_of(context.target, context.threads), WEIGHTS, placement)

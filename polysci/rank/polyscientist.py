@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from polysci.polyhedral.footprint import Count
-from polysci.rank.cache_placement import caches_of, weighed
+from polysci.rank.cache_placement import caches_of, weigh
 from polysci.rank.estimate import Context
-from polysci.rank.working_sets import closed_form
+from polysci.rank.working_sets import working_set_bytes
 from polysci.space.enumerate import Family
 
 # Cycles to L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyScientist,
@@ -21,5 +21,5 @@ def polyscientist(
     convention: str = "published",
 ) -> Count:
     """Byte-cycles of every schedule, with the cache sizes of the context's target."""
-    sizes = closed_form(context.contraction, family, context.threads, convention)
-    return weighed(sizes, caches_of(context.target, context.threads), LATENCIES, placement)
+    sizes = working_set_bytes(context.contraction, family, context.threads, convention)
+    return weigh(sizes, caches_of(context.target, context.threads), LATENCIES, placement)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
-from polysci.rank.trip_counts import nest_of
+from polysci.rank.trip_counts import trip_counts
 from polysci.space.enumerate import Family
 
 Words = NDArray[np.uint64]
@@ -17,12 +17,12 @@ WEYL, MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 HALF, KEPT = np.uint64(32), np.uint64(11)  # 64 - 11 bits fill the fraction of a float
 
 
-def shuffled(context: Context, family: Family) -> Count:
+def random_order(context: Context, family: Family) -> Count:
     """A hash of every schedule, in [0, 1): the same in any family, process and machine.
 
     Loops that run once are no words of a schedule and do not count.
     """
-    nest = nest_of(family)
+    nest = trip_counts(family)
     found, pack = np.full(len(family), WEYL), np.uint64(2 * family.pad + 1)
     for position, dim in enumerate(family.dims):
         found = np.where(family.pack == position, _stirred(found, pack), found)

@@ -14,7 +14,7 @@ from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE, Count, footprint
 from polysci.rank.estimate import Context
 from polysci.rank.ranker import STREAMED
-from polysci.rank.trip_counts import Flags, nest_of
+from polysci.rank.trip_counts import Flags, trip_counts
 from polysci.space.enumerate import Family, RegisterTile, register_tiles, row_dims
 
 HALF = 0.5  # of L2: what may stay there while the rest passes by
@@ -87,7 +87,7 @@ class _Checks:
     """Which schedules of a family break which rule: arrays of 0 and 1, or of counts."""
 
     def __init__(self, context: Context, family: Family) -> None:
-        self.context, self.family, self.nest = context, family, nest_of(family)
+        self.context, self.family, self.nest = context, family, trip_counts(family)
         self.contraction = contraction = context.contraction
         self.column = columns_of(contraction).name
         self.depths = {d.name for d in contraction.by_role("k")}

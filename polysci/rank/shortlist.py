@@ -12,9 +12,9 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
-from polysci.rank.batch import gathered
+from polysci.rank.batch import batch
 from polysci.space.enumerate import Family
-from polysci.space.group_views import View, views
+from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
@@ -98,7 +98,7 @@ def ranker_of(name: str) -> Ranker:
 class Ranked:
     """A family of the problem as ``view`` shows it: of ``context``."""
 
-    view: View
+    view: GroupView
     context: Context
     family: Family
 
@@ -110,9 +110,9 @@ class Ranked:
         return self.view.outside(contraction, self.family.schedule(index))
 
 
-def seen(context: Context) -> Iterator[tuple[View, Context]]:
+def seen(context: Context) -> Iterator[tuple[GroupView, Context]]:
     """The problem as it is, and in every way to fill the lanes with narrow groups."""
-    for view in views(context.contraction, context.target.isa.name):
+    for view in group_views(context.contraction, context.target.isa.name):
         yield view, replace(context, contraction=view.of(context.contraction))
 
 
@@ -162,22 +162,22 @@ def distinct(
         yield large
 
 
-def predicted(context: Context, plan: Schedule) -> float:
+def predict_seconds(context: Context, plan: Schedule) -> float:
     """Predicted seconds of one schedule."""
     return float(estimate_of(context, plan).seconds[0])
 
 
 def estimate_of(context: Context, plan: Schedule) -> Estimate:
     """The traffic model's estimate of one schedule."""
-    return traffic(*alone(context, plan))
+    return traffic(*as_family(context, plan))
 
 
 def cost_of(context: Context, plan: Schedule, ranker: str) -> float:
     """A ranker's cost of one schedule."""
-    return float(ranker_of(ranker).cost(*alone(context, plan))[0])
+    return float(ranker_of(ranker).cost(*as_family(context, plan))[0])
 
 
-def alone(context: Context, plan: Schedule) -> tuple[Context, Family]:
+def as_family(context: Context, plan: Schedule) -> tuple[Context, Family]:
     """One schedule as the rankers take it: a family of one, in the view of its kernel."""
-    (one,) = gathered(context, [plan])
+    (one,) = batch(context, [plan])
     return one.context, one.family

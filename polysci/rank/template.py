@@ -14,7 +14,7 @@ from polysci.errors import SpecError
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
-from polysci.rank.trip_counts import nest_of
+from polysci.rank.trip_counts import trip_counts
 from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.target.microkernels import family as kernels_of
 
@@ -117,7 +117,7 @@ class Outlines:
 
 def outlines(context: Context, family: Family) -> Outlines:
     """The outlines of a family."""
-    nest, size = nest_of(family), len(family)
+    nest, size = trip_counts(family), len(family)
     at = np.full((size, len(WORDS)), -1, dtype=np.int64)
     sizes = np.zeros((size, len(WORDS)), dtype=np.int64)
     parallel, pack = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)

@@ -141,7 +141,7 @@ def _sized(
         for blocks in problems(context, tile, shape, group[0]):
             sizes = [
                 tuple(each[name] for name in shape.blockable)
-                for each in rounded(blocks, solve(blocks), shape.units)
+                for each in round_tiles(blocks, solve(blocks), shape.units)
             ]
             own = blocks.dims[blocks.block :]
             for points in [own] if blocks.keeps_l1 else shape.points:
@@ -188,7 +188,7 @@ def _leading(context: Context, dims: Order) -> int:
     return next((i for i, dim in enumerate(dims) if dim in reductions), len(dims))
 
 
-def rounded(
+def round_tiles(
     blocks: Blocks, sizes: Mapping[str, float], units: Mapping[str, int]
 ) -> list[dict[str, int]]:
     """Whole sizes around real ones: multiples of ``units`` and even cuts, those that are feasible.

@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from polysci.polyhedral.footprint import LINE, Count, Level
+from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.traffic_counts import USABLE, Nest
+from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
-from polysci.space.padding import computed_share
+from polysci.space.padding import share_of_work
 
 SCATTERED = 2.5  # of a contiguous store: a vector that leaves through a transpose
 
@@ -22,7 +22,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     One thread's work is compute, plus what the slowest level's transfers take beyond the compute
     that hides them, plus counted events (calls, stores, pages...) at the machine's fitted prices.
     """
-    nest, machine = Nest(context, family), context.machine
+    nest, machine = TrafficCounts(context, family), context.machine
     compute, levels = _compute(nest), nest.levels()
     counts = _counts(nest, compute, levels)
     cost = {name: count * machine.price(name) for name, count in counts.items()}
@@ -47,7 +47,7 @@ def traffic(context: Context, family: Family) -> Estimate:
 
 def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
     """One thread's seconds that no price touches, and the counts that the prices multiply."""
-    nest = Nest(context, family)
+    nest = TrafficCounts(context, family)
     compute, levels = _compute(nest), nest.levels()
     size = len(family)
     counts = {
@@ -60,7 +60,9 @@ def _sum(cost: Mapping[str, Count], *names: str) -> Count:
     return sum((cost[name] for name in names), start=np.zeros(1))
 
 
-def _counts(nest: Nest, compute: Count, levels: tuple[Level, Level, Level]) -> dict[str, Count]:
+def _counts(
+    nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
+) -> dict[str, Count]:
     """How much of everything that has a price a schedule has, by the price's name.
 
     Names that end in ``_ns`` count events in units of 1e-9, so that the price is nanoseconds an
@@ -84,14 +86,18 @@ def _counts(nest: Nest, compute: Count, levels: tuple[Level, Level, Level]) -> d
     return found
 
 
-def _exposed(nest: Nest, compute: Count, levels: tuple[Level, Level, Level]) -> Count:
+def _exposed(
+    nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
+) -> Count:
     """Seconds that the slowest level's transfers take beyond the compute."""
     one, two, three = _transfers(nest, levels)
     beyond: Count = np.maximum(np.maximum(np.maximum(one, two), three) - compute, 0.0)
     return beyond
 
 
-def _transfers(nest: Nest, levels: tuple[Level, Level, Level]) -> tuple[Count, Count, Count]:
+def _transfers(
+    nest: TrafficCounts, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
+) -> tuple[Count, Count, Count]:
     """Seconds of moving bytes out of L2, L3 and memory, all threads' together on one core's time.
 
     What the caches still hold from the run before costs nothing, unless they are cold. The
@@ -114,17 +120,17 @@ def _transfers(nest: Nest, levels: tuple[Level, Level, Level]) -> tuple[Count, C
     return found[0], found[1], found[2]
 
 
-def _compute(nest: Nest) -> Count:
+def _compute(nest: TrafficCounts) -> Count:
     """Seconds of FMA work: every register tile at its kernel's measured rate, tails included.
 
     Taps that lie in the padding are skipped, unless packing filled it and little would be saved.
     """
-    shares = [computed_share(nest.contraction, packed=packed) for packed in (False, True)]
+    shares = [share_of_work(nest.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(nest.packed, shares[1], shares[0])
     return nest.by_tile(lambda tile: _tile_seconds(nest, tile)) * skipped
 
 
-def _tile_seconds(nest: Nest, tile: RegisterTile) -> float:
+def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
     kernel, machine, sizes = tile.kernel, nest.context.machine, dict(tile.sizes)
     around = prod(
         d.extent
@@ -143,22 +149,22 @@ def _tile_seconds(nest: Nest, tile: RegisterTile) -> float:
     return total * around
 
 
-def _idle(nest: Nest) -> float:
+def _idle(nest: TrafficCounts) -> float:
     """Steps that words of k take over those that the reduction has."""
-    word = nest.compute.word
+    word = nest.compute.vnni_factor
     if word == 1 or nest.family.tiles[0].kernel.family != "brgemm":
         return 1.0
     steps = prod(d.extent for d in nest.contraction.by_role("k"))
     return -(-steps // word) * word / steps
 
 
-def _parts(nest: Nest, name: str, size: int) -> list[tuple[int, int]]:
+def _parts(nest: TrafficCounts, name: str, size: int) -> list[tuple[int, int]]:
     """How many tiles of which size cut a dimension."""
     whole, rest = divmod(nest.dim(name).extent, size)
     return [(whole, size)] + ([(1, rest)] if rest else [])
 
 
-def _runs(nest: Nest) -> Count:
+def _runs(nest: TrafficCounts) -> Count:
     """Runs of one call: neighbouring taps join where A is contiguous across them."""
     contraction = nest.contraction
     taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
@@ -176,7 +182,7 @@ def _runs(nest: Nest) -> Count:
     return around * np.where(nest.packed, packed, direct).astype(np.float64)
 
 
-def _stored(nest: Nest, tile: RegisterTile) -> float:
+def _stored(nest: TrafficCounts, tile: RegisterTile) -> float:
     """Vectors of C that one call stores; a transposed tile costs as its whole blocks."""
     out = nest.contraction.out
     if out.offset(nest.context.strides[out.array]).coef(nest.column.name) == 1:
@@ -184,7 +190,7 @@ def _stored(nest: Nest, tile: RegisterTile) -> float:
     return SCATTERED * -(-tile.rows // nest.lanes) * nest.lanes * tile.kernel.vecs
 
 
-def _copied(nest: Nest) -> tuple[Count, bool]:
+def _copied(nest: TrafficCounts) -> tuple[Count, bool]:
     """Bytes of A that packing writes in all, and whether it reads them in contiguous runs."""
     family, contraction = nest.family, nest.contraction
     copied, times = np.zeros(len(family)), np.ones(1)

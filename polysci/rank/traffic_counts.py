@@ -19,7 +19,7 @@ from polysci.polyhedral.contraction import Dim, Operand, columns_of
 from polysci.polyhedral.footprint import (
     LINE,
     Count,
-    Level,
+    LevelTraffic,
     crowding,
     extent_of,
     fetches,
@@ -39,7 +39,7 @@ TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
 PERIODS = (64 * LINE, 2048 * LINE)
 
 
-class Nest:
+class TrafficCounts:
     """A family's loops; ``tiles[d]`` are the extents inside the outermost d of them.
 
     ``means[d]`` are those extents on average: the last tile of a dimension may be cut. Blocks are
@@ -55,7 +55,7 @@ class Nest:
         self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
         # Bytes of an element of a packed copy of A.
         a = self.contraction.a.bytes
-        self.boxed = float(self.compute.bytes if kernel.family == "brgemm" else a)
+        self.packed_copy = float(self.compute.bytes if kernel.family == "brgemm" else a)
         self.packed = family.pack >= 0
         self._known: dict[tuple[object, ...], Any] = {}
         operands = (self.contraction.a, self.contraction.b, self.contraction.out)
@@ -123,7 +123,7 @@ class Nest:
         ]
         return prod(cuts, start=np.ones(1))
 
-    def levels(self) -> tuple[Level, Level, Level]:
+    def levels(self) -> tuple[LevelTraffic, LevelTraffic, LevelTraffic]:
         """Traffic into L1, L2 and the last level, in bytes."""
         target, threads = self.context.target, self.context.threads
         shares = [target.sharing(level, threads) for level in ("l1", "l2", "l3")]
@@ -208,7 +208,7 @@ class Nest:
 
     def _copied(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of a packed copy of A."""
-        return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.boxed))
+        return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.packed_copy))
 
     def _panel(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of packed B: whole vectors of columns."""

@@ -15,7 +15,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class TripCounts:
     """Loops over ``dims``, outer first; arrays over schedules.
 
     ``tiles[j]`` has the extent of every dimension inside the outermost j loops; loop j divides
@@ -59,7 +59,7 @@ class Nest:
         return most
 
 
-def nest_of(family: Family) -> Nest:
+def trip_counts(family: Family) -> TripCounts:
     """The loops of a family. The last trip of a loop may be cut: ``trips`` counts it whole."""
     current = {name: np.full(1, float(extent)) for name, extent in family.extents.items()}
     tiles, ratios = [dict(current)], list[Count]()
@@ -69,4 +69,4 @@ def nest_of(family: Family) -> Nest:
         current[dim] = inside
         tiles.append(dict(current))
     trips = tuple(np.ceil(ratio) for ratio in ratios)
-    return Nest(family.dims, tuple(tiles), tuple(ratios), trips)
+    return TripCounts(family.dims, tuple(tiles), tuple(ratios), trips)

@@ -17,7 +17,7 @@ _MOST: Final = 1000  # features
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class LearnedScore:
     """With z = (feature - mean) / scale: the sum of ``linear * z + squares * z^2``.
 
     Higher is faster: the chance that one schedule is faster than another is the sigmoid of the
@@ -40,7 +40,7 @@ class Weights:
     """
 
     features: tuple[str, ...]
-    scores: tuple[tuple[str, Score], ...]
+    scores: tuple[tuple[str, LearnedScore], ...]
     layers: int = 0
     schedules: int = 0
     accuracy: float = 0.0
@@ -90,14 +90,14 @@ def _object(field: str, value: object, names: Iterable[str]) -> dict[str, Any]:
     return value
 
 
-def _score(field: str, value: object, size: int) -> Score:
-    data = _object(field, value, Score.__dataclass_fields__)
+def _score(field: str, value: object, size: int) -> LearnedScore:
+    data = _object(field, value, LearnedScore.__dataclass_fields__)
     means, scales, linear, squares = (
-        _numbers(f"{field}.{name}", data[name], size) for name in Score.__dataclass_fields__
+        _numbers(f"{field}.{name}", data[name], size) for name in LearnedScore.__dataclass_fields__
     )
     if min(scales) <= 0:
         _refuse(f"{field}.scales", "positive numbers", min(scales))
-    return Score(means, scales, linear, squares)
+    return LearnedScore(means, scales, linear, squares)
 
 
 def _names(value: object) -> tuple[str, ...]:

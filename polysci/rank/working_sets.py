@@ -41,7 +41,7 @@ def of_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
     return Sizes(table[None, :, 0], table[None, :, 1], table[None, :, 2], table[None, :, 3], loops)
 
 
-def closed_form(
+def working_set_bytes(
     contraction: Contraction, family: Family, threads: int = 1, convention: str = "published"
 ) -> Sizes:
     """What :func:`polysci.polyhedral.working_sets.working_sets` counts, without isl.

@@ -51,7 +51,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class PlotArea:
     """A rectangle in pixels."""
 
     left: float
@@ -59,7 +59,7 @@ class Box:
     right: float
     bottom: float
 
-    def overlap(self, other: Box) -> float:
+    def overlap(self, other: PlotArea) -> float:
         wide = min(self.right, other.right) - max(self.left, other.left)
         high = min(self.bottom, other.bottom) - max(self.top, other.top)
         return max(0.0, wide) * max(0.0, high)
@@ -68,22 +68,22 @@ class Box:
 def labels(
     points: Sequence[tuple[float, float]],
     texts: Sequence[str],
-    frame: Box,
-    obstacles: Sequence[Box] = (),
+    frame: PlotArea,
+    obstacles: Sequence[PlotArea] = (),
     size: float = 12.0,
 ) -> list[tuple[float, float]]:
     """Centres for the texts of points, each near its own, off the others as far as that goes.
 
     ``obstacles`` are what else is drawn; a text leaves ``frame`` only where there is no room.
     """
-    taken = [*obstacles, *(Box(x - 6, y - 6, x + 6, y + 6) for x, y in points)]
+    taken = [*obstacles, *(PlotArea(x - 6, y - 6, x + 6, y + 6) for x, y in points)]
     centres = []
     for (x, y), text in zip(points, texts, strict=True):
         wide, high = 0.62 * size * len(text) + 2, size
         best, least = (x, y), float("inf")
         for order, (right, down) in enumerate(_PLACES):
             cx, cy = x + right * (wide / 2 + 8), y + down * (high / 2 + 7)
-            box = Box(cx - wide / 2, cy - high / 2, cx + wide / 2, cy + high / 2)
+            box = PlotArea(cx - wide / 2, cy - high / 2, cx + wide / 2, cy + high / 2)
             outside = wide * high - box.overlap(frame)
             cost = sum(box.overlap(other) for other in taken) + 4 * outside + 0.5 * order
             if cost < least:

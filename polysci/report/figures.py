@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 
 from polysci.explain import Explanation
 from polysci.explain.roofline import SOURCES
-from polysci.report.axes import Box, Log, labels
+from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.markup import tag
-from polysci.report.model import Layer, Report
+from polysci.report.model import Report, ReportLayer
 from polysci.text.tables import time_text
 
 WIDE, HIGH = 600, 440
@@ -35,7 +35,7 @@ def roofline(report: Report) -> Element | None:
     return _svg([*parts, *_numbers(report, drawn, x, y)], WIDE, HIGH, "Roofline of all layers")
 
 
-def _numbers(report: Report, drawn: Sequence[Layer], x: Log, y: Log) -> Iterable[Element]:
+def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> Iterable[Element]:
     """The layers' numbers beside their points; a line leads to one that lies farther away."""
     spots, texts, boxes = [], [], []
     for layer in drawn:
@@ -46,9 +46,9 @@ def _numbers(report: Report, drawn: Sequence[Layer], x: Log, y: Log) -> Iterable
         spots.append((px, py))
         texts.append(str(1 + report.layers.index(layer)))
         predicted = y.at(own.rate(own.terms.seconds))
-        boxes.append(Box(px - 7, predicted - 7, px + 7, predicted + 7))
-        boxes.append(Box(px, py - 4, x.at(own.flops / own.flows[-1].bound) + 2, py + 4))
-    frame = Box(_LEFT, _TOP, WIDE - _RIGHT, HIGH - _BOTTOM)
+        boxes.append(PlotArea(px - 7, predicted - 7, px + 7, predicted + 7))
+        boxes.append(PlotArea(px, py - 4, x.at(own.flops / own.flows[-1].bound) + 2, py + 4))
+    frame = PlotArea(_LEFT, _TOP, WIDE - _RIGHT, HIGH - _BOTTOM)
     places = labels(spots, texts, frame, boxes)
     for (px, py), (cx, cy), text in zip(spots, places, texts, strict=True):
         if abs(cx - px) + abs(cy - py) > 30:
@@ -64,7 +64,7 @@ def _best_rate(own: Explanation) -> float:
     return own.rate(own.measured or own.terms.seconds)
 
 
-def _roof_axes(report: Report, drawn: Sequence[Layer]) -> tuple[Log, Log]:
+def _roof_axes(report: Report, drawn: Sequence[ReportLayer]) -> tuple[Log, Log]:
     owns = [layer.account for layer in drawn if layer.account]
     rates = [own.rate(seconds) for own in owns for seconds in _times(own)]
     reach = [value for own in owns for value in (_intensity(own), own.flops / own.flows[-1].bound)]
@@ -108,7 +108,7 @@ def _along(
     return label
 
 
-def _layer_marks(layer: Layer, own: Explanation, x: Log, y: Log) -> Iterable[Element]:
+def _layer_marks(layer: ReportLayer, own: Explanation, x: Log, y: Log) -> Iterable[Element]:
     here, most = _intensity(own), own.flops / own.flows[-1].bound
     px, py = x.at(here), y.at(_best_rate(own))
     end = x.at(most)
@@ -127,7 +127,7 @@ def _layer_marks(layer: Layer, own: Explanation, x: Log, y: Log) -> Iterable[Ele
         yield _dot(px, py, "chosen", told)
 
 
-def scatter(layers: Sequence[Layer], wide: int = WIDE, high: int = HIGH) -> Element | None:
+def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -> Element | None:
     """Predicted against measured time of every schedule tried; None where none was measured."""
     pairs = [
         (trial.predicted, trial.seconds, trial, layer)

@@ -15,7 +15,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.rank import Context
 from polysci.rank.metrics import tau
-from polysci.rank.shortlist import predicted
+from polysci.rank.shortlist import predict_seconds
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.tune import Result, Trial, model_of
@@ -24,7 +24,7 @@ LEAST_TRIALS = 3  # below, an order has nothing to say
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ReportLayer:
     """One layer: its result and what the model counts for it, or ``fault``, why there is none.
 
     ``trials`` are the schedules with both a predicted and a measured time, each once.
@@ -58,7 +58,7 @@ class Report:
     """A network on a machine. ``date`` is text; ``planned`` counts the layers asked for."""
 
     title: str
-    layers: tuple[Layer, ...]
+    layers: tuple[ReportLayer, ...]
     planned: int
     target: Target
     machine: Machine
@@ -84,11 +84,11 @@ class Report:
         return bandwidths(self.machine, self.target, self.threads)
 
     @property
-    def good(self) -> tuple[Layer, ...]:
+    def good(self) -> tuple[ReportLayer, ...]:
         return tuple(layer for layer in self.layers if layer.result)
 
     @property
-    def timed(self) -> tuple[Layer, ...]:
+    def timed(self) -> tuple[ReportLayer, ...]:
         return tuple(layer for layer in self.layers if layer.seconds)
 
     @property
@@ -137,15 +137,15 @@ def layer_of(
     fault: str,
     context: Context | None,
     recorded: Mapping[str, float],
-) -> Layer:
+) -> ReportLayer:
     """A layer of a report; nothing is counted without ``context``.
 
     ``recorded`` are earlier measured seconds by schedule text.
     """
     if result is None or context is None:
-        return Layer(title, problem, result, fault)
+        return ReportLayer(title, problem, result, fault)
     if result.schedule.transform:  # it has no loops of the nest: nothing of it is counted here
-        return Layer(title, problem, result, trials=tried(context, result, {}))
+        return ReportLayer(title, problem, result, trials=trial_points(context, result, {}))
     measured = result.measurement.median if result.measurement else None
     try:
         own = account(
@@ -153,11 +153,13 @@ def layer_of(
             origin=result.level, measured=measured,
         )  # fmt: skip
     except PolysciError as error:  # a schedule that the model cannot count still has its times
-        return Layer(title, problem, result, fault=str(error))
-    return Layer(title, problem, result, "", own, tried(context, result, recorded))
+        return ReportLayer(title, problem, result, fault=str(error))
+    return ReportLayer(title, problem, result, "", own, trial_points(context, result, recorded))
 
 
-def tried(context: Context, result: Result, recorded: Mapping[str, float]) -> tuple[Trial, ...]:
+def trial_points(
+    context: Context, result: Result, recorded: Mapping[str, float]
+) -> tuple[Trial, ...]:
     """Every schedule with a measured time: of this search first, then of earlier ones."""
     measured = result.measurement
     own = [Trial(result.schedule, result.predicted, measured.median)] if measured else []
@@ -176,7 +178,7 @@ def _predicted(context: Context, text: str, seconds: float) -> Trial | None:
     try:
         plan = schedule.parse(text)
         plan.check({d.name: d.extent for d in context.contraction.dims})
-        return Trial(plan, predicted(context, plan), seconds)
+        return Trial(plan, predict_seconds(context, plan), seconds)
     except PolysciError:
         return None
 

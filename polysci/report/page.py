@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from polysci.explain.roofline import SOURCES
 from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
-from polysci.report.model import Layer, Report, shape_text
+from polysci.report.model import Report, ReportLayer, shape_text
 from polysci.report.section import section
 from polysci.target.host import size_text
 from polysci.text.tables import time_text
@@ -100,7 +100,7 @@ def _notes(report: Report) -> Iterator[str]:
                "as work.")  # fmt: skip
 
 
-def _share(report: Report, layer: Layer) -> float:
+def _share(report: Report, layer: ReportLayer) -> float:
     seconds = layer.seconds
     peak = layer.account.peak if layer.account else report.peak
     return layer.problem.flops / seconds * 1e-9 / peak if seconds else 0.0
@@ -121,7 +121,7 @@ def _kind(column: str) -> str:
     return f"{kind} roomy" if column in _ROOMY else kind
 
 
-def _row(report: Report, at: int, layer: Layer) -> Element:
+def _row(report: Report, at: int, layer: ReportLayer) -> Element:
     problem = layer.problem
     link = tag("a", layer.title, href=f"#layer-{at}")
     times = "" if problem.multiplicity == 1 else f" ×{problem.multiplicity}"

@@ -12,14 +12,14 @@ from polysci.explain.terms import LEVELS, MEANING, OTHER
 from polysci.polyhedral.schedule import Loop, Pack, Transform
 from polysci.report.figures import scatter
 from polysci.report.markup import Child, tag
-from polysci.report.model import Layer, shape_text
+from polysci.report.model import ReportLayer, shape_text
 from polysci.text.tables import bytes_text, time_text
 
 _TERM_COLOURS = 7  # in the style
 _SMALL = (460, 270)
 
 
-def section(at: int, layer: Layer) -> Element:
+def section(at: int, layer: ReportLayer) -> Element:
     """The section of layer number ``at``."""
     head = tag("h3", tag("span", str(at), class_="at"), " ", layer.title)
     problem = layer.problem
@@ -132,7 +132,7 @@ def _packing(own: Explanation) -> str:
     return f"{copied} B is packed ahead.{streamed} {held}"
 
 
-def _time(layer: Layer, own: Explanation) -> Iterator[Element]:
+def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:
     """Predicted time by terms over the measured one, on one scale."""
     measured, terms = layer.seconds, own.terms
     longest = max(measured or 0.0, terms.seconds)
@@ -161,7 +161,7 @@ def _time(layer: Layer, own: Explanation) -> Iterator[Element]:
     yield tag("p", _bound(layer, own), class_="note")
 
 
-def _tried(layer: Layer) -> Iterator[Element]:
+def _tried(layer: ReportLayer) -> Iterator[Element]:
     """The layer's own rank scatter."""
     picture = scatter([layer], *_SMALL) if layer.tau is not None else None
     if picture is not None:
@@ -185,7 +185,7 @@ def _entry(name: str, seconds: float, total: float, colour: str) -> Element:
                title=MEANING.get(name))  # fmt: skip
 
 
-def _bound(layer: Layer, own: Explanation) -> str:
+def _bound(layer: ReportLayer, own: Explanation) -> str:
     roof = own.binding
     told = f"{roof.name} binds at {roof.rate:.1f} GFLOP/s"
     if layer.seconds:

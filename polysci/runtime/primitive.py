@@ -217,7 +217,7 @@ class Primitive:
 
     def _zero_point(self, x_zero: int) -> tuple[int, ...]:
         """What the packing function takes of it. Raises ValueError for what x cannot hold."""
-        if not self._precision.whole:
+        if not self._precision.integer:
             if x_zero:
                 raise ValueError(f"x_zero: expected 0 for {self._precision}, got {x_zero!r}")
             return ()

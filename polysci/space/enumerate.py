@@ -328,9 +328,11 @@ def _converted(contraction: Contraction, offset: Affine, kernel: Microkernel) ->
     depths = [d for d in contraction.by_role("k") if d.extent > 1]
     taps = prod(d.extent for d in contraction.by_role("br"))
     apart = any(offset.coef(d.name) != 1 for d in depths)
-    short = taps > 1 and any(d.extent < compute.word for d in depths)  # a word for a few elements
+    short = taps > 1 and any(
+        d.extent < compute.vnni_factor for d in depths
+    )  # a word for a few elements
     widened = compute.bytes > contraction.a.bytes and not compute.converts
-    return widened or (compute.word > 1 and (apart or short))
+    return widened or (compute.vnni_factor > 1 and (apart or short))
 
 
 def pad_of(contraction: Contraction, kernel: Microkernel) -> int:

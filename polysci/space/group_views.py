@@ -24,7 +24,7 @@ from polysci.target.microkernels import best, find, lanes
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GroupView:
     """How kernels take a contraction: as it is, with groups merged, or rotated."""
 
     groups: int = 1
@@ -33,12 +33,12 @@ class View:
     def of(self, contraction: Contraction) -> Contraction:
         """The contraction as kernels take it. Raises UnsupportedError where it cannot be."""
         if self.shifts > 1:
-            return rotated(contraction, self.shifts)
-        return merged(contraction, self.groups) if self.groups > 1 else contraction
+            return rotate_groups(contraction, self.shifts)
+        return merge_groups(contraction, self.groups) if self.groups > 1 else contraction
 
     def inside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
         """The schedule in the terms of ``of``. Raises UnsupportedError if it splits a group."""
-        if self == View():
+        if self == GroupView():
             return schedule
         gone = [d.name for d in contraction.dims if d.role in ("n", "k")]
         for loop in schedule.loops:
@@ -54,29 +54,29 @@ class View:
         return _scaled(contraction, schedule, self.groups, self.shifts)
 
 
-def view_of(contraction: Contraction, schedule: Schedule) -> View:
+def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
     """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
     shifts = find(schedule.kernel).shifts
     if shifts > 1:
-        return View(shifts=shifts)
+        return GroupView(shifts=shifts)
     group = group_of(contraction)
     if group is None:
-        return View()
-    return View(schedule.tile({d.name: d.extent for d in contraction.dims})[group.name])
+        return GroupView()
+    return GroupView(schedule.tile({d.name: d.extent for d in contraction.dims})[group.name])
 
 
-def views(contraction: Contraction, isa: str) -> Iterator[View]:
+def group_views(contraction: Contraction, isa: str) -> Iterator[GroupView]:
     """The contraction as it is, and every way to have narrow groups fill the lanes of an ISA."""
-    yield View()
+    yield GroupView()
     group = group_of(contraction)
     if group is None:
         return
     columns = contraction.by_role("n")[0].extent
     for factor in range(2, group.extent + 1):
         if group.extent % factor == 0 and factor * columns <= lanes(isa):
-            yield View(groups=factor)
+            yield GroupView(groups=factor)
     if best(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
-        yield View(shifts=columns)
+        yield GroupView(shifts=columns)
 
 
 def group_of(contraction: Contraction) -> Dim | None:
@@ -100,7 +100,7 @@ def _beside(operand: Operand, group: Dim, inner: Dim) -> bool:
     )
 
 
-def merged(contraction: Contraction, factor: int) -> Contraction:
+def merge_groups(contraction: Contraction, factor: int) -> Contraction:
     """``factor`` groups as one. Raises UnsupportedError unless the groups divide evenly."""
     group = group_of(contraction)
     if group is None or group.extent % factor:
@@ -127,7 +127,7 @@ def merged(contraction: Contraction, factor: int) -> Contraction:
     )  # fmt: skip
 
 
-def rotated(contraction: Contraction, shifts: int) -> Contraction:
+def rotate_groups(contraction: Contraction, shifts: int) -> Contraction:
     """The channels of all groups along the columns, and ``shifts`` steps that do not move A.
 
     A tile of it reads and writes what the calls read and write, as sets: which weight meets which

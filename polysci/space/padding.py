@@ -116,11 +116,11 @@ def skips(contraction: Contraction, *, packed: bool) -> bool:
     if not packed:
         return True
     depth = prod(d.extent for d in contraction.by_role("k"))
-    whole, short = DTYPES[contraction.a.dtype].whole, 1 < depth < LEAST_RUN
+    whole, short = DTYPES[contraction.a.dtype].integer, 1 < depth < LEAST_RUN
     return not whole and not short and valid_share(contraction) < WORTH_CUTTING
 
 
-def computed_share(contraction: Contraction, *, packed: bool) -> float:
+def share_of_work(contraction: Contraction, *, packed: bool) -> float:
     """Share of the multiplications that are carried out."""
     return valid_share(contraction) if skips(contraction, packed=packed) else 1.0
 

@@ -13,14 +13,14 @@ from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.padding import Piece, cut, leaves, skips
-from polysci.target.header_sets import Unit, unit_of
+from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
 
 ALIGNMENT = 64  # bytes: every buffer starts on a cache line
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class PackedCopy:
     """A packed copy of an operand: per array axis the extent, source step and stride.
 
     Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
@@ -61,7 +61,7 @@ class Plan:
     taps: tuple[str, ...]
     coef: Mapping[str, Mapping[str, int]]
     base: int
-    box: Box | None
+    box: PackedCopy | None
     pieces: Mapping[str, tuple[Piece, ...]]
     ranges: Mapping[str, str]
     merged: int = 1
@@ -88,20 +88,20 @@ class Plan:
         return Precision(*(DTYPES[each.dtype] for each in (one.a, one.b, one.out)))
 
     @property
-    def unit(self) -> Unit:
+    def header_set(self) -> HeaderSet:
         """The headers that its code needs."""
         one = self.contraction
-        return unit_of(self.kernel, one.a.dtype, one.out.dtype, packed=self.box is not None)
+        return header_set_of(self.kernel, one.a.dtype, one.out.dtype, packed=self.box is not None)
 
     @property
     def paired(self) -> bool:
         """Whether columns may be in the order of even and odd ones (``ps_paired``)."""
-        return self.kernel.family == "depthwise" and not self.unit.boxed
+        return self.kernel.family == "depthwise" and not self.header_set.packed_copy
 
     @property
     def filled(self) -> bool:
         """Whether rows in the padding take part: what x holds for zero need not be 0."""
-        return self.precision.whole and self.contraction.padded and self.box is None
+        return self.precision.integer and self.contraction.padded and self.box is None
 
     @property
     def joined(self) -> str | None:
@@ -115,11 +115,11 @@ class Plan:
             return None
         depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["A"]
         behind = a[tap] == depth and a[self.depth] == 1 and self.kernel.family == "brgemm"
-        return tap if behind and depth % self.compute.word else None
+        return tap if behind and depth % self.compute.vnni_factor else None
 
     def words(self, steps: int) -> int:
         """Elements of B for so many reduction steps: whole words."""
-        return _rounded(steps, self.compute.word)
+        return _rounded(steps, self.compute.vnni_factor)
 
     @property
     def groups(self) -> tuple[Dim, ...]:
@@ -166,13 +166,13 @@ def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -
     return {d.name: offset.coef(d.name) for d in dims}
 
 
-def box_of(
+def packed_copy_of(
     contraction: Contraction,
     tile: Mapping[str, int],
     pad: int,
     fastest: str | None,
     kernel: Microkernel,
-) -> Box:
+) -> PackedCopy:
     """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
 
     Raises UnsupportedError where the packing functions cannot copy it.
@@ -191,15 +191,17 @@ def box_of(
     for axis in reversed(axes):
         strides[axis] = stride
         stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
-    boxed = unit_of(kernel, contraction.a.dtype, contraction.out.dtype, packed=True).boxed
+    boxed = header_set_of(
+        kernel, contraction.a.dtype, contraction.out.dtype, packed=True
+    ).packed_copy
     width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
-    box = Box(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
+    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
     if why := _unpackable(contraction, box):
         raise UnsupportedError(f"{contraction}: cannot pack {contraction.a}: {why}")
     return box
 
 
-def _unpackable(contraction: Contraction, box: Box) -> str:
+def _unpackable(contraction: Contraction, box: PackedCopy) -> str:
     """What the packing functions cannot do, or nothing."""
     if len(box.order) < 2:
         return "it has fewer than two axes"
@@ -226,7 +228,7 @@ def resolve(
     extents = {d.name: d.extent for d in contraction.dims}
     schedule.check(extents)
     kernel = find(schedule.kernel)
-    view = group_views.view_of(contraction, schedule)
+    view = group_views.group_view_of(contraction, schedule)
     schedule, contraction = view.inside(contraction, schedule), view.of(contraction)
     extents = {d.name: d.extent for d in contraction.dims}
     tile = schedule.tile(extents)
@@ -248,7 +250,7 @@ def resolve(
     if schedule.pack:
         outer = schedule.tile(extents, schedule.pack_depth)
         fastest = column.name if kernel.diagonal else depth
-        box = box_of(contraction, outer, schedule.pack.pad, fastest, kernel)
+        box = packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
         coef["A"] = packed_coef(contraction, box)
         base = 0
     rows = row_dims(contraction, schedule, tile, column.name)
@@ -285,7 +287,7 @@ def streams(
     )
 
 
-def packed_coef(contraction: Contraction, box: Box) -> dict[str, int]:
+def packed_coef(contraction: Contraction, box: PackedCopy) -> dict[str, int]:
     """Stride of every dimension inside a packed copy."""
     return {
         d.name: sum(
@@ -360,10 +362,10 @@ def check_compute(
         )
     if depth is None:
         return
-    if compute.word > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
+    if compute.vnni_factor > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
         raise UnsupportedError(
-            f"schedule {schedule}: {kernel} reads {compute.word} neighbours along {depth!r}, which "
-            f"lie {a[depth]} elements apart; pack(A) brings them together"
+            f"schedule {schedule}: {kernel} reads {compute.vnni_factor} neighbours along "
+            f"{depth!r}, which lie {a[depth]} elements apart; pack(A) brings them together"
         )
     if tile[depth] == contraction.extent(depth):
         return
@@ -372,8 +374,8 @@ def check_compute(
             f"schedule {schedule}: {contraction.out.array} holds {contraction.out.dtype}, which "
             f"cannot keep partial sums of {compute.sum}: {depth!r} must stay inside the call"
         )
-    if tile[depth] % compute.word:
+    if tile[depth] % compute.vnni_factor:
         raise UnsupportedError(
-            f"schedule {schedule}: {depth}:{tile[depth]} is no multiple of the {compute.word} "
-            f"steps that {kernel} takes at once"
+            f"schedule {schedule}: {depth}:{tile[depth]} is no multiple of the "
+            f"{compute.vnni_factor} steps that {kernel} takes at once"
         )

@@ -14,41 +14,43 @@ TILES = ("tiles_amx", "grid_amx", "brgemm_amx")  # the same steps on tile regist
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class HeaderSet:
     """The hand-written headers of a C file: ``avx512`` for f32, ``avx512vnni_i8_u8_s8``.
 
-    ``boxed``: kernels read a converted copy of x, not x itself; true where both are the same.
+    ``packed_copy``: kernels read a converted copy of x, not x itself; true where both are the same.
     """
 
     isa: str
     compute: str = "f32"
     x: str = "f32"
     y: str = "f32"
-    boxed: bool = True
+    packed_copy: bool = True
 
     def __str__(self) -> str:
         if {self.compute, self.x, self.y} == {"f32"}:
             return self.isa
-        return "_".join([self.isa, self.compute, self.x, self.y, *([] if self.boxed else ["x"])])
+        return "_".join(
+            [self.isa, self.compute, self.x, self.y, *([] if self.packed_copy else ["x"])]
+        )
 
 
-def unit_of(kernel: Microkernel, x: str, y: str, *, packed: bool) -> Unit:
+def header_set_of(kernel: Microkernel, x: str, y: str, *, packed: bool) -> HeaderSet:
     """The unit of a kernel for these types of x and y; ``packed``: it reads a copy of A."""
     narrow = DTYPES[x].bytes < COMPUTES[kernel.compute].bytes
-    return Unit(
+    return HeaderSet(
         kernel.isa, kernel.compute, x, y,
-        boxed=not narrow or (packed and kernel.family == "brgemm"),
+        packed_copy=not narrow or (packed and kernel.family == "brgemm"),
     )  # fmt: skip
 
 
 @cache
-def headers(unit: Unit) -> str:
+def headers(unit: HeaderSet) -> str:
     """C text: vector operations, element types, the microkernel, packing."""
     isa, compute = isa_named(unit.isa), COMPUTES[unit.compute]
     kind = "f32" if compute.converts else compute.name
     narrow = {unit.compute, unit.x, unit.y} != {"f32"}
     chain = list(reversed(isa.chain))
-    way = "boxed" if unit.boxed else "direct"
+    way = "boxed" if unit.packed_copy else "direct"
     names = ["prelude", *(["scalar"] if narrow else []), *(f"isa_{name}" for name in chain)]
     names += [f"narrow_{name}" for name in chain if narrow and _exists(f"narrow_{name}")]
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
@@ -60,9 +62,9 @@ def headers(unit: Unit) -> str:
     return "\n".join([f"#define PS_TARGET {isa.attribute}".rstrip(), *texts])
 
 
-def _end(unit: Unit) -> str:
+def _end(unit: HeaderSet) -> str:
     """The epilogue: of f32 sums, of whole ones, of whole ones scaled to 8 bits."""
-    if not COMPUTES[unit.compute].sum.whole:
+    if not COMPUTES[unit.compute].sum.integer:
         return "end_f32"
     return "end_s32" if unit.y == "s32" else "end_scaled"
 

@@ -111,7 +111,7 @@ def from_json(text: str) -> Machine:
     return machine
 
 
-def assumed(target: Target) -> Machine:
+def assume_rates(target: Target) -> Machine:
     """Parameters typical of a 3 GHz server core with the target's vectors."""
     return Machine(
         peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0,

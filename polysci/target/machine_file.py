@@ -15,7 +15,7 @@ from polysci.errors import SpecError
 from polysci.target import microkernels
 from polysci.target.host import ASSUMED_CACHES, MOST_THREADS, Target, size_text
 from polysci.target.isas import ISAS, isa_named
-from polysci.target.machine import RATES, Machine, assumed
+from polysci.target.machine import RATES, Machine, assume_rates
 
 MOST_BYTES = 1 << 40  # of a cache
 MOST = 1e300  # of other numbers: finite
@@ -49,7 +49,7 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class MachineFile:
     """A machine that the model works for, this one or another: ``parse(d.to_toml()) == d``."""
 
     target: Target
@@ -60,7 +60,7 @@ class Described:
         return "\n".join(_lines(self)) + "\n"
 
 
-def read(path: str | Path) -> Described:
+def read(path: str | Path) -> MachineFile:
     """The machine that a file describes. SpecError names the file, the key and the rule."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def read(path: str | Path) -> Described:
     return parse(text, f"machine file {path}")
 
 
-def parse(text: str, source: str = "machine description") -> Described:
+def parse(text: str, source: str = "machine description") -> MachineFile:
     """The machine that a text describes.
 
     What ``[machine]`` leaves out is assumed, as for a machine that was never measured; kernels
@@ -83,7 +83,7 @@ def parse(text: str, source: str = "machine description") -> Described:
     try:
         _refuse_unknown("", data, ("target", "machine"))
         target = _target(_table("target", data.get("target")))
-        return Described(target, _machine(_table("machine", data.get("machine", {})), target))
+        return MachineFile(target, _machine(_table("machine", data.get("machine", {})), target))
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from None
 
@@ -103,7 +103,7 @@ def numbers(machine: Machine) -> dict[str, float]:
     }
 
 
-def _lines(it: Described) -> Iterator[str]:
+def _lines(it: MachineFile) -> Iterator[str]:
     yield "# A machine as polysci's model sees it. Edit what you like; what it chooses there:"
     yield "#   polysci explain SPEC --machine THIS_FILE"
     yield "# What [machine] leaves out is assumed."
@@ -186,7 +186,7 @@ def _check_order(target: Target) -> None:
 
 
 def _machine(data: Mapping[str, Any], target: Target) -> Machine:
-    known = assumed(target)
+    known = assume_rates(target)
     default = {field.name: getattr(known, field.name) for field in fields(Machine)}
     _refuse_unknown("machine.", data, tuple(default))
     found: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 _HOLE = re.compile(r"@([A-Z_]+)@")
 
 
-def filled(path: Path, values: Mapping[str, str]) -> str:
+def fill(path: Path, values: Mapping[str, str]) -> str:
     """The text of a file with every ``@HOLE@`` filled."""
     return _HOLE.sub(lambda found: values[found[1]], _text(path))
 

@@ -2,15 +2,15 @@
 
 from polysci.algorithms.lowering import SYMBOL, emit, model_of
 from polysci.tune.context import context_of
-from polysci.tune.result import LEVELS, Level, Progress, Result, Trial
+from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
 from polysci.tune.search import optimize
 
 __all__ = [
     "LEVELS",
     "SYMBOL",
-    "Level",
     "Progress",
     "Result",
+    "SearchLevel",
     "Trial",
     "context_of",
     "emit",

@@ -17,11 +17,11 @@ from polysci.ops.conv2d import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.build.folder import cache_dir
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers, unit_of
+from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.host import Target
-from polysci.target.machine import Machine, assumed, from_json
+from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
-from polysci.tune.fit import fitted
+from polysci.tune.fit import fit_coefficients
 
 FORMAT = 3
 TAPS = 3  # of a depthwise filter's line
@@ -45,24 +45,24 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
     logged warning.
     """
     try:
-        return known(target, x) or calibrate(target, progress, x)
+        return load_rates(target, x) or calibrate(target, progress, x)
     except PolysciError as error:
         _log.warning("calibration failed, using assumed rates: %s", error)
-        return assumed(target)
+        return assume_rates(target)
 
 
-def known(target: Target, x: str = "f32") -> Machine | None:
+def load_rates(target: Target, x: str = "f32") -> Machine | None:
     """The stored parameters of this machine, if it was ever measured."""
     try:
-        return from_json(stored(target, x).read_text(encoding="utf-8"))
+        return from_json(stored_path(target, x).read_text(encoding="utf-8"))
     except (OSError, PolysciError):
         return None
 
 
-def stored(target: Target, x: str = "f32") -> Path:
+def stored_path(target: Target, x: str = "f32") -> Path:
     """Where the parameters of a target are kept; another kernel list is another file."""
     kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
-    units = "".join(headers(unit) for unit in units_for(target.isa.name, x))
+    units = "".join(headers(unit) for unit in header_sets_for(target.isa.name, x))
     text = f"{FORMAT} {target} {target.features} {kernels} {units}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_dir() / f"machine-{digest}.json"
@@ -74,14 +74,14 @@ def kernels_for(isa: str, x: str) -> list[Microkernel]:
     return [kernel for family in families for kernel in microkernels.best(family, isa, x)]
 
 
-def units_for(isa: str, x: str) -> list[Unit]:
+def header_sets_for(isa: str, x: str) -> list[HeaderSet]:
     """The units of those kernels, sums as results."""
     found = [_unit(kernel, x) for kernel in kernels_for(isa, x)]
     return list(dict.fromkeys(found))
 
 
-def _unit(kernel: Microkernel, x: str) -> Unit:
-    return unit_of(kernel, x, COMPUTES[kernel.compute].sum.name, packed=True)
+def _unit(kernel: Microkernel, x: str) -> HeaderSet:
+    return header_set_of(kernel, x, COMPUTES[kernel.compute].sum.name, packed=True)
 
 
 def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
@@ -101,25 +101,25 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
     efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
     machine = replace(
-        assumed(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
+        assume_rates(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
         memory=rates["read_memory"], l3_all=rates["read_l3"], memory_all=rates["read_memory"],
         measured=True, efficiency=MappingProxyType(efficiency),
     )  # fmt: skip
     if target.cores > 1:
         machine = replace(machine, **_together(target, _part(progress, 50, 60)))
-    machine = fitted(target, machine, _part(progress, 60, 100))
-    _write(stored(target), machine.to_json())
+    machine = fit_coefficients(target, machine, _part(progress, 60, 100))
+    _write(stored_path(target), machine.to_json())
     return machine
 
 
 def _extended(target: Target, progress: Progress | None, x: str) -> Machine:
     """The machine as f32 knows it, with the rates of the kernels for ``x``."""
-    machine = known(target) or calibrate(target, progress)
+    machine = load_rates(target) or calibrate(target, progress)
     kernels = kernels_for(target.isa.name, x)
     rates = _rates(_kernel_questions(kernels, x), 1, progress)
     efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
-    _write(stored(target, x), machine.to_json())
+    _write(stored_path(target, x), machine.to_json())
     return machine
 
 
@@ -190,7 +190,7 @@ def _parts(kernels: Sequence[Microkernel], size: int) -> list[Sequence[Microkern
     return [kernels[at : at + size] for at in range(0, len(kernels), size)]
 
 
-def peak_text(unit: Unit) -> str:
+def peak_text(unit: HeaderSet) -> str:
     """C of ``double peak(int64_t iterations)``: the multiplications of a unit, from registers."""
     probes = ("probe", "probe_amx") if unit.isa == "amx" else ("probe",)
     return "\n".join([
@@ -199,7 +199,7 @@ def peak_text(unit: Unit) -> str:
     ])  # fmt: skip
 
 
-def peak_unit(isa: str, x: str) -> Unit:
+def peak_unit(isa: str, x: str) -> HeaderSet:
     """The unit whose multiplications bound every kernel for inputs of type ``x``."""
     return _unit(microkernels.best("brgemm", isa, x)[0], x)
 
@@ -277,7 +277,11 @@ def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
     """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH words from L1."""
     parts = [headers(_unit(kernels[0], x)), microkernels.header("probe")]
     for kernel in kernels:
-        dense, word, shifts = not kernel.diagonal, COMPUTES[kernel.compute].word, kernel.shifts
+        dense, word, shifts = (
+            not kernel.diagonal,
+            COMPUTES[kernel.compute].vnni_factor,
+            kernel.shifts,
+        )
         rows, cols = kernel.rows, kernel.cols
         a_row, a_step = (DEPTH * word, word) if dense else (cols, 0)
         run, steps = _reduction(kernel, a_step)

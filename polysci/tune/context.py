@@ -10,7 +10,7 @@ from polysci.rank import Context
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine
 from polysci.tune.calibrate import machine_of
-from polysci.tune.training import known
+from polysci.tune.training import load_weights
 
 
 def context_of(
@@ -27,4 +27,4 @@ def context_of(
     target = target or detect()
     _, roles, strides = model_of(problem)
     machine = machine or machine_of(target, progress, roles.a.dtype)
-    return Context(roles, strides, target, machine, threads, weights=known(target))
+    return Context(roles, strides, target, machine, threads, weights=load_weights(target))

@@ -13,14 +13,14 @@ from scipy.optimize import nnls
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
-from polysci.measure.trials import built, timed
+from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.conv2d import Conv2d
 from polysci.rank import Context
-from polysci.rank.shortlist import alone
+from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.target.host import Target
 from polysci.target.machine import PRICES, Machine
-from polysci.tune.sample import stratified
+from polysci.tune.sample import stratified_sample
 
 COUNT = 10  # schedules a layer
 SLOW = 2  # power of (least / seconds) that weighs a schedule: the fit is for the good ones
@@ -48,7 +48,7 @@ Numbers = NDArray[np.float64]
 Row = tuple[float, float, dict[str, float], float]  # measured, unpriced, counts, least of the layer
 
 
-def fitted(target: Target, machine: Machine, progress: Progress | None = None) -> Machine:
+def fit_coefficients(target: Target, machine: Machine, progress: Progress | None = None) -> Machine:
     """The machine with its prices fitted to COUNT measured schedules of every one of LAYERS.
 
     ``progress(done, total)`` after every layer. Raises BuildError or CheckError.
@@ -58,26 +58,26 @@ def fitted(target: Target, machine: Machine, progress: Progress | None = None) -
         rows += _measured(problem, target, machine)
         if progress:
             progress(done + 1, len(LAYERS))
-    return replace(machine, **prices(rows, machine))
+    return replace(machine, **coefficients(rows, machine))
 
 
 def _measured(problem: Conv2d, target: Target, machine: Machine) -> Iterator[Row]:
     _, roles, strides = model_of(problem)
     context = Context(roles, strides, target, machine)
-    plans = stratified(context, COUNT, first=2)
+    plans = stratified_sample(context, COUNT, first=2)
     with Bench(problem) as bench:
         found = [
             (one.schedule, min(samples))
-            for one, samples in timed(bench, built(problem, plans))
+            for one, samples in time_trials(bench, build_trials(problem, plans))
             if not isinstance(samples, PolysciError)
         ]
     least = min((seconds for _, seconds in found), default=0.0)
     for plan, seconds in found:
-        unpriced, counts = work(*alone(context, plan))
+        unpriced, counts = work(*as_family(context, plan))
         yield seconds, float(unpriced[0]), {k: float(v[0]) for k, v in counts.items()}, least
 
 
-def prices(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
+def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
     """Prices, none below 0, that explain what the unpriced part of the model leaves over.
 
     Least squares of the relative error (Lawson and Hanson's NNLS). A price that nothing measured

@@ -9,7 +9,7 @@ import numpy as np
 
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
-from polysci.measure.trials import built, timed
+from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, metrics
@@ -28,7 +28,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RankerScore:
     """How good a ranker's order is on ``schedules`` timed ones, its own and those of the others.
 
     ``first`` and ``few``: the least time of all over that of its first, and of the best of its
@@ -58,17 +58,21 @@ def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
     return list(dict.fromkeys(choice.schedule for choice in turns))
 
 
-def measured(
+def measure_choices(
     problem: Problem, schedules: Sequence[Schedule], threads: int = 1
 ) -> Iterator[tuple[Schedule, float | PolysciError]]:
     """Each schedule's least seconds a call, warm; or why it cannot be built, run or trusted."""
     with Bench(problem, threads) as bench:
         for at in range(0, len(schedules), BATCH):
-            for one, found in timed(bench, built(problem, schedules[at : at + BATCH], threads)):
+            for one, found in time_trials(
+                bench, build_trials(problem, schedules[at : at + BATCH], threads)
+            ):
                 yield one.schedule, found if isinstance(found, PolysciError) else min(found)
 
 
-def score(context: Context, ranking: Ranking, seconds: Mapping[Schedule, float]) -> Score | None:
+def score(
+    context: Context, ranking: Ranking, seconds: Mapping[Schedule, float]
+) -> RankerScore | None:
     """A ranker against two measured times or more; None where none of its own choices has one."""
     own = [one.schedule for one in ranking.choices if one.schedule in seconds]
     every = list(dict.fromkeys([*own, *seconds]))
@@ -77,11 +81,11 @@ def score(context: Context, ranking: Ranking, seconds: Mapping[Schedule, float])
     places = np.arange(len(every), dtype=np.float64)
     costs = np.array([cost_of(context, plan, ranking.ranker) for plan in every])
     times = np.array([seconds[plan] for plan in every])
-    return Score(
+    return RankerScore(
         ranking.ranker,
         len(every),
-        metrics.reached(places, times),
-        metrics.reached(places, times, len(own)),
+        metrics.best_of_top(places, times),
+        metrics.best_of_top(places, times, len(own)),
         metrics.tau(costs, times),
         metrics.pair_accuracy(costs, times),
     )

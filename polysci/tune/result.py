@@ -18,7 +18,7 @@ from polysci.runtime.primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SearchLevel:
     """How hard to look: schedules measured (None: all), register tiles and blocks in the space.
 
     After ``seconds`` no further schedule is begun, the first few apart: huge layers take long.
@@ -31,12 +31,12 @@ class Level:
     seconds: float = inf
 
 
-LEVELS: Mapping[str, Level] = {
-    "wisdom-only": Level(0, 0, 0),
-    "estimate": Level(0, 8, 2),
-    "measure": Level(10, 8, 2, seconds=5.0),
-    "patient": Level(60, 14, 3, 6),
-    "exhaustive": Level(None, 40, 3, 10),
+LEVELS: Mapping[str, SearchLevel] = {
+    "wisdom-only": SearchLevel(0, 0, 0),
+    "estimate": SearchLevel(0, 8, 2),
+    "measure": SearchLevel(10, 8, 2, seconds=5.0),
+    "patient": SearchLevel(60, 14, 3, 6),
+    "exhaustive": SearchLevel(None, 40, 3, 10),
 }
 
 

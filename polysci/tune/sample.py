@@ -18,7 +18,9 @@ from polysci.space.enumerate import Family
 BANDS = (1.1, 1.5, 4.0)  # predicted seconds over the least: as many schedules from each
 
 
-def stratified(context: Context, count: int, *, seed: int = 0, first: int = 5) -> list[Schedule]:
+def stratified_sample(
+    context: Context, count: int, *, seed: int = 0, first: int = 5
+) -> list[Schedule]:
     """``count`` distinct schedules that can be generated, or all if there are fewer.
 
     The model's ``first`` ones; then in turns from three bands of predicted time, and within a band

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from polysci.algorithms.choice import Candidate, candidates, effective, key_of, predicted
+from polysci.algorithms import choice
 from polysci.algorithms.lowering import emit
 from polysci.codegen import Source
 from polysci.errors import (
@@ -21,13 +21,13 @@ from polysci.errors import (
     WisdomError,
 )
 from polysci.measure.bench import Bench, CandidateError
-from polysci.measure.trials import Built, built, timed
+from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.rank.lower_bound import least
-from polysci.rank.shortlist import alone, ranker_of
+from polysci.rank.lower_bound import lower_bound
+from polysci.rank.shortlist import as_family, ranker_of
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, host_digest, protocol
@@ -76,7 +76,7 @@ def optimize(
     if level not in LEVELS:
         raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
     ranker_of(ranker)
-    effective(problem, algorithm)
+    choice.resolve_algorithm(problem, algorithm)
     if machine and LEVELS[level].measured != 0:
         raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
     if not 1 <= threads <= MOST_THREADS:
@@ -148,7 +148,7 @@ class _Search:
             "ranker": self.ranker, "tiles": plan.tiles, "blocks": plan.blocks,
         }  # fmt: skip
         count = None if plan.measured is None else plan.measured or 5
-        ranked = candidates(self.problem, context, count, self.algorithm, **space)
+        ranked = choice.candidates(self.problem, context, count, self.algorithm, **space)
         if plan.measured == 0:
             return self._estimated(ranked)
         return self._measured(self._seeded(context, ranked), plan.finalists)
@@ -202,12 +202,14 @@ class _Search:
             (record.seconds,), self.problem.flops, record.schedule, "recorded", self.threads,
             self.host, context.peak * self.threads,
         )  # fmt: skip
-        return self._result(plan, source, predicted(self.problem, context, plan), measurement)
+        return self._result(
+            plan, source, choice.predict_seconds(self.problem, context, plan), measurement
+        )
 
     def _key(self) -> str:
-        return key_of(self.problem, self.algorithm)
+        return choice.key_of(self.problem, self.algorithm)
 
-    def _estimated(self, ranked: Sequence[Candidate]) -> Result:
+    def _estimated(self, ranked: Sequence[choice.Candidate]) -> Result:
         """The first choice of the model that compiles."""
         refusal: Exception | None = None
         for choice in ranked:
@@ -222,7 +224,9 @@ class _Search:
             return self._result(choice.schedule, source, choice.seconds, None)
         raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
 
-    def _seeded(self, context: Context, ranked: list[Candidate]) -> list[tuple[Schedule, float]]:
+    def _seeded(
+        self, context: Context, ranked: list[choice.Candidate]
+    ) -> list[tuple[Schedule, float]]:
         """The model's choices, after what did well on other machines."""
         found = [(choice.schedule, choice.seconds) for choice in ranked]
         known = {str(plan) for plan, _ in found}
@@ -237,13 +241,13 @@ class _Search:
                 plan = schedule.parse(record.schedule)
                 direct = plan.transform is None or self.algorithm != "direct"
                 if str(plan) not in known and direct and _runs_on(plan, self.target):
-                    seeds.append((plan, predicted(self.problem, context, plan)))
+                    seeds.append((plan, choice.predict_seconds(self.problem, context, plan)))
         return [*found[:1], *seeds, *found[1:]]
 
     def _measured(self, candidates: list[tuple[Schedule, float]], finalists: int) -> Result:
         """Build, check and time the candidates in batches; then time the best ones together."""
         find_compiler()  # its absence is no fault of a candidate
-        sources: dict[str, Built] = {}
+        sources: dict[str, BuiltSchedule] = {}
         with Bench(self.problem, self.threads) as bench:
             try:
                 self._rounds(bench, candidates, sources)
@@ -259,7 +263,7 @@ class _Search:
         self,
         bench: Bench,
         candidates: list[tuple[Schedule, float]],
-        sources: dict[str, Built],
+        sources: dict[str, BuiltSchedule],
     ) -> None:
         for at in range(0, len(candidates), BATCH):
             spent = time.monotonic() - self.start
@@ -270,10 +274,10 @@ class _Search:
             batch = {p: s for p, s in candidates[at : at + BATCH] if self._may_win(p)}
             if not batch:
                 continue
-            tried = built(self.problem, list(batch), self.threads)
+            tried = build_trials(self.problem, list(batch), self.threads)
             if not self.trials and all(isinstance(one.error, BuildError) for one in tried):
                 raise next(one.error for one in tried if one.error)
-            for one, found in timed(bench, tried):
+            for one, found in time_trials(bench, tried):
                 trial = Trial(one.schedule, batch[one.schedule])
                 if isinstance(found, PolysciError):
                     if isinstance(found, CheckError):
@@ -288,10 +292,13 @@ class _Search:
         best = self._best()
         if best is None or LEVELS[self.level].measured is not None or plan.transform:
             return True
-        bound = float(least(*alone(self._context(), plan))[0])
+        bound = float(lower_bound(*as_family(self._context(), plan))[0])
         if bound > best:
             reason = f"not run: it takes {bound:.3g} s at the least"
-            self._note(Trial(plan, predicted(self.problem, self._context(), plan)), fault=reason)
+            self._note(
+                Trial(plan, choice.predict_seconds(self.problem, self._context(), plan)),
+                fault=reason,
+            )
         return bound <= best
 
     def _best(self) -> float | None:
@@ -302,7 +309,7 @@ class _Search:
         self.trials[str(trial.schedule)] = noted
 
     def _finals(
-        self, bench: Bench, sources: dict[str, Built], finalists: int
+        self, bench: Bench, sources: dict[str, BuiltSchedule], finalists: int
     ) -> dict[str, tuple[float, ...]]:
         """Samples of the fastest few, taken in turns."""
         while True:
@@ -320,7 +327,7 @@ class _Search:
     def _won(
         self,
         bench: Bench,
-        sources: dict[str, Built],
+        sources: dict[str, BuiltSchedule],
         timed: dict[str, tuple[float, ...]],
     ) -> Result:
         """Record and return the winner: the fastest, or within a tie the model's preference."""

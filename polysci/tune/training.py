@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
-from polysci.rank.batch import gathered
+from polysci.rank.batch import batch
 from polysci.rank.features import Features, features
 from polysci.rank.learned import score
-from polysci.rank.metrics import NOISE, pair_accuracy, reached
-from polysci.rank.weights import LIMIT, Score, Weights, from_json
+from polysci.rank.metrics import NOISE, best_of_top, pair_accuracy
+from polysci.rank.weights import LIMIT, LearnedScore, Weights, from_json
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_digest
 from polysci.target.host import Target
@@ -36,7 +36,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingSample:
     """Measured schedules of one layer; ``group`` is its network: what is held out together."""
 
     group: str
@@ -55,10 +55,10 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOutScores:
     """A lesson as it is ordered by weights learned from the other groups, and by the model."""
 
-    lesson: Lesson
+    lesson: TrainingSample
     costs: Numbers
     traffic: Numbers
 
@@ -71,7 +71,9 @@ class Held:
     @property
     def top(self) -> tuple[float, float]:
         """Best time over that of the first choice: learned, traffic."""
-        return reached(self.costs, self.lesson.seconds), reached(self.traffic, self.lesson.seconds)
+        return best_of_top(self.costs, self.lesson.seconds), best_of_top(
+            self.traffic, self.lesson.seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Judgement:
     worst: tuple[float, float]
 
 
-def judged(held: Sequence[Held]) -> Judgement:
+def judge_ranker(held: Sequence[HeldOutScores]) -> Judgement:
     """The figures of some held-out layers together."""
     accuracy, top = (np.array([getattr(one, name) for one in held]) for name in ("accuracy", "top"))
     return Judgement(
@@ -105,7 +107,7 @@ def _both(values: Numbers) -> tuple[float, float]:
     return float(values[0]), float(values[1])
 
 
-def train(training: Sequence[Lesson]) -> Weights:
+def train(training: Sequence[TrainingSample]) -> Weights:
     """Weights for the ranker ``learned``, from all lessons; the same lessons give the same ones.
 
     A family of microkernels with fewer than LAYERS lessons is left to ``traffic``. Raises SpecError
@@ -120,7 +122,9 @@ def train(training: Sequence[Lesson]) -> Weights:
     return weights
 
 
-def held_out(training: Sequence[Lesson], progress: Progress | None = None) -> list[Held]:
+def held_out(
+    training: Sequence[TrainingSample], progress: Progress | None = None
+) -> list[HeldOutScores]:
     """Every lesson under weights from the lessons of all other groups, in the order given.
 
     ``progress(text)`` before every group. Raises SpecError where there is only one group,
@@ -135,7 +139,8 @@ def held_out(training: Sequence[Lesson], progress: Progress | None = None) -> li
             progress(f"[{number}/{len(groups)}] learning without {group}")
         learned[group] = _weights([one for one in studied if one.lesson.group != group])
     return [
-        Held(one.lesson, _costs(learned[one.lesson.group], one), one.traffic) for one in studied
+        HeldOutScores(one.lesson, _costs(learned[one.lesson.group], one), one.traffic)
+        for one in studied
     ]
 
 
@@ -143,17 +148,17 @@ def held_out(training: Sequence[Lesson], progress: Progress | None = None) -> li
 class _Studied:
     """A lesson, its features [schedules, features], and what the traffic model predicts."""
 
-    lesson: Lesson
+    lesson: TrainingSample
     kind: str
     names: tuple[str, ...]
     table: Features
     traffic: Numbers
 
 
-def _studied(lesson: Lesson) -> _Studied:
+def _studied(lesson: TrainingSample) -> _Studied:
     names, predicted = tuple[str, ...](), np.empty(len(lesson.schedules))
     rows: dict[int, Features] = {}
-    for one in gathered(lesson.context, lesson.schedules):
+    for one in batch(lesson.context, lesson.schedules):
         estimate = traffic(one.context, one.family)
         names, table = features(one.context, one.family, estimate)
         rows |= dict(zip(map(int, one.indices), table, strict=True))
@@ -182,7 +187,7 @@ def _weights(studied: Sequence[_Studied]) -> Weights:
     )
 
 
-def _fit(studied: Sequence[_Studied]) -> Score | None:
+def _fit(studied: Sequence[_Studied]) -> LearnedScore | None:
     """Logistic regression without intercept on differences: sigmoid(s(a) - s(b)) is a's chance.
 
     None where no two schedules of a lesson differ by more than the noise.
@@ -204,7 +209,9 @@ def _fit(studied: Sequence[_Studied]) -> Score | None:
         warnings.simplefilter("ignore")  # that the last digits are still moving
         found = classifier.fit(np.concatenate(differences), decided).coef_[0]
     linear, squares = np.split(found, 2)
-    return Score(_floats(means), _floats(scales), _floats(linear), _floats(SQUARES * squares))
+    return LearnedScore(
+        _floats(means), _floats(scales), _floats(linear), _floats(SQUARES * squares)
+    )
 
 
 def _terms(z: Features) -> Features:
@@ -242,14 +249,14 @@ def _pairs(
     return np.where(swapped, two, one), np.where(swapped, one, two)
 
 
-def stored(target: Target) -> Path:
+def weights_path(target: Target) -> Path:
     """Where the weights of a machine are kept."""
     return cache_dir() / f"learned-{host_digest(f'{target} {target.features}')}.json"
 
 
-def known(target: Target) -> Weights | None:
+def load_weights(target: Target) -> Weights | None:
     """The weights of this machine; None if nothing was learned or the file is damaged (logged)."""
-    path = stored(target)
+    path = weights_path(target)
     try:
         return from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -261,7 +268,7 @@ def known(target: Target) -> Weights | None:
 
 def keep(target: Target, weights: Weights) -> Path:
     """Replace the machine's weights; returns the file. Raises OSError."""
-    path = stored(target)
+    path = weights_path(target)
     aside = path.with_suffix(".new")
     aside.write_text(weights.to_json(), encoding="utf-8")
     aside.replace(path)

@@ -17,13 +17,15 @@ from polysci.space.resolve import resolve
 from polysci.target.host import Target
 from polysci.tune import context_of
 from polysci.tune.search import host_of
-from polysci.tune.training import Lesson
+from polysci.tune.training import TrainingSample
 from polysci.tune.wisdom import Record, Wisdom
 
 LAYERS, SCHEDULES = 3, 50  # the least to learn from
 
 
-def lessons(wisdom: Wisdom, target: Target, threads: int | None = None) -> list[Lesson]:
+def training_samples(
+    wisdom: Wisdom, target: Target, threads: int | None = None
+) -> list[TrainingSample]:
     """What the searches on this machine measured, with ``threads`` or any number of them.
 
     Records that mean nothing to this polysci are left out. Raises WisdomError with fewer than
@@ -44,7 +46,7 @@ def lessons(wisdom: Wisdom, target: Target, threads: int | None = None) -> list[
 
 def _lesson(
     key: str, threads: int, records: Sequence[Record], target: Target, networks: dict[str, str]
-) -> Lesson | None:
+) -> TrainingSample | None:
     try:
         problem = problem_of(key)
         context = context_of(problem, threads, target)
@@ -59,7 +61,7 @@ def _lesson(
             seconds.append(record.seconds)
     if len(plans) < 2:
         return None
-    return Lesson(_group(problem, networks), context, tuple(plans), np.array(seconds))
+    return TrainingSample(_group(problem, networks), context, tuple(plans), np.array(seconds))
 
 
 def problem_of(key: str) -> Problem:
@@ -89,7 +91,7 @@ def _networks() -> dict[str, str]:
     return found
 
 
-def _enough(wisdom: Wisdom, found: Iterable[Lesson], threads: int | None) -> None:
+def _enough(wisdom: Wisdom, found: Iterable[TrainingSample], threads: int | None) -> None:
     counts = [len(lesson.schedules) for lesson in found]
     if len(counts) < LAYERS or sum(counts) < SCHEDULES:
         where = "" if threads is None else f" with {threads} thread(s)"

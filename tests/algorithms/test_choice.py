@@ -9,13 +9,13 @@ import pytest
 
 from polysci import tune
 from polysci.algorithms import choice
-from polysci.algorithms.choice import candidates, effective, key_of
+from polysci.algorithms.choice import candidates, key_of, resolve_algorithm
 from polysci.algorithms.winograd import bound
 from polysci.algorithms.winograd.cost import estimate
 from polysci.algorithms.winograd.integers import MOST, SCALE, exact_weights
 from polysci.algorithms.winograd.plan import resolve
 from polysci.algorithms.winograd.rules import SIZES, refusal
-from polysci.algorithms.winograd.space import found, schedules
+from polysci.algorithms.winograd.space import rank_schedules, schedules
 from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.measure.check import check
@@ -25,7 +25,7 @@ from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
 from polysci.polyhedral.schedule import parse
 from polysci.target.host import detect
-from polysci.target.machine import assumed
+from polysci.target.machine import assume_rates
 from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context
@@ -92,7 +92,7 @@ def test_schedules_that_do_not_fit_are_refused(text: str, error: type, told: str
 )
 def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -> None:
     assert told in refusal(problem)
-    assert effective(problem, "auto") == "direct"
+    assert resolve_algorithm(problem, "auto") == "direct"
     assert key_of(problem, "auto") == problem.key
     with pytest.raises(UnsupportedError) as refused:
         tune.optimize(problem, "estimate", algorithm="winograd", target=detect("portable"))
@@ -157,13 +157,13 @@ def test_every_schedule_of_the_space_can_be_generated() -> None:
 
 
 def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -> None:
-    machine = assumed(FIXED)
-    first = found(WIDE, FIXED, machine, 1, 8)
+    machine = assume_rates(FIXED)
+    first = rank_schedules(WIDE, FIXED, machine, 1, 8)
     assert [str(x.schedule) for x in first] == [
-        str(x.schedule) for x in found(WIDE, FIXED, machine, 1, 8)
+        str(x.schedule) for x in rank_schedules(WIDE, FIXED, machine, 1, 8)
     ]
     assert len({one.schedule.kernel for one in first}) >= 4
-    every = found(WIDE, FIXED, machine, 1)
+    every = rank_schedules(WIDE, FIXED, machine, 1)
     assert first[0] == every[0]
     assert [one.seconds for one in every] == sorted(one.seconds for one in every)
 
@@ -180,8 +180,8 @@ def test_the_model_takes_winograd_where_products_rule_and_direct_where_transform
 
 
 def test_threads_share_the_predicted_work() -> None:
-    machine = assumed(FIXED)
-    one, two = (found(WIDE, FIXED, machine, threads, 1)[0].seconds for threads in (1, 2))
+    machine = assume_rates(FIXED)
+    one, two = (rank_schedules(WIDE, FIXED, machine, threads, 1)[0].seconds for threads in (1, 2))
     assert 0.4 * one < two < 0.75 * one
     plan = resolve(WIDE, parse("t:14 winograd(4) > brgemm_avx512_f32_14x32"))
     parts = estimate(plan, FIXED, machine)

@@ -15,7 +15,7 @@ import pytest
 from polysci import codegen
 from polysci.codegen import Source
 from polysci.errors import CheckError
-from polysci.export import Layer, export_c
+from polysci.export import ExportedLayer, export_c
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Loop, Schedule, Transform, parse
 from polysci.runtime.build import cache
@@ -259,9 +259,13 @@ def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: st
     lanes = microkernels.lanes(isa)
     conv = Conv2d(N=2, C=17, H=9, W=8, K=lanes + 3, R=3, S=3, pad=1)
     layers = [
-        Layer(conv, parse(f"t:5 winograd(4) k:{lanes} > brgemm_{isa}_f32_4x{lanes}")),
-        Layer(conv.with_(layout="nchw"), parse(f"winograd(4) t:4 > brgemm_{isa}_f32_3x{lanes}")),
-        Layer(conv.with_(layout="nchw"), parse(f"winograd(2) > brgemm_{isa}_f32_4x{2 * lanes}")),
+        ExportedLayer(conv, parse(f"t:5 winograd(4) k:{lanes} > brgemm_{isa}_f32_4x{lanes}")),
+        ExportedLayer(
+            conv.with_(layout="nchw"), parse(f"winograd(4) t:4 > brgemm_{isa}_f32_3x{lanes}")
+        ),
+        ExportedLayer(
+            conv.with_(layout="nchw"), parse(f"winograd(2) > brgemm_{isa}_f32_4x{2 * lanes}")
+        ),
     ]
     export_c(layers, tmp_path / "net", name="net")
     words = [cc, *STRICT, *flags.split(), "net.c", "selftest.c", "-o", "selftest", "-lm"]

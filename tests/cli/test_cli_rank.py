@@ -13,8 +13,8 @@ from polysci.errors import CheckError
 from polysci.ops import parse_problem
 from polysci.rank import RANKERS
 from polysci.rank.shortlist import choices, cost_of
-from polysci.target.machine import Machine, assumed
-from polysci.target.machine_file import Described
+from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine_file import MachineFile
 from polysci.tune.ranker_scores import Ranking, distinct, ranking, score
 from tests.support.samples import FIXED, fixed_context
 
@@ -30,7 +30,7 @@ def polysci(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def described(tmp_path: Path) -> str:
     path = tmp_path / "other.toml"
-    path.write_text(Described(FIXED, assumed(FIXED)).to_toml())
+    path.write_text(MachineFile(FIXED, assume_rates(FIXED)).to_toml())
     return str(path)
 
 

@@ -16,8 +16,8 @@ from polysci.errors import SpecError
 from polysci.ops import parse_problem
 from polysci.target.host import detect
 from polysci.target.isas import ISAS, caps, up_to
-from polysci.target.machine import assumed
-from polysci.tune.calibrate import known, stored
+from polysci.target.machine import assume_rates
+from polysci.tune.calibrate import load_rates, stored_path
 from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 
@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("POLYSCI_ISA", raising=False)
     tmp_path.chmod(0o700)
     for isa in detect().runnable:
-        stored(detect(isa)).write_text(assumed(detect(isa)).to_json())
+        stored_path(detect(isa)).write_text(assume_rates(detect(isa)).to_json())
     return tmp_path
 
 
@@ -87,7 +87,7 @@ def test_a_record_belongs_to_its_instruction_set(cache: Path) -> None:
     for isa in ("portable", "avx2", "avx512"):
         found = layer("--level", "wisdom-only", "--isa", isa)
         assert found["schedule"] == PLANS[isa]
-        assert found["peak_gflops"] == assumed(detect(isa)).peak
+        assert found["peak_gflops"] == assume_rates(detect(isa)).peak
     assert layer("--level", "wisdom-only", cap="avx2")["schedule"] == PLANS["avx2"]
     told = polysci("explain", LAYER, "--isa", "avx2", "--json")
     assert json.loads(told.stdout)["schedule"] == PLANS["avx2"], told.stderr
@@ -106,12 +106,12 @@ def test_a_better_ones_record_is_neither_taken_nor_tried(cache: Path) -> None:
 def test_the_peak_is_that_of_the_capped_one(cache: Path) -> None:
     """The higher of what was calibrated and what is measured now: here the former."""
     target = detect("portable")
-    stored(target).write_text(replace(assumed(target), peak=12345.0).to_json())
-    assert stored(target) != stored(detect("avx2"))
+    stored_path(target).write_text(replace(assume_rates(target), peak=12345.0).to_json())
+    assert stored_path(target) != stored_path(detect("avx2"))
     assert layer("--isa", "portable", "--time-limit", "0.1")["peak_gflops"] == 12345.0
     peak = layer("--isa", "avx2", "--time-limit", "0.1")["peak_gflops"]
-    assert isinstance(peak, float) and assumed(detect("avx2")).peak <= peak < 12345.0
-    assert known(target) == replace(assumed(target), peak=12345.0)
+    assert isinstance(peak, float) and assume_rates(detect("avx2")).peak <= peak < 12345.0
+    assert load_rates(target) == replace(assume_rates(target), peak=12345.0)
 
 
 def with_isa() -> dict[str, argparse.ArgumentParser]:

@@ -13,7 +13,7 @@ import polysci
 from polysci.codegen import Source
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import explain, render
-from polysci.export import Layer, export_c, export_python
+from polysci.export import ExportedLayer, export_c, export_python
 from polysci.measure.integer_reference import Arrays
 from polysci.ops import Nest, parse_problem
 from polysci.ops.conv2d import Conv2d
@@ -123,11 +123,13 @@ def test_what_no_schedule_fits_is_refused(machine: Machine) -> None:
         optimize(Nest(text), "estimate")
 
 
-def exported() -> list[Layer]:
+def exported() -> list[ExportedLayer]:
     names = ("matmul", "transposed result", "batch", "one channel", "filter turned", "depthwise")
     made = [planned(name, "portable", 1) for name in (*names, "outer product", "backwards")]
     made.append(planned("groups", "portable", 2))
-    return [Layer(problem, plan, 1 + (problem.name == "groups")) for problem, plan, _ in made]
+    return [
+        ExportedLayer(problem, plan, 1 + (problem.name == "groups")) for problem, plan, _ in made
+    ]
 
 
 def run(*cmd: str | Path, cwd: Path) -> str:

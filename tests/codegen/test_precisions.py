@@ -112,7 +112,7 @@ def built(request: pytest.FixtureRequest) -> Iterator[Built]:
         except Exception as error:  # the fault of one case is for its own test
             found[case] = error
         else:
-            files[source.unit].append((case, source))
+            files[source.header_set].append((case, source))
     with ThreadPoolExecutor(2) as pool:
         for together in files.values():
             path = pool.submit(build, [source for _, source in together])
@@ -178,7 +178,7 @@ def test_schedules_written_by_hand(judge: Judge, dtype: str, isa: str, layout: s
     problem = TILES.with_(dtype=dtype, layout=layout)
     by_unit: defaultdict[object, list[Source]] = defaultdict(list)
     for source in hand_written(problem, isa):
-        by_unit[source.unit].append(source)
+        by_unit[source.header_set].append(source)
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(build, by_unit.values()))
     for path, sources in zip(paths, by_unit.values(), strict=True):

@@ -27,8 +27,8 @@ from polysci.rank import RANKERS
 from polysci.rank.shortlist import cost_of, estimate_of
 from polysci.runtime.measurement import Measurement, protocol
 from polysci.target.host import Target, detect
-from polysci.target.machine import assumed
-from polysci.tune.calibrate import stored
+from polysci.target.machine import assume_rates
+from polysci.tune.calibrate import stored_path
 from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
@@ -113,7 +113,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "cache"
     path.mkdir(mode=0o700)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
-    stored(target()).write_text(assumed(target()).to_json(), encoding="utf-8")
+    stored_path(target()).write_text(assume_rates(target()).to_json(), encoding="utf-8")
     return path
 
 
@@ -259,7 +259,7 @@ def test_a_roofline_follows_from_the_records(tmp_path: Path, own_cache: Path) ->
     assert done.returncode == 0, done.stderr
     assert "no measurement of 1 of 2 layers" in done.stderr and "polysci optimize" in done.stderr
     (row,) = rows_of(tmp_path / "roofline_net.csv")
-    context, machine = tune.context_of(problem, 1, where), assumed(where)
+    context, machine = tune.context_of(problem, 1, where), assume_rates(where)
     assert float(row["measured"]) == pytest.approx(problem.flops / 2e-3 * 1e-9, rel=1e-4)
     estimate = estimate_of(context, schedule.parse(plan))
     assert float(row["predicted"]) == pytest.approx(

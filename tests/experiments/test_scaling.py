@@ -11,13 +11,13 @@ import pytest
 from polysci import tune
 from polysci.ops import parse_problem
 from polysci.rank.shortlist import choices
-from polysci.target.machine import assumed
-from polysci.target.machine_file import Described
+from polysci.target.machine import assume_rates
+from polysci.target.machine_file import MachineFile
 from tests.support.samples import FIXED
 
 SCRIPT = Path(__file__).parents[2] / "experiments/scaling.py"
 LAYERS = ('mb1ic32ih12oc64kh1n"first"', 'mb1ic16ih10oc32kh3ph1n"second"')
-EIGHT = Described(replace(FIXED, cores=8), assumed(replace(FIXED, cores=8)))
+EIGHT = MachineFile(replace(FIXED, cores=8), assume_rates(replace(FIXED, cores=8)))
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

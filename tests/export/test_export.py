@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError, SpecError, UnsupportedError
-from polysci.export import Layer, check_c, check_python, export_c, export_python, names
+from polysci.export import ExportedLayer, check_c, check_python, export_c, export_python, names
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.tune import Result, emit
@@ -332,7 +332,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="at least one layer, got none"):
         export_c([], tmp_path / "net")
     one = layers("portable")[0]
-    none = Layer(one.problem.with_(N=0), one.schedule)
+    none = ExportedLayer(one.problem.with_(N=0), one.schedule)
     with pytest.raises(UnsupportedError, match="without images"):
         export_c([none], tmp_path / "net")
     assert not [*tmp_path.iterdir()]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import SpecError
-from polysci.export import Layer, check_c, export_c, export_python, names
+from polysci.export import ExportedLayer, check_c, export_c, export_python, names
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target import microkernels
@@ -35,7 +35,7 @@ def kinds(dtype: str) -> list[str]:
     return [isa for isa in reversed(ISAS) if microkernels.best("brgemm", isa, x)[0].isa == isa]
 
 
-def mixed(isa: str) -> list[Layer]:
+def mixed(isa: str) -> list[ExportedLayer]:
     """Layers of three precisions, of which two are the same but for that."""
     return [
         layers(isa)[0],

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.export import Layer, candidates, export_c, export_python, names
+from polysci.export import ExportedLayer, candidates, export_c, export_python, names
 from polysci.ops.conv2d import Conv2d
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
-from polysci.target.machine import assumed
+from polysci.target.machine import assume_rates
 from tests.support.exported import edited, layers, run
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -268,9 +268,9 @@ def test_names_leave_room_for_the_units(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert names.layers(hostile[1:3], "net") == hostile[1:3]
     one = layers("avx2", "portable")[4]
-    named = [Layer(one.problem.with_(name=n), one.schedule, 1, one.others) for n in hostile]
+    named = [ExportedLayer(one.problem.with_(name=n), one.schedule, 1, one.others) for n in hostile]
     different = [
-        Layer(each.problem.with_(H=4 + at), each.schedule, 1, each.others)
+        ExportedLayer(each.problem.with_(H=4 + at), each.schedule, 1, each.others)
         for at, each in enumerate(named)
     ]
     export_c(different, tmp_path, name="NET")
@@ -295,7 +295,7 @@ def test_what_does_not_fit(
     with pytest.raises(SpecError, match=said):
         export_c(layers("avx2")[4:5], tmp_path / "net", isas=isas)
     with pytest.raises(SpecError, match="expected at least one"):
-        candidates.checked([])
+        candidates.check_isas([])
     assert not [*tmp_path.iterdir()]
 
 
@@ -309,13 +309,15 @@ def test_what_does_not_run_here_is_estimated(
 ) -> None:
     features = ISAS["avx2"].features
     here = Target(ISAS["avx2"], features, 32768, 1 << 20, 1 << 23, 2, "a lesser one")
-    best, own, least = candidates.stands([ISAS[name] for name in UNITS], "measure", target=here)
+    best, own, least = candidates.search_targets(
+        [ISAS[name] for name in UNITS], "measure", target=here
+    )
     assert (own.machine, own.level, least.machine) == (None, "measure", None)
     assert best.level == "estimate" and best.machine and best.isa.runs_on(best.target.features)
-    assert best.machine.peak == 2 * assumed(here).peak and not best.machine.measured
+    assert best.machine.peak == 2 * assume_rates(here).peak and not best.machine.measured
     monkeypatch.setattr(candidates, "detect", lambda: here)
     problem = Conv2d(N=1, C=8, H=6, W=6, K=8, R=1, S=1)
-    one = Layer(problem, layers("avx2")[4].schedule)
+    one = ExportedLayer(problem, layers("avx2")[4].schedule)
     export_c([one], tmp_path, name="net", isas=("avx2", "avx512"))
     assert " > brgemm_avx512_f32_" in (tmp_path / "net_avx512.c").read_text()
 

@@ -43,7 +43,7 @@ CHANGES = {
         "args.to = to", "polysci_scales without = *to; without.y_zero = 0; args.to = &without",
     ),
 }  # fmt: skip
-NEEDS = {"forgets the offsets": "whole"}
+NEEDS = {"forgets the offsets": "integer"}
 NEEDS |= dict.fromkeys(("reads behind the scales", "forgets the zero point of y"), "scaled")
 
 
@@ -83,7 +83,7 @@ def built() -> dict[str, Path]:
     texts = []
     for dtype in PRECISIONS:
         problem = PROBLEM.with_(dtype=dtype)
-        compute = "i16" if PRECISIONS[dtype].whole else "f32"
+        compute = "i16" if PRECISIONS[dtype].integer else "f32"
         plan = parse(f"pack(A) p k:4 > brgemm_portable_{compute}_4x4")
         faults = [fault for each, fault in cases() if each == dtype]
         texts.append(codegen.assemble([faulty(problem, plan, fault) for fault in faults]))

@@ -9,12 +9,19 @@ import pytest
 
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
-from polysci.numerics.dtypes import DTYPES, PRECISIONS, Precision, precision_named, stored, values
+from polysci.numerics.dtypes import (
+    DTYPES,
+    PRECISIONS,
+    Precision,
+    precision_named,
+    to_stored,
+    values,
+)
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import bias_shape
 
 SMALL = Conv2d(N=2, C=4, H=5, W=4, K=6, R=3, S=2, pad=1, stride=(2, 1), groups=2)
-WHOLE = [name for name, row in PRECISIONS.items() if row.whole]
+WHOLE = [name for name, row in PRECISIONS.items() if row.integer]
 REAL = [name for name in PRECISIONS if name not in WHOLE]
 
 
@@ -52,7 +59,7 @@ def test_inputs_and_results_have_the_types_of_the_precision(dtype: str, layout: 
     assert [array.dtype for array in arrays.inputs.values()] == [kind.numpy for kind in kinds]
     assert arrays.plain.dtype == arrays.fused.dtype == row.y.numpy
     assert arrays.plain.shape == problem.y_shape and not np.array_equal(arrays.plain, arrays.fused)
-    assert (arrays.x_zero is not None) == row.whole and (arrays.scales is not None) == row.scaled
+    assert (arrays.x_zero is not None) == row.integer and (arrays.scales is not None) == row.scaled
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -79,7 +86,7 @@ def test_sums_are_those_of_the_definition(dtype: str, layout: str) -> None:
         (arrays.fused, clipped(added + residual, low, high)),
     ):
         # Exact sums: only what y cannot hold is rounded, once.
-        assert np.array_equal(result, stored(expected.astype(np.float64), row.y))
+        assert np.array_equal(result, to_stored(expected.astype(np.float64), row.y))
 
 
 def clipped(array: np.ndarray, low: Fraction, high: Fraction) -> np.ndarray:
@@ -164,7 +171,7 @@ def expected(reals: Reals, row: Precision, variant: str) -> np.ndarray:
 def test_rounding_y_is_inside_the_bound_and_two_places_are_not(dtype: str, variant: str) -> None:
     problem, row = SMALL.with_(dtype=dtype), PRECISIONS[dtype]
     reals = Reals.of(problem, 4)
-    right = stored(expected(reals, row, variant).astype(np.float32), row.y)
+    right = to_stored(expected(reals, row, variant).astype(np.float32), row.y)
     assert reals.fault(variant, right) is None and reals.worst(variant, right) <= 1
     if row.y.bytes == 2:
         assert reals.worst(variant, right) > 0.3, "the bound is no loose one"
@@ -184,8 +191,8 @@ def test_a_nan_is_never_inside(dtype: str) -> None:
     problem, row = SMALL.with_(dtype=dtype), PRECISIONS[dtype]
     reals = Reals.of(problem, 5)
     for bad in (np.nan, np.inf):
-        wrong = stored(reals.sums.astype(np.float32), row.y)
-        wrong.reshape(-1)[7] = stored(np.array([bad], np.float32), row.y)[0]
+        wrong = to_stored(reals.sums.astype(np.float32), row.y)
+        wrong.reshape(-1)[7] = to_stored(np.array([bad], np.float32), row.y)[0]
         assert reals.fault("plain", wrong) is not None
 
 
@@ -200,8 +207,8 @@ def test_a_sum_in_narrow_steps_is_outside(dtype: str) -> None:
     total = np.zeros(problem.K, np.float32)
     for c in range(problem.C):
         step = total + x[0, 0, 0, c] * w[:, c, 0, 0]
-        total = values(stored(step, kind), kind).astype(np.float32)
-    got = stored(total.reshape(problem.y_shape), row.y)
+        total = values(to_stored(step, kind), kind).astype(np.float32)
+    got = to_stored(total.reshape(problem.y_shape), row.y)
     assert reals.fault("plain", got) is not None
 
 

@@ -196,7 +196,7 @@ if sys.argv[5] == "frozen":
 base = buffer.array.ctypes.data
 import ctypes
 ctypes.memset(base + int(sys.argv[4]), 0, 1)
-print(buffer.trespassed())
+print(buffer.first_trespass())
 """
 
 
@@ -228,7 +228,7 @@ def test_guarded_buffers_are_aligned_and_sized(size: int) -> None:
         assert buffer.array.ctypes.data % 64 == 0 or not size
         assert prod(buffer.array.shape) == size // 4 and buffer.raw.size == size
         buffer.array[:] = 1
-        assert buffer.trespassed() is None
+        assert buffer.first_trespass() is None
 
 
 def test_symbols_must_be_identifiers() -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from polysci.cli import main
-from polysci.export import Layer
+from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.rank.shortlist import choices
 from polysci.runtime.build.compiler import default_flags
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers
+from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
 from polysci.tune import emit
@@ -62,13 +62,15 @@ def test_kernels_are_exact_and_stay_inside_their_operands(
 
 # Faults that each must be noticed, or the tests above prove nothing.
 FAULTS = {
-    "reads past a tail": (Unit("neon"), "isa_neon", "ps_load_first(p, n) ((void)(n), ps_load(p))"),
-    "forgets a lane": (Unit("neon"), "isa_neon", "ps_swap(x, d) ((void)(d), (x))"),
+    "reads past a tail": (
+        HeaderSet("neon"), "isa_neon", "ps_load_first(p, n) ((void)(n), ps_load(p))"
+    ),
+    "forgets a lane": (HeaderSet("neon"), "isa_neon", "ps_swap(x, d) ((void)(d), (x))"),
     "does not flip": (
-        Unit("neondot", "i8", "u8", "s32"), "dot_i8_neondot", "PS_FLIP 0",
+        HeaderSet("neondot", "i8", "u8", "s32"), "dot_i8_neondot", "PS_FLIP 0",
     ),
     "adds one of two products": (
-        Unit("neonbf16", "bf16", "bf16", "f32"), "dot_bf16_neonbf16",
+        HeaderSet("neonbf16", "bf16", "bf16", "f32"), "dot_bf16_neonbf16",
         "ps_dot(a, b, s) vbfmlalbq_f32(s, vreinterpretq_bf16_s32(a), vreinterpretq_bf16_s32(b))",
     ),
 }  # fmt: skip
@@ -83,7 +85,7 @@ def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
 
 
 @pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
-def test_headers_compile_without_a_warning(tmp_path: Path, unit: Unit) -> None:
+def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> None:
     source = tmp_path / "headers.c"
     probes = "\n".join(map(microkernels.header, ("probe", "probe_read")))
     source.write_text(f"{headers(unit)}\n{probes}\nint main(void) {{ return 0; }}\n")
@@ -151,7 +153,7 @@ WHOLE = [
 MACHINE = ROOT / "experiments/machines/neoverse-n1-64.toml"
 
 
-def planned(isa: str, dtype: str) -> list[Layer]:
+def planned(isa: str, dtype: str) -> list[ExportedLayer]:
     """The layers by turns under the model's choice and under one that it would not make."""
     target = replace(read(MACHINE).target, isa=ISAS[isa])
     found = []
@@ -162,7 +164,7 @@ def planned(isa: str, dtype: str) -> list[Layer]:
             (plan,) = members(context, 1, seed=position)
         else:
             plan = choices(context, 1)[0].schedule
-        found.append(Layer(problem, plan, threads))
+        found.append(ExportedLayer(problem, plan, threads))
     return found
 
 
@@ -215,7 +217,7 @@ def test_a_cpu_without_the_features_is_told_so(whole: Whole, what: tuple[str, st
 def test_conversions_agree_with_those_of_one_number(tmp_path: Path) -> None:
     """Roundings, infinities, NaN, denormals, saturation; nothing behind the used lanes is read."""
     source = tmp_path / "narrow.c"
-    text = headers(Unit("neon", "i16", "u8", "s32"))
+    text = headers(HeaderSet("neon", "i16", "u8", "s32"))
     source.write_text(f"{text}\n{(ROOT / 'tests/data/conversions_main.c').read_text()}")
     flags = ("-D_GNU_SOURCE", "-O2", "-fno-math-errno", "-ffp-contract=off")
     done = aarch64.run(aarch64.build(tmp_path / "narrow", [source], *flags))

@@ -12,7 +12,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, computes
 from polysci.runtime.build import cache
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers, unit_of
+from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.isas import ISAS
 from polysci.target.resources import resource
 from tests.support import kernelunit
@@ -102,9 +102,9 @@ def test_every_unit_of_every_precision_is_among_them() -> None:
             x, y = precision.x.name, precision.y.name
             for family in sorted({kernel.family for kernel in microkernels.registry().values()}):
                 for kernel in microkernels.best(family, isa, x):
-                    both = {unit_of(kernel, x, y, packed=packed) for packed in (True, False)}
+                    both = {header_set_of(kernel, x, y, packed=packed) for packed in (True, False)}
                     assert both <= checked or kernel.on_tiles
-    assert Unit("avx512bf16", "bf16", "bf16", "f32") in checked
+    assert HeaderSet("avx512bf16", "bf16", "bf16", "f32") in checked
 
 
 @pytest.mark.parametrize("isa", sorted({kernel.isa for kernel in on_vectors()}))
@@ -184,8 +184,8 @@ def test_unknown_kernels_are_refused() -> None:
         microkernels.header("isa_vax")
 
 
-PORTABLE, WHOLE = Unit("portable"), Unit("portable", "i16", "u8", "u8")
-DIRECT = Unit("portable", "i16", "s8", "s8", boxed=False)
+PORTABLE, WHOLE = HeaderSet("portable"), HeaderSet("portable", "i16", "u8", "u8")
+DIRECT = HeaderSet("portable", "i16", "s8", "s8", boxed=False)
 # Faulty primitives, by the header after which they replace the right ones: each must be noticed, or
 # the tests above prove nothing.
 FAULTS = {
@@ -205,11 +205,11 @@ FAULTS = {
     "swaps the wrong lanes": (PORTABLE, "isa_portable", "ps_swap(x, d) ps_swap(x, 3 - (d))"),
     "turns nothing": (PORTABLE, "isa_portable", "ps_transpose(x) ((void)(x))"),
     "cuts f32 to bf16": (
-        Unit("portable", "f32", "bf16", "bf16"), "scalar",
+        HeaderSet("portable", "f32", "bf16", "bf16"), "scalar",
         "ps_bf16_of(x) (uint16_t)(ps_bits_of(x) >> 16)",
     ),
     "keeps no denormals": (
-        Unit("portable", "f32", "f16", "f32"), "scalar",
+        HeaderSet("portable", "f32", "f16", "f32"), "scalar",
         "ps_f16_value(x) (((x) & 0x7c00) ? (ps_f16_value)(x) : 0.0f)",
     ),
     "reads a word where there is a part": (WHOLE, "a_i16_boxed", "ps_word_first(p, n) ps_word(p)"),
@@ -246,7 +246,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-def small(unit: Unit) -> Group:
+def small(unit: HeaderSet) -> Group:
     return next(group for group in small_groups() if group.unit == unit)
 
 
@@ -272,7 +272,7 @@ def test_a_faulty_primitive_is_noticed(
 @pytest.mark.parametrize("isa", ["avx2", "portable"])
 def test_products_are_rounded_before_they_are_added(isa: str) -> None:
     """Also where the compiler may fuse; without the barrier it does, and that is noticed."""
-    text = kernelunit.text(small(Unit(isa, "i16", "u8", "u8")))
+    text = kernelunit.text(small(HeaderSet(isa, "i16", "u8", "u8")))
     fused = [*FLAGS, "-O2", "-ffp-contract=fast", "-mfma"]
     done = kernelunit.run(cache.build(text, flags=fused), SMALL_TIMES)
     assert done.returncode == 0, done.stdout

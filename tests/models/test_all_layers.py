@@ -47,7 +47,7 @@ def check(judge: Judge, cases: list[Conv2d]) -> None:
     for seed, problem in enumerate(cases):
         (plan,) = samples.members(samples.fixed_context(problem, 1, detect()), 1, seed)
         source = emit(problem, plan, 1, f"layer_{seed}")
-        units[source.unit].append((problem, source))
+        units[source.header_set].append((problem, source))
     files = [found[at : at + FILE] for found in units.values() for at in range(0, len(found), FILE)]
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(lambda part: build([source for _, source in part]), files))

@@ -17,7 +17,7 @@ from scipy import special
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import Library, load
-from polysci.target.header_sets import Unit, headers
+from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import header
 from tests.support.kernelunit import STRICT, native
@@ -97,7 +97,7 @@ def declared(name: str) -> str:
 
 def text(isa: str, names: tuple[str, ...] = NAMES, functions: str = "") -> str:
     """A loop over each function."""
-    parts = [headers(Unit(isa)), functions or header("functions")]
+    parts = [headers(HeaderSet(isa)), functions or header("functions")]
     for name in names:
         more = ", z[i]" if name in OF_TWO else MORE.get(name, "")
         declaration = declared(name).replace("*", "*restrict ")

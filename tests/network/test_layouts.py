@@ -7,20 +7,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from polysci.network.compile.lower import lowered
+from polysci.network.compile.lower import lower
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.ir.stages import Program, channels_last
 from polysci.network.passes import layouts
 from polysci.target.host import detect
-from polysci.target.machine import assumed
+from polysci.target.machine import assume_rates
 from tests.support.onnxmodels import model, node, reals
 
-MACHINE = assumed(detect("portable"))
+MACHINE = assume_rates(detect("portable"))
 
 
 def program_of(nodes: list, weights: dict, shape: tuple[int, ...] = (1, 8, 12, 12)) -> Program:
     one = model(nodes, {"x": list(shape)}, {"y": None}, weights)
-    return lowered(simplify.simplified(importer.graph_of(one)))
+    return lower(simplify.simplify(importer.graph_of(one)))
 
 
 def orders(program: Program) -> dict[str, str]:

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from polysci.network.compile.compiled import built, compile_network, rebuilt
+from polysci.network.compile.compiled import build_network, compile_network, rebuild_network
 from polysci.network.compile.lower import SUPPORTED
-from polysci.network.compile.prepare import How, planned
+from polysci.network.compile.prepare import CompileOptions, prepare
 from polysci.network.frontends.onnx import importer
-from polysci.network.frontends.onnx.simplify import simplified
+from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.graph import Graph
-from polysci.network.tools.debug import compared
+from polysci.network.tools.debug import compare_tensors
 from polysci.target.host import detect
 from tests.support.networks import QUICK, given
 
@@ -70,7 +70,7 @@ def test_all_names_are_here() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_results_that_come_with_the_models(name: str) -> None:
-    network = compile_network(simplified(graph_of(name)), "estimate", isa="portable", flags=QUICK)
+    network = compile_network(simplify(graph_of(name)), "estimate", isa="portable", flags=QUICK)
     (port,) = network.inputs
     np.testing.assert_allclose(network(ramp(port.shape)), shared(name), rtol=1e-3, atol=1e-7)
 
@@ -79,8 +79,8 @@ def test_the_results_that_come_with_the_models(name: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tensor_of_random_weights(name: str, threads: int) -> None:
-    graph = simplified(with_random_weights(graph_of(name)))
-    how = How("estimate", threads, "f32", "direct", detect())
-    network = rebuilt(built(planned(graph), how, name), apart=True)
-    wrong = [one for one in compared(network, given(graph)) if not one.error < 1e-4]
+    graph = simplify(with_random_weights(graph_of(name)))
+    how = CompileOptions("estimate", threads, "f32", "direct", detect())
+    network = rebuild_network(build_network(prepare(graph), how, name), apart=True)
+    wrong = [one for one in compare_tensors(network, given(graph)) if not one.error < 1e-4]
     assert not wrong, wrong[0]

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.runner import Runner
 
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.network.compile.lower import SUPPORTED, lowered
+from polysci.network.compile.lower import SUPPORTED, lower
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.tools.onnx_backend import PolysciBackend, with_fixed
 from tests.support.networks import QUICK
@@ -101,7 +101,7 @@ def array(value: Any) -> Any:
 def refusal(one: Case) -> str:
     """What the case is refused with; empty where it is not."""
     try:
-        lowered(simplify.simplified(importer.graph_of(one.model, supported=SUPPORTED)))
+        lower(simplify.simplify(importer.graph_of(one.model, supported=SUPPORTED)))
     except UnsupportedError as error:
         return str(error)
     return ""

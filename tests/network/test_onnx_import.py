@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx.importer import MOST_BYTES, MOST_FOLDED, graph_of, load
-from polysci.network.frontends.onnx.model_file import checked
+from polysci.network.frontends.onnx.model_file import check_model
 from polysci.network.ir.graph import Node
 from tests.support.onnxmodels import model, node, reals
 
@@ -274,7 +274,7 @@ def test_hostile_external_data(tmp_path: Path, location: str, told: dict, messag
 
 def test_a_model_in_memory() -> None:
     one = layer()
-    checked(one, "mine")
+    check_model(one, "mine")
     assert Counter(n.op for n in graph_of(one, {"N": 1, "W": 5}).nodes) == {"Conv": 1, "Relu": 1}
     assert MOST_BYTES >= 1 << 32
     assert numpy_helper.to_array(one.graph.initializer[0]).shape == (5, 3, 3, 3)

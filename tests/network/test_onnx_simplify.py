@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx import reference
 from polysci.network.frontends.onnx.importer import graph_of
-from polysci.network.frontends.onnx.simplify import simplified
+from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.graph import AFFINE, Graph
 from tests.network.test_onnx_import import LIGHT, load
 from tests.support.onnxmodels import model, node, reals
@@ -96,7 +96,7 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]] 
 def test_simplified(name: str) -> None:
     nodes, weights, left = CASES[name]
     graph = graph_of(model(nodes, {"x": [1, 4, 7, 7]}, {"y": None}, weights))
-    short = simplified(graph)
+    short = simplify(graph)
     assert ops(short) == left
     if name != "grouped transposed convolution":  # onnx 1.23's reference refuses that
         agree(graph, short)
@@ -110,7 +110,7 @@ def test_what_others_read_stays(outputs: Sequence[str]) -> None:
     nodes = [node("Conv", "x w", "c"), node("Mul", "c f", "m"), node("Add", "m c", "y")]
     weights = {"w": reals(4, 4, 1, 1), "f": reals(4, 1, 1)}
     graph = graph_of(model(nodes, {"x": [1, 4, 2, 2]}, dict.fromkeys(outputs), weights))
-    short = simplified(graph)
+    short = simplify(graph)
     assert ops(short) == ["Conv", AFFINE, "Add"]
     agree(graph, short)
 
@@ -124,7 +124,7 @@ def test_a_bias_is_folded_where_it_is_a_number_a_column(shape: tuple[int], left:
     nodes = [node("Gemm", "x w b", "g"), node("Mul", "g f", "y")]
     weights = {"w": reals(4, 3), "b": reals(*shape), "f": reals(3)}
     graph = graph_of(model(nodes, {"x": [3, 4]}, {"y": None}, weights))
-    short = simplified(graph)
+    short = simplify(graph)
     assert ops(short) == left
     agree(graph, short)
 
@@ -136,11 +136,11 @@ def test_names_of_the_model_are_not_taken() -> None:
     weights = {name: reals(1, 5, seed=at) for at, name in enumerate(own.split())}
     weights |= {"w": reals(196, 5), "b": reals(5), "s": reals(5)}
     graph = graph_of(model(nodes, {"x": [1, 4, 7, 7]}, {"y": None}, weights))
-    short = simplified(graph)
+    short = simplify(graph)
     assert ops(short) == ["Reshape", "Gemm", "Sum"]
     assert short.nodes[0].inputs == ("x", "f.shape.2")
     assert short.nodes[1].inputs == ("f", "m.weights.1", "m.bias.1")
-    assert simplified(short).nodes == short.nodes
+    assert simplify(short).nodes == short.nodes
     agree(graph, short)
 
 
@@ -148,7 +148,7 @@ def test_names_of_the_model_are_not_taken() -> None:
 def test_a_constant_of_zeros(op: str) -> None:
     zeros = np.zeros((4, 1, 1), np.float32)
     graph = graph_of(model([node(op, "x f", "y")], {"x": [1, 4, 2, 2]}, {"y": None}, {"f": zeros}))
-    short = simplified(graph)
+    short = simplify(graph)
     assert ops(short) == [AFFINE]
     if op == "Div":
         assert np.isposinf(short.constants["y.scale"]).all()
@@ -160,7 +160,7 @@ def test_a_dropout_that_trains_stays() -> None:
     nodes = [node("Dropout", "x ratio train", "y")]
     weights = {"ratio": np.array(0.5, np.float32), "train": np.array(True)}
     graph = graph_of(model(nodes, {"x": [1, 4]}, {"y": None}, weights))
-    assert ops(simplified(graph)) == ["Dropout"]
+    assert ops(simplify(graph)) == ["Dropout"]
 
 
 @settings(max_examples=40, deadline=None)
@@ -187,7 +187,7 @@ def test_random_chains_compute_the_same(data: st.DataObject) -> None:
         names.append(made)
     outputs = {names[-1]: None, data.draw(st.sampled_from(names[1:])): None}
     graph = graph_of(model(nodes, {"x": [2, 4, 3, 3]}, outputs, weights))
-    short = simplified(graph)
+    short = simplify(graph)
     assert len(short.nodes) <= len(graph.nodes)
     assert [str(one) for one in short.outputs] == [str(one) for one in graph.outputs]
     agree(graph, short, 1e-5)
@@ -197,7 +197,7 @@ def test_random_chains_compute_the_same(data: st.DataObject) -> None:
     ("name", "left"), [("resnet50", 123), ("densenet121", 367), ("inception_v2", 164)]
 )
 def test_models_of_the_onnx_package(name: str, left: int) -> None:
-    short = simplified(load(LIGHT / f"light_{name}.onnx"))
+    short = simplify(load(LIGHT / f"light_{name}.onnx"))
     assert len(short.nodes) == left and "BatchNormalization" not in ops(short)
 
 

@@ -24,7 +24,7 @@ from polysci.peers.networks import contest
 from polysci.peers.networks.contest import NetworkComparison, compare, largest_error
 from polysci.peers.networks.onnxruntime import OnnxRuntime
 from polysci.peers.networks.rival import NetworkRival
-from polysci.peers.networks.service import Asked, mean_seconds
+from polysci.peers.networks.service import TimingRequest, mean_seconds
 from polysci.peers.process import peer_named
 
 NETWORKS = ("onnxruntime", "openvino")
@@ -191,7 +191,7 @@ def test_an_element_type_that_is_none() -> None:
 
 
 def test_bf16_of_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked("model", {}, {}, 1, "bf16")
+    asked = TimingRequest("model", {}, {}, 1, "bf16")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     with pytest.raises(UnsupportedError, match="in bf16 on x86"):
         OnnxRuntime().ways(None, asked)
@@ -207,7 +207,7 @@ def test_our_process_ends_where_the_network_cannot_be_saved(
 ) -> None:
     closed: list[bool] = []
 
-    class Side(side.CompiledSide):
+    class Side(side.CompiledContestant):
         def close(self) -> None:
             super().close()
             closed.append(not self._child.alive)

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.network.frontends.onnx import reference
-from polysci.network.ir.stages import Band
+from polysci.network.ir.stages import RowFusion
 from polysci.network.passes import row_fusion
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import Shape, model, node, reals
@@ -113,7 +113,9 @@ def test_one_stage_ends_one_band(everything_in_bands: None) -> None:
     ]  # fmt: skip
     weights = {"w": reals(4, 4, 1, 1, seed=1), "v": reals(4, 4, 3, 3, seed=2)[:, :, 1:2, 1:2]}
     network = agrees(nodes, {"x": [1, 4, 9, 9]}, ["y"], {n: v.copy() for n, v in weights.items()})
-    made = [name for stage in stages(network) if isinstance(stage, Band) for name in stage.internal]
+    made = [
+        name for stage in stages(network) if isinstance(stage, RowFusion) for name in stage.internal
+    ]
     assert len(made) == len(set(made)) and made
 
 
@@ -122,7 +124,7 @@ def test_computed_weights_are_packed(everything_in_bands: None) -> None:
     nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "y")]
     inputs: dict[str, Shape] = {"x": [1, 4, 9, 9], "v": [3, 4, 3, 3]}
     network = agrees(nodes, inputs, ["y"], {"w": reals(4, 4, 1, 1)})
-    assert not any(isinstance(stage, Band) for stage in stages(network))
+    assert not any(isinstance(stage, RowFusion) for stage in stages(network))
 
 
 def test_rows_of_one_column(everything_in_bands: None) -> None:

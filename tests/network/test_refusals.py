@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.compiled import compile_network
-from polysci.network.compile.prepare import planned
-from polysci.network.frontends.onnx.simplify import simplified
+from polysci.network.compile.prepare import prepare
+from polysci.network.frontends.onnx.simplify import simplify
 from tests.support.networks import QUICK, disagreement, read
 from tests.support.onnxmodels import node, reals
 
@@ -94,7 +94,7 @@ WRONG = {
 def test_contradictions_are_named(name: str) -> None:
     model, message = WRONG[name]
     with pytest.raises((SpecError, UnsupportedError), match=message) as caught:
-        planned(simplified(read(model)))
+        prepare(simplify(read(model)))
     assert " of y" in str(caught.value) or "'y'" in str(caught.value)
 
 
@@ -124,7 +124,7 @@ def odd() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_odd_graphs_run(threads: int) -> None:
-    network = compile_network(simplified(read(odd())), "estimate", threads, isa="portable",
+    network = compile_network(simplify(read(odd())), "estimate", threads, isa="portable",
                               flags=QUICK)  # fmt: skip
     random = np.random.default_rng(0)
     given = {p.name: random.normal(size=p.shape).astype(p.dtype) for p in network.inputs}
@@ -147,7 +147,7 @@ def chain(length: int) -> onnx.ModelProto:
 
 def test_long_chains_are_fused_in_parts() -> None:
     graph, start = read(chain(600)), time.process_time()
-    plan = planned(simplified(graph))
+    plan = prepare(simplify(graph))
     assert time.process_time() - start < 10
     assert 1 < len(plan.program.stages) < 10
     assert not disagreement(read(chain(100)), 1, "f32", fuse=True)

@@ -9,7 +9,7 @@ from polysci.network.compile import compiled, prepare
 from polysci.network.frontends.onnx import importer, reference, simplify
 from polysci.network.ir.expressions import Guard, Load, Reduce
 from polysci.network.ir.graph import Graph
-from polysci.network.ir.stages import Band, Loops
+from polysci.network.ir.stages import LoopStage, RowFusion
 from polysci.network.passes import row_fusion
 from polysci.network.passes.layer_calls import by_rows
 from polysci.polyhedral import schedule
@@ -43,7 +43,7 @@ def inverted_bottleneck(size: int, stride: int) -> Graph:
         "zero": np.float32(0), "six": np.float32(6),
     }  # fmt: skip
     one = model(nodes, {"x": [1, 8, size, size]}, {"y": None}, weights)
-    return simplify.simplified(importer.graph_of(one))
+    return simplify.simplify(importer.graph_of(one))
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,11 @@ def test_results(
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
     monkeypatch.setattr(row_fusion, "RISK", 0.0)
     graph, target = inverted_bottleneck(size, stride), detect()
-    how = prepare.How("estimate", threads, dtype, "direct", target)
-    net = compiled.built(prepare.planned(graph, dtype, target=target), how, "bands", flags=QUICK)
-    found = [stage for stage in net.code.placed.program.stages if isinstance(stage, Band)]
+    how = prepare.CompileOptions("estimate", threads, dtype, "direct", target)
+    net = compiled.build_network(
+        prepare.prepare(graph, dtype, target=target), how, "bands", flags=QUICK
+    )
+    found = [stage for stage in net.code.placed.program.stages if isinstance(stage, RowFusion)]
     assert [len(stage.members) for stage in found] == [4], net.plan.fusions
     x = reals(1, 8, size, size, seed=9)
     expected = reference.run(graph, {"x": x})["y"]
@@ -72,16 +74,16 @@ def test_results(
 def test_what_stays_in_the_cache_stays_apart() -> None:
     """The reason is kept for whoever asks."""
     graph, target = inverted_bottleneck(12, 1), detect()
-    how = prepare.How("estimate", 1, "f32", "direct", target)
-    net = compiled.built(prepare.planned(graph, target=target), how, "apart", flags=QUICK)
-    assert not any(isinstance(stage, Band) for stage in net.code.placed.program.stages)
+    how = prepare.CompileOptions("estimate", 1, "f32", "direct", target)
+    net = compiled.build_network(prepare.prepare(graph, target=target), how, "apart", flags=QUICK)
+    assert not any(isinstance(stage, RowFusion) for stage in net.code.placed.program.stages)
     assert any("stay in the L2 cache" in one.refusal for one in net.plan.fusions)
 
 
-def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> Loops:
+def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:
     """A reduction over r of rows of t."""
     index = (Affine((("i0", 1),)), Affine((("i1", 1),)), row, Affine((("i3", 1),)))
-    return Loops("pool", "y", Reduce("max", (("r", 3),), Load("t", index), guards))
+    return LoopStage("pool", "y", Reduce("max", (("r", 3),), Load("t", index), guards))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError
-from polysci.network.compile.lower import lowered
-from polysci.network.compile.prepare import Planned, planned
-from polysci.network.frontends.onnx.simplify import simplified
+from polysci.network.compile.lower import lower
+from polysci.network.compile.prepare import PreparedNetwork, prepare
+from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.expressions import (
     Apply,
     Guard,
@@ -24,13 +24,13 @@ from polysci.network.ir.expressions import (
     Where,
     axis,
     loads,
-    moved,
+    shift,
     walk,
 )
-from polysci.network.ir.stages import Layer, Loops
-from polysci.network.passes.arena import arranged, lives
-from polysci.network.passes.buffers import reshaped
-from polysci.network.passes.fusion import fused
+from polysci.network.ir.stages import LayerStage, LoopStage
+from polysci.network.passes.arena import arrange, lives
+from polysci.network.passes.buffers import reshape
+from polysci.network.passes.fusion import fuse_loops
 from polysci.network.passes.relations import iterators, pointwise, reads_once
 from polysci.network.runtime.loading import ports
 from polysci.network.runtime.runner import Runner
@@ -45,8 +45,8 @@ W = {"w": reals(8, 8, 3, 3), "b": reals(8), "v": reals(8, 8, 3, 3, seed=1)}
 CONV = {"pads": [1, 1, 1, 1]}
 
 
-def plan_of(one: onnx.ModelProto, dtype: str = "f32") -> Planned:
-    return planned(simplified(read(one)), dtype)
+def plan_of(one: onnx.ModelProto, dtype: str = "f32") -> PreparedNetwork:
+    return prepare(simplify(read(one)), dtype)
 
 
 def code_of(one: onnx.ModelProto, threads: int) -> str:
@@ -66,7 +66,7 @@ def test_expressions_are_walked_from_outside_and_rewritten() -> None:
         "Apply", "Reduce", "Where", "Load", "Number", "Number",
     ]  # fmt: skip
     assert str(whole) == "add(max(r<3: (0 <= 2*r - 1 < 5 ? x[i0, 2*r - 1] : 0.5)), 1)"
-    (changed,) = loads(moved(whole, {"i0": Affine((("i1", 3),), 4)}))
+    (changed,) = loads(shift(whole, {"i0": Affine((("i1", 3),), 4)}))
     assert str(changed) == "x[3*i1 + 4, 2*r - 1]"
 
 
@@ -111,13 +111,13 @@ FUSED = {  # nodes, stages that are left, what the last of them does
 @pytest.mark.parametrize("name", FUSED)
 def test_what_is_fused(name: str) -> None:
     nodes, count, kind = FUSED[name]
-    program, told = fused(lowered(simplified(read(model(nodes, X, Y, W)))))
+    program, told = fuse_loops(lower(simplify(read(model(nodes, X, Y, W)))))
     assert len(program.stages) == count and any(one.done for one in told)
     last = program.stages[-1]
     if kind == "loop":
-        assert isinstance(last, Loops)
+        assert isinstance(last, LoopStage)
     else:
-        assert isinstance(last, Layer) and getattr(last, kind) and last.clamp == (0.0, np.inf)
+        assert isinstance(last, LayerStage) and getattr(last, kind) and last.clamp == (0.0, np.inf)
 
 
 REFUSED = {
@@ -141,7 +141,7 @@ REFUSED = {
 def test_what_is_not_fused_and_why(reason: str) -> None:
     nodes, outputs = REFUSED[reason]
     weights = W | {"k": reals(8, 8, 1, 1)}
-    _, told = fused(lowered(simplified(read(model(nodes, X, outputs, weights)))))
+    _, told = fuse_loops(lower(simplify(read(model(nodes, X, outputs, weights)))))
     assert any(reason in one.refusal for one in told), [one.refusal for one in told]
 
 
@@ -182,7 +182,7 @@ def test_reshaped_strides_are_those_of_numpy(shape: list[int], data: st.DataObje
     first = data.draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
     second = data.draw(st.sampled_from([n for n in range(1, first + 1) if first % n == 0]))
     new = (first // second, second, size // first)
-    found = reshaped(array.shape, [step // 8 for step in array.strides], new)
+    found = reshape(array.shape, [step // 8 for step in array.strides], new)
     if found is not None:
         base = np.arange(size, dtype=np.int64)
         view = np.lib.stride_tricks.as_strided(base, new, [8 * step for step in found])
@@ -200,7 +200,7 @@ def test_buffers_that_live_together_are_apart(one: onnx.ModelProto, apart: bool)
     plan = plan_of(one)
     program = plan.program
     kept = frozenset({*program.inputs, *program.outputs, *program.constants})
-    alive, arena = lives(plan.placed, kept), arranged(plan.placed, apart=apart)
+    alive, arena = lives(plan.placed, kept), arrange(plan.placed, apart=apart)
     spaces = {name: (at, at + program.values[name].bytes) for name, at in arena.offsets.items()}
     for name, (first, end) in spaces.items():
         assert first % ALIGNMENT == 0 and end <= arena.size <= arena.unshared

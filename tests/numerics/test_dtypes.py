@@ -21,8 +21,8 @@ from polysci.numerics.dtypes import (
     computes,
     from_bf16,
     precision_named,
-    stored,
     to_bf16,
+    to_stored,
     values,
 )
 from polysci.target import microkernels
@@ -41,7 +41,7 @@ BITS = st.integers(0, 2**32 - 1)
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_sizes_agree(dtype: DType) -> None:
     assert dtype.bytes == dtype.numpy.itemsize == ctypes.sizeof(C_TYPES[dtype.c_type])
-    assert dtype.whole == (dtype.name in ("s8", "u8", "s32"))
+    assert dtype.integer == (dtype.name in ("s8", "u8", "s32"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
@@ -61,7 +61,7 @@ def test_the_tables_are_read_only() -> None:
 
 @pytest.mark.parametrize("compute", COMPUTES.values(), ids=lambda row: row.name)
 def test_words_fill_32_bits(compute) -> None:
-    assert compute.word * compute.bytes == 4 == compute.sum.bytes
+    assert compute.vnni_factor * compute.bytes == 4 == compute.sum.bytes
 
 
 def test_names_of_precisions() -> None:
@@ -77,8 +77,8 @@ def test_names_of_precisions() -> None:
 
 @pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
 def test_properties_of_precisions(row) -> None:
-    assert row.whole == row.x.whole == row.w.whole == row.y.whole
-    assert row.sum is DTYPES["s32" if row.whole else "f32"]
+    assert row.integer == row.x.integer == row.w.integer == row.y.integer
+    assert row.sum is DTYPES["s32" if row.integer else "f32"]
     assert row.scaled == (row.y.name in ("u8", "s8"))
     assert row.split == (row.y.name in ("f32", "s32"))
 
@@ -107,7 +107,7 @@ def test_some_kernel_multiplies_every_type_on_every_isa(family: str, x: str) -> 
     for isa in ISAS.values():
         kernels = microkernels.best(family, isa.name, x)
         (compute,) = {kernel.compute for kernel in kernels}
-        assert COMPUTES[compute].sum.whole == DTYPES[x].whole
+        assert COMPUTES[compute].sum.integer == DTYPES[x].integer
         for better in computes(x, family)[: computes(x, family).index(compute)]:
             assert not [k for name in isa.chain for k in microkernels.family(family, name, better)]
         assert {kernel.isa for kernel in kernels} <= {*isa.chain, "portable"}
@@ -189,13 +189,13 @@ def test_whole_numbers_are_rounded_and_saturated(name: str) -> None:
     dtype = DTYPES[name]
     limits = np.iinfo(dtype.numpy)
     given_, expected = [0.5, 1.5, 2.5, 3.49, 1e12, -1e12], [0, 2, 2, 3, limits.max, limits.min]
-    got = stored(np.array(given_), dtype)
+    got = to_stored(np.array(given_), dtype)
     assert got.dtype == dtype.numpy and got.tolist() == expected
 
 
 def test_floats_are_stored_rounded() -> None:
     array = np.array([1.0, 1 + 2.0**-9, -3.25], np.float32)
-    assert stored(array, F32) is not array and np.array_equal(stored(array, F32), array)
-    assert stored(array, DTYPES["f16"]).tolist() == [1.0, 1 + 2.0**-9, -3.25]
-    assert values(stored(array, DTYPES["bf16"]), DTYPES["bf16"]).tolist() == [1.0, 1.0, -3.25]
+    assert to_stored(array, F32) is not array and np.array_equal(to_stored(array, F32), array)
+    assert to_stored(array, DTYPES["f16"]).tolist() == [1.0, 1 + 2.0**-9, -3.25]
+    assert values(to_stored(array, DTYPES["bf16"]), DTYPES["bf16"]).tolist() == [1.0, 1.0, -3.25]
     assert values(array, F32) is array

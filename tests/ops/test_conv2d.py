@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from polysci import ops
 from polysci.errors import SpecError
-from polysci.numerics.dtypes import PRECISIONS, precision_named, stored
+from polysci.numerics.dtypes import PRECISIONS, precision_named, to_stored
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d import reference as reference_module
 
@@ -375,6 +375,6 @@ def test_what_a_narrow_precision_stores_is_widened(dtype: str) -> None:
     low = 0 if row.x.name == "u8" else -120
     x = rng.integers(low, 120, problem.x_shape).astype(np.float32)
     w = rng.integers(-120, 120, problem.w_shape).astype(np.float32)
-    y = problem.reference(stored(x, row.x), stored(w, row.w))
-    assert y.dtype == (np.int64 if row.whole else np.float64)
+    y = problem.reference(to_stored(x, row.x), to_stored(w, row.w))
+    assert y.dtype == (np.int64 if row.integer else np.float64)
     assert (y == np.einsum("nhwc,kcrs->nhwk", x, w)).all()

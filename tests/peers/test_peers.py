@@ -18,11 +18,11 @@ from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS, from_bf16
 from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
-from polysci.peers.contest import PEAK_UNITS, Comparison, Rival
-from polysci.peers.example_inputs import given
+from polysci.peers.contest import PEAK_UNITS, Comparison, LayerRival
+from polysci.peers.example_inputs import example_inputs
 from polysci.peers.process import peer_named
 from polysci.peers.pytorch import PyTorch, service
-from polysci.peers.pytorch.operands import Operands, Path, chained, fault
+from polysci.peers.pytorch.operands import Operands, Path, chain, fault
 from polysci.target.machine import Machine
 
 FLOATS = ("f32", "bf16", "bf16:bf16:f32", "f16", "f16:f16:f32")
@@ -47,7 +47,7 @@ torch_only = pytest.mark.skipif(
 def test_the_expected_result_is_that_of_plain_loops(dtype: str, layout: str) -> None:
     problem = Conv2d(N=1, C=4, H=5, W=4, K=6, R=3, S=2, pad=1, groups=2, layout=layout)
     x_zero, y_zero = (7, 3) if dtype in WHOLE else (0, 0)
-    found = given(problem, dtype, 1, x_zero, y_zero)
+    found = example_inputs(problem, dtype, 1, x_zero, y_zero)
     scale = np.ones(problem.K) if found.quant is None else found.quant.scale.astype(float)
     exact = _loops(problem, _real(found.x), _real(found.w), x_zero) * scale[:, None, None] + y_zero
     got = found.expected if layout == "nchw" else found.expected.transpose(0, 3, 1, 2)
@@ -203,8 +203,8 @@ def test_pytorch_is_imported_late() -> None:
 
 def test_every_element_has_its_ways() -> None:
     assert set(service.WAYS) == {precision.x.name for precision in PRECISIONS.values()}
-    assert chained(1, [lambda x: x + 1])() == 2
-    assert chained(1, [lambda x: x + 1, lambda x: x * 5])() == 10
+    assert chain(1, [lambda x: x + 1])() == 2
+    assert chain(1, [lambda x: x + 1, lambda x: x * 5])() == 10
 
 
 def test_a_peer_that_is_none() -> None:
@@ -258,7 +258,9 @@ def test_pytorch_computes_it(dtype: str, layout: str, shape: str) -> None:
 def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, shape: str) -> None:
     y_zero = 0 if dtype.endswith("s32") else 11
     monkeypatch.setattr(
-        service, "given", lambda conv, dtype, seed: given(conv, dtype, 1, 9, y_zero)
+        service,
+        "example_inputs",
+        lambda conv, dtype, seed: example_inputs(conv, dtype, 1, 9, y_zero),
     )
     assert PyTorch().prepare(str(SHAPES[shape]), "nhwc", dtype, 1, 3)["paths"]
 
@@ -267,11 +269,11 @@ def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, shape: str) ->
 @pytest.mark.parametrize(("dtype", "change"), [("f32", 9), ("bf16", 9), ("u8:s8:u8", 2)])
 def test_pytorch_is_found_wrong(monkeypatch: pytest.MonkeyPatch, dtype: str, change: int) -> None:
     def falsified(*args: Any) -> Any:
-        found = given(*args)
+        found = example_inputs(*args)
         found.expected[0, 0, 0, np.argmax(found.expected[0, 0, 0] > 1)] += change
         return found
 
-    monkeypatch.setattr(service, "given", falsified)
+    monkeypatch.setattr(service, "example_inputs", falsified)
     with pytest.raises(CheckError, match="differs from the reference"):
         PyTorch().prepare(str(SHAPES["dense"]), "nhwc", dtype, 1, 3)
 
@@ -297,7 +299,7 @@ def test_onednn_computes_in_the_precision(
 
 @torch_only
 def test_a_rival() -> None:
-    with Rival(PEERS["torch"]) as rival:
+    with LayerRival(PEERS["torch"]) as rival:
         path, version, paths = rival.prepare(SHAPES["dense"])
         assert min(paths, key=paths.__getitem__) == path and version.split(".")[0].isdigit()
         assert rival.sample() > 0

@@ -17,7 +17,7 @@ from polysci.polyhedral.footprint import (
     FLOAT,
     LINE,
     Count,
-    Level,
+    LevelTraffic,
     compulsory_bytes,
     extent_of,
     fetches,
@@ -139,7 +139,7 @@ def test_a_nest_twice_the_cache_keeps_half_of_what_it_uses_again() -> None:
     assert level_traffic(working, counts, 32).a == [10 + (30 - 10) / 2]
 
 
-def levels_of(size: float) -> Level:
+def levels_of(size: float) -> LevelTraffic:
     """Traffic of three nests, the innermost of 8 bytes, into a cache of so many."""
     working = [np.array([100.0]), np.array([40.0]), np.array([8.0])]
     bytes_moved = [(1, 1, 2), (3, 1, 2), (9, 9, 4)]

@@ -13,7 +13,7 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.extract import extract
-from polysci.polyhedral.scop import KINDS, Scop, bounded
+from polysci.polyhedral.scop import KINDS, Scop, bound_operations
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -223,7 +223,7 @@ def test_bounded_stops_isl_and_leaves_it_usable() -> None:
     scop, _ = matmul_with_init()
     with (
         pytest.raises(UnsupportedError, match="a test: isl gave up within 100 operations"),
-        bounded("a test", 100),
+        bound_operations("a test", 100),
     ):
         scop.reads().union(scop.writes()).reverse().coalesce().is_injective()
     assert isl.DEFAULT_CONTEXT.get_max_operations() == 0
@@ -234,14 +234,14 @@ def test_threads_take_turns_with_isls_counter() -> None:
     inside, both, left = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> None:
-        with bounded("the first", 1000):
+        with bound_operations("the first", 1000):
             inside.set()
             both.wait(0.2)  # time for the second to come in, were it let in
         left.set()
 
     def second() -> None:
         inside.wait()
-        with bounded("the second", 2000):
+        with bound_operations("the second", 2000):
             both.set()
             left.wait()
 

@@ -12,10 +12,10 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.schedule import parse as schedule_of
 from polysci.rank import RANKERS, Context
-from polysci.rank.batch import costs, gathered
+from polysci.rank.batch import batch, costs
 from polysci.rank.constant import DEFAULT, best_template, distance
 from polysci.rank.rules import use_of
-from polysci.rank.shortlist import alone, choices, cost_of, seen
+from polysci.rank.shortlist import as_family, choices, cost_of, seen
 from polysci.rank.template import PLACES, ROWS, WORDS, Template, outlines, parse
 from polysci.space.enumerate import RegisterTile
 from polysci.target.microkernels import find
@@ -49,7 +49,7 @@ def test_a_family_costs_what_its_members_do(
         assert together.shape == (len(family),) and np.isfinite(together).all()
         assert (together >= 0).all()
         for index in fitting:
-            one = RANKERS[name].cost(*alone(wide, family.schedule(index)))[0]
+            one = RANKERS[name].cost(*as_family(wide, family.schedule(index)))[0]
             assert one == pytest.approx(together[index], rel=1e-12), str(family.schedule(index))
 
 
@@ -63,7 +63,7 @@ def test_gathered_schedules_cost_what_each_does(problem: Conv2d, threads: int) -
         found = costs(context, schedules, RANKERS[name].cost)
         assert found == pytest.approx([cost_of(context, plan, name) for plan in schedules])
     texts = {}
-    for one in gathered(context, schedules):
+    for one in batch(context, schedules):
         for at, index in enumerate(one.indices):
             texts[int(index)] = str(one.family.schedule(at))
     assert sorted(texts) == list(range(len(schedules)))
@@ -222,7 +222,7 @@ def test_a_text_that_is_no_template(text: str, why: str) -> None:
 
 
 def template_of(context: Context, text: str) -> Template:
-    return outlines(*alone(context, schedule_of(text))).template(0)
+    return outlines(*as_family(context, schedule_of(text))).template(0)
 
 
 @pytest.mark.parametrize(
@@ -267,10 +267,10 @@ def test_distance_counts_mismatches() -> None:
         "p:14* k:64 p q:7 > brgemm_avx512_f32_7x64",
         "k:64* pack(A) p q:7 > brgemm_avx512_f32_7x64",
     )
-    found = [float(distance(*alone(context, schedule_of(text)), template)[0]) for text in texts]
+    found = [float(distance(*as_family(context, schedule_of(text)), template)[0]) for text in texts]
     assert found == [0.0, 0.5, 0.75, 3.0, 2.0, 3.0]
     serial = samples.fixed_context(LAYER, 1)
-    assert distance(*alone(serial, schedule_of(texts[1])), template)[0] == 0
+    assert distance(*as_family(serial, schedule_of(texts[1])), template)[0] == 0
 
 
 def trained(threads: int = 1, count: int = 40) -> list[tuple[Context, list[Schedule], np.ndarray]]:

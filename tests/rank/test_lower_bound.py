@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
-from polysci.measure.trials import built, timed
+from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.conv2d import Conv2d
 from polysci.rank import traffic
-from polysci.rank.lower_bound import least
-from polysci.rank.shortlist import alone, every
+from polysci.rank.lower_bound import lower_bound
+from polysci.rank.shortlist import as_family, every
 from polysci.target.machine import Machine
 from polysci.tune import LEVELS, Result, context_of, optimize
-from polysci.tune.sample import stratified
+from polysci.tune.sample import stratified_sample
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 
@@ -31,10 +31,10 @@ TINY = Conv2d(N=1, C=16, H=5, W=5, K=16, R=1, S=1)
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_no_schedule_runs_faster_than_its_bound(layer: Conv2d, machine: Machine) -> None:
     context = context_of(layer)
-    plans = stratified(context, 16)
-    bounds = {plan: float(least(*alone(context, plan))[0]) for plan in plans}
+    plans = stratified_sample(context, 16)
+    bounds = {plan: float(lower_bound(*as_family(context, plan))[0]) for plan in plans}
     with Bench(layer) as bench:
-        for one, samples_s in timed(bench, built(layer, plans), check=False):
+        for one, samples_s in time_trials(bench, build_trials(layer, plans), check=False):
             assert not isinstance(samples_s, PolysciError)
             assert bounds[one.schedule] <= min(samples_s), str(one.schedule)
 
@@ -45,7 +45,7 @@ def test_the_model_never_predicts_less(problem: Conv2d, threads: int) -> None:
     """What bounds every schedule also bounds its prediction."""
     context = samples.fixed_context(problem, threads)
     for family in samples.families(context):
-        assert (least(context, family) <= traffic(context, family).seconds * (1 + 1e-9)).all()
+        assert (lower_bound(context, family) <= traffic(context, family).seconds * (1 + 1e-9)).all()
 
 
 def test_a_full_search_discards_only_what_is_slower(
@@ -61,7 +61,7 @@ def test_a_full_search_discards_only_what_is_slower(
     for trial in tried.values():
         if trial.seconds is None:
             assert trial.fault.startswith("not run: it takes")
-            assert float(least(*alone(context, trial.schedule))[0]) > best
+            assert float(lower_bound(*as_family(context, trial.schedule))[0]) > best
 
 
 def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
@@ -71,7 +71,7 @@ def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
     count = len(list(every(context_of(TINY), tiles=2, blocks=0)))
     for bound, run in ((0.0, count), (1e9, min(count, 4))):  # the first batch has no rival yet
-        monkeypatch.setattr("polysci.tune.search.least", lambda *_, bound=bound: [bound])
+        monkeypatch.setattr("polysci.tune.search.lower_bound", lambda *_, bound=bound: [bound])
         found = optimize(TINY, "exhaustive", wisdom=Wisdom(fresh_cache / f"{bound}.sqlite"))
         assert sum(trial.seconds is not None for trial in found.trials) == run
 

@@ -22,17 +22,17 @@ from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.working_sets import (
     CONVENTIONS,
     WorkingSet,
+    order_of_tiles,
     text_order,
     thread_share,
-    tiled_order,
     working_sets,
 )
 from polysci.rank import RANKERS, Context
-from polysci.rank.cache_placement import PLACEMENTS, caches_of, optimistic, pessimistic, weighed
+from polysci.rank.cache_placement import PLACEMENTS, caches_of, optimistic, pessimistic, weigh
 from polysci.rank.polydl import WEIGHTS, polydl
 from polysci.rank.polyscientist import LATENCIES, polyscientist
 from polysci.rank.shortlist import cost_of
-from polysci.rank.working_sets import Sizes, closed_form, of_exact
+from polysci.rank.working_sets import Sizes, of_exact, working_set_bytes
 from polysci.space.enumerate import Family
 from polysci.target.host import KIB, MIB
 from polysci.tune import model_of
@@ -80,7 +80,7 @@ Row = tuple[int, int, int, int]
 
 
 def closed(roles: Contraction, plan: Schedule, threads: int, convention: str) -> list[Row]:
-    sizes = closed_form(roles, alone(roles, plan), threads, convention)
+    sizes = working_set_bytes(roles, alone(roles, plan), threads, convention)
     parts = (sizes.least, sizes.most, sizes.least_shared, sizes.most_shared)
     rows = zip(*(part[0].astype(int).tolist() for part in parts), strict=True)
     return [row for row in rows if row[1]]
@@ -95,7 +95,7 @@ def exact(
     scop: Scop, roles: Contraction, plan: Schedule, threads: int, convention: str
 ) -> list[Row]:
     """By level, without the reuse of halos: of loops whose dimension indexes the array."""
-    order = tiled_order(scop, roles, plan, threads)
+    order = order_of_tiles(scop, roles, plan, threads)
     operands = {op.array: op for op in (roles.a, roles.b, roles.out)}
 
     found = [
@@ -189,10 +189,10 @@ def test_padding_makes_nothing_larger(problem: Conv2d, data: st.DataObject) -> N
     if scop.domain().is_empty():
         return
     plan = data.draw(schedules(roles))
-    sizes = closed_form(roles, alone(roles, plan))
+    sizes = working_set_bytes(roles, alone(roles, plan))
     bound = {at: (sizes.least[0, i], sizes.most[0, i]) for i, at in enumerate(sizes.loops)}
     operands = {op.array: op for op in (roles.a, roles.b, roles.out)}
-    order = tiled_order(scop, roles, plan)
+    order = order_of_tiles(scop, roles, plan)
     for found in working_sets(order):
         if not operands[found.array].uses(dim_of(roles, found)):
             least, most = bound[found.level]
@@ -218,7 +218,7 @@ def test_a_family_costs_what_its_members_cost(
 def test_costs_weigh_bytes_by_level() -> None:
     context = samples.fixed_context(load("resnet50")[2])
     family = samples.families(context)[0]
-    sizes = closed_form(context.contraction, family)
+    sizes = working_set_bytes(context.contraction, family)
     for placement in PLACEMENTS:
         for cost, weights in ((polyscientist, LATENCIES), (polydl, WEIGHTS)):
             levels = PLACEMENTS[placement](sizes, caches_of(context.target))
@@ -267,10 +267,10 @@ def test_endless_caches_keep_everything(pairs: list[list[int]], placement: str) 
 
 def test_an_unknown_placement_is_named() -> None:
     with pytest.raises(SpecError, match="'hopeful': expected one of pessimistic, optimistic"):
-        weighed(table([]), CACHES, LATENCIES, "hopeful")
+        weigh(table([]), CACHES, LATENCIES, "hopeful")
     context = samples.fixed_context(load("resnet50")[2])
     with pytest.raises(SpecError, match="'exclusive': expected one of published, inclusive"):
-        closed_form(context.contraction, samples.families(context)[0], 1, "exclusive")
+        working_set_bytes(context.contraction, samples.families(context)[0], 1, "exclusive")
 
 
 def test_threads_have_their_own_caches_but_one_last_level() -> None:
@@ -388,6 +388,6 @@ def test_half_a_second_a_schedule_exactly() -> None:
         scop, roles, _ = model_of(layer)
         for plan in samples.members(context, 2, seed):
             start = time.process_time()
-            working_sets(tiled_order(scop, roles, plan, threads))
+            working_sets(order_of_tiles(scop, roles, plan, threads))
             worst = max(worst, time.process_time() - start)
     assert worst <= 0.5, f"{worst:.2f} s"

@@ -12,7 +12,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import parse
 from polysci.rank import Context, Estimate, traffic
-from polysci.rank.shortlist import alone, predicted
+from polysci.rank.shortlist import as_family, predict_seconds
 from polysci.space.enumerate import Family
 from polysci.target.machine import PRICES
 from tests.support import samples
@@ -39,14 +39,14 @@ def test_a_family_is_ranked_as_its_members_are(
         schedule = family.schedule(index)
         if not samples.fits(context, schedule):
             continue
-        single = traffic(*alone(context, schedule))
+        single = traffic(*as_family(context, schedule))
         for part in PARTS:
             both = [getattr(estimate, part) for estimate in (together, single)]
             assert both[0][index] == pytest.approx(both[1][0], rel=1e-9), (part, str(schedule))
         for many, one in zip(together.levels, single.levels, strict=True):
             whole = np.broadcast_to(many.total, len(family))
             assert whole[index] == pytest.approx(float(one.total[0]), rel=1e-9), str(schedule)
-        assert predicted(context, schedule) == pytest.approx(together.seconds[index])
+        assert predict_seconds(context, schedule) == pytest.approx(together.seconds[index])
 
 
 def estimates(context: Context) -> list[tuple[Family, Estimate]]:
@@ -107,7 +107,7 @@ def test_a_larger_cache_is_never_slower(cache: str) -> None:
 def test_twice_the_batch_is_twice_the_compute() -> None:
     plan = "n k:32 p > brgemm_avx512_f32_14x32"
     pair = [
-        traffic(*alone(context, parse(plan)))
+        traffic(*as_family(context, parse(plan)))
         for context in (
             samples.fixed_context(Conv2d(N=n, C=32, H=14, W=14, K=64, R=1, S=1)) for n in (2, 4)
         )
@@ -122,7 +122,7 @@ def test_compute_counts_what_the_vectors_do() -> None:
         problem = Conv2d(N=1, C=64, H=14, W=14, K=K, R=1, S=1)
         context = samples.fixed_context(problem)
         plan = parse("p k:16 > brgemm_avx512_f32_14x16")
-        estimate = traffic(*alone(context, plan))
+        estimate = traffic(*as_family(context, plan))
         flops = 2 * 14 * 14 * 64 * lanes
         rate = context.machine.of_kernel("brgemm_avx512_f32_14x16", 14, 1)
         assert estimate.compute[0] == pytest.approx(flops / (context.machine.peak * rate * 1e9))
@@ -132,7 +132,7 @@ def test_uneven_shares_of_threads_are_seen() -> None:
     problem = Conv2d(N=1, C=64, H=14, W=14, K=64, R=1, S=1)
     context = samples.fixed_context(problem, 2)
     two, three = (
-        traffic(*alone(context, parse(text)))
+        traffic(*as_family(context, parse(text)))
         for text in (
             "p:7* k:32 p > brgemm_avx512_f32_14x32",
             "p:5* k:32 p > brgemm_avx512_f32_14x32",
@@ -147,15 +147,15 @@ def test_marks_cost_nothing_where_one_thread_runs() -> None:
     context, one = (samples.fixed_context(LAYER, threads) for threads in (2, 1))
     text = "p:7 k:48 p q:14 > brgemm_avx512_f32_14x16"
     serial, marked = text.replace("k:48 ", "k:16 "), text.replace("p:7 k:48 ", "p:7* k:16* ")
-    assert predicted(one, parse(serial)) == predicted(one, parse(marked))
-    assert predicted(context, parse(marked)) < predicted(context, parse(serial))
+    assert predict_seconds(one, parse(serial)) == predict_seconds(one, parse(marked))
+    assert predict_seconds(context, parse(marked)) < predict_seconds(context, parse(serial))
 
 
 def test_packing_is_charged_and_may_pay() -> None:
     """1x1 with stride 2 over 1024 channels: rows of A 8 KB apart crowd into one cache set."""
     context = samples.fixed_context(Conv2d(N=1, C=1024, H=14, W=14, K=512, R=1, S=1, stride=2))
     plain, packed = (
-        traffic(*alone(context, parse(f"{text} > brgemm_avx512_f32_14x32")))
+        traffic(*as_family(context, parse(f"{text} > brgemm_avx512_f32_14x32")))
         for text in ("p:2 k:32", "pack(A)+16 p:2 k:32")
     )
     assert plain.packing[0] == 0 < packed.packing[0]

@@ -18,10 +18,10 @@ from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
 from polysci.rank import RANKERS, Context, tiles
 from polysci.rank.batch import costs
-from polysci.rank.bottleneck import bottleneck, moved, unkept
+from polysci.rank.bottleneck import bottleneck, bytes_moved, unkept
 from polysci.rank.continuous_tiles import Blocks, Levels, solve
-from polysci.rank.shortlist import alone, choices, seen
-from polysci.rank.trip_counts import nest_of
+from polysci.rank.shortlist import as_family, choices, seen
+from polysci.rank.trip_counts import trip_counts
 from polysci.space import enumerate as space
 from polysci.space.resolve import resolve
 from polysci.target.isas import ISAS
@@ -141,7 +141,7 @@ def test_the_continuous_model_is_that_of_the_volumes() -> None:
             continue
         sizes = {"k": 128, "p": 28, "c": 64}
         into, held = Levels(blocks).bytes(np.log([[sizes[name] for name in blocks.names]]))
-        family_nest = nest_of(whole_family(blocks, sizes))
+        family_nest = trip_counts(whole_family(blocks, sizes))
         depths = (len(blocks.dims), blocks.block, blocks.outer)
         for level, depth in enumerate(depths):
             inside = [footprint(op, family_nest.tiles[depth]) * 4 for op in operands]
@@ -150,7 +150,9 @@ def test_the_continuous_model_is_that_of_the_volumes() -> None:
             if not all(family_nest.running(at)[0] for at in range(len(blocks.dims))):
                 continue
             moves = [
-                moved(family_nest, op, size, depth) if keeps else unkept(family_nest, op, size)
+                bytes_moved(family_nest, op, size, depth)
+                if keeps
+                else unkept(family_nest, op, size)
                 for op, size in zip(operands, inside, strict=True)
             ]
             assert into[level + 1, 0] - 1 == pytest.approx((moves[0] + moves[1] + 2 * moves[2])[0])
@@ -162,7 +164,7 @@ def test_rounding_stays_feasible(problem: Conv2d, threads: int, data: st.DataObj
     problems = every_problem(context_of(problem, threads))
     for shape, blocks in data.draw(st.lists(st.sampled_from(problems), max_size=3)):
         sizes = solve(blocks)
-        found = tiles.rounded(blocks, sizes, shape.units)
+        found = tiles.round_tiles(blocks, sizes, shape.units)
         assert found, (problem, sizes)
         for whole in found:
             logs = np.log([[whole[name] for name in blocks.names]])
@@ -257,7 +259,7 @@ def test_a_family_costs_what_its_members_do(
     for index in data.draw(st.lists(st.integers(0, len(family) - 1), min_size=1, max_size=4)):
         schedule = family.schedule(index)
         if samples.fits(context, schedule):
-            one = bottleneck(*alone(context, schedule))
+            one = bottleneck(*as_family(context, schedule))
             assert one[0] == pytest.approx(together[index], rel=1e-9), str(schedule)
             assert costs(context, [schedule], bottleneck)[0] == pytest.approx(one[0])
 

@@ -19,10 +19,10 @@ from polysci.ops import parse_problem
 from polysci.rank import Context
 from polysci.rank.shortlist import choices
 from polysci.report import Report, layer_of, page
-from polysci.report.axes import Box, Log, labels
+from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.markup import document, tag
 from polysci.runtime.measurement import Measurement
-from polysci.target.machine import Machine, assumed
+from polysci.target.machine import Machine, assume_rates
 from polysci.tune import Result, Trial, emit
 from tests.support import samples
 
@@ -116,7 +116,7 @@ def result_of(text: str, count: int) -> tuple[Result, Context]:
 
 def report_of(*layers: Any, planned: int | None = None) -> Report:
     target = samples.FIXED
-    return Report("net", layers, planned or len(layers), target, assumed(target), 1, "measure",
+    return Report("net", layers, planned or len(layers), target, assume_rates(target), 1, "measure",
                   "2025-01-31 12:00", "0")  # fmt: skip
 
 
@@ -243,10 +243,10 @@ def test_ticks_are_round_few_and_inside(low: float, ratio: float, most: int) -> 
 def test_labels_of_crowded_points_keep_apart() -> None:
     points = [(300.0 + 4 * (i % 5), 200.0 + 4 * (i // 5)) for i in range(20)]
     texts = [str(i + 1) for i in range(20)]
-    frame = Box(0, 0, 600, 400)
+    frame = PlotArea(0, 0, 600, 400)
     places = labels(points, texts, frame)
     assert len(set(places)) == len(places)
-    boxes = [Box(x - 6, y - 5, x + 6, y + 5) for x, y in places]
+    boxes = [PlotArea(x - 6, y - 5, x + 6, y + 5) for x, y in places]
     crossed = sum(one.overlap(two) > 20 for at, one in enumerate(boxes) for two in boxes[at + 1 :])
     assert crossed <= 4
     assert all(0 <= x <= 600 and 0 <= y <= 400 for x, y in places)

@@ -20,7 +20,7 @@ from polysci.tune import emit
 from tests.support.judge import build
 
 PROBLEM = Conv2d(N=2, C=6, H=5, W=4, K=10, R=3, S=3, pad=1)
-WHOLE = [name for name, row in PRECISIONS.items() if row.whole]
+WHOLE = [name for name, row in PRECISIONS.items() if row.integer]
 SCALED = [name for name, row in PRECISIONS.items() if row.scaled]
 REAL = [name for name in PRECISIONS if name not in WHOLE]
 
@@ -28,7 +28,7 @@ REAL = [name for name in PRECISIONS if name not in WHOLE]
 def made(dtype: str, layout: str = "nhwc") -> Primitive:
     """Of portable code, the input packed."""
     problem = PROBLEM.with_(dtype=dtype, layout=layout)
-    compute = "i16" if PRECISIONS[dtype].whole else "f32"
+    compute = "i16" if PRECISIONS[dtype].integer else "f32"
     plan = parse(f"n pack(A) p k:4 > brgemm_portable_{compute}_4x4")
     source = emit(problem, plan, 1, "it")
     library = load(build([source]), binary_interface.declarations("it", source.precision))

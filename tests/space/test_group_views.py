@@ -15,10 +15,10 @@ from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
 from polysci.rank import RANKERS, traffic
-from polysci.rank.lower_bound import SAFE, least
+from polysci.rank.lower_bound import SAFE, lower_bound
 from polysci.rank.shortlist import choices, seen
 from polysci.runtime.build import cache
-from polysci.space.group_views import View, rotated, shift_of, view_of, views
+from polysci.space.group_views import GroupView, group_view_of, group_views, rotate_groups, shift_of
 from polysci.space.resolve import resolve
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
@@ -36,7 +36,7 @@ def roles(problem: Conv2d) -> Contraction:
 
 def rotates(problem: Conv2d, isa: str = "avx512") -> list[int]:
     """The shifts of the rotated views."""
-    return [view.shifts for view in views(roles(problem), isa) if view.shifts > 1]
+    return [view.shifts for view in group_views(roles(problem), isa) if view.shifts > 1]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 6, 8, 12, 16, 24])
@@ -62,14 +62,14 @@ def test_only_groups_narrower_than_a_vector_rotate(width: int) -> None:
 def test_groups_of_another_shape_do_not_rotate(problem: Conv2d) -> None:
     assert rotates(problem) == []
     with pytest.raises(UnsupportedError, match="its groups do not have 8 columns and steps"):
-        rotated(roles(problem), 8)
+        rotate_groups(roles(problem), 8)
 
 
 @pytest.mark.parametrize("problem", [EIGHTS, FOURS, FOURS.with_(layout="nchw", stride=2)], ids=str)
 def test_a_rotated_contraction_has_the_same_points_and_elements(problem: Conv2d) -> None:
     plain = roles(problem)
     shifts = problem.C // problem.groups
-    turned = rotated(plain, shifts)
+    turned = rotate_groups(plain, shifts)
     points = [prod(d.extent for d in one.dims) for one in (plain, turned)]
     assert points[0] == points[1]
     for name in ("a", "b", "out"):
@@ -91,11 +91,11 @@ def test_every_view_is_undone() -> None:
             for index in range(0, len(family), max(1, len(family) // 5)):
                 inside = family.schedule(index)
                 schedule = view.outside(context.contraction, inside)
-                assert view_of(context.contraction, schedule) == view
+                assert group_view_of(context.contraction, schedule) == view
                 assert view.inside(context.contraction, schedule) == inside
                 assert parse(str(schedule)) == schedule
     assert {view for view, _ in seen(context)} == {
-        View(), View(groups=2), View(groups=3), View(groups=4), View(shifts=4)
+        GroupView(), GroupView(shifts=4), *(GroupView(groups=n) for n in (2, 3, 4))
     }  # fmt: skip
 
 
@@ -153,14 +153,14 @@ def test_the_bound_of_a_rotated_family_is_that_of_the_work() -> None:
     bounds = {}
     for view, wide in seen(samples.fixed_context(FOURS)):
         for family in samples.families(wide):
-            bound, direct = least(wide, family), family.pack < 0
+            bound, direct = lower_bound(wide, family), family.pack < 0
             assert (bound <= traffic(wide, family).seconds * (1 + 1e-9)).all()
             if direct.any():
                 bounds[view] = min(bounds.get(view, np.inf), float(bound[direct].min()))
     valid = (3 * 9 - 2) * (3 * 7 - 2) / (3 * 9 * 3 * 7)  # of the taps
     peak = samples.fixed_context(FOURS).machine.peak * 1e9
-    assert bounds[View(shifts=4)] == pytest.approx(SAFE * FOURS.flops * valid / peak)
-    assert bounds[View(groups=4)] == pytest.approx(4 * bounds[View(shifts=4)])
+    assert bounds[GroupView(shifts=4)] == pytest.approx(SAFE * FOURS.flops * valid / peak)
+    assert bounds[GroupView(groups=4)] == pytest.approx(4 * bounds[GroupView(shifts=4)])
 
 
 @pytest.mark.isa("avx2")

@@ -9,7 +9,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import Pack, Schedule, parse
 from polysci.rank import Context, traffic
-from polysci.rank.shortlist import alone, choices, predicted
+from polysci.rank.shortlist import as_family, choices, predict_seconds
 from polysci.space import enumerate as space
 from polysci.space.resolve import resolve
 from polysci.target import microkernels
@@ -140,7 +140,7 @@ def test_choices_are_the_least_predictions_of_the_space() -> None:
     assert least == pytest.approx(seconds[0])
     for choice in found:
         assert choice.family.schedule(choice.index) == choice.schedule
-        assert predicted(context, choice.schedule) == choice.seconds == choice.cost
+        assert predict_seconds(context, choice.schedule) == choice.seconds == choice.cost
 
 
 @pytest.mark.parametrize("problem", [SMALL, NARROW], ids=str)
@@ -148,7 +148,7 @@ def test_a_choice_alone_has_the_same_prediction(problem: Conv2d) -> None:
     for threads in (1, 2):
         context = samples.fixed_context(problem, threads)
         for choice in choices(context, 6):
-            assert predicted(context, choice.schedule) == pytest.approx(choice.seconds)
+            assert predict_seconds(context, choice.schedule) == pytest.approx(choice.seconds)
 
 
 def test_narrow_groups_share_calls() -> None:
@@ -182,6 +182,6 @@ def test_every_layer_of_a_network_has_choices(name: str, layout: str) -> None:
 def test_a_family_of_one() -> None:
     context = samples.fixed_context(WIDE, 2)
     plan = parse("p:7* k:48* c:64 pack(A)+16 p k:48 q:7 > brgemm_avx512_f32_9x48")
-    family = alone(context, plan)[1]
+    family = as_family(context, plan)[1]
     assert len(family) == 1
     assert family.schedule(0) == parse(str(plan).replace(" k:48 q", " q"))  # it runs once

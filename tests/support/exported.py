@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from polysci.export import Layer
+from polysci.export import ExportedLayer
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import schedule
@@ -25,7 +25,7 @@ IDENTIFIERS = [
 ]
 
 
-def layers(isa: str, *others: str, dtype: str = "f32") -> list[Layer]:
+def layers(isa: str, *others: str, dtype: str = "f32") -> list[ExportedLayer]:
     """Stem, groups, depthwise, split reduction, and one shape three times; odd channel counts.
 
     Scheduled for one instruction set, or for several, the best first.
@@ -49,7 +49,7 @@ def layers(isa: str, *others: str, dtype: str = "f32") -> list[Layer]:
         (one.with_(name="res2a_1_workspace_size"), "{k}p > {brgemm}_6x{v}", 1),
     ]
     return [
-        Layer(problem.with_(dtype=dtype), plans[0], threads, tuple(plans[1:]))
+        ExportedLayer(problem.with_(dtype=dtype), plans[0], threads, tuple(plans[1:]))
         for problem, text, threads in made
         if (plans := [_plan(text, each, isa, PRECISIONS[dtype]) for each in (isa, *others)])
     ]
@@ -60,7 +60,7 @@ def _plan(text: str, isa: str, best: str, precision: Precision) -> Schedule:
     v = ISAS[isa].lanes_f32
     cut = "" if v == ISAS[best].lanes_f32 else f"k:{v} "
     found = {name: _kernel(name, isa, precision) for name in ("brgemm", "depthwise")}
-    pack = "pack(A) " * (COMPUTES[found["brgemm"].compute].word > 1)  # of neighbours along c
+    pack = "pack(A) " * (COMPUTES[found["brgemm"].compute].vnni_factor > 1)  # of neighbours along c
     kernels = {name: f"{name}_{one.isa}_{one.compute}" for name, one in found.items()}
     return schedule.parse(text.format(v=v, wide=max(v, 8), k=cut, pack=pack, **kernels))
 

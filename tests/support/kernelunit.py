@@ -17,7 +17,7 @@ from polysci.measure.guard_pages import Guarded
 from polysci.numerics.dtypes import COMPUTES, DTYPES, PRECISIONS
 from polysci.runtime.build.compiler import default_flags, find_compiler
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers, unit_of
+from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import Microkernel, header
@@ -108,7 +108,7 @@ def runnable_text(isa: str, text: str) -> str:
 class Group:
     """Kernels that share the headers of a unit: those of one family and width, or small ones."""
 
-    unit: Unit
+    unit: HeaderSet
     kernels: tuple[Microkernel, ...]
     small: bool = False
 
@@ -144,16 +144,16 @@ def on_vectors() -> list[Microkernel]:
     return [kernel for kernel in microkernels.registry().values() if not kernel.on_tiles]
 
 
-def _natural(kernel: Microkernel) -> Unit:
+def _natural(kernel: Microkernel) -> HeaderSet:
     own = ISAS[kernel.isa].rounds if kernel.compute == "f32" else ""
     choices = NATURAL[own or kernel.compute]
     x, y = choices[(kernel.vecs - 1) % len(choices)].split()
-    return unit_of(kernel, x, y, packed=True)
+    return header_set_of(kernel, x, y, packed=True)
 
 
 def small_groups() -> list[Group]:
     """A small tile of each family with every x and y, read directly and from a copy."""
-    found: dict[Unit, list[Microkernel]] = {}
+    found: dict[HeaderSet, list[Microkernel]] = {}
     for group in groups():
         if group.kernels[0].vecs == (1 if group.kernels[0].shifts > 1 else 2):
             kernel = group.kernels[:SMALL_ROWS][-1]
@@ -162,18 +162,18 @@ def small_groups() -> list[Group]:
     return [Group(unit, tuple(kernels), small=True) for unit, kernels in found.items()]
 
 
-def _units(kernel: Microkernel) -> dict[Unit, None]:
+def _units(kernel: Microkernel) -> dict[HeaderSet, None]:
     """Every unit that a kernel can be part of."""
-    found: dict[Unit, None] = {}
+    found: dict[HeaderSet, None] = {}
     for precision in PRECISIONS.values():
         x, y = precision.x.name, precision.y.name
-        if kernel.compute in ("bf16", "f16", "f32") and not precision.whole:
+        if kernel.compute in ("bf16", "f16", "f32") and not precision.integer:
             known = kernel.compute in ("f32", x) and ISAS[kernel.isa].rounds in ("", x)
         else:
-            known = precision.whole and COMPUTES[kernel.compute].sum.whole
+            known = precision.integer and COMPUTES[kernel.compute].sum.integer
         for packed in (True, False):
             if known:
-                found[unit_of(kernel, x, y, packed=packed)] = None
+                found[header_set_of(kernel, x, y, packed=packed)] = None
     return found
 
 
@@ -205,20 +205,20 @@ def _data(name: str) -> str:
     return (DATA / name).read_text(encoding="utf-8")
 
 
-def _defined(unit: Unit) -> dict[str, object]:
+def _defined(unit: HeaderSet) -> dict[str, object]:
     """What the plain loops must know about a unit, from the registry of types alone."""
     compute, x, y = COMPUTES[unit.compute], DTYPES[unit.x], DTYPES[unit.y]
     a, b = ELEMENTS[unit.compute]
     rounds = any(ISAS[name].rounds == "bf16" for name in ISAS[unit.isa].chain)
     x_limits = LIMITS.get(unit.x, (-4, 4))
-    w_limits = LIMITS["s8"] if x.whole else (-4, 4)
+    w_limits = LIMITS["s8"] if x.integer else (-4, 4)
     return {
         "TYPE_X": unit.x,
-        "TYPE_A": (a or unit.x) if unit.boxed else unit.x,
+        "TYPE_A": (a or unit.x) if unit.packed_copy else unit.x,
         "TYPE_B": b,
         "TYPE_Y": unit.y,
         **dict(zip(("X_LOW", "X_HIGH", "W_LOW", "W_HIGH"), (*x_limits, *w_limits), strict=True)),
-        "WHOLE": int(x.whole),
+        "WHOLE": int(x.integer),
         "SCALED": int(y.bytes == 1),
         "SPLIT": int(y == compute.sum),
         # Denormals count as zeros where an instruction multiplies bf16 or rounds to it.

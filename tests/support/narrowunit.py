@@ -15,7 +15,7 @@ import numpy as np
 
 from polysci.measure.guard_pages import Guarded
 from polysci.numerics.dtypes import from_bf16
-from polysci.target.header_sets import Unit, headers
+from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import header
 from tests.support.kernelunit import DATA, ROOT, runnable_text
@@ -29,7 +29,7 @@ def text(isa: str, *, stand_in: bool = False, fault: str = "") -> str:
 
     ``stand_in``: as this CPU can run it. ``fault``: a macro that replaces a conversion.
     """
-    shared = headers(Unit(isa, "f32", "f16", "f16"))
+    shared = headers(HeaderSet(isa, "f32", "f16", "f16"))
     shared = shared[: shared.index(header("x_f16"))]  # what stands before the element types
     if stand_in:
         shared = runnable_text(isa, shared)
@@ -236,7 +236,7 @@ def tried(unit: ctypes.CDLL, check: Check, lanes: int, given: Array) -> str | No
     if function(*pointers, lanes, steps):
         return "lanes behind the used ones are not zero, or not alike"
     got = target.raw.view(want.dtype)
-    return target.trespassed() or different(check, got, want, given)
+    return target.first_trespass() or different(check, got, want, given)
 
 
 def main(so: str) -> int:

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from polysci.network.compile.compiled import Network, built, rebuilt
+from polysci.network.compile.compiled import Network, build_network, rebuild_network
 from polysci.network.compile.lower import SUPPORTED
-from polysci.network.compile.prepare import How, planned
+from polysci.network.compile.prepare import CompileOptions, prepare
 from polysci.network.frontends.onnx import importer, reference
-from polysci.network.frontends.onnx.simplify import simplified
+from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.graph import Graph
-from polysci.network.tools.debug import compared
+from polysci.network.tools.debug import compare_tensors
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
 from tests.support.graphbound import bounds
@@ -33,10 +33,10 @@ def network_of(
 ) -> Network:  # fmt: skip
     """Of a graph, on assumed rates and without measuring."""
     target, apart = detect(isa), bool(options.pop("apart", False))
-    plan = planned(simplified(graph), dtype, fuse=fuse, target=target)
-    how = How("estimate", threads, dtype, "direct", target)
-    found = built(plan, how, "small", **{"flags": QUICK, **options})
-    return rebuilt(found, apart=True) if apart else found
+    plan = prepare(simplify(graph), dtype, fuse=fuse, target=target)
+    how = CompileOptions("estimate", threads, dtype, "direct", target)
+    found = build_network(plan, how, "small", **{"flags": QUICK, **options})
+    return rebuild_network(found, apart=True) if apart else found
 
 
 def given(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
@@ -73,7 +73,7 @@ def disagreement(graph: Graph, threads: int, dtype: str, *, fuse: bool, **option
     if not told:
         return ""
     apart = network_of(graph, threads, dtype, fuse=fuse, apart=True, **options)
-    known = {one.tensor: one for one in compared(apart, inputs)}
+    known = {one.tensor: one for one in compare_tensors(apart, inputs)}
     limit = 1e-4 if dtype == "f32" else 0.05
     wrong = [one for one in known.values() if not one.error <= limit]
     first = f"; first wrong stage: {wrong[0].stage} -> {wrong[0].tensor}" if wrong else ""

@@ -12,11 +12,11 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import seen
 from polysci.space import enumerate as space
-from polysci.space.group_views import View
+from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve
 from polysci.target.host import KIB, MIB, Target
 from polysci.target.isas import ISAS
-from polysci.target.machine import assumed
+from polysci.target.machine import assume_rates
 from polysci.tune import model_of
 
 # The instruction sets that this machine's own compilers know; tests/aarch64.py has another one.
@@ -36,7 +36,7 @@ FIXED = Target(
 def fixed_context(problem: Conv2d, threads: int = 1, target: Target = FIXED) -> Context:
     """A context that is the same on every machine: a given target with assumed rates."""
     _, roles, strides = model_of(problem)
-    return Context(roles, strides, target, assumed(target), threads)
+    return Context(roles, strides, target, assume_rates(target), threads)
 
 
 def families(context: Context, **limits: int) -> list[space.Family]:
@@ -61,7 +61,11 @@ def members(
 ) -> list[Schedule]:
     """``count`` different random schedules of the space, from as many families as possible."""
     pick, found = random.Random(seed), dict[str, Schedule]()
-    every = _families_by_view(context) if merge_groups else [(View(), f) for f in families(context)]
+    every = (
+        _families_by_view(context)
+        if merge_groups
+        else [(GroupView(), f) for f in families(context)]
+    )
     for view, family in [each for _ in range(8) for each in pick.sample(every, len(every))]:
         schedule = family.schedule(pick.randrange(len(family)))
         schedule = view.outside(context.contraction, schedule)
@@ -72,7 +76,7 @@ def members(
     return list(found.values())
 
 
-def _families_by_view(context: Context) -> list[tuple[View, space.Family]]:
+def _families_by_view(context: Context) -> list[tuple[GroupView, space.Family]]:
     """Families of the problem as it is, and of all ways to put several groups into one call."""
     return [(view, family) for view, wide in seen(context) for family in families(wide)]
 

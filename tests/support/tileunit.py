@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers
+from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import isa_named
 from polysci.target.resources import resource
 
@@ -13,9 +13,9 @@ SUMS = {"bf16": "f32", "u8": "s32", "s8": "s32"}  # of each type of A
 WORDS = {"bf16": 2, "u8": 4, "s8": 4}
 
 
-def unit_of(x: str) -> Unit:
+def unit_of(x: str) -> HeaderSet:
     """Sums as results."""
-    return Unit("amx", "bf16" if x == "bf16" else "i8", x, SUMS[x])
+    return HeaderSet("amx", "bf16" if x == "bf16" else "i8", x, SUMS[x])
 
 
 def kernels(x: str) -> list[microkernels.Microkernel]:

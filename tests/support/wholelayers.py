@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from polysci.codegen import interface
-from polysci.export import Layer
+from polysci.export import ExportedLayer
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import precision_named
 from polysci.tune import emit
@@ -16,7 +16,7 @@ MAIN = ROOT / "tests/data/layers_main.c"
 
 
 def program(
-    layers: Sequence[Layer], folder: Path, build: Callable[[Path, Sequence[Path]], Path]
+    layers: Sequence[ExportedLayer], folder: Path, build: Callable[[Path, Sequence[Path]], Path]
 ) -> tuple[Path, Path]:
     """A program for layers of one precision, and the file of inputs and results to give to it.
 
@@ -63,7 +63,7 @@ def _types(dtype: str) -> list[str]:
     packed = "float" if str(it) == "f32" else "void"
     names = {"X": it.x.c_type, "W": it.w.c_type, "Y": it.y.c_type, "SUM": it.sum.c_type}
     names |= {"PACKED": packed, "PACK_TYPES": "", "PACK_MORE": "", "RUN_TYPES": "", "RUN_MORE": ""}
-    if it.whole:
+    if it.integer:
         names |= {"PACK_TYPES": ", int32_t", "PACK_MORE": ", l->x_zero"}
     if it.scaled:
         names |= {"RUN_TYPES": ", const polysci_scales *", "RUN_MORE": ", &to"}

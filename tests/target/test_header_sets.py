@@ -17,7 +17,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.runtime import binary_interface
 from polysci.runtime.build.library import load
 from polysci.target import microkernels
-from polysci.target.header_sets import Unit, headers, unit_of
+from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.tune import emit
@@ -30,10 +30,10 @@ X86 = [name for name in ISAS if "avx" in name or name == "portable"]
 LAYER = Conv2d(N=1, C=6, H=5, W=5, K=9, R=3, S=3, pad=1)
 
 
-def units() -> list[Unit]:
+def units() -> list[HeaderSet]:
     """Of every kernel for every precision."""
     found = {
-        unit_of(kernel, row.x.name, row.y.name, packed=packed)
+        header_set_of(kernel, row.x.name, row.y.name, packed=packed)
         for isa, row in product(X86, PRECISIONS.values())
         for family in ("brgemm", "depthwise")
         for kernel in microkernels.best(family, isa, row.x.name)[:1]
@@ -44,13 +44,13 @@ def units() -> list[Unit]:
 
 def test_names_of_units_differ() -> None:
     assert len(units()) == len(set(map(str, units())))
-    assert str(Unit("avx512")) == "avx512"
-    assert str(Unit("avx2", "i16", "u8", "s8", boxed=False)) == "avx2_i16_u8_s8_x"
+    assert str(HeaderSet("avx512")) == "avx512"
+    assert str(HeaderSet("avx2", "i16", "u8", "s8", packed_copy=False)) == "avx2_i16_u8_s8_x"
 
 
 def test_a_kernel_reads_x_itself_unless_it_needs_other_elements_and_a_copy() -> None:
     def boxed(name: str, x: str, *, packed: bool) -> bool:
-        return unit_of(microkernels.find(name), x, "f32", packed=packed).boxed
+        return header_set_of(microkernels.find(name), x, "f32", packed=packed).packed_copy
 
     for packed in (True, False):
         assert boxed("brgemm_avx512_f32_6x16", "f32", packed=packed)
@@ -62,7 +62,7 @@ def test_a_kernel_reads_x_itself_unless_it_needs_other_elements_and_a_copy() -> 
 
 
 @pytest.mark.parametrize("unit", units(), ids=str)
-def test_headers_are_those_of_the_unit(unit: Unit) -> None:
+def test_headers_are_those_of_the_unit(unit: HeaderSet) -> None:
     text = headers(unit)
     assert text.startswith(f"#define PS_TARGET {ISAS[unit.isa].attribute}".rstrip())
     for defined in ("ps_x", "ps_y", "ps_a", "ps_b", "ps_acc", "ps_wide", "ps_args", "ps_epilogue"):
@@ -77,16 +77,16 @@ def test_headers_are_those_of_the_unit(unit: Unit) -> None:
 def test_f32_needs_nothing_narrow() -> None:
     for isa in X86:
         kernel = microkernels.best("brgemm", isa, "f32")[0]
-        text = headers(unit_of(kernel, "f32", "f32", packed=True))
+        text = headers(header_set_of(kernel, "f32", "f32", packed=True))
         assert "bf16" not in text and "ps_int_" not in text
 
 
-def few_units() -> list[Unit]:
+def few_units() -> list[HeaderSet]:
     """Some that have every header together."""
     seen: set[tuple[object, ...]] = set()
     found = []
     for unit in units():
-        parts = {(unit.isa, unit.compute, unit.boxed), (unit.isa, unit.x), (unit.isa, unit.y)}
+        parts = {(unit.isa, unit.compute, unit.packed_copy), (unit.isa, unit.x), (unit.isa, unit.y)}
         if not parts <= seen:
             found.append(unit)
             seen |= parts
@@ -97,7 +97,7 @@ def few_units() -> list[Unit]:
 @pytest.mark.parametrize(
     "units", [few_units(), pytest.param(units(), marks=pytest.mark.slow)], ids=["few", "all"]
 )
-def test_strict_compilers_take_units(units: list[Unit], compiler: str, tmp_path: Path) -> None:
+def test_strict_compilers_take_units(units: list[HeaderSet], compiler: str, tmp_path: Path) -> None:
     """The headers alone: what no function uses must not be warned of."""
     paths = []
     for unit in units:
@@ -110,9 +110,9 @@ def test_strict_compilers_take_units(units: list[Unit], compiler: str, tmp_path:
 
 def test_what_has_no_header_is_an_error() -> None:
     with pytest.raises(UnsupportedError, match=r"no microkernel source .*x_f64\.h"):
-        headers(Unit("avx2", "f32", "f64", "f32"))
+        headers(HeaderSet("avx2", "f32", "f64", "f32"))
     with pytest.raises(SpecError, match="no instruction set 'mmx'"):
-        headers(Unit("mmx"))
+        headers(HeaderSet("mmx"))
 
 
 def test_no_header_lies_idle() -> None:
@@ -135,7 +135,7 @@ def test_declarations_name_every_type(row: Precision) -> None:
     text = re.sub(r"\s+", " ", interface.declarations("it", row))
     x, w, y, total = (TYPES[each.name] for each in (row.x, row.w, row.y, row.sum))
     packed = "float" if str(row) == "f32" else "void"
-    zero = ", int32_t x_zero" if row.whole else ""
+    zero = ", int32_t x_zero" if row.integer else ""
     to = "const polysci_scales *to, " if row.scaled else ""
     assert text == (
         "int64_t it_workspace_size(void); int64_t it_packed_size(void); "

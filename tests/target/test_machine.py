@@ -14,7 +14,7 @@ from polysci.errors import SpecError
 from polysci.runtime.build import cache
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
-from polysci.target.machine import SPEED, Machine, assumed, from_json
+from polysci.target.machine import SPEED, Machine, assume_rates, from_json
 from polysci.tune import calibrate
 from tests.support.judge import QUICK
 from tests.support.samples import FIXED
@@ -48,7 +48,7 @@ def test_a_machine_reads_back_what_it_writes(machine: Machine) -> None:
     ],
 )
 def test_bad_members_are_refused(change: dict[str, object], message: str) -> None:
-    text = json.dumps(json.loads(assumed(FIXED).to_json()) | change)
+    text = json.dumps(json.loads(assume_rates(FIXED).to_json()) | change)
     with pytest.raises(SpecError, match=message):
         from_json(text)
 
@@ -60,7 +60,7 @@ def test_other_text_is_refused(text: str) -> None:
 
 
 def test_assumed_rates_follow_the_vectors() -> None:
-    machines = [assumed(replace(FIXED, isa=isa)) for isa in ISAS.values()]
+    machines = [assume_rates(replace(FIXED, isa=isa)) for isa in ISAS.values()]
     peaks = [(isa.lanes_f32, m.peak) for isa, m in zip(ISAS.values(), machines, strict=True)]
     assert len(dict(peaks)) == len(set(peaks)) == len({peak for _, peak in peaks})
     assert sorted(peaks, key=lambda pair: pair[1]) == sorted(peaks)
@@ -69,7 +69,7 @@ def test_assumed_rates_follow_the_vectors() -> None:
 
 def test_kernels_that_were_not_measured_are_estimated() -> None:
     """More accumulators hide more latency; a tile wider than tall needs more loads."""
-    machine = assumed(FIXED)
+    machine = assume_rates(FIXED)
     shares = [machine.of_kernel("?", rows, vecs) for rows, vecs in ((1, 1), (2, 2), (6, 4))]
     assert shares == sorted(set(shares)) and shares[0] > 0 and shares[-1] <= 1
     measured = replace(machine, efficiency={"?": 0.25})
@@ -87,7 +87,7 @@ def test_calibration_measures_every_kernel_of_the_isa(machine: Machine) -> None:
 
 @pytest.mark.parametrize(("x", "compute"), [("f32", "f32"), ("bf16", "bf16"), ("u8", "i8")])
 def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
-    machine = assumed(FIXED)
+    machine = assume_rates(FIXED)
     assert machine.fastest(compute) == SPEED[compute]
     assert machine.of_kernel("?", 6, 4, compute) == SPEED[compute] * machine.of_kernel("?", 6, 4)
     name = f"brgemm_avx512bf16_{compute}_14x32"
@@ -102,7 +102,9 @@ def test_another_precision_adds_its_kernels(
     """All but their rates is taken from f32; a few kernels stand for all."""
     target, few = detect(), calibrate.kernels_for(detect().isa.name, "bf16")[::40]
     monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few if x == "bf16" else [])
-    monkeypatch.setattr(calibrate, "known", lambda target, x="f32": None if x != "f32" else machine)
+    monkeypatch.setattr(
+        calibrate, "load_rates", lambda target, x="f32": None if x != "f32" else machine
+    )
     found = calibrate.machine_of(target, x="bf16")
     assert {name for name in found.efficiency if name not in machine.efficiency} == {
         str(kernel) for kernel in few if str(kernel) not in machine.efficiency
@@ -110,7 +112,7 @@ def test_another_precision_adds_its_kernels(
     assert all(0.05 < found.efficiency[str(kernel)] < 64 for kernel in few)
     assert replace(found, efficiency=machine.efficiency) == machine
     monkeypatch.undo()
-    assert calibrate.stored(target, "bf16") != calibrate.stored(target)
+    assert calibrate.stored_path(target, "bf16") != calibrate.stored_path(target)
 
 
 @pytest.mark.parametrize("x", ["bf16", "f16", "s8", "u8"])
@@ -138,8 +140,8 @@ def other_targets() -> list[Target]:
 
 @pytest.mark.parametrize("target", other_targets(), ids=str)
 def test_another_machine_has_another_file(target: Target) -> None:
-    assert calibrate.stored(target) != calibrate.stored(detect())
-    assert calibrate.stored(target).parent == Path(os.environ["POLYSCI_CACHE_DIR"])
+    assert calibrate.stored_path(target) != calibrate.stored_path(detect())
+    assert calibrate.stored_path(target).parent == Path(os.environ["POLYSCI_CACHE_DIR"])
 
 
 @pytest.mark.parametrize("text", [None, "", "not JSON", '{"peak": 0}'])
@@ -153,8 +155,8 @@ def test_without_a_compiler_assumed_rates_serve(
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "/nonexistent/cc")
     if text is not None:
-        calibrate.stored(detect()).write_text(text)
+        calibrate.stored_path(detect()).write_text(text)
     with caplog.at_level(logging.WARNING):
-        assert calibrate.machine_of(detect()) == assumed(detect())
+        assert calibrate.machine_of(detect()) == assume_rates(detect())
     assert "calibration failed, using assumed rates" in caplog.text
     assert "CC='/nonexistent/cc'" in caplog.text

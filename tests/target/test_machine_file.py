@@ -18,10 +18,10 @@ from polysci.rank.shortlist import choices
 from polysci.target import microkernels
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
-from polysci.target.machine import RATES, Machine, assumed
-from polysci.target.machine_file import Described, numbers, parse, read
+from polysci.target.machine import RATES, Machine, assume_rates
+from polysci.target.machine_file import MachineFile, numbers, parse, read
 from polysci.tune import context_of, optimize
-from polysci.tune.calibrate import stored
+from polysci.tune.calibrate import stored_path
 from tests.support.samples import FIXED
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -52,22 +52,24 @@ def targets(draw: st.DrawFn) -> Target:
 def machines(draw: st.DrawFn) -> Machine:
     drawn = {
         name: draw(positive if name in RATES else st.floats(0, 1e299))
-        for name in numbers(assumed(FIXED))
+        for name in numbers(assume_rates(FIXED))
     }
-    return replace(assumed(FIXED), **drawn, measured=draw(st.booleans()), efficiency=draw(shares))
+    return replace(
+        assume_rates(FIXED), **drawn, measured=draw(st.booleans()), efficiency=draw(shares)
+    )
 
 
 @given(targets(), machines())
 def test_what_is_written_is_read_back(target: Target, machine: Machine) -> None:
-    it = Described(target, machine)
+    it = MachineFile(target, machine)
     assert parse(it.to_toml()) == it
     assert parse(it.to_toml()).to_toml() == it.to_toml()
 
 
 def test_every_number_has_its_unit_beside_it() -> None:
-    text = Described(FIXED, assumed(FIXED)).to_toml()
+    text = MachineFile(FIXED, assume_rates(FIXED)).to_toml()
     for field in fields(Machine):
-        if field.name in numbers(assumed(FIXED)):
+        if field.name in numbers(assume_rates(FIXED)):
             assert re.search(rf"^{field.name} = \S+  # (GFLOP/s|GB/s|ns|us|share), \w", text, re.M)
     assert "l1 = 49152  # bytes of one L1 cache" in text
     assert "assumed" in text.partition("measured = false")[2].splitlines()[0]
@@ -81,10 +83,10 @@ GOOD = f"[target]\n{SHORT}{FEATURES}\n[machine]\npeak = 90\n[machine.efficiency]
 def test_what_is_left_out_is_assumed() -> None:
     found = parse(f"[target]\n{SHORT}")
     assert found.target == Target(ISAS["avx2"], ("avx2", "fma", "f16c"), 1, 2, 3, 4, "unknown")
-    assert found.machine == assumed(found.target) and not found.machine.measured
-    assert parse(GOOD).machine == replace(assumed(found.target), peak=90.0)
+    assert found.machine == assume_rates(found.target) and not found.machine.measured
+    assert parse(GOOD).machine == replace(assume_rates(found.target), peak=90.0)
     free = parse(GOOD.replace("peak = 90", "call_ns = 0")).machine
-    assert free.call_ns == 0 and free.peak == assumed(found.target).peak
+    assert free.call_ns == 0 and free.peak == assume_rates(found.target).peak
 
 
 @pytest.mark.parametrize(
@@ -157,12 +159,12 @@ def test_explain_shows_the_described_machine(described: Path) -> None:
     ran = polysci("explain", LAYER, "--json", "--machine", str(described))
     assert ran.returncode == 0, ran.stderr
     row = json.loads(ran.stdout)
-    assert row["machine"] == str(FIXED) and row["peak_gflops"] == assumed(FIXED).peak
+    assert row["machine"] == str(FIXED) and row["peak_gflops"] == assume_rates(FIXED).peak
     assert row["origin"] == "estimate" and row["measured_seconds"] is None
 
 
 def test_the_model_works_for_a_machine_that_is_not_this_one() -> None:
-    fast = Described(FIXED, assumed(FIXED))
+    fast = MachineFile(FIXED, assume_rates(FIXED))
     slow = replace(fast, machine=replace(fast.machine, peak=fast.machine.peak / 10))
     problem = parse_problem(LAYER, "nhwc")
     seconds = [
@@ -175,7 +177,7 @@ def test_the_model_works_for_a_machine_that_is_not_this_one() -> None:
 @pytest.mark.parametrize("level", ["measure", "patient", "exhaustive"])
 def test_nothing_is_measured_on_a_described_machine(level: str) -> None:
     with pytest.raises(SpecError, match=f"level '{level}': nothing runs on a described machine"):
-        optimize(parse_problem(LAYER, "nhwc"), level, target=FIXED, machine=assumed(FIXED))
+        optimize(parse_problem(LAYER, "nhwc"), level, target=FIXED, machine=assume_rates(FIXED))
 
 
 def polysci(
@@ -190,7 +192,7 @@ def polysci(
 @pytest.fixture
 def described(tmp_path: Path) -> Path:
     path = tmp_path / "other.toml"
-    path.write_text(Described(FIXED, assumed(FIXED)).to_toml())
+    path.write_text(MachineFile(FIXED, assume_rates(FIXED)).to_toml())
     return path
 
 
@@ -245,7 +247,7 @@ def test_machine_writes_what_machine_shows(tmp_path: Path, fresh_cache: Path) ->
     assert read(path).target == detect()
     again = polysci("machine", "--machine", str(path), "--kernels")
     assert str(path) in again.stdout and "brgemm_" in again.stdout
-    stored(detect()).unlink()
+    stored_path(detect()).unlink()
     ran = polysci("machine", "-o", str(path))
     assert "with assumed rates" in ran.stderr
-    assert read(path) == Described(detect(), assumed(detect()))
+    assert read(path) == MachineFile(detect(), assume_rates(detect()))

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.rank.shortlist import alone
+from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.target.host import detect
-from polysci.target.machine import PRICES, Machine, assumed
-from polysci.tune.fit import LAYERS, prices
-from polysci.tune.sample import stratified
+from polysci.target.machine import PRICES, Machine, assume_rates
+from polysci.tune.fit import LAYERS, coefficients
+from polysci.tune.sample import stratified_sample
 from tests.support import samples
 
-ASSUMED = assumed(detect())
+ASSUMED = assume_rates(detect())
 
 
 @settings(max_examples=20)
@@ -29,14 +29,14 @@ def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -
         counts |= dict(zip(names, rng.uniform(0, 1, 3), strict=True))
         seconds = 1.0 + sum(price * counts[name] for name, price in zip(names, true, strict=True))
         rows.append((seconds, 1.0, counts, seconds))
-    found = prices(rows, ASSUMED)
+    found = coefficients(rows, ASSUMED)
     assert list(found) == list(names)  # what no schedule has keeps its price
     assert list(found.values()) == pytest.approx(true, rel=0.15, abs=0.15)
 
 
 def test_no_price_is_negative() -> None:
     counts = dict.fromkeys(PRICES, 0.0) | {"call_ns": 1.0}
-    found = prices([(0.5, 1.0, counts, 0.5)] * 50, ASSUMED)
+    found = coefficients([(0.5, 1.0, counts, 0.5)] * 50, ASSUMED)
     assert found["call_ns"] == pytest.approx(0.0, abs=1e-6)
 
 
@@ -44,8 +44,8 @@ def test_the_layers_exercise_every_price() -> None:
     seen = set[str]()
     for layer in LAYERS:
         context = samples.fixed_context(layer)
-        for plan in stratified(context, 24):
-            _, counts = work(*alone(context, plan))
+        for plan in stratified_sample(context, 24):
+            _, counts = work(*as_family(context, plan))
             seen |= {name for name, count in counts.items() if count[0] > 0}
     missing = set(PRICES) - seen
     assert not missing - {"hidden_memory"}  # none of them leaves a large last-level cache

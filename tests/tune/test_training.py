@@ -18,9 +18,9 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, traffic
 from polysci.rank.features import features
 from polysci.rank.learned import score
-from polysci.rank.shortlist import alone, cost_of, every
-from polysci.rank.weights import Score, Weights, from_json
-from polysci.tune.training import Held, Lesson, held_out, judged, train
+from polysci.rank.shortlist import as_family, cost_of, every
+from polysci.rank.weights import LearnedScore, Weights, from_json
+from polysci.tune.training import HeldOutScores, TrainingSample, held_out, judge_ranker, train
 from tests.support import samples
 
 LAYERS = {
@@ -36,28 +36,28 @@ LAYERS = {
 def truth(context: Context, plan: Schedule) -> float:
     """Seconds of a machine that the model does not know: it hates wide tiles and likes packing."""
     wide = "x64" in plan.kernel or "x48" in plan.kernel
-    predicted = traffic(*alone(context, plan)).seconds[0]
+    predicted = traffic(*as_family(context, plan)).seconds[0]
     return float(predicted * (3.0 if wide else 1.0) * (0.8 if plan.pack else 1.0))
 
 
-def lessons(count: int = 30) -> list[Lesson]:
+def lessons(count: int = 30) -> list[TrainingSample]:
     found = []
     for group, layers in LAYERS.items():
         for number, layer in enumerate(layers):
             context = samples.fixed_context(layer)
             plans = tuple(samples.members(context, count, seed=number))
             seconds = np.array([truth(context, plan) for plan in plans])
-            found.append(Lesson(group, context, plans, seconds))
+            found.append(TrainingSample(group, context, plans, seconds))
     return found
 
 
 @pytest.fixture(scope="module")
-def training() -> list[Lesson]:
+def training() -> list[TrainingSample]:
     return lessons()
 
 
 @pytest.fixture(scope="module")
-def weights(training: list[Lesson]) -> Weights:
+def weights(training: list[TrainingSample]) -> Weights:
     return train(training)
 
 
@@ -74,7 +74,7 @@ def test_a_schedule_has_the_same_features_alone_and_in_its_family(
     for index in data.draw(st.lists(st.integers(0, len(family) - 1), min_size=1, max_size=4)):
         schedule = family.schedule(index)
         if samples.fits(context, schedule):
-            same, row = features(*alone(context, schedule))
+            same, row = features(*as_family(context, schedule))
             assert same == names
             assert row[0] == pytest.approx(table[index], abs=1e-9), str(schedule)
 
@@ -82,7 +82,7 @@ def test_a_schedule_has_the_same_features_alone_and_in_its_family(
 def test_features_tell_apart_what_differs() -> None:
     context = samples.fixed_context(LAYERS["one"][0], 2)
     plans = samples.members(context, 60)
-    rows = {features(*alone(context, plan))[1].tobytes() for plan in plans}
+    rows = {features(*as_family(context, plan))[1].tobytes() for plan in plans}
     assert len(rows) > 50
 
 
@@ -94,8 +94,8 @@ def any_weights(draw: st.DrawFn) -> Weights:
     def row(value: st.SearchStrategy[float] = number) -> tuple[float, ...]:
         return tuple(draw(st.lists(value, min_size=size, max_size=size)))
 
-    def one() -> Score:
-        return Score(row(), row(positive), row(), row())
+    def one() -> LearnedScore:
+        return LearnedScore(row(), row(positive), row(), row())
 
     kinds = draw(st.lists(st.sampled_from(["brgemm", "depthwise"]), min_size=1, unique=True))
     names = tuple(f"f{i}" for i in range(size))
@@ -107,7 +107,7 @@ def test_weights_come_back_from_their_text(weights: Weights) -> None:
     assert from_json(weights.to_json()) == weights
 
 
-PLAIN = Score((1.0, 0.0), (2.0, 1.0), (1.0, 10.0), (3.0, 7.0))
+PLAIN = LearnedScore((1.0, 0.0), (2.0, 1.0), (1.0, 10.0), (3.0, 7.0))
 GOOD = json.loads(Weights(("a", "b"), (("brgemm", PLAIN),)).to_json())
 
 
@@ -189,7 +189,9 @@ def test_microkernels_that_were_not_learned_are_left_to_the_model(weights: Weigh
         assert (cost == traffic(context, family).seconds).all()
 
 
-def test_the_same_lessons_give_the_same_weights(training: list[Lesson], weights: Weights) -> None:
+def test_the_same_lessons_give_the_same_weights(
+    training: list[TrainingSample], weights: Weights
+) -> None:
     again = train(training)
     assert again == weights and from_json(weights.to_json()) == weights
     assert (weights.layers, weights.schedules) == (4, 120)
@@ -205,19 +207,21 @@ def test_a_family_is_ranked_as_its_members_are(weights: Weights) -> None:
             assert cost_of(context, plan, "learned") == pytest.approx(together[index])
 
 
-def test_networks_held_out_are_ordered_better_than_by_the_model(training: list[Lesson]) -> None:
+def test_networks_held_out_are_ordered_better_than_by_the_model(
+    training: list[TrainingSample],
+) -> None:
     told: list[str] = []
     held = held_out(training, told.append)
     assert [one.lesson for one in held] == training
     assert told == [f"[{i}/3] learning without {group}" for i, group in enumerate(LAYERS, 1)]
-    found = judged(held)
+    found = judge_ranker(held)
     learned, model = found.accuracy
     assert learned > model + 0.05
     assert found.top[0] >= found.top[1] and 0 < found.worst[0] <= found.top[0] <= 1
     assert (found.layers, found.schedules) == (4, 120)
 
 
-def test_a_network_is_not_learned_from_while_it_is_held_out(training: list[Lesson]) -> None:
+def test_a_network_is_not_learned_from_while_it_is_held_out(training: list[TrainingSample]) -> None:
     """Nonsense in one group changes what the others are told, not what it is told itself."""
     shuffled = np.random.default_rng(1).permutation(training[0].seconds)
     spoilt = [replace(training[0], seconds=shuffled), *training[1:]]
@@ -235,7 +239,7 @@ def test_the_search_chooses_by_what_was_learned(weights: Weights) -> None:
     assert seconds["learned"] < seconds["traffic"]
 
 
-def test_what_cannot_be_learned_from_is_refused(training: list[Lesson]) -> None:
+def test_what_cannot_be_learned_from_is_refused(training: list[TrainingSample]) -> None:
     one = training[0]
     equal = [replace(one, seconds=np.ones(len(one.schedules)))] * 3
     for few in ([], training[:2], equal):
@@ -249,15 +253,15 @@ def test_what_cannot_be_learned_from_is_refused(training: list[Lesson]) -> None:
         replace(one, seconds=-one.seconds)
 
 
-def test_judgement_of_perfect_and_of_inverted_costs(training: list[Lesson]) -> None:
+def test_judgement_of_perfect_and_of_inverted_costs(training: list[TrainingSample]) -> None:
     one = training[0]
-    found = judged([Held(one, one.seconds, -one.seconds)])
+    found = judge_ranker([HeldOutScores(one, one.seconds, -one.seconds)])
     assert found.accuracy == (1.0, 0.0)
     assert found.top == pytest.approx((1.0, one.seconds.min() / one.seconds.max()))
 
 
 def test_without_scikit_learn_the_extra_is_named(
-    training: list[Lesson], monkeypatch: pytest.MonkeyPatch
+    training: list[TrainingSample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'polysci\[learn\]'"):
@@ -270,7 +274,7 @@ from dataclasses import replace
 from polysci.rank.shortlist import every
 from polysci.ops.conv2d import Conv2d
 from polysci.rank.weights import from_json
-from tests import samples
+from tests.support import samples
 sys.modules["sklearn"] = None
 context = samples.fixed_context(Conv2d(N=1, C=32, H=14, W=14, K=32, R=1, S=1))
 context = replace(context, weights=from_json(sys.stdin.read()))

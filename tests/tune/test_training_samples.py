@@ -13,13 +13,13 @@ from polysci.errors import SpecError, WisdomError
 from polysci.ops import parse_problem
 from polysci.ops.layer_lists import load
 from polysci.ops.problem import Problem
-from polysci.rank.shortlist import predicted
+from polysci.rank.shortlist import predict_seconds
 from polysci.target.host import detect
-from polysci.target.machine import assumed
+from polysci.target.machine import assume_rates
 from polysci.tune import context_of, training
-from polysci.tune.calibrate import stored
+from polysci.tune.calibrate import stored_path
 from polysci.tune.search import host_of
-from polysci.tune.training_samples import lessons, problem_of
+from polysci.tune.training_samples import problem_of, training_samples
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 
@@ -33,7 +33,7 @@ def tried(wisdom: Wisdom, problem: Problem, count: int = 20, host: str = HOST) -
     """Times as the model predicts, but packing is worse than it thinks."""
     context = context_of(problem, 1, TARGET)
     seconds = {
-        str(plan): predicted(context, plan) * (2.0 if plan.pack else 1.0)
+        str(plan): predict_seconds(context, plan) * (2.0 if plan.pack else 1.0)
         for plan in samples.members(context, count)
     }
     wisdom.record_trials(problem.key, 1, FEATURES, seconds, host=host)
@@ -44,7 +44,7 @@ def wisdom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wisdom:
     """An empty file, in a cache directory that knows the rates of TARGET."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
-    stored(TARGET).write_text(assumed(TARGET).to_json(), encoding="utf-8")
+    stored_path(TARGET).write_text(assume_rates(TARGET).to_json(), encoding="utf-8")
     return Wisdom()
 
 
@@ -76,30 +76,30 @@ def test_what_is_no_key_is_refused(key: str) -> None:
 def test_layers_are_grouped_by_network_and_unknown_ones_stand_alone(full: Wisdom) -> None:
     tried(full, load("resnet50", "nchw")[15].with_(N=4))
     tried(full, OWN.with_(N=2), host="another machine")
-    found = {lesson.group: lesson for lesson in lessons(full, TARGET)}
+    found = {lesson.group: lesson for lesson in training_samples(full, TARGET)}
     assert sorted(found) == sorted([*NETWORKS, OWN.key])
-    assert [lesson.group for lesson in lessons(full, TARGET)].count("resnet50") == 2
+    assert [lesson.group for lesson in training_samples(full, TARGET)].count("resnet50") == 2
     for lesson in found.values():
         assert len(lesson.schedules) == len(lesson.seconds) == 20
         assert (lesson.seconds > 0).all()
 
 
 def test_records_that_mean_nothing_here_are_left_out(full: Wisdom) -> None:
-    before = [lesson.schedules for lesson in lessons(full, TARGET)]
+    before = [lesson.schedules for lesson in training_samples(full, TARGET)]
     nonsense = {"no arrow": 1.0, "k:8 p > brgemm_avx512_f32_99x99": 1.0, "z:3 > depthwise": 1.0}
     full.record_trials(OWN.key, 1, FEATURES, nonsense, host=HOST)
     full.record_trials("no problem f32", 1, FEATURES, {"k:8 > k": 1.0}, host=HOST)
-    assert [lesson.schedules for lesson in lessons(full, TARGET)] == before
+    assert [lesson.schedules for lesson in training_samples(full, TARGET)] == before
 
 
 def test_too_little_says_how_much_there_is_and_how_to_get_more(wisdom: Wisdom) -> None:
     with pytest.raises(WisdomError, match=r"at least 50 schedules of 3 layers.*got 0 of 0; .*opti"):
-        lessons(wisdom, TARGET)
+        training_samples(wisdom, TARGET)
     tried(wisdom, OWN, 55)
     with pytest.raises(WisdomError, match="got 55 of 1"):
-        lessons(wisdom, TARGET)
+        training_samples(wisdom, TARGET)
     with pytest.raises(WisdomError, match=r"with 7 thread\(s\); got 0 of 0"):
-        lessons(wisdom, TARGET, 7)
+        training_samples(wisdom, TARGET, 7)
 
 
 def test_the_command_trains_and_its_weights_are_used(
@@ -109,9 +109,9 @@ def test_the_command_trains_and_its_weights_are_used(
     assert main(["learn", "--isa", "portable"]) == 0
     out, told = capsys.readouterr()
     assert "[4/4] learning without" in told and "learning from all 4 layers" in told
-    assert all(name in out for name in (*NETWORKS, "all", str(training.stored(TARGET))))
+    assert all(name in out for name in (*NETWORKS, "all", str(training.weights_path(TARGET))))
     weights = context_of(OWN, 1, TARGET).weights
-    assert weights is not None and weights == training.known(TARGET)
+    assert weights is not None and weights == training.load_weights(TARGET)
     assert (weights.layers, weights.schedules) == (4, 80)
     assert 0.5 < weights.accuracy <= 1
     words = ["explain", str(OWN), "--isa", "portable", "--ranker", "learned", "--json"]
@@ -122,7 +122,7 @@ def test_the_command_trains_and_its_weights_are_used(
 def test_the_command_tells_json(full: Wisdom, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["learn", "--isa", "portable", "--json", "--wisdom", str(full.path)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["weights"] == str(training.stored(TARGET))
+    assert found["weights"] == str(training.weights_path(TARGET))
     assert set(found["held_out"]) == {*NETWORKS, OWN.key, "all"}
     assert found["held_out"]["all"]["layers"] == 4
 
@@ -135,7 +135,7 @@ def test_one_network_alone_is_learned_and_not_judged(
     assert main(["learn", "--isa", "portable"]) == 0
     out, told = capsys.readouterr()
     assert "only vgg16 was measured" in told and "held out" not in out
-    weights = training.known(TARGET)
+    weights = training.load_weights(TARGET)
     assert weights is not None and weights.accuracy == 0.0
 
 
@@ -144,13 +144,13 @@ def test_the_command_fails_with_too_little(
 ) -> None:
     assert main(["learn", "--isa", "portable"]) == 1
     assert "got 0 of 0" in capsys.readouterr().err
-    assert not training.stored(TARGET).exists()
+    assert not training.weights_path(TARGET).exists()
 
 
 def test_damaged_weights_are_told_and_left_aside(
     wisdom: Wisdom, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    training.stored(TARGET).write_text('{"format": "pickle"}')
+    training.weights_path(TARGET).write_text('{"format": "pickle"}')
     with caplog.at_level(logging.WARNING):
         assert context_of(OWN, 1, TARGET).weights is None
     assert "fields: expected exactly" in caplog.text and "'polysci learn'" in caplog.text
@@ -159,6 +159,6 @@ def test_damaged_weights_are_told_and_left_aside(
 
 
 def test_equal_times_teach_nothing(full: Wisdom) -> None:
-    same = [replace(one, seconds=np.ones(20)) for one in lessons(full, TARGET)]
+    same = [replace(one, seconds=np.ones(20)) for one in training_samples(full, TARGET)]
     with pytest.raises(SpecError, match="times that differ by more than 2%"):
         training.train(same)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from polysci.algorithms.winograd.plan import Plan
+from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 
@@ -19,7 +19,7 @@ ITEM = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class WinogradEstimate:
     """Seconds of a call by parts, of the thread that has most to do; bytes of U, V and M.
 
     ``weights`` is what reading U takes beyond the GEMMs that hide it.
@@ -44,18 +44,18 @@ class Estimate:
         }  # fmt: skip
 
 
-def estimate(plan: Plan, target: Target, machine: Machine) -> Estimate:
+def estimate(plan: WinogradPlan, target: Target, machine: Machine) -> WinogradEstimate:
     """The prediction for one plan, warm caches, by the machine's own rates."""
     return _Cost(plan, target, machine).estimate()
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    plan: Plan
+    plan: WinogradPlan
     target: Target
     machine: Machine
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> WinogradEstimate:
         plan = self.plan
         into, back = self._transforms()
         gemm, weights = self._gemm(), self._weights()
@@ -66,7 +66,7 @@ class _Cost:
         regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
         sizes = (ITEM * plan.packed, ITEM * plan.v_size, ITEM * plan.m_size)
         fork = regions * self.machine.fork_us * 1e-6
-        return Estimate(into, gemm, shown, back, fork, sizes)
+        return WinogradEstimate(into, gemm, shown, back, fork, sizes)
 
     def _share(self, dims: str) -> float:
         """Of the work along these dimensions, what the busiest thread has."""

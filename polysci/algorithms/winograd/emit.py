@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from polysci.algorithms.winograd.plan import Plan, resolve
+from polysci.algorithms.winograd.plan import WinogradPlan, resolve
 from polysci.codegen import Source, interface
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.target.header_sets import Unit
+from polysci.target.header_sets import HeaderSet
 
 HEADERS = ("winograd", "winograd_back")
 Lines = list[str]
@@ -40,7 +40,7 @@ def emit(
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(problem, schedule, threads)
-    unit, precision = Unit(plan.kernel.isa), PRECISIONS["f32"]
+    unit, precision = HeaderSet(plan.kernel.isa), PRECISIONS["f32"]
     head = Source("", symbol, unit, schedule, precision, HEADERS)
     rows = [plan.kernel.rows, *plan.rests]
     parts = [
@@ -60,7 +60,7 @@ def emit(
     )  # fmt: skip
 
 
-def _shape(plan: Plan, symbol: str, strides: Strides) -> Lines:
+def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Lines:
     """The constant that the transforms take."""
     conv = plan.problem
     fields = {
@@ -87,7 +87,7 @@ def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _tile(plan: Plan, symbol: str, rows: int) -> Lines:
+def _tile(plan: WinogradPlan, symbol: str, rows: int) -> Lines:
     """One register tile of one point: rows of tiles by columns of filters."""
     kernel, mask = plan.kernel, (1 << rows) - 1
     return [
@@ -104,7 +104,7 @@ def _tile(plan: Plan, symbol: str, rows: int) -> Lines:
     ]
 
 
-def _steps(plan: Plan, symbol: str) -> Lines:
+def _steps(plan: WinogradPlan, symbol: str) -> Lines:
     """The transforms, each a function of its own."""
     return [
         f"static PS_KERNEL void {symbol}_input(const float *x, float *v, int64_t t0, int64_t t1)",
@@ -119,7 +119,7 @@ def _steps(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _multiply(plan: Plan, symbol: str) -> Lines:
+def _multiply(plan: WinogradPlan, symbol: str) -> Lines:
     """M = V U of one block, point by point."""
     kernel, channels = plan.kernel, plan.problem.C
     tail = [
@@ -146,7 +146,7 @@ def _multiply(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _block(plan: Plan, symbol: str) -> Lines:
+def _block(plan: WinogradPlan, symbol: str) -> Lines:
     """Products of tiles t0.. by filters k0.., and what leaves them."""
     conv = plan.problem
     return [
@@ -161,7 +161,7 @@ def _block(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _sizes(plan: Plan, symbol: str) -> Lines:
+def _sizes(plan: WinogradPlan, symbol: str) -> Lines:
     return [
         f"int64_t {symbol}_workspace_size(void)",
         "{",
@@ -178,7 +178,7 @@ def _sizes(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _entry(plan: Plan, symbol: str, joined: bool) -> Lines:
+def _entry(plan: WinogradPlan, symbol: str, joined: bool) -> Lines:
     copies = plan.teams if plan.fused else 1
     own = f" + {plan.v_size} * thread" if copies > 1 else ""
     body = [f"float *const v = (float *)workspace{own};"] if plan.fused else []
@@ -200,7 +200,7 @@ def _entry(plan: Plan, symbol: str, joined: bool) -> Lines:
     return [*lines, *_team(plan, body, joined=joined, last=True), "    return 0;", "}"]
 
 
-def _transform(plan: Plan, symbol: str) -> Lines:
+def _transform(plan: WinogradPlan, symbol: str) -> Lines:
     """All of V before the loops; threads share it."""
     if plan.teams == 1:
         return [f"{symbol}_input(x, v, 0, {plan.tiles});"]
@@ -211,7 +211,7 @@ def _transform(plan: Plan, symbol: str) -> Lines:
     ]
 
 
-def _team(plan: Plan, body: Lines, *, joined: bool, last: bool) -> Lines:
+def _team(plan: WinogradPlan, body: Lines, *, joined: bool, last: bool) -> Lines:
     """Statements once a thread; serial without OpenMP."""
     if plan.teams == 1:
         return [f"    {line}" for line in body]
@@ -225,7 +225,7 @@ def _team(plan: Plan, body: Lines, *, joined: bool, last: bool) -> Lines:
     ]
 
 
-def _loops(plan: Plan, symbol: str) -> Lines:
+def _loops(plan: WinogradPlan, symbol: str) -> Lines:
     """Loops over blocks, the parallel ones as one loop over tasks."""
     counts = {"t": -(-plan.tiles // plan.t), "k": -(-plan.filters // plan.k)}
     steps = {"t": plan.t, "k": plan.k}

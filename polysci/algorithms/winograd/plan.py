@@ -17,7 +17,7 @@ LINE = 16  # elements of a cache line
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WinogradPlan:
     """What code and cost are made of; distances and sizes count elements.
 
     ``tiles`` of m x m outputs, ``across`` by ``down`` of an image; a block is ``t`` tiles by ``k``
@@ -93,7 +93,7 @@ class Plan:
         return sorted(rests - {0}, reverse=True)
 
 
-def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> Plan:
+def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradPlan:
     """The plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
     conv = convolution(problem)
     transform = schedule.transform
@@ -127,7 +127,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> Plan:
         raise UnsupportedError(
             f"schedule {schedule}: {kernel.rows} rows exceed the {size['t']} tiles of a block"
         )
-    return Plan(
+    return WinogradPlan(
         conv, schedule, threads, transform.m, kernel, across, down, size["t"], size["k"],
         before == ["t"],
     )  # fmt: skip

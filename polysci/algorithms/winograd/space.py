@@ -22,33 +22,33 @@ ALIKE = 4  # at most a fourth of the choices may share tile and kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RankedSchedule:
     """A schedule and its predicted seconds."""
 
     schedule: Schedule
     seconds: float
 
 
-def found(
+def rank_schedules(
     problem: Problem, target: Target, machine: Machine, threads: int, count: int | None = None
-) -> list[Found]:
+) -> list[RankedSchedule]:
     """The ``count`` schedules of least predicted time (None: all), ties by their text.
 
     At most a fourth of them share tile and kernel, so that an error of the model does not decide
     for all. Raises UnsupportedError for a problem without a Winograd transform.
     """
     convolution(problem)
-    every: dict[str, Found] = {}
+    every: dict[str, RankedSchedule] = {}
     for plan in schedules(problem, target.isa.name, threads):
         text = str(plan)
         if text not in every:
             seconds = estimate(resolve(problem, plan, threads), target, machine).seconds
-            every[text] = Found(plan, seconds)
+            every[text] = RankedSchedule(plan, seconds)
     ordered = sorted(every.values(), key=lambda one: (one.seconds, str(one.schedule)))
     if count is None:
         return ordered
     alike: Counter[tuple[str, str]] = Counter()
-    chosen = list[Found]()
+    chosen = list[RankedSchedule]()
     for one in ordered:
         kind = str(one.schedule.transform), one.schedule.kernel
         alike[kind] += 1

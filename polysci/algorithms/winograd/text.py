@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from polysci.algorithms.winograd.cost import Estimate, estimate
-from polysci.algorithms.winograd.plan import Plan
+from polysci.algorithms.winograd.cost import WinogradEstimate, estimate
+from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.text.tables import bytes_text, columns, time_text
@@ -13,7 +13,7 @@ from polysci.text.tables import bytes_text, columns, time_text
 
 def render(
     title: str,
-    plan: Plan,
+    plan: WinogradPlan,
     target: Target,
     machine: Machine,
     *,
@@ -41,7 +41,7 @@ def render(
 
 
 def members(
-    title: str, plan: Plan, target: Target, machine: Machine, measured: float | None
+    title: str, plan: WinogradPlan, target: Target, machine: Machine, measured: float | None
 ) -> dict[str, Any]:
     """The same as JSON members; times in seconds, sizes in bytes."""
     found = estimate(plan, target, machine)
@@ -53,7 +53,7 @@ def members(
     }  # fmt: skip
 
 
-def _speed(plan: Plan, seconds: float, peak: float) -> str:
+def _speed(plan: WinogradPlan, seconds: float, peak: float) -> str:
     rate = plan.problem.flops / seconds * 1e-9
     return (
         f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, "
@@ -61,7 +61,7 @@ def _speed(plan: Plan, seconds: float, peak: float) -> str:
     )
 
 
-def _algorithm(plan: Plan) -> list[tuple[str, str]]:
+def _algorithm(plan: WinogradPlan) -> list[tuple[str, str]]:
     conv, m = plan.problem, plan.m
     less = 9 * m * m / plan.points
     done = 9 * conv.P * conv.Q * conv.N / (plan.points * plan.tiles)
@@ -76,7 +76,7 @@ def _algorithm(plan: Plan) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _buffers(plan: Plan, found: Estimate) -> list[tuple[str, str, str]]:
+def _buffers(plan: WinogradPlan, found: WinogradEstimate) -> list[tuple[str, str, str]]:
     told = (
         "weights, transformed and packed ahead",
         "input in the transform's domain, " + ("of a block" if plan.fused else "of all tiles"),

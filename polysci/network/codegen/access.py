@@ -9,7 +9,7 @@ from polysci.polyhedral.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class MemoryAccess:
     """Where an element lies in its buffer: a form in the iterators, and tables times strides."""
 
     terms: Mapping[str, int]
@@ -33,4 +33,4 @@ class Access:
 
 def affine_text(form: Affine, names: Mapping[str, str]) -> str:
     """C text of an affine form."""
-    return Access(dict(form.terms), form.const).text(names)
+    return MemoryAccess(dict(form.terms), form.const).text(names)

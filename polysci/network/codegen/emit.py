@@ -12,12 +12,12 @@ from polysci.export.names import remark
 from polysci.network.codegen.loops import C_TYPES
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.stage_code import StageCode
-from polysci.network.codegen.weights_file import Blob
+from polysci.network.codegen.weights_file import WeightsFile
 from polysci.network.ir.stages import Value
 from polysci.network.passes.arena import Arena
-from polysci.network.passes.buffers import Placed
-from polysci.network.passes.layer_calls import Call, Spot, calls_of
-from polysci.numerics.arrays import rounded
+from polysci.network.passes.buffers import PlacedProgram
+from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of
+from polysci.numerics.arrays import round_up
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.isas import Isa
 from polysci.target.microkernels import header
@@ -34,14 +34,14 @@ class Code:
     name: str
     files: Mapping[str, str]
     declarations: str
-    blob: Blob
+    blob: WeightsFile
     arena: Arena
-    placed: Placed
-    calls: Mapping[Spot, Call]
+    placed: PlacedProgram
+    calls: Mapping[Spot, LayerCall]
 
 
 def code_of(
-    placed: Placed,
+    placed: PlacedProgram,
     plans: Mapping[str, Schedule],
     name: str,
     isa: Isa,
@@ -60,14 +60,14 @@ def code_of(
     stages = emitter.stages()
     values = holes_of(emitter, stages)
     files = {
-        f"{name}.h": templates.filled(TEMPLATES / "network.h", values),
-        f"{name}.c": templates.filled(TEMPLATES / "network.c", values),
+        f"{name}.h": templates.fill(TEMPLATES / "network.h", values),
+        f"{name}.c": templates.fill(TEMPLATES / "network.c", values),
         **layer_files(name, [*calls.values()]),
     }
     return Code(name, files, values["CDEF"], emitter.blob, emitter.arena, placed, calls)
 
 
-def layer_files(name: str, calls: Sequence[Call]) -> dict[str, str]:
+def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
     """C files of primitives, one unit a file."""
     by_unit: dict[str, dict[str, codegen.Source]] = {}
     for call in calls:
@@ -143,9 +143,9 @@ def _packing(emitter: StageCode) -> list[str]:
         size = call.layer.problem.w_shape
         count = call.source.precision.w.bytes * size[0] * size[1] * size[2] * size[3]
         kind = call.source.precision.w.c_type
-        zero = f", {call.layer.x_zero}" if call.source.precision.whole else ""
+        zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""
         lines += [
-            f"if (!take(from, scratch, {rounded(count)}))",
+            f"if (!take(from, scratch, {round_up(count)}))",
             '    return "the weights are cut short";',
             f"{call.source.symbol}_pack_weights((const {kind} *)scratch, "
             f"(void *)(model->packed + {call.packed_at}){zero});",
@@ -160,7 +160,7 @@ def _headers(isa: Isa) -> str:
     return "\n".join([f"#define PS_TARGET {isa.attribute}".rstrip(), *texts])
 
 
-def _declarations(calls: Sequence[Call]) -> str:
+def _declarations(calls: Sequence[LayerCall]) -> str:
     found = {call.source.symbol: call.source for call in calls}
     texts = [source.declarations for source in found.values()]
     if any(source.precision.scaled for source in found.values()):

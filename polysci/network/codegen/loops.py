@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
-from polysci.network.codegen.access import Access, affine_text
+from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.ir.expressions import (
     Apply,
     Expr,
@@ -21,8 +21,8 @@ from polysci.network.ir.expressions import (
     walk,
 )
 from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, REAL, kind_of, number
-from polysci.network.ir.stages import Loops
-from polysci.network.passes.buffers import Place
+from polysci.network.ir.stages import LoopStage
+from polysci.network.passes.buffers import BufferPlace
 from polysci.polyhedral.affine import Affine
 
 ROW = "i2"
@@ -41,9 +41,9 @@ C_TYPES: Mapping[str, str] = {
 class Writer:
     """One stage on its way to C: iterators with extents, accesses, the function's lines."""
 
-    stage: Loops
+    stage: LoopStage
     symbol: str
-    places: Mapping[str, Place]
+    places: Mapping[str, BufferPlace]
     pointers: Mapping[str, str]  # buffer -> C text of its address
     threads: int
     extents: dict[str, int]
@@ -51,8 +51,8 @@ class Writer:
     dtypes: Mapping[str, str] = field(init=False)
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
-    accesses: dict[Load, Access] = field(default_factory=dict)
-    out: Access = field(init=False)
+    accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
+    out: MemoryAccess = field(init=False)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
 
@@ -61,7 +61,9 @@ class Writer:
         place = self.places[self.stage.output]
         self.buffers[place.buffer] = "y"
         steps = {f"i{at}": step for at, step in enumerate(place.strides)}
-        self.out = Access({n: c for n, c in steps.items() if self.extents[n] > 1}, place.first)
+        self.out = MemoryAccess(
+            {n: c for n, c in steps.items() if self.extents[n] > 1}, place.first
+        )
         reduced = {name for one in reductions(self.stage.expr) for name, _ in one.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
         for load in dict.fromkeys(loads(self.stage.expr)):
@@ -70,7 +72,7 @@ class Writer:
 
     idle: set[str] = field(default_factory=set)
 
-    def access(self, load: Load) -> Access:
+    def access(self, load: Load) -> MemoryAccess:
         place = self.places[load.tensor]
         if place.buffer not in self.buffers:
             self.buffers[place.buffer] = f"x{len(self.buffers)}"
@@ -84,7 +86,7 @@ class Writer:
             else:
                 name = self.table(index.table)
                 tables.append((name, self.busy(index.at), stride))
-        return Access({n: c for n, c in terms.items() if c}, const, tuple(tables))
+        return MemoryAccess({n: c for n, c in terms.items() if c}, const, tuple(tables))
 
     def busy(self, form: Affine) -> Affine:
         """Without iterators that are always 0."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from polysci.network.ir.stages import Band
-from polysci.network.passes.buffers import Placed
-from polysci.network.passes.layer_calls import Call
+from polysci.network.ir.stages import RowFusion
+from polysci.network.passes.buffers import PlacedProgram
+from polysci.network.passes.layer_calls import LayerCall
 from polysci.network.passes.row_fusion import ROW_AXIS, Rows, rows_read
 from polysci.numerics import arrays
-from polysci.numerics.arrays import rounded
+from polysci.numerics.arrays import round_up
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 RINGS = """\
@@ -27,12 +27,12 @@ typedef struct {
 
 
 @dataclass(slots=True)
-class BandWriter:
+class RowFusionWriter:
     """One band on its way to C; ``calls`` are its layers, ``calls_to`` the text of every call."""
 
-    stage: Band
-    placed: Placed
-    calls: Mapping[int, Call]
+    stage: RowFusion
+    placed: PlacedProgram
+    calls: Mapping[int, LayerCall]
     threads: int
     symbol: str
     calls_to: dict[int, str] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class BandWriter:
 
     def ring_bytes(self, inside: int) -> int:
         size = self.capacity(inside) * self.row_bytes(inside)
-        return rounded(size) + arrays.ALIGNMENT
+        return round_up(size) + arrays.ALIGNMENT
 
     @property
     def work_bytes(self) -> int:
         """Of packed copies, for a thread."""
         most = max((call.source.workspace for call in self.calls.values()), default=0)
-        return rounded(most)
+        return round_up(most)
 
     def memory(self) -> dict[str, int]:
         """Bytes in the arena, by the names of ``text``."""

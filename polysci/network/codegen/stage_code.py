@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from polysci.export.names import remark
 from polysci.network.codegen.loops import Writer
-from polysci.network.codegen.row_fusion_code import BandWriter
-from polysci.network.codegen.weights_file import Blob, blob_of
-from polysci.network.ir.stages import Band, Layer, Loops
-from polysci.network.passes.arena import Arena, arranged
-from polysci.network.passes.buffers import Place, Placed, start_of
-from polysci.network.passes.layer_calls import Call, Spot, first_of
+from polysci.network.codegen.row_fusion_code import RowFusionWriter
+from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
+from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
+from polysci.network.passes.arena import Arena, arrange
+from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
+from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
 from polysci.target.isas import Isa
 
 Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
@@ -20,39 +20,41 @@ Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first by
 
 @dataclass(slots=True)
 class StageCode:
-    placed: Placed
+    placed: PlacedProgram
     name: str
     isa: Isa
     threads: int
-    calls: Mapping[Spot, Call]
+    calls: Mapping[Spot, LayerCall]
     apart: bool
     timed: bool
     arena: Arena = field(init=False)
-    blob: Blob = field(init=False)
+    blob: WeightsFile = field(init=False)
     pointers: dict[str, str] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
-    bands: dict[int, BandWriter] = field(default_factory=dict)
+    bands: dict[int, RowFusionWriter] = field(default_factory=dict)
     extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
 
     def __post_init__(self) -> None:
         program = self.placed.program
         extra = self.extra
         for (at, _), call in self.calls.items():
-            if not call.source.banded:
+            if not call.source.by_rows:
                 extra[f"{at} workspace"] = (call.source.workspace, at)
             if call.packed_at is None:
                 extra[f"{at} packed"] = (call.source.packed, at)
         for at, stage in enumerate(program.stages):
-            if isinstance(stage, Band):
+            if isinstance(stage, RowFusion):
                 inner = {n: c for (spot, n), c in self.calls.items() if spot == at}
-                band = BandWriter(stage, self.placed, inner, self.threads, f"{self.name}_s{at}")
+                band = RowFusionWriter(
+                    stage, self.placed, inner, self.threads, f"{self.name}_s{at}"
+                )
                 self.bands[at] = band
                 extra |= {name: (size, at) for name, size in band.memory().items()}
         self.extra = {name: one for name, one in extra.items() if one[0]}
-        self.arena = arranged(self.placed, self.extra, apart=self.apart)
+        self.arena = arrange(self.placed, self.extra, apart=self.apart)
         used = self.constants()
-        self.blob = blob_of([*self.calls.values()], program.constants, used)
+        self.blob = weights_file_of([*self.calls.values()], program.constants, used)
         for name, at in self.blob.constants.items():
             self.pointers[name] = f"(m->constants + {at})"
         for position, name in enumerate(program.inputs):
@@ -67,10 +69,10 @@ class StageCode:
         found: dict[str, None] = {}
         for at, stage in enumerate(self.placed.program.stages):
             names = list(stage.inputs)
-            members = stage.members if isinstance(stage, Band) else (stage,)
+            members = stage.members if isinstance(stage, RowFusion) else (stage,)
             for inside, member in enumerate(members):
                 call = self.calls.get((at, inside))
-                if call and call.packed_at is not None and isinstance(member, Layer):
+                if call and call.packed_at is not None and isinstance(member, LayerStage):
                     mine = (member.x.tensor, member.bias, member.residual)
                     names = [name for name in names if name != member.weights or name in mine]
             for name in names:
@@ -87,11 +89,11 @@ class StageCode:
                 lines.append(self.barrier())
                 pending.clear()
             pending.append(at)
-            if isinstance(stage, Loops):
+            if isinstance(stage, LoopStage):
                 lines.append(self.loop(at, stage))
-            elif isinstance(stage, Layer):
+            elif isinstance(stage, LayerStage):
                 lines += self.call(at, stage)
-            elif isinstance(stage, Band):
+            elif isinstance(stage, RowFusion):
                 lines.append(self.band(at, stage))
             if self.timed:
                 lines += self.clock(at)
@@ -134,7 +136,7 @@ class StageCode:
         ]
         return [found[0], *scratch], found[1:]
 
-    def loop(self, at: int, stage: Loops) -> str:
+    def loop(self, at: int, stage: LoopStage) -> str:
         """The call of a function made for it."""
         value = self.placed.program.values[stage.output]
         extents = {f"i{number}": size for number, size in enumerate(value.shape)}
@@ -147,12 +149,12 @@ class StageCode:
         self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
         return f"{symbol}(m);"
 
-    def band(self, at: int, stage: Band) -> str:
+    def band(self, at: int, stage: RowFusion) -> str:
         """The call of a function that runs the members of a band in turns."""
         writer = self.bands[at]
         self.pointers |= writer.pointers()
         for inside, member in enumerate(stage.members):
-            if isinstance(member, Loops):
+            if isinstance(member, LoopStage):
                 value = self.placed.program.values[member.output]
                 extents = {f"i{number}": size for number, size in enumerate(value.shape)}
                 places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
@@ -168,7 +170,7 @@ class StageCode:
         self.loops.append(writer.text(self.arena.offsets))
         return f"{writer.symbol}(m);"
 
-    def call(self, at: int, stage: Layer) -> list[str]:
+    def call(self, at: int, stage: LayerStage) -> list[str]:
         """The call of a primitive, once or once a copy."""
         call = self.calls[at, 0]
         lines = [f"/* {remark(stage.name)} */"]
@@ -187,7 +189,7 @@ class StageCode:
             lines += [self.one((at, 0), *moved), *again, "}"]
         return lines
 
-    def packed(self, at: int, call: Call, moved: str) -> list[str]:
+    def packed(self, at: int, call: LayerCall, moved: str) -> list[str]:
         """Packing of weights that are computed."""
         if call.packed_at is not None:
             return []
@@ -198,7 +200,7 @@ class StageCode:
         first += f" + {moved}" if moved else ""
         where = f"(const {kind} *){self.pointers[place.buffer]}{first}"
         to = f"(void *)(m->arena + {self.arena.offsets[f'{at} packed']})"
-        zero = f", {layer.x_zero}" if call.source.precision.whole else ""
+        zero = f", {layer.x_zero}" if call.source.precision.integer else ""
         text = f"{call.source.symbol}_pack_weights({where}, {to}{zero});"
         if self.threads == 1:
             return [text]
@@ -226,22 +228,22 @@ class StageCode:
         if layer.clamp:
             bounds = ", ".join(map(_bound, layer.clamp))
             clamp = f"(const float[]){{{bounds}}}"
-        if source.banded:
+        if source.by_rows:
             workspace = "work"
         elif source.workspace:
             workspace = f"m->arena + {self.arena.offsets[f'{at} workspace']}"
         words = [f"{x}{x_moved}", packed, f"{y}{y_moved}", bias, residual, clamp]
         if source.precision.scaled:
             words.append(self.scales(spot, layer))
-        rows = ["first", "last"] if source.banded else []
+        rows = ["first", "last"] if source.by_rows else []
         text = f"{source.symbol}({', '.join([*words, workspace, *rows])});"
-        if source.banded:
+        if source.by_rows:
             return text
         if self.threads > 1 and not call.shared:
             return f"#pragma omp single nowait\n{text}"
         return text
 
-    def scales(self, spot: Spot, layer: Layer) -> str:
+    def scales(self, spot: Spot, layer: LayerStage) -> str:
         assert layer.scales is not None
         values = layer.scales.by_channel(layer.problem.K)
         name = f"{self.name}_f{spot[0]}_{spot[1]}"
@@ -253,7 +255,7 @@ class StageCode:
             f"{one.residual_zero}, {one.y_zero}}}"
         )
 
-    def places(self, name: str) -> Place:
+    def places(self, name: str) -> BufferPlace:
         return self.placed.places[name]
 
     def address(self, name: str, kind: str, first: int, const: str = "const ") -> str:
@@ -262,7 +264,7 @@ class StageCode:
         return f"{text} + {first}" if first else text
 
 
-def start_of_y(layer: Layer, placed: Placed) -> int:
+def start_of_y(layer: LayerStage, placed: PlacedProgram) -> int:
     """Elements before the window that a layer writes, in a residual that is as wide."""
     return start_of(layer.y, placed.places[layer.residual].strides)
 

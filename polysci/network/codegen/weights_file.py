@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from polysci.network.ir.graph import Array
-from polysci.network.passes.layer_calls import Call
-from polysci.numerics.arrays import rounded
-from polysci.numerics.dtypes import stored
+from polysci.network.passes.layer_calls import LayerCall
+from polysci.numerics.arrays import round_up
+from polysci.numerics.dtypes import to_stored
 
 LINE = 64  # bytes
 MAGIC = b"polysci weights "
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class WeightsFile:
     """Constants as stages read them, then raw weights, which are packed on load.
 
     ``parts`` are all of them in the order of the file, ``constants`` the offsets in bytes of those
@@ -66,21 +66,23 @@ class Blob:
         return b"".join(self.whole())
 
 
-def weights_of(call: Call, constants: Mapping[str, Array]) -> Array:
+def weights_of(call: LayerCall, constants: Mapping[str, Array]) -> Array:
     """The weights of a layer in the element type that it packs."""
     layer = call.layer
     array, kind = constants[layer.weights], call.source.precision.w
     shape = layer.problem.w_shape
-    return stored(np.broadcast_to(array, array.shape).reshape(shape), kind)
+    return to_stored(np.broadcast_to(array, array.shape).reshape(shape), kind)
 
 
-def blob_of(calls: Sequence[Call], constants: Mapping[str, Array], used: Sequence[str]) -> Blob:
+def weights_file_of(
+    calls: Sequence[LayerCall], constants: Mapping[str, Array], used: Sequence[str]
+) -> WeightsFile:
     """``used`` are the constants that stages read as they are."""
     places, at, parts = dict[str, int](), 0, list[tuple[str, Array]]()
     for name in used:
         array = np.ascontiguousarray(constants[name])
         places[name] = at
-        at += rounded(max(array.nbytes, 1))
+        at += round_up(max(array.nbytes, 1))
         parts.append((name, array if array.nbytes else np.zeros(LINE, np.uint8)))
     packed = 0
     largest = LINE
@@ -88,6 +90,6 @@ def blob_of(calls: Sequence[Call], constants: Mapping[str, Array], used: Sequenc
         if call.packed_at is not None:
             array = weights_of(call, constants)
             parts.append((call.layer.weights, array))
-            largest = max(largest, rounded(array.nbytes))
-            packed = max(packed, call.packed_at + rounded(call.source.packed))
-    return Blob(tuple(parts), places, at, packed, largest)
+            largest = max(largest, round_up(array.nbytes))
+            packed = max(packed, call.packed_at + round_up(call.source.packed))
+    return WeightsFile(tuple(parts), places, at, packed, largest)

@@ -13,18 +13,25 @@ from numpy.typing import NDArray
 
 from polysci.export import names
 from polysci.network.codegen.emit import Code, code_of
-from polysci.network.compile.prepare import How, Planned, Watch, graph_of, planned, schedules
-from polysci.network.compile.retune import decided
+from polysci.network.compile.prepare import (
+    CompileOptions,
+    PreparedNetwork,
+    Watch,
+    graph_of,
+    prepare,
+    schedules,
+)
+from polysci.network.compile.retune import retune
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.loading import runner_of
-from polysci.network.runtime.runner import Port, Runner, ordered
+from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.tune import Result
 from polysci.tune.wisdom import Wisdom
 
 if TYPE_CHECKING:
-    from polysci.network.tools.report import Report
+    from polysci.network.tools.report import NetworkReport
 
 Array = NDArray[Any]
 
@@ -38,11 +45,11 @@ class Network:
     ``seconds`` how long it took to search, generate and build.
     """
 
-    plan: Planned
+    plan: PreparedNetwork
     results: Mapping[str, Result]
     schedules: Mapping[str, Schedule]
     code: Code
-    how: How
+    how: CompileOptions
     runner: Runner
     seconds: float
 
@@ -60,21 +67,21 @@ class Network:
         return self.how.dtype
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> tuple[TensorPort, ...]:
         return self.runner.inputs
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> tuple[TensorPort, ...]:
         return self.runner.outputs
 
     def __call__(self, x: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """Run it. Raises TypeError or ValueError for inputs of another name, type or shape."""
-        found = self.runner(ordered(self.inputs, x))
+        found = self.runner(order_inputs(self.inputs, x))
         if len(found) == 1 and not isinstance(x, Mapping):
             return found[0]
         return {port.name: one for port, one in zip(self.outputs, found, strict=True)}
 
-    def report(self) -> Report:
+    def report(self) -> NetworkReport:
         """The time of every stage, measured now, and of the whole; ``str`` makes a table of it."""
         from polysci.network.tools.report import report_of
 
@@ -112,17 +119,17 @@ def compile_network(
     graph = model if isinstance(model, Graph) else graph_of(model, dims, external=external)
     stem = "network" if isinstance(model, Graph) else Path(model).stem
     chosen = target or detect(isa)
-    return built(
-        planned(graph, dtype, fuse=fuse, target=chosen),
-        How(level, threads, dtype, algorithm, chosen),
+    return build_network(
+        prepare(graph, dtype, fuse=fuse, target=chosen),
+        CompileOptions(level, threads, dtype, algorithm, chosen),
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags,
     )  # fmt: skip
 
 
-def built(
-    plan: Planned,
-    how: How,
+def build_network(
+    plan: PreparedNetwork,
+    how: CompileOptions,
     name: str,
     *,
     wisdom: Wisdom | None = None,
@@ -136,13 +143,13 @@ def built(
         plan, how.level, how.threads, target=how.target, algorithm=how.algorithm, wisdom=wisdom,
         time_limit=time_limit, watch=watch,
     )  # fmt: skip
-    plan, chosen = decided(plan, results, how, name, wisdom)
+    plan, chosen = retune(plan, results, how, name, wisdom)
     code = code_of(plan.placed, chosen, name, how.target.isa, how.threads)
     runner = runner_of(code, flags)
     return Network(plan, results, chosen, code, how, runner, time.monotonic() - start)
 
 
-def rebuilt(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
+def rebuild_network(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
     """The same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
     code = code_of(
         network.plan.placed, network.schedules, network.name, network.how.target.isa,

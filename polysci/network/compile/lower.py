@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.ir.graph import Graph
-from polysci.network.ir.stages import Loops, Program
+from polysci.network.ir.stages import LoopStage, Program
 from polysci.network.operators import FOLDED, OPERATORS
 from polysci.network.operators.builder import NUMBERS, Builder, Refusal
 
 SUPPORTED = (*OPERATORS, *FOLDED)
 
 
-def lowered(graph: Graph) -> Program:
+def lower(graph: Graph) -> Program:
     """The stages of a graph, one operator after the other.
 
     Raises UnsupportedError, which names every node that cannot be computed and why.
@@ -50,6 +50,6 @@ def _made(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
         if title not in made or title in found:
             value = build.values[title]
             name = build.fresh(f"{title}.output", value.shape, value.dtype)
-            build.stages.append(Loops(f"copy {title}", name, build.load(title, name)))
+            build.stages.append(LoopStage(f"copy {title}", name, build.load(title, name)))
         found.append(name)
     return tuple(found)

@@ -9,20 +9,20 @@ from functools import partial
 from os import PathLike
 
 from polysci.errors import SpecError
-from polysci.network.compile.lower import SUPPORTED, lowered
+from polysci.network.compile.lower import SUPPORTED, lower
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import Program
-from polysci.network.passes.buffers import Placed, placed
-from polysci.network.passes.concat import joined
-from polysci.network.passes.fusion import Fusion, fused
+from polysci.network.passes.buffers import PlacedProgram, place_buffers
+from polysci.network.passes.concat import concat_in_place
+from polysci.network.passes.fusion import Fusion, fuse_loops
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.layouts import with_dtype, with_orders
 from polysci.ops.conv2d import Conv2d
 from polysci.target.host import Target, detect
-from polysci.target.machine import Machine, assumed
+from polysci.target.machine import Machine, assume_rates
 from polysci.tune import Progress, Result, optimize
-from polysci.tune.calibrate import known
+from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
 
 DTYPES = ("f32", "bf16")
@@ -30,7 +30,7 @@ Watch = Callable[[Conv2d, Progress | Result], None]  # what a search does, then 
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class CompileOptions:
     """The search's level and algorithm, threads, element type between layers, and the machine."""
 
     level: str
@@ -41,11 +41,11 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PreparedNetwork:
     """A network ready for code: the simplified graph, stages in their places, fusions."""
 
     graph: Graph
-    placed: Placed
+    placed: PlacedProgram
     fusions: tuple[Fusion, ...]
 
     @property
@@ -57,29 +57,29 @@ def graph_of(
     path: str | PathLike[str], dims: Mapping[str, int] | None = None, *, external: bool = False
 ) -> Graph:
     """The simplified graph of an ONNX file."""
-    return simplify.simplified(importer.load(path, dims, external=external, supported=SUPPORTED))
+    return simplify.simplify(importer.load(path, dims, external=external, supported=SUPPORTED))
 
 
-def planned(
+def prepare(
     graph: Graph, dtype: str = "f32", *, fuse: bool = True, target: Target | None = None
-) -> Planned:
+) -> PreparedNetwork:
     """Stages, fused and placed. Raises SpecError for another dtype than DTYPES."""
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network is computed in {' or '.join(DTYPES)}")
-    program, fusions = lowered(graph), tuple[Fusion, ...]()
+    program, fusions = lower(graph), tuple[Fusion, ...]()
     if fuse:
-        program, fusions = fused(program)
+        program, fusions = fuse_loops(program)
     ordered = with_orders(with_dtype(program, dtype), machine_for(target or detect()))
-    return Planned(graph, placed(ordered), (*fusions, *joined(ordered)))
+    return PreparedNetwork(graph, place_buffers(ordered), (*fusions, *concat_in_place(ordered)))
 
 
 def machine_for(target: Target) -> Machine:
     """What is known of this machine; nothing is measured for it."""
-    return known(target) or assumed(target)
+    return load_rates(target) or assume_rates(target)
 
 
 def schedules(
-    plan: Planned,
+    plan: PreparedNetwork,
     level: str = "measure",
     threads: int = 1,
     *,

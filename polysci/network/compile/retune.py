@@ -16,11 +16,11 @@ import numpy as np
 from polysci.algorithms.choice import candidates, key_of
 from polysci.errors import PolysciError
 from polysci.network.codegen.emit import Code, code_of
-from polysci.network.compile.prepare import How, Planned, machine_for
-from polysci.network.ir.stages import Band, Layer
-from polysci.network.passes.buffers import Placed
+from polysci.network.compile.prepare import CompileOptions, PreparedNetwork, machine_for
+from polysci.network.ir.stages import LayerStage, RowFusion
+from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import problems
-from polysci.network.passes.row_fusion import Setting, banded
+from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.runtime.loading import runner_of
 from polysci.ops.conv2d import Conv2d
@@ -37,9 +37,13 @@ RUNS = 9
 WARM_UP = 2  # runs
 
 
-def decided(
-    plan: Planned, results: Mapping[str, Result], how: How, name: str, wisdom: Wisdom | None = None
-) -> tuple[Planned, dict[str, Schedule]]:
+def retune(
+    plan: PreparedNetwork,
+    results: Mapping[str, Result],
+    how: CompileOptions,
+    name: str,
+    wisdom: Wisdom | None = None,
+) -> tuple[PreparedNetwork, dict[str, Schedule]]:
     """The plan with its bands, and the schedule of every problem, by key.
 
     At a level that measures, both are timed in the whole network; else the model decides.
@@ -50,14 +54,14 @@ def decided(
         chosen = in_place(plan.placed, results, how, name, wisdom)
     seconds = {key: one.predicted for key, one in results.items()}
     setting = Setting(chosen, seconds, how.target, machine_for(how.target))
-    placed, considered = banded(plan.placed, setting)
+    placed, considered = fuse_rows(plan.placed, setting)
     if measures:
         slower = slower_bands(plan.placed, placed, chosen, how, name)
-        placed, considered = banded(plan.placed, setting, slower)
+        placed, considered = fuse_rows(plan.placed, setting, slower)
     return replace(plan, placed=placed, fusions=(*plan.fusions, *considered)), chosen
 
 
-def rivals(problem: Conv2d, result: Result, how: How, wisdom: Wisdom) -> list[Schedule]:
+def rivals(problem: Conv2d, result: Result, how: CompileOptions, wisdom: Wisdom) -> list[Schedule]:
     """The winner alone, then what was measured nearly as fast, then what the model prefers."""
     found = {str(result.schedule): result.schedule}
     key = key_of(problem, how.algorithm)
@@ -79,9 +83,9 @@ def rivals(problem: Conv2d, result: Result, how: How, wisdom: Wisdom) -> list[Sc
 
 
 def in_place(
-    placed: Placed,
+    placed: PlacedProgram,
     results: Mapping[str, Result],
-    how: How,
+    how: CompileOptions,
     name: str,
     wisdom: Wisdom | None = None,
 ) -> dict[str, Schedule]:
@@ -103,14 +107,14 @@ def in_place(
 
 
 def slower_bands(
-    apart: Placed,
-    banded: Placed,
+    apart: PlacedProgram,
+    banded: PlacedProgram,
     chosen: Mapping[str, Schedule],
-    how: How,
+    how: CompileOptions,
     name: str,
 ) -> dict[str, str]:
     """Why bands that take longer than their members do apart are refused, by internal tensor."""
-    if not any(isinstance(stage, Band) for stage in banded.program.stages):
+    if not any(isinstance(stage, RowFusion) for stage in banded.program.stages):
         return {}
     times = []
     for placed in (apart, banded):
@@ -120,7 +124,7 @@ def slower_bands(
         times.append(dict(zip((s.output for s in placed.program.stages), each, strict=True)))
     found: dict[str, str] = {}
     for stage in banded.program.stages:
-        if not isinstance(stage, Band):
+        if not isinstance(stage, RowFusion):
             continue
         alone = sum(times[0][member.output] for member in stage.members)
         together = times[1][stage.output]
@@ -141,7 +145,7 @@ def _by_problem(code: Code) -> dict[str, float]:
     runs = seconds_of(code, RUNS)
     found: dict[str, float] = {}
     for at, stage in enumerate(code.placed.program.stages):
-        if isinstance(stage, Layer):  # the second best: a neighbour can only add
+        if isinstance(stage, LayerStage):  # the second best: a neighbour can only add
             key = stage.problem.key
             found[key] = found.get(key, 0.0) + sorted(run[at] for run in runs)[1]
     return found

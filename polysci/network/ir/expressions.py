@@ -107,12 +107,12 @@ def constant(value: int) -> Affine:
     return Affine((), value)
 
 
-def combined(terms: Mapping[str, int], const: int = 0) -> Affine:
+def combine(terms: Mapping[str, int], const: int = 0) -> Affine:
     """``sum(coef * iterator) + const``, terms in the order of their names."""
     return Affine(tuple(sorted((n, c) for n, c in terms.items() if c)), const)
 
 
-def substituted(index: Affine, values: Mapping[str, Affine]) -> Affine:
+def substitute(index: Affine, values: Mapping[str, Affine]) -> Affine:
     """An affine form with other affine forms for its iterators."""
     terms, const = dict[str, int](), index.const
     for name, coef in index.terms:
@@ -120,7 +120,7 @@ def substituted(index: Affine, values: Mapping[str, Affine]) -> Affine:
         const += coef * value.const
         for inner, factor in value.terms:
             terms[inner] = terms.get(inner, 0) + coef * factor
-    return combined(terms, const)
+    return combine(terms, const)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -154,39 +154,37 @@ def reductions(expr: Expr) -> list[Reduce]:
     return [one for one in walk(expr) if isinstance(one, Reduce)]
 
 
-def rewritten(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """``change`` applied to every expression inside, the innermost first."""
     match expr:
         case Apply(_, arguments):
-            expr = replace(expr, arguments=tuple(rewritten(each, change) for each in arguments))
+            expr = replace(expr, arguments=tuple(rewrite(each, change) for each in arguments))
         case Where(_, body, otherwise):
-            expr = replace(
-                expr, body=rewritten(body, change), otherwise=rewritten(otherwise, change)
-            )
+            expr = replace(expr, body=rewrite(body, change), otherwise=rewrite(otherwise, change))
         case Reduce(_, _, body, _):
-            expr = replace(expr, body=rewritten(body, change))
+            expr = replace(expr, body=rewrite(body, change))
     return change(expr)
 
 
-def moved(expr: Expr, values: Mapping[str, Affine]) -> Expr:
+def shift(expr: Expr, values: Mapping[str, Affine]) -> Expr:
     """An expression with other affine forms for its iterators."""
 
     def change(one: Expr) -> Expr:
         match one:
             case Load(_, index):
-                return replace(one, index=tuple(moved_index(each, values) for each in index))
+                return replace(one, index=tuple(shift_index(each, values) for each in index))
             case Where(guards, _, _) | Reduce(_, _, _, guards):
                 return replace(one, guards=tuple(
-                    replace(guard, at=substituted(guard.at, values)) for guard in guards
+                    replace(guard, at=substitute(guard.at, values)) for guard in guards
                 ))  # fmt: skip
             case _:
                 return one
 
-    return rewritten(expr, change)
+    return rewrite(expr, change)
 
 
-def moved_index(index: Index, values: Mapping[str, Affine]) -> Index:
+def shift_index(index: Index, values: Mapping[str, Affine]) -> Index:
     """An index with other affine forms for its iterators."""
     if isinstance(index, Lookup):
-        return replace(index, at=substituted(index.at, values))
-    return substituted(index, values)
+        return replace(index, at=substitute(index.at, values))
+    return substitute(index, values)

@@ -72,7 +72,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerStage:
     """A convolution by a primitive: ``y = clamp(conv(x, w) + bias + residual)``.
 
     ``weights`` names a constant of shape KCRS, or a tensor that is packed on every run. ``w`` are
@@ -106,7 +106,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Loops:
+class LoopStage:
     """A tensor defined element by element."""
 
     name: str
@@ -119,7 +119,7 @@ class Loops:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewStage:
     """Another name for elements of a tensor: ``output[i..] = source[index(i..)]``.
 
     Without ``index`` the elements in row-major order (a reshape).
@@ -136,7 +136,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class ConcatStage:
     """Tensors one behind the other along an axis."""
 
     name: str
@@ -150,13 +150,13 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class RowFusion:
     """Layers and loops that run together, some rows at a time, each on what the one before made.
 
     What lies between them is kept for as many rows as the next one needs.
     """
 
-    members: tuple[Layer | Loops, ...]
+    members: tuple[LayerStage | LoopStage, ...]
 
     @property
     def name(self) -> str:
@@ -177,7 +177,7 @@ class Band:
         return tuple(name for name in dict.fromkeys(names) if name not in self.internal)
 
 
-Stage = Layer | Loops | View | Join | Band
+Stage = LayerStage | LoopStage | ViewStage | ConcatStage | RowFusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +210,12 @@ class Program:
             found.setdefault(stage.output, []).append(stage)
         return found
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LayerStage]:
         """All layers, those inside bands included, in order."""
-        found: list[Layer] = []
+        found: list[LayerStage] = []
         for stage in self.stages:
-            members = stage.members if isinstance(stage, Band) else (stage,)
-            found += [member for member in members if isinstance(member, Layer)]
+            members = stage.members if isinstance(stage, RowFusion) else (stage,)
+            found += [member for member in members if isinstance(member, LayerStage)]
         return found
 
     def with_stages(self, stages: tuple[Stage, ...]) -> Program:
@@ -223,7 +223,7 @@ class Program:
         used = {*self.inputs, *self.outputs}
         for stage in stages:
             used |= {stage.output, *stage.inputs}
-            if isinstance(stage, Band):
+            if isinstance(stage, RowFusion):
                 used |= {*stage.internal}
         values = {name: value for name, value in self.values.items() if name in used}
         constants = {name: value for name, value in self.constants.items() if name in used}

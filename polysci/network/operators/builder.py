@@ -11,7 +11,7 @@ import numpy as np
 from polysci.errors import UnsupportedError
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, axis, constant
 from polysci.network.ir.graph import Array, Graph, Node
-from polysci.network.ir.stages import Loops, Stage, Value
+from polysci.network.ir.stages import LoopStage, Stage, Value
 
 FLOATS = ("float32", "float64")
 NUMBERS = (*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool")
@@ -78,7 +78,7 @@ class Builder:
     def define(self, node: Node, expr: Expr, output: str | None = None) -> str:
         """A tensor, by default the node's first output, element by element."""
         name = output or node.outputs[0]
-        self.stages.append(Loops(str(node), name, expr))
+        self.stages.append(LoopStage(str(node), name, expr))
         return name
 
     def load(self, name: str, like: str) -> Expr:

@@ -19,10 +19,10 @@ from polysci.network.ir.expressions import (
     Reduce,
     Where,
     axis,
-    combined,
+    combine,
 )
 from polysci.network.ir.graph import Array, Node
-from polysci.network.ir.stages import Layer, Loops, Window
+from polysci.network.ir.stages import LayerStage, LoopStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
 from polysci.ops.conv2d import Conv2d
@@ -43,7 +43,7 @@ def conv(build: Builder, node: Node) -> None:
         build.refuse(f"a window of {len(windows)} axes")
     empty = not all(build.values[name].size for name in (x, w, y))
     if empty or build.dtype(x) != "float32" or any(window.before < 0 for window in windows):
-        build.define(node, summed(build, node, x, w, windows, groups))
+        build.define(node, sum_parts(build, node, x, w, windows, groups))
         return
     made = layer(build, node, x, w, y, windows, groups)
     build.stages.append(replace(made, bias=node.input(2)))
@@ -64,14 +64,14 @@ def check_channels(build: Builder, node: Node) -> None:
 def layer(
     build: Builder, node: Node, x: str, w: str, y: str, windows: Sequence[Span], groups: int,
     dtype: str = "f32",
-) -> Layer:  # fmt: skip
+) -> LayerStage:  # fmt: skip
     """The convolution as a layer of two axes."""
     if len(windows) == 3:
         x, w, windows, axes, y_axes = _flattened(build, node, x, w, windows, groups)
     else:
         axes = y_axes = _AXES[len(windows)]
     problem = _problem(build, x, axes, build.shape(y)[1], windows, groups, dtype)
-    return Layer(str(node), problem, Window(x, axes), Window(y, y_axes), w)
+    return LayerStage(str(node), problem, Window(x, axes), Window(y, y_axes), w)
 
 
 def _problem(
@@ -98,12 +98,12 @@ def _flattened(
     own = channels // groups
     shape = (n, deep.out, groups, deep.taps, own, height, width)
     taken = build.fresh(f"{node.outputs[0]}.taps", shape, build.dtype(x), (0, 1, 5, 6, 2, 3, 4))
-    place = combined({"i1": deep.stride, "i3": deep.dilation}, -deep.before)
-    channel = combined({"i2": own, "i4": 1})
+    place = combine({"i1": deep.stride, "i3": deep.dilation}, -deep.before)
+    channel = combine({"i2": own, "i4": 1})
     element: Expr = Load(x, (axis(0), channel, place, axis(5), axis(6)))
     if deep.guard("i1", "i3"):
         element = Where((Guard(place, deep.size),), element, Number(0.0))
-    build.stages.append(Loops(str(node), taken, element))
+    build.stages.append(LoopStage(str(node), taken, element))
     value = build.constant(w)
     order = (0, 2, 1, 3, 4)
     if value is not None:
@@ -114,12 +114,12 @@ def _flattened(
     else:
         filters, _, _, r, s = build.shape(w)
         moved = build.fresh(f"{w}.taps", (filters, deep.taps, own, r, s), build.dtype(w))
-        build.stages.append(Loops(str(node), moved, Load(w, tuple(axis(at) for at in order))))
+        build.stages.append(LoopStage(str(node), moved, Load(w, tuple(axis(at) for at in order))))
         w = moved
     return taken, w, tuple(rest), ((0, 1), (2, 3, 4), (5,), (6,)), ((0, 2), (1,), (3,), (4,))
 
 
-def summed(
+def sum_parts(
     build: Builder, node: Node, x: str, w: str, windows: Sequence[Span], groups: int,
     element: tuple[Expr, Expr] | None = None,
 ) -> Expr:  # fmt: skip
@@ -142,22 +142,22 @@ def terms(
     guards = [window.guard(f"i{at + 2}", names[at]) for at, window in enumerate(windows)]
     taps = [Affine(((name, 1),)) for name in names]
     over = (("c", own), *((n, window.taps) for n, window in zip(names, windows, strict=True)))
-    channel: Index = grouped_channel(filters, own, groups)
+    channel: Index = group_channel(filters, own, groups)
     left = Load(x, (axis(0), channel, *places))
     right = Load(w, (axis(1), Affine((("c", 1),)), *taps))
     return left, right, over, tuple(guard for guard in guards if guard)
 
 
-def grouped_channel(filters: int, own: int, groups: int) -> Index:
+def group_channel(filters: int, own: int, groups: int) -> Index:
     """The channel of x that term ``c`` of output channel ``i1`` reads."""
     if groups == 1:
         return Affine((("c", 1),))
     each = filters // groups
     table = tuple(k // each * own + c for k in range(filters) for c in range(own))
-    return Lookup(table, combined({"i1": own, "c": 1}))
+    return Lookup(table, combine({"i1": own, "c": 1}))
 
 
-def transposed(build: Builder, node: Node) -> None:
+def transposed_convolution(build: Builder, node: Node) -> None:
     """ConvTranspose: a convolution for every residue of the output's place modulo the stride."""
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     build.check_floats(node, x, w)
@@ -193,7 +193,7 @@ def transposed(build: Builder, node: Node) -> None:
         start = {2 + at: phase.first for at, phase in enumerate(phases)}
         step = {2 + at: window.stride for at, window in enumerate(windows)}
         skip = {2 + at: phase.skip for at, phase in enumerate(phases)}
-        build.stages.append(Layer(
+        build.stages.append(LayerStage(
             f"{node} {number}", problem, Window(x, axes, skip), Window(y, axes, start, step), name,
             node.input(2),
         ))  # fmt: skip
@@ -262,12 +262,12 @@ def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int)
         real = (places % window.stride == 0) & (places >= 0)
         real &= places // window.stride < window.size
         table = np.where(real, places // window.stride, 0)
-        spot = combined({f"i{at + 2}": window.taps, f"r{at}": 1})
+        spot = combine({f"i{at + 2}": window.taps, f"r{at}": 1})
         expr_index.append(Lookup(tuple(int(one) for one in table.reshape(-1)), spot))
         name = build.number(f"{node.outputs[0]}.real{at}", real.reshape(-1).astype(build.dtype(x)))
         shares.append(Load(name, (spot,)))
     table_c = tuple(k // filters * own + c for k in range(groups * filters) for c in range(own))
-    channel = Lookup(table_c, combined({"i1": own, "c": 1}))
+    channel = Lookup(table_c, combine({"i1": own, "c": 1}))
     inner = Lookup(tuple(k % filters for k in range(groups * filters)), axis(1))
     taps = [Affine(((f"r{at}", 1),)) for at in range(len(windows))]
     value: Expr = apply(
@@ -282,4 +282,4 @@ def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int)
     build.define(node, expr)
 
 
-OPERATORS = {"Conv": conv, "ConvTranspose": transposed}
+OPERATORS = {"Conv": conv, "ConvTranspose": transposed_convolution}

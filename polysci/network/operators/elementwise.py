@@ -88,7 +88,7 @@ def affine(build: Builder, node: Node) -> None:
     build.define(node, apply("add", product, second))
 
 
-def normalised(build: Builder, node: Node) -> None:
+def batch_normalisation(build: Builder, node: Node) -> None:
     """Batch normalisation whose parameters are not all constants, or of other types."""
     if node.attributes.get("training_mode") or any(node.outputs[1:]):
         build.refuse("training")
@@ -124,7 +124,7 @@ OPERATORS = {
     **dict.fromkeys([*_BINARY, "Sum"], binary),
     "Gelu": gelu,
     "Clip": clip,
-    "BatchNormalization": normalised,
+    "BatchNormalization": batch_normalisation,
     "Identity": same,
     "Dropout": same,
     AFFINE: affine,

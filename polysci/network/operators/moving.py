@@ -13,17 +13,17 @@ from polysci.network.ir.expressions import (
     Number,
     Where,
     axis,
-    combined,
+    combine,
 )
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import Join, View
+from polysci.network.ir.stages import ConcatStage, ViewStage
 from polysci.network.operators.builder import Builder, attribute_axes
 
 _MODES = ("constant", "edge", "reflect", "wrap")
 
 
 def reshape(build: Builder, node: Node) -> None:
-    build.stages.append(View(str(node), node.outputs[0], node.inputs[0]))
+    build.stages.append(ViewStage(str(node), node.outputs[0], node.inputs[0]))
 
 
 def transpose(build: Builder, node: Node) -> None:
@@ -32,13 +32,13 @@ def transpose(build: Builder, node: Node) -> None:
     index = [axis(0)] * rank
     for at, number in enumerate(order):
         index[number] = axis(at)
-    build.stages.append(View(str(node), node.outputs[0], node.inputs[0], tuple(index)))
+    build.stages.append(ViewStage(str(node), node.outputs[0], node.inputs[0], tuple(index)))
 
 
 def concat(build: Builder, node: Node) -> None:
     (along,) = attribute_axes([node.attributes.get("axis", 1)], len(build.shape(node.outputs[0])))
     parts = tuple(name for name in node.inputs if build.shape(name)[along])
-    build.stages.append(Join(str(node), node.outputs[0], parts, along))
+    build.stages.append(ConcatStage(str(node), node.outputs[0], parts, along))
 
 
 def split(build: Builder, node: Node) -> None:
@@ -51,8 +51,8 @@ def split(build: Builder, node: Node) -> None:
         if not name:
             build.refuse("an output without a name")
         index = [axis(at) for at in range(rank)]
-        index[along] = combined({f"i{along}": 1}, first)
-        build.stages.append(View(str(node), name, x, tuple(index)))
+        index[along] = combine({f"i{along}": 1}, first)
+        build.stages.append(ViewStage(str(node), name, x, tuple(index)))
         first += build.shape(name)[along]
 
 
@@ -67,8 +67,8 @@ def slices(build: Builder, node: Node) -> None:
     index = [axis(at) for at in range(rank)]
     for start, end, at, step in zip(starts, ends, axes, steps, strict=True):
         first = range(shape[at])[slice(start, end, step)]
-        index[at] = combined({f"i{at}": step}, first.start if len(first) else 0)
-    build.stages.append(View(str(node), node.outputs[0], node.inputs[0], tuple(index)))
+        index[at] = combine({f"i{at}": step}, first.start if len(first) else 0)
+    build.stages.append(ViewStage(str(node), node.outputs[0], node.inputs[0], tuple(index)))
 
 
 def _list(build: Builder, node: Node, position: int, name: str) -> list[int]:
@@ -89,7 +89,7 @@ def pad(build: Builder, node: Node) -> None:
     before, after = [0] * len(shape), [0] * len(shape)
     for at, number in enumerate(axes):
         before[number], after[number] = given[at], given[len(axes) + at]
-    places = [combined({f"i{at}": 1}, -size) for at, size in enumerate(before)]
+    places = [combine({f"i{at}": 1}, -size) for at, size in enumerate(before)]
     if mode != "constant":
         index: list[Index] = list(places)
         for at, size in enumerate(shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polysci.network.ir.expressions import Expr, Guard, Index, Load, Reduce, axis, combined
+from polysci.network.ir.expressions import Expr, Guard, Index, Load, Reduce, axis, combine
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
@@ -68,7 +68,7 @@ def local_response(build: Builder, node: Node) -> None:
         float(node.attributes.get(name, default))
         for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
     )
-    place = combined({"i1": 1, "r1": 1}, -((size - 1) // 2))
+    place = combine({"i1": 1, "r1": 1}, -((size - 1) // 2))
     index: list[Affine] = [axis(at) for at in range(len(build.shape(x)))]
     index[1] = place
     one = Load(x, tuple(index))

@@ -9,7 +9,7 @@ import numpy as np
 
 from polysci.network.ir.expressions import Expr, Load, Reduce, axis, constant
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import Layer, View, Window
+from polysci.network.ir.stages import LayerStage, ViewStage, Window
 from polysci.network.operators.builder import FLOATS, Builder, apply
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.affine import Affine
@@ -32,7 +32,7 @@ def gemm(build: Builder, node: Node) -> None:
         return
     if across:
         turned = build.fresh(f"{a}.turned", build.shape(a)[::-1])
-        build.stages.append(View(str(node), turned, a, (axis(1), axis(0))))
+        build.stages.append(ViewStage(str(node), turned, a, (axis(1), axis(0))))
         a = turned
     bias = _column_bias(build, added, y, beta) if added else ""
     rest = alpha != 1 and constant_b is None
@@ -113,7 +113,7 @@ def matmul(build: Builder, node: Node) -> None:
     else:
         _stacks(build, node, a, b, out)
     if out != y:
-        build.stages.append(View(str(node), y, out))
+        build.stages.append(ViewStage(str(node), y, out))
 
 
 def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
@@ -121,7 +121,7 @@ def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
     if value is not None:
         return build.number(f"{name}.matrix", value.reshape(shape))
     made = build.fresh(f"{name}.matrix", shape, build.dtype(name))
-    build.stages.append(View(str(node), made, name))
+    build.stages.append(ViewStage(str(node), made, name))
     return made
 
 
@@ -181,7 +181,7 @@ def _matrix(
     rows = prod(build.shape(x.tensor)[at] for at in x.axes[3])
     k, n = build.shape(x.tensor)[x.axes[1][0]], build.shape(y.tensor)[y.axes[1][0]]
     problem = Conv2d(1, k, 1, rows, n, 1, 1)
-    build.stages.append(Layer(str(node), problem, x, y, weights, bias, w=strides, stack=stack))
+    build.stages.append(LayerStage(str(node), problem, x, y, weights, bias, w=strides, stack=stack))
 
 
 OPERATORS = {"Gemm": gemm, "MatMul": matmul}

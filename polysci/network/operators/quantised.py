@@ -10,9 +10,9 @@ import numpy as np
 from polysci.errors import SpecError
 from polysci.network.ir.expressions import Expr, Number
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import Layer
+from polysci.network.ir.stages import LayerStage
 from polysci.network.operators.builder import Builder, apply, attribute_axes
-from polysci.network.operators.convolution import check_channels, layer, summed, terms
+from polysci.network.operators.convolution import check_channels, layer, sum_parts, terms
 from polysci.network.operators.windows import spans
 from polysci.numerics.quantization import Scales
 
@@ -112,7 +112,7 @@ def _real(part: Any) -> Any:
 
 def _layer(
     build: Builder, node: Node, w: str, x_zero: str, w_zero: str, dtype: str
-) -> Layer | None:
+) -> LayerStage | None:
     """A layer, where weights are known and 8 bits hold them less their zero point."""
     x, value = node.inputs[0], build.constant(w)
     zero = build.constant(x_zero) if x_zero else np.zeros(1, np.int64)
@@ -148,7 +148,7 @@ def _summed(
             other = _channel(build, zero) if zero == w_zero else _number(build, zero)
             one = apply("sub", one, apply(kind, other))
         less.append(one)
-    return summed(build, node, x, w, windows, groups, (less[0], less[1]))
+    return sum_parts(build, node, x, w, windows, groups, (less[0], less[1]))
 
 
 def _number(build: Builder, name: str) -> Expr:

@@ -11,7 +11,7 @@ from polysci.network.operators.builder import Builder, apply, attribute_axes
 from polysci.polyhedral.affine import Affine
 
 
-def reduced(build: Builder, x: str, axes: Sequence[int], function: str, *, keep: bool) -> Reduce:
+def reduce(build: Builder, x: str, axes: Sequence[int], function: str, *, keep: bool) -> Reduce:
     """``function`` over axes of x; the others are axes of the result, in order."""
     shape, index, over, at = build.shape(x), list[Index](), list[tuple[str, int]](), 0
     for number, size in enumerate(shape):
@@ -52,7 +52,7 @@ def _average(build: Builder, node: Node, axes: Sequence[int], *, keep: bool) -> 
     count = prod(build.shape(x)[number] for number in axes)
     if not count:
         build.refuse("a mean of nothing")
-    total = reduced(build, x, axes, "add", keep=keep)
+    total = reduce(build, x, axes, "add", keep=keep)
     build.define(node, apply("mul", total, 1 / count))
 
 
@@ -73,9 +73,9 @@ def softmax(build: Builder, node: Node) -> None:
         ))  # fmt: skip
 
     most = build.fresh(f"{y}.max", shape, build.dtype(x))
-    build.define(node, reduced(build, x, axes, "max", keep=True), most)
+    build.define(node, reduce(build, x, axes, "max", keep=True), most)
     total = build.fresh(f"{y}.sum", shape, build.dtype(x))
-    sums = reduced(build, x, axes, "add", keep=True)
+    sums = reduce(build, x, axes, "add", keep=True)
     exponential = apply("exp", apply("sub", sums.body, one(most)))
     build.define(node, Reduce("add", sums.over, exponential), total)
     build.define(

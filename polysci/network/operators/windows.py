@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polysci.network.ir.expressions import Guard, combined
+from polysci.network.ir.expressions import Guard, combine
 from polysci.network.ir.graph import Node
 from polysci.polyhedral.affine import Affine
 
@@ -24,7 +24,7 @@ class Span:
 
     def at(self, y: str, tap: str) -> Affine:
         """The place in x of a tap of an output."""
-        return combined({y: self.stride, tap: self.dilation}, -self.before)
+        return combine({y: self.stride, tap: self.dilation}, -self.before)
 
     def guard(self, y: str, tap: str) -> Guard | None:
         """What keeps it inside x, if anything must."""

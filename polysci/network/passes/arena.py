@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from polysci.network.passes.buffers import Placed
-from polysci.numerics.arrays import rounded
+from polysci.network.passes.buffers import PlacedProgram
+from polysci.numerics.arrays import round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Life:
         return self.first <= other.last and other.first <= self.last
 
 
-def lives(placed: Placed, kept: frozenset[str]) -> dict[str, Life]:
+def lives(placed: PlacedProgram, kept: frozenset[str]) -> dict[str, Life]:
     """By buffer, without those in ``kept``."""
     found: dict[str, Life] = {}
     for at, stage in enumerate(placed.program.stages):
@@ -41,8 +41,11 @@ def lives(placed: Placed, kept: frozenset[str]) -> dict[str, Life]:
     return found
 
 
-def arranged(
-    placed: Placed, extra: Mapping[str, tuple[int, int]] | None = None, *, apart: bool = False
+def arrange(
+    placed: PlacedProgram,
+    extra: Mapping[str, tuple[int, int]] | None = None,
+    *,
+    apart: bool = False,
 ) -> Arena:
     """Every buffer at the lowest offset that is free while it lives, the largest ones first.
 
@@ -59,15 +62,15 @@ def arranged(
     order = sorted(sizes, key=lambda name: (-sizes[name], alive[name].first, name))
     for name in order:
         taken = sorted(
-            (offsets[other], offsets[other] + rounded(sizes[other]))
+            (offsets[other], offsets[other] + round_up(sizes[other]))
             for other in offsets
             if apart or alive[other].meets(alive[name])
         )
         at = 0
         for start, end in taken:
-            if at + rounded(sizes[name]) <= start:
+            if at + round_up(sizes[name]) <= start:
                 break
             at = max(at, end)
         offsets[name] = at
-    total = max((offsets[name] + rounded(sizes[name]) for name in offsets), default=0)
-    return Arena(offsets, total, sum(map(rounded, sizes.values())))
+    total = max((offsets[name] + round_up(sizes[name]) for name in offsets), default=0)
+    return Arena(offsets, total, sum(map(round_up, sizes.values())))

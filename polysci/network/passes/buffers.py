@@ -9,12 +9,21 @@ from itertools import pairwise
 import numpy as np
 
 from polysci.network.ir.expressions import Expr, Load, axis
-from polysci.network.ir.stages import Join, Layer, Loops, Program, Stage, Value, View, Window
-from polysci.network.passes.concat import Part, hosts
+from polysci.network.ir.stages import (
+    ConcatStage,
+    LayerStage,
+    LoopStage,
+    Program,
+    Stage,
+    Value,
+    ViewStage,
+    Window,
+)
+from polysci.network.passes.concat import ConcatPart, hosts
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferPlace:
     """Elements of a buffer, which has the name of a tensor: the first one, and strides by axis."""
 
     buffer: str
@@ -24,14 +33,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedProgram:
     """A program of layers, loops and bands of them, and where every tensor lies."""
 
     program: Program
-    places: Mapping[str, Place]
+    places: Mapping[str, BufferPlace]
 
 
-def placed(program: Program) -> Placed:
+def place_buffers(program: Program) -> PlacedProgram:
     """Every tensor's place; copies where a view, a join or a layer's operand needs one."""
     placer = _Placer(program, hosts(program))
     for stage in program.stages:
@@ -42,22 +51,22 @@ def placed(program: Program) -> Placed:
     known = {*used.values, *buffers}  # what only views of it name is memory as well
     values = {name: value for name, value in done.values.items() if name in known}
     constants = {name: value for name, value in done.constants.items() if name in known}
-    return Placed(replace(used, values=values, constants=constants), placer.places)
+    return PlacedProgram(replace(used, values=values, constants=constants), placer.places)
 
 
 @dataclass(slots=True)
 class _Placer:
     program: Program
-    parts: dict[str, Part]
+    parts: dict[str, ConcatPart]
     stages: list[Stage] = field(default_factory=list)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, BufferPlace] = field(default_factory=dict)
     values: dict[str, Value] = field(init=False)
     copies: dict[tuple[str, tuple[int, ...], str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.values = dict(self.program.values)
 
-    def of(self, name: str) -> Place:
+    def of(self, name: str) -> BufferPlace:
         """The place of a tensor: inside another one, or a buffer of its own."""
         if name not in self.places:
             part, value = self.parts.get(name), self.values[name]
@@ -66,20 +75,20 @@ class _Placer:
                 first = whole.first + part.first * whole.strides[part.axis]
                 self.places[name] = replace(whole, first=first)
             else:
-                self.places[name] = Place(name, 0, value.strides, value.dtype)
+                self.places[name] = BufferPlace(name, 0, value.strides, value.dtype)
         return self.places[name]
 
     def add(self, stage: Stage) -> None:
         match stage:
-            case Layer():
+            case LayerStage():
                 self.layer(stage)
-            case Loops():
+            case LoopStage():
                 self.stages.append(stage)
                 for name in (stage.output, *stage.inputs):
                     self.of(name)
-            case View():
+            case ViewStage():
                 self.view(stage)
-            case Join():
+            case ConcatStage():
                 self.join(stage)
 
     def fresh(self, base: str, like: Value, **changes: object) -> str:
@@ -98,55 +107,55 @@ class _Placer:
         key = (name, order, dtype)
         if key not in self.copies:
             made = self.fresh(name, self.values[name], order=order, dtype=dtype)
-            self.stages.append(Loops(f"copy {name}", made, self.whole(name)))
+            self.stages.append(LoopStage(f"copy {name}", made, self.whole(name)))
             self.of(made)
             self.copies[key] = made
         return self.copies[key]
 
-    def view(self, stage: View) -> None:
+    def view(self, stage: ViewStage) -> None:
         source, shape = self.of(stage.source), self.values[stage.output].shape
         if stage.output in self.program.outputs:  # it must be written for the caller
             self.materialised(stage)
             return
         if stage.index is None:
-            strides = reshaped(self.values[stage.source].shape, source.strides, shape)
+            strides = reshape(self.values[stage.source].shape, source.strides, shape)
             if strides is None:
                 plain = tuple(range(len(self.values[stage.source].shape)))
                 copy = self.copied(stage.source, plain, source.dtype)
                 source = self.of(copy)
-                strides = reshaped(self.values[copy].shape, source.strides, shape)
+                strides = reshape(self.values[copy].shape, source.strides, shape)
             assert strides is not None
             first = source.first
         else:
-            first, strides = viewed(stage, source, len(shape))
-        self.places[stage.output] = Place(source.buffer, first, strides, source.dtype)
+            first, strides = resolve_view(stage, source, len(shape))
+        self.places[stage.output] = BufferPlace(source.buffer, first, strides, source.dtype)
         value = self.values[stage.output]
         self.values[stage.output] = replace(value, dtype=source.dtype)
 
-    def materialised(self, stage: View) -> None:
+    def materialised(self, stage: ViewStage) -> None:
         """A view that is an output: its elements are moved."""
         if stage.index is None:
             inner = self.fresh(stage.output, self.values[stage.output])
-            self.view(View(stage.name, inner, stage.source))
-            self.stages.append(Loops(stage.name, stage.output, self.whole(inner)))
+            self.view(ViewStage(stage.name, inner, stage.source))
+            self.stages.append(LoopStage(stage.name, stage.output, self.whole(inner)))
         else:
-            self.stages.append(Loops(stage.name, stage.output, Load(stage.source, stage.index)))
+            self.stages.append(LoopStage(stage.name, stage.output, Load(stage.source, stage.index)))
         self.of(stage.output)
 
-    def join(self, stage: Join) -> None:
+    def join(self, stage: ConcatStage) -> None:
         """Parts that are not there already are copied."""
         place, first = self.of(stage.output), 0
         for name in stage.parts:
             part = self.parts.get(name)
-            if part is None or part != Part(stage.output, stage.axis, first):
+            if part is None or part != ConcatPart(stage.output, stage.axis, first):
                 made = self.fresh(name, self.values[name], dtype=place.dtype)
                 start = place.first + first * place.strides[stage.axis]
                 self.places[made] = replace(place, first=start)
                 self.of(name)
-                self.stages.append(Loops(f"{stage.name}: {name}", made, self.whole(name)))
+                self.stages.append(LoopStage(f"{stage.name}: {name}", made, self.whole(name)))
             first += self.values[name].shape[stage.axis]
 
-    def layer(self, stage: Layer) -> None:
+    def layer(self, stage: LayerStage) -> None:
         """Channels of x must be neighbours, and what counts as one axis must run on."""
         x, weights, bias = self.operand(stage.x, stage), stage.weights, stage.bias
         if weights not in self.program.constants or stage.stack:
@@ -170,13 +179,13 @@ class _Placer:
         ))  # fmt: skip
         if target.tensor != stage.y.tensor:
             made, name = self.whole(target.tensor), stage.y.tensor
-            self.stages.append(Loops(f"copy {name}", name, made))
+            self.stages.append(LoopStage(f"copy {name}", name, made))
 
     def plain(self, name: str, dtype: str) -> str:
         """A tensor in row-major order: itself, or a copy."""
         place, value = self.of(name), self.values[name]
         own = replace(value, order=(), dtype=dtype)
-        whole = Place(name, 0, own.strides, dtype)
+        whole = BufferPlace(name, 0, own.strides, dtype)
         if place.dtype == dtype and alike(place, whole, value.shape):
             return name
         return self.copied(name, tuple(range(len(value.shape))), dtype)
@@ -184,7 +193,7 @@ class _Placer:
     def result(self, window: Window) -> Window:
         """Where a layer writes: elsewhere, if what counts as one axis does not run on there."""
         value = self.values[window.tensor]
-        if stretched(window, value.shape, self.of(window.tensor).strides) is not None:
+        if stretch(window, value.shape, self.of(window.tensor).strides) is not None:
             return window
         order = tuple(at for number in (0, 2, 3, 1) for at in window.axes[number])
         missing = tuple(at for at in range(len(value.shape)) if at not in order)
@@ -199,11 +208,11 @@ class _Placer:
         triples = zip(outer, inner, strides, strict=False)
         return sum(position * step for size, position, step in triples if size > 1)
 
-    def beside(self, name: str, y: Place) -> str:
+    def beside(self, name: str, y: BufferPlace) -> str:
         """A copy whose elements lie as far apart as those of another place."""
         value = self.values[name]
         order = tuple(int(at) for at in np.argsort([-step for step in y.strides], kind="stable"))
-        own = Place(name, 0, replace(value, order=order).strides, y.dtype)
+        own = BufferPlace(name, 0, replace(value, order=order).strides, y.dtype)
         if alike(own, y, value.shape):
             return self.copied(name, order, y.dtype)
         key = (name, y.strides, f"{y.dtype} beside")
@@ -212,19 +221,19 @@ class _Placer:
             room = self.fresh(name, Value("", (reach,), y.dtype))
             made = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
             self.places[made] = replace(y, buffer=room, first=0)
-            self.stages.append(Loops(f"copy {name}", made, self.whole(name)))
+            self.stages.append(LoopStage(f"copy {name}", made, self.whole(name)))
         return self.copies[key]
 
-    def kind(self, stage: Layer) -> str:
+    def kind(self, stage: LayerStage) -> str:
         """The element type that a layer reads."""
         wanted = "bf16" if stage.problem.dtype.startswith("bf16") else None
         own = self.values[stage.x.tensor].dtype
         return wanted or ("float32" if stage.problem.dtype == "f32" else own)
 
-    def operand(self, window: Window, stage: Layer) -> Window:
+    def operand(self, window: Window, stage: LayerStage) -> Window:
         place, value = self.of(window.tensor), self.values[window.tensor]
         kind = self.kind(stage)
-        strides = stretched(window, value.shape, place.strides)
+        strides = stretch(window, value.shape, place.strides)
         good = strides is not None and (strides[1] == 1 or stage.problem.C == 1)
         if good and place.dtype == kind:
             return window
@@ -235,13 +244,13 @@ class _Placer:
         return replace(window, tensor=self.copied(window.tensor, (*missing, *order), kind))
 
 
-def alike(one: Place, other: Place, shape: Sequence[int]) -> bool:
+def alike(one: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:
     """Whether elements lie equally far apart in both."""
     pairs = zip(one.strides, other.strides, shape, strict=True)
     return all(a == b for a, b, size in pairs if size > 1)
 
 
-def stretched(
+def stretch(
     window: Window, shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[int, int, int, int] | None:
     """Strides of a problem's N, C, H, W in a tensor; None where merged axes do not run on."""
@@ -264,7 +273,7 @@ def start_of(window: Window, strides: Sequence[int]) -> int:
     return sum(first * strides[at] for at, first in window.start.items())
 
 
-def reshaped(
+def reshape(
     shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:
     """Strides of the same elements under another shape; None where they must be moved."""
@@ -292,7 +301,7 @@ def reshaped(
     return tuple(reversed(found))
 
 
-def viewed(stage: View, source: Place, rank: int) -> tuple[int, tuple[int, ...]]:
+def resolve_view(stage: ViewStage, source: BufferPlace, rank: int) -> tuple[int, tuple[int, ...]]:
     """First element and strides of a view."""
     assert stage.index is not None
     first, strides = source.first, [0] * rank

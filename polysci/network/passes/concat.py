@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.network.ir.stages import Join, Program, Stage, View
+from polysci.network.ir.stages import ConcatStage, Program, Stage, ViewStage
 from polysci.network.passes.fusion import Fusion
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ConcatPart:
     """A place inside a joined tensor."""
 
     whole: str
@@ -17,24 +17,24 @@ class Part:
     first: int
 
 
-def hosts(program: Program) -> dict[str, Part]:
+def hosts(program: Program) -> dict[str, ConcatPart]:
     """Parts of joined tensors that are written where they will be read."""
-    found: dict[str, Part] = {}
+    found: dict[str, ConcatPart] = {}
     makers = program.makers()
-    for join in reversed([stage for stage in program.stages if isinstance(stage, Join)]):
+    for join in reversed([stage for stage in program.stages if isinstance(stage, ConcatStage)]):
         first = 0
         for name in join.parts:
             if name not in found and not _refusal(program, join, name, makers.get(name, [])):
-                found[name] = Part(join.output, join.axis, first)
+                found[name] = ConcatPart(join.output, join.axis, first)
             first += program.values[name].shape[join.axis]
     return found
 
 
-def _refusal(program: Program, join: Join, name: str, made: list[Stage]) -> str:
+def _refusal(program: Program, join: ConcatStage, name: str, made: list[Stage]) -> str:
     """Why a part must be copied; empty if it need not be."""
     if not made:
         return "no stage makes it"
-    if any(isinstance(stage, View) for stage in made):
+    if any(isinstance(stage, ViewStage) for stage in made):
         return "it is another name of elements elsewhere"
     if program.values[name].dtype != program.values[join.output].dtype:
         return "its elements are of another type"
@@ -43,11 +43,11 @@ def _refusal(program: Program, join: Join, name: str, made: list[Stage]) -> str:
     return "it is an output" if name in program.outputs else ""
 
 
-def joined(program: Program) -> tuple[Fusion, ...]:
+def concat_in_place(program: Program) -> tuple[Fusion, ...]:
     """Every part of every join: written in place, or why it is copied."""
     parts, makers, found = hosts(program), program.makers(), list[Fusion]()
     for join in program.stages:
-        if not isinstance(join, Join):
+        if not isinstance(join, ConcatStage):
             continue
         for name in dict.fromkeys(join.parts):
             made = makers.get(name, [])

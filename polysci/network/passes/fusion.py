@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, moved, rewritten, walk
+from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, rewrite, shift, walk
 from polysci.network.ir.functions import CONVERSIONS, REAL, kind_of
-from polysci.network.ir.stages import CLAMP, Layer, Loops, Program, Stage
+from polysci.network.ir.stages import CLAMP, LayerStage, LoopStage, Program, Stage
 from polysci.network.passes.relations import iterators, pointwise, reads_once
 from polysci.polyhedral.affine import Affine
 
@@ -55,8 +55,8 @@ class _Fuser:
         position = 0
         while position < len(self.stages):
             stage = self.stages[position]
-            if isinstance(stage, Loops):
-                stage = replace(stage, expr=rewritten(stage.expr, _silu))
+            if isinstance(stage, LoopStage):
+                stage = replace(stage, expr=rewrite(stage.expr, _silu))
                 self.put(position, stage)
                 if self.absorbed(stage, position) or self.inlined(stage, position):
                     position -= 1  # a stage before this one is gone
@@ -103,22 +103,22 @@ class _Fuser:
         self.tried[tensor, second.output] = Fusion(first.name, second.name, tensor, saved, refusal)
         return not refusal
 
-    def inlined(self, reader: Loops, position: int) -> bool:
+    def inlined(self, reader: LoopStage, position: int) -> bool:
         """Replace the first tensor that can be by its definition."""
         for tensor in reader.inputs:
             makers = self.makers(tensor)
-            if len(makers) != 1 or not isinstance(makers[0], Loops):
+            if len(makers) != 1 or not isinstance(makers[0], LoopStage):
                 continue
             maker = makers[0]
             refusal = self.alone(tensor, reader) or self.costs(maker, reader)
             if not self.note(maker, reader, tensor, refusal):
                 continue
-            expr = rewritten(reader.expr, lambda one, it=maker: _in_place(one, it))  # type: ignore[misc]
+            expr = rewrite(reader.expr, lambda one, it=maker: _in_place(one, it))  # type: ignore[misc]
             self.put(position, replace(reader, expr=expr, name=_joined(maker, reader)), maker)
             return True
         return False
 
-    def costs(self, maker: Loops, reader: Loops) -> str:
+    def costs(self, maker: LoopStage, reader: LoopStage) -> str:
         """Why a definition cannot stand where its tensor was read; empty if it can."""
         values, tensor = self.program.values, maker.output
         domain = iterators(values[reader.output].shape)
@@ -142,7 +142,7 @@ class _Fuser:
             return "a table says which elements are read"
         return ""
 
-    def absorbed(self, reader: Loops, position: int) -> bool:
+    def absorbed(self, reader: LoopStage, position: int) -> bool:
         """Let a layer do what ``reader`` does to its results."""
         found = _epilogue(reader.expr)
         if found is None:
@@ -152,7 +152,7 @@ class _Fuser:
         clamp, terms = found
         for one in sorted(terms, key=lambda load: -self.place(load.tensor)):
             makers = self.makers(one.tensor)
-            if len(makers) != 1 or not isinstance(makers[0], Layer):
+            if len(makers) != 1 or not isinstance(makers[0], LayerStage):
                 continue
             layer = makers[0]
             shape = values[one.tensor].shape
@@ -182,7 +182,7 @@ class _Fuser:
         return places[-1] if places else -1
 
 
-def fused(program: Program) -> tuple[Program, tuple[Fusion, ...]]:
+def fuse_loops(program: Program) -> tuple[Program, tuple[Fusion, ...]]:
     """The program with what can be fused, and everything that was considered."""
     fuser = _Fuser(program)
     found = fuser.run()
@@ -225,12 +225,12 @@ def _converts(expr: Expr, kind: str) -> bool:
     ) or kind not in (REAL, "double")
 
 
-def _in_place(one: Expr, maker: Loops) -> Expr:
+def _in_place(one: Expr, maker: LoopStage) -> Expr:
     """The definition of a tensor instead of a read of it."""
     if not isinstance(one, Load) or one.tensor != maker.output:
         return one
     values = {f"i{number}": index for number, index in enumerate(one.index)}
-    return moved(maker.expr, values)  # type: ignore[arg-type]
+    return shift(maker.expr, values)  # type: ignore[arg-type]
 
 
 def _silu(one: Expr) -> Expr:
@@ -268,7 +268,7 @@ def _epilogue(expr: Expr) -> tuple[CLAMP | None, list[Load]] | None:
             return None
 
 
-def _cannot(layer: Layer, clamp: CLAMP | None, others: list[Load]) -> str:
+def _cannot(layer: LayerStage, clamp: CLAMP | None, others: list[Load]) -> str:
     """Why a layer cannot do it as well."""
     if layer.scales or layer.problem.dtype != "f32":
         return "its results are rounded to 8 bits before"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from polysci.algorithms.lowering import emit, model_of
 from polysci.codegen import Source
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.network.ir.stages import Band, Layer, Program, Window
-from polysci.network.passes.buffers import Place, Placed, start_of, stretched
-from polysci.numerics.arrays import rounded
+from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window
+from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
+from polysci.numerics.arrays import round_up
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Loop, Schedule
 
@@ -21,14 +21,14 @@ LEAST_ROWS = 2  # of a band, where the schedule says nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LayerCall:
     """A layer, the code that computes it, and where its packed weights are.
 
     ``packed_at`` is None for weights that are packed on every run. ``shared``: its threads share
     the work; else one of them does all.
     """
 
-    layer: Layer
+    layer: LayerStage
     source: Source
     schedule: Schedule
     packed_at: int | None
@@ -36,10 +36,10 @@ class Call:
 
 
 def calls_of(
-    placed: Placed, plans: Mapping[str, Schedule], name: str, threads: int
-) -> dict[Spot, Call]:
+    placed: PlacedProgram, plans: Mapping[str, Schedule], name: str, threads: int
+) -> dict[Spot, LayerCall]:
     """By position of the stage, and inside a band; layers that share code share a symbol."""
-    found: dict[Spot, Call] = {}
+    found: dict[Spot, LayerCall] = {}
     sources: dict[tuple[str, ...], Source] = {}
     at = 0
     for spot, layer, band in _spots(placed.program):
@@ -51,24 +51,24 @@ def calls_of(
         if key not in sources:
             sources[key] = emit(
                 layer.problem, schedule, 1 if band else threads, f"{name}_l{len(sources)}",
-                strides=strides, joined=not band, banded=band,
+                strides=strides, joined=not band, by_rows=band,
             )  # fmt: skip
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = threads > 1 and bool(schedule.parallel)
-        found[spot] = Call(layer, source, schedule, at if fixed else None, shared)
-        at += rounded(source.packed) if fixed else 0
+        found[spot] = LayerCall(layer, source, schedule, at if fixed else None, shared)
+        at += round_up(source.packed) if fixed else 0
     return found
 
 
-def _spots(program: Program) -> Iterator[tuple[Spot, Layer, bool]]:
+def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
     """Every layer, where it stands, and whether that is inside a band."""
     for position, stage in enumerate(program.stages):
-        if isinstance(stage, Layer):
+        if isinstance(stage, LayerStage):
             yield (position, 0), stage, False
-        elif isinstance(stage, Band):
+        elif isinstance(stage, RowFusion):
             for inside, member in enumerate(stage.members):
-                if isinstance(member, Layer):
+                if isinstance(member, LayerStage):
                     yield (position, inside), member, True
 
 
@@ -100,7 +100,7 @@ def plain(schedule: Schedule) -> Schedule:
     return replace(schedule, stream=False) if schedule.stream else schedule
 
 
-def strides_of(layer: Layer, placed: Placed) -> Strides:
+def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
     """How the arrays of a layer are stored, where its problem does not say so."""
     _, _, own = model_of(layer.problem)
     found: Strides = {}
@@ -109,7 +109,7 @@ def strides_of(layer: Layer, placed: Placed) -> Strides:
         ("O", layer.y, (layer.problem.N, layer.problem.K, layer.problem.P, layer.problem.Q)),
     ):
         value, place = placed.program.values[window.tensor], placed.places[window.tensor]
-        given = stretched(window, value.shape, place.strides)
+        given = stretch(window, value.shape, place.strides)
         if given is None:
             raise PolysciError(f"{layer.name}: {array} does not run on")
         usual = own[array]
@@ -121,7 +121,7 @@ def strides_of(layer: Layer, placed: Placed) -> Strides:
     return found
 
 
-def first_of(window: Window, place: Place) -> int:
+def first_of(window: Window, place: BufferPlace) -> int:
     """Elements of the buffer before a window."""
     return place.first + start_of(window, place.strides)
 

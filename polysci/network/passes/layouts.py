@@ -15,7 +15,14 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from polysci.network.ir.stages import Layer, Loops, Program, Value, View, channels_last
+from polysci.network.ir.stages import (
+    LayerStage,
+    LoopStage,
+    Program,
+    Value,
+    ViewStage,
+    channels_last,
+)
 from polysci.network.passes.concat import hosts
 from polysci.target.machine import Machine
 
@@ -53,23 +60,23 @@ class _Prices:
             self.add(self.last, name, float("inf"))
         for stage in self.program.stages:
             match stage:
-                case Layer():
+                case LayerStage():
                     self.layer(stage)
-                case Loops():
+                case LoopStage():
                     self.loops(stage)
-                case View(_, _, source, None) if self.choice(source):
+                case ViewStage(_, _, source, None) if self.choice(source):
                     shape = self.program.values[source].shape
                     if any(size > 1 for size in shape[2:]) and shape[1] > 1:
                         self.add(self.last, source, self.gather(source))
 
-    def layer(self, stage: Layer) -> None:
+    def layer(self, stage: LayerStage) -> None:
         """Channels are neighbours, or they are packed; products of matrices know no channels."""
         for window in (stage.x, stage.y):
             if self.choice(window.tensor):
                 table = self.plain if window.axes[1] == (1,) else self.last
                 self.add(table, window.tensor, self.gather(window.tensor))
 
-    def loops(self, stage: Loops) -> None:
+    def loops(self, stage: LoopStage) -> None:
         rank = len(self.program.values[stage.output].shape)
         for name in stage.inputs:
             if self.choice(name) and len(self.program.values[name].shape) == rank:
@@ -130,7 +137,7 @@ def _roots(program: Program) -> dict[str, str]:
     views = {
         stage.output: stage.source
         for stage in program.stages
-        if isinstance(stage, View) and _keeps_axes(stage)
+        if isinstance(stage, ViewStage) and _keeps_axes(stage)
     }
 
     def root(name: str) -> str:
@@ -142,7 +149,7 @@ def _roots(program: Program) -> dict[str, str]:
     return {name: root(name) for name in program.values}
 
 
-def _keeps_axes(view: View) -> bool:
+def _keeps_axes(view: ViewStage) -> bool:
     """Whether every axis of a view runs along the same axis of its source."""
     return view.index is not None and all(
         {name for name, _ in index.terms} <= {f"i{at}"} for at, index in enumerate(view.index)
@@ -163,12 +170,13 @@ def with_dtype(program: Program, dtype: str) -> Program:
         for name, value in program.values.items()
     }  # fmt: skip
     stages = tuple(
-        _in_bf16(stage, values) if isinstance(stage, Layer) else stage for stage in program.stages
+        _in_bf16(stage, values) if isinstance(stage, LayerStage) else stage
+        for stage in program.stages
     )
     return replace(program, values=values, stages=stages)
 
 
-def _in_bf16(stage: Layer, values: Mapping[str, Value]) -> Layer:
+def _in_bf16(stage: LayerStage, values: Mapping[str, Value]) -> LayerStage:
     if stage.problem.dtype != "f32":
         return stage
     kind = "bf16" if values[stage.y.tensor].dtype == "bf16" else "bf16:bf16:f32"

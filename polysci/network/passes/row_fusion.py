@@ -15,8 +15,8 @@ import islpy as isl
 
 from polysci.errors import PolysciError
 from polysci.network.ir.expressions import Load, Reduce, loads, reductions
-from polysci.network.ir.stages import Band, Layer, Loops, Stage, channels_last
-from polysci.network.passes.buffers import Placed
+from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion, Stage, channels_last
+from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import by_rows
 from polysci.network.passes.relations import iterators, of_load
@@ -41,13 +41,13 @@ class Rows:
 
 
 def rows_read(
-    stage: Layer | Loops, tensor: str, shape: tuple[int, ...], made: tuple[int, ...]
+    stage: LayerStage | LoopStage, tensor: str, shape: tuple[int, ...], made: tuple[int, ...]
 ) -> Rows | None:
     """None where these are no window that moves on with the rows.
 
     ``shape`` is the tensor's, ``made`` that of what the stage makes of it.
     """
-    if isinstance(stage, Layer):
+    if isinstance(stage, LayerStage):
         conv = stage.problem
         low = -conv.pad[0]
         high = low + (conv.R - 1) * conv.dilation[0]
@@ -71,7 +71,7 @@ def rows_read(
     return found
 
 
-def _uses(stage: Loops, tensor: str) -> list[tuple[Load, Reduce | None]]:
+def _uses(stage: LoopStage, tensor: str) -> list[tuple[Load, Reduce | None]]:
     """Reads of a tensor with the reduction around them."""
     inside = [
         (load, one) for one in reductions(stage.expr) for load in loads(one.body)
@@ -108,22 +108,26 @@ class Setting:
     machine: Machine
 
 
-def banded(
-    placed: Placed, setting: Setting, refused: Mapping[str, str] | None = None
-) -> tuple[Placed, tuple[Fusion, ...]]:
+def fuse_rows(
+    placed: PlacedProgram, setting: Setting, refused: Mapping[str, str] | None = None
+) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
     """The program with bands where they pay, and all that was considered.
 
     ``refused`` are reasons, by tensor, why it is not to lie inside a band.
     """
     program = placed.program
     readers, considered = program.readers(), list[Fusion]()
-    chains: list[list[Layer | Loops]] = []
-    inside: dict[int, list[Layer | Loops]] = {}
+    chains: list[list[LayerStage | LoopStage]] = []
+    inside: dict[int, list[LayerStage | LoopStage]] = {}
     for stage in program.stages:
-        if not isinstance(stage, Layer):
+        if not isinstance(stage, LayerStage):
             continue
         after = readers.get(stage.output, [])
-        if len(after) != 1 or not isinstance(after[0], Layer | Loops) or id(after[0]) in inside:
+        if (
+            len(after) != 1
+            or not isinstance(after[0], LayerStage | LoopStage)
+            or id(after[0]) in inside
+        ):
             continue
         chain = inside.get(id(stage), [stage])
         refusal = _refusal(placed, setting, chain, after[0])
@@ -146,19 +150,19 @@ _SILENT = "not rows"
 
 
 def _refusal(
-    placed: Placed,
+    placed: PlacedProgram,
     setting: Setting,
-    chain: list[Layer | Loops],
-    second: Layer | Loops,
+    chain: list[LayerStage | LoopStage],
+    second: LayerStage | LoopStage,
 ) -> str:
     """Why the next stage does not join a chain; empty if it does."""
     first, program = chain[-1], placed.program
-    assert isinstance(first, Layer)
+    assert isinstance(first, LayerStage)
     name = first.output
     value, place = program.values[name], placed.places[name]
     if len(value.shape) != 4 or name in program.outputs or value.shape[ROW_AXIS] == 1:
         return _SILENT
-    if isinstance(second, Layer) and second.x.tensor != name:
+    if isinstance(second, LayerStage) and second.x.tensor != name:
         return _SILENT
     size = SHARE * setting.target.l2
     if value.bytes <= size:
@@ -170,12 +174,12 @@ def _refusal(
     if len(made.shape) != 4 or value.shape[0] != 1 or made.shape[ROW_AXIS] < 2:
         return "several images, or no rows"
     members = [*chain, second]
-    held = sum(_weights(one) for one in members if isinstance(one, Layer))
+    held = sum(_weights(one) for one in members if isinstance(one, LayerStage))
     if held > size:
         return f"the weights of {held} bytes leave no room in the L2 cache"
     if rows_read(second, name, value.shape, made.shape) is None:
         return "its rows read no window of rows"
-    layers = [one for one in members if isinstance(one, Layer)]
+    layers = [one for one in members if isinstance(one, LayerStage)]
     if any(one.weights not in program.constants for one in layers):
         return "its weights are computed"
     for one in layers:
@@ -187,17 +191,17 @@ def _refusal(
     risk = RISK * sum(setting.seconds[one.problem.key] for one in layers)
     if won < risk:
         return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"
-    if isinstance(second, Layer) and (second.y.step or second.stack or second.w):
+    if isinstance(second, LayerStage) and (second.y.step or second.stack or second.w):
         return "it writes part of a tensor"
     return ""
 
 
-def _weights(layer: Layer) -> int:
+def _weights(layer: LayerStage) -> int:
     shape = layer.problem.w_shape
     return 4 * shape[0] * shape[1] * shape[2] * shape[3]
 
 
-def _with(placed: Placed, chains: list[list[Layer | Loops]]) -> Placed:
+def _with(placed: PlacedProgram, chains: list[list[LayerStage | LoopStage]]) -> PlacedProgram:
     """Each chain as one stage, where its last member stood."""
     last = {id(chain[-1]): chain for chain in chains}
     gone = {id(member) for chain in chains for member in chain[:-1]}
@@ -206,5 +210,5 @@ def _with(placed: Placed, chains: list[list[Layer | Loops]]) -> Placed:
         if id(stage) in gone:
             continue
         chain = last.get(id(stage))
-        stages.append(Band(tuple(chain)) if chain else stage)
+        stages.append(RowFusion(tuple(chain)) if chain else stage)
     return replace(placed, program=replace(placed.program, stages=tuple(stages)))

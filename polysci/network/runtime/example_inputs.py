@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.network.runtime.runner import Port
+from polysci.network.runtime.runner import TensorPort
 
 Array = NDArray[Any]
 MOST = 4  # whole numbers stay below: they may be positions in a small table
 
 
-def inputs_of(ports: Sequence[Port], seed: int = 0) -> dict[str, Array]:
+def inputs_of(ports: Sequence[TensorPort], seed: int = 0) -> dict[str, Array]:
     """An array for each input, by its name; the same seed gives the same numbers."""
     random = np.random.default_rng(seed)
     return {port.name: _one(port, random) for port in ports}
 
 
-def _one(port: Port, random: np.random.Generator) -> Array:
+def _one(port: TensorPort, random: np.random.Generator) -> Array:
     kind = np.dtype(port.dtype)
     if kind.kind == "f":
         return random.standard_normal(port.shape).astype(kind)

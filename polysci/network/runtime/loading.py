@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polysci.network.codegen.emit import Code
-from polysci.network.runtime.runner import Port, Runner
+from polysci.network.runtime.runner import Runner, TensorPort
 from polysci.runtime.build import cache
 
 
@@ -19,13 +19,13 @@ def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
     return Runner(path, code.name, code.declarations, code.blob.written(), inputs, outputs)
 
 
-def ports(code: Code) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
     """Inputs and outputs, by the names that the model gives them."""
     program = code.placed.program
     values = program.values
-    inputs = [Port(n, values[n].shape, values[n].dtype) for n in program.inputs]
+    inputs = [TensorPort(n, values[n].shape, values[n].dtype) for n in program.inputs]
     outputs = [
-        Port(title, values[n].shape, values[n].dtype)
+        TensorPort(title, values[n].shape, values[n].dtype)
         for n, title in zip(program.outputs, program.titles, strict=True)
     ]
     return tuple(inputs), tuple(outputs)

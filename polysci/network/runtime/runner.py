@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class TensorPort:
     """An input or output: its name in the model, shape and NumPy's element type."""
 
     name: str
@@ -36,8 +36,8 @@ class Runner:
         name: str,
         declarations: str,
         weights: bytes | Path,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
+        inputs: Sequence[TensorPort],
+        outputs: Sequence[TensorPort],
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.library: Library = load(library, declarations)
@@ -103,7 +103,7 @@ _C = {
 }
 
 
-def checked(port: Port, value: object) -> Array:
+def check_inputs(port: TensorPort, value: object) -> Array:
     """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{port.name}: expected a NumPy array, got {type(value).__name__}")
@@ -114,15 +114,15 @@ def checked(port: Port, value: object) -> Array:
     return np.ascontiguousarray(value)
 
 
-def ordered(ports: Sequence[Port], given: object) -> list[Array]:
+def order_inputs(ports: Sequence[TensorPort], given: object) -> list[Array]:
     """The inputs in order, from one array, or from a mapping by name."""
     if isinstance(given, Mapping):
         names = {port.name for port in ports}
         if set(given) != names:
             raise ValueError(f"inputs: expected {sorted(names)}, got {sorted(map(str, given))}")
-        return [checked(port, given[port.name]) for port in ports]
+        return [check_inputs(port, given[port.name]) for port in ports]
     if len(ports) != 1:
         raise TypeError(
             f"inputs: this network has {len(ports)}: give a dict of {[p.name for p in ports]}"
         )
-    return [checked(ports[0], given)]
+    return [check_inputs(ports[0], given)]

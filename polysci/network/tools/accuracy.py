@@ -8,9 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from polysci.network.compile.compiled import Network, built
-from polysci.network.compile.prepare import planned
-from polysci.network.runtime.runner import ordered
+from polysci.network.compile.compiled import Network, build_network
+from polysci.network.compile.prepare import prepare
+from polysci.network.runtime.runner import order_inputs
 from polysci.peers.networks.contest import largest_error
 from polysci.tune.wisdom import Wisdom
 
@@ -23,6 +23,6 @@ def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | Non
     The f32 network has the schedules on record, else those that the model prefers.
     """
     how = replace(network.how, level="estimate", dtype="f32", algorithm="direct")
-    plain = built(planned(network.plan.graph, "f32"), how, network.name, wisdom=wisdom)
-    ours, theirs = (each.runner(ordered(each.inputs, inputs)) for each in (network, plain))
+    plain = build_network(prepare(network.plan.graph, "f32"), how, network.name, wisdom=wisdom)
+    ours, theirs = (each.runner(order_inputs(each.inputs, inputs)) for each in (network, plain))
     return largest_error(ours, theirs, "f32")

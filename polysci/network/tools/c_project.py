@@ -11,8 +11,8 @@ from polysci.export import folder, names
 from polysci.export.folder import Content
 from polysci.export.project import MARK
 from polysci.network.compile.compiled import Network
-from polysci.network.runtime.runner import Port
-from polysci.network.tools.selftest_data import Judged, judged
+from polysci.network.runtime.runner import TensorPort
+from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 from polysci.text import templates
 from polysci.text.tables import bytes_text
 
@@ -46,7 +46,7 @@ def write_project(
     network whose results are wrong.
     """
     check_project(out, network.name, force=force)
-    found = files(network, judged(network), embed)
+    found = files(network, make_selftest_data(network), embed)
     return folder.write(out, found, leftovers=_leftovers(network.name), force=force)
 
 
@@ -60,16 +60,18 @@ def _leftovers(name: str) -> tuple[str, ...]:
     return tuple(pattern.format(name) for pattern in _BUILT)
 
 
-def files(network: Network, told: Judged, embed: bool = False) -> dict[str, Content]:
+def files(network: Network, told: SelftestData, embed: bool = False) -> dict[str, Content]:
     """The content of every file of the project."""
     name = network.name
     code = sources(network)
     if embed:
         code[f"{name}.h"] = _offering(code[f"{name}.h"], name)
-        code[f"{name}_weights.c"] = filled("weights.c", {"NAME": name, "UPPER": name.upper()})
+        code[f"{name}_weights.c"] = fill_template(
+            "weights.c", {"NAME": name, "UPPER": name.upper()}
+        )
     stems = [path.removesuffix(".c") for path in code if path.endswith(".c")]
     values = _values(network, told, stems, embed)
-    made = {path: filled(template, values) for path, template in _FILES.items()}
+    made = {path: fill_template(template, values) for path, template in _FILES.items()}
     return {
         **code,
         f"{name}.weights": network.code.blob.whole,
@@ -86,32 +88,34 @@ def sources(network: Network) -> dict[str, str]:
     }
 
 
-def filled(template: str, values: Mapping[str, str]) -> str:
+def fill_template(template: str, values: Mapping[str, str]) -> str:
     """The text of a template."""
-    return templates.filled(TEMPLATES / template, values)
+    return templates.fill(TEMPLATES / template, values)
 
 
 def _offering(header: str, name: str) -> str:
     """The header with what loads the weights inside the library."""
     line = f"{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);"
     before, found, after = header.partition(line)
-    return f"{before}{found}{filled('embedded.h', {'NAME': name}).rstrip()}{after}"
+    return f"{before}{found}{fill_template('embedded.h', {'NAME': name}).rstrip()}{after}"
 
 
-def _data(network: Network, told: Judged) -> Iterator[bytes]:
+def _data(network: Network, told: SelftestData) -> Iterator[bytes]:
     yield f"polysci self-test of {network.name}".encode().ljust(HEAD, b"\0")
     for array in (*told.inputs, *told.outputs):
         yield array.tobytes()
 
 
-def _values(network: Network, told: Judged, stems: Sequence[str], embed: bool) -> dict[str, str]:
+def _values(
+    network: Network, told: SelftestData, stems: Sequence[str], embed: bool
+) -> dict[str, str]:
     """What fills the templates."""
     name, code = network.name, network.code
     base = {"NAME": name, "UPPER": name.upper()}
     threads = network.threads > 1
-    simd = filled("simd.cmake", base)
+    simd = fill_template("simd.cmake", base)
     tried = ["-fopenmp", "-fopenmp-simd"] if threads else ["-fopenmp-simd"]
-    cmake = filled("threads.cmake", base) + simd if threads else simd
+    cmake = fill_template("threads.cmake", base) + simd if threads else simd
     rule = f"{name}_weights.o: {name}.weights\n"
     part = (
         f"set_source_files_properties({name}_weights.c PROPERTIES\n"
@@ -119,9 +123,9 @@ def _values(network: Network, told: Judged, stems: Sequence[str], embed: bool) -
         '  COMPILE_OPTIONS "-Wa,-I${CMAKE_CURRENT_SOURCE_DIR}")\n'
     )
     return base | {
-        "VALUES": filled("values.c", base | _ports(network)),
+        "VALUES": fill_template("values.c", base | _ports(network)),
         "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
-        "EMBEDDED_TEST": filled("embedded_test.c", base) if embed else "",
+        "EMBEDDED_TEST": fill_template("embedded_test.c", base) if embed else "",
         "EMBEDDED_RULE": rule if embed else "",
         "EMBEDDED_SOURCE": part if embed else "",
         "EMBEDDED_TOLD": (
@@ -139,7 +143,9 @@ def _values(network: Network, told: Judged, stems: Sequence[str], embed: bool) -
         "ARENA": bytes_text(code.arena.size),
         "UNSHARED": bytes_text(code.arena.unshared),
         "OPTION": tried[0],
-        "MAKE_OPENMP": filled("openmp.mk", {"TRIED": ",".join(f"$(call can,{t})" for t in tried)}),
+        "MAKE_OPENMP": fill_template(
+            "openmp.mk", {"TRIED": ",".join(f"$(call can,{t})" for t in tried)}
+        ),
         "CMAKE_OPENMP": cmake,
     }  # fmt: skip
 
@@ -157,7 +163,7 @@ def _ports(network: Network) -> dict[str, str]:
     }
 
 
-def _port(letter: str, at: int, port: Port) -> str:
+def _port(letter: str, at: int, port: TensorPort) -> str:
     return f'    {{"{letter}{at}", {_TYPES[port.dtype]}, {prod(port.shape)}}},\n'
 
 

@@ -24,7 +24,7 @@ from polysci.peers.process import PeerProcess, peer_named
 Say = Callable[[str], None]
 
 
-class CompiledSide(PeerProcess):
+class CompiledContestant(PeerProcess):
     """Our network in a worker process, loaded and ready to be timed."""
 
     def __init__(
@@ -57,7 +57,7 @@ class CompiledSide(PeerProcess):
         return float(self.ask({"op": "sample", **words}, self.timeout)["seconds"])
 
 
-def found_peers(names: Sequence[str], say: Say) -> list[Peer]:
+def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:
     """The peers of those names that are installed; ``say`` is told of each that is not.
 
     Raises SpecError for a name that is none, UnsupportedError where none is installed.
@@ -73,7 +73,7 @@ def found_peers(names: Sequence[str], say: Say) -> list[Peer]:
     return found
 
 
-def compared(
+def compare_networks(
     network: Network,
     model: str | PathLike[str],
     peers: Sequence[Peer],
@@ -103,5 +103,5 @@ def compared(
             rivals[peer.name] = rival
         if not rivals:
             raise UnsupportedError(f"no peer to compare with: {'; '.join(lacks)} ({REMEDY})")
-        ours = stack.enter_context(CompiledSide(network, inputs))
+        ours = stack.enter_context(CompiledContestant(network, inputs))
         return compare(ours, rivals, rounds)

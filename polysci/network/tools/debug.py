@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network
 from polysci.network.frontends.onnx import reference
-from polysci.network.runtime.runner import ordered
+from polysci.network.runtime.runner import order_inputs
 from polysci.numerics.dtypes import from_bf16
 from polysci.peers.networks.contest import largest_error
 
@@ -22,7 +22,7 @@ BOUNDS = MappingProxyType({"f32": 1e-4, "bf16": 3e-2})
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedTensor:
     """One tensor: the stage that made it, its largest error and what it is measured by.
 
     ``error`` is the largest difference over the largest number of the reference, or 1 if that is
@@ -42,7 +42,7 @@ def bound_of(network: Network) -> float:
     return BOUNDS["bf16" if narrow else "f32"]
 
 
-def first_wrong(rows: Sequence[Checked], bound: float) -> Checked | None:
+def first_wrong(rows: Sequence[CheckedTensor], bound: float) -> CheckedTensor | None:
     """The first tensor beyond the bound, or with a NaN where there shall be none."""
     return next((one for one in rows if not one.error <= bound), None)
 
@@ -57,7 +57,7 @@ def tensors(network: Network, given: Mapping[str, Array]) -> dict[str, Array]:
     if memory is None:
         raise SpecError(f"{code.name}: its tensors share memory")
     ffi, context = runner.library.ffi, runner.context()
-    arrays = ordered(runner.inputs, given)
+    arrays = order_inputs(runner.inputs, given)
     results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
     runner.run_in(context, arrays, results)
     size = max(1, code.arena.size)
@@ -77,10 +77,10 @@ def tensors(network: Network, given: Mapping[str, Array]) -> dict[str, Array]:
     return found
 
 
-def compared(network: Network, given: Mapping[str, Array]) -> list[Checked]:
+def compare_tensors(network: Network, given: Mapping[str, Array]) -> list[CheckedTensor]:
     """Tensors that the reference has as well, in the order in which they are made."""
     wanted = reference.run(network.plan.graph, given)
-    made, rows = tensors(network, given), list[Checked]()
+    made, rows = tensors(network, given), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
     for stage in program.stages:
@@ -90,5 +90,5 @@ def compared(network: Network, given: Mapping[str, Array]) -> list[Checked]:
         expected, got = wanted[name].astype(np.float64), made[stage.output].astype(np.float64)
         finite = np.abs(expected[np.isfinite(expected)])
         largest = float(finite.max()) if finite.size else 0.0
-        rows.append(Checked(name, stage.name, largest_error([got], [expected]), largest))
+        rows.append(CheckedTensor(name, stage.name, largest_error([got], [expected]), largest))
     return rows

@@ -56,17 +56,17 @@ class PolysciBackend(Backend):  # type: ignore[misc]
         """
         if not cls.supports_device(device):
             raise SpecError(f"device {device!r}: expected 'CPU'")
-        model_file.checked(model, "model")
+        model_file.check_model(model, "model")
         if fixed:
             model = with_fixed(model, fixed)
         graph = importer.graph_of(model, supported=SUPPORTED)
-        return PolysciRep(compile_network(simplify.simplified(graph), **options))
+        return PolysciRep(compile_network(simplify.simplify(graph), **options))
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
         """Whether all operators are supported."""
         try:
-            model_file.checked(model, "model")
+            model_file.check_model(model, "model")
             importer.graph_of(model, supported=SUPPORTED)
         except (SpecError, UnsupportedError):
             return False

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.network.compile.compiled import Network, rebuilt
-from polysci.network.ir.stages import Band, Layer, Loops
+from polysci.network.compile.compiled import Network, rebuild_network
+from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.runtime.runner import ordered
+from polysci.network.runtime.runner import order_inputs
 from polysci.numerics import arrays as aligned
 
 WARM_UP_S: Final = 50e-3
@@ -35,7 +35,7 @@ def profile(network: Network) -> tuple[StageTime, ...]:
 
     With several threads each stage ends for all of them before the next one begins.
     """
-    timed = rebuilt(network, timed=True)
+    timed = rebuild_network(network, timed=True)
     runner, stages = timed.runner, timed.code.placed.program.stages
     times = getattr(runner.library.lib, f"{timed.name}_times")
     context = runner.context()
@@ -52,7 +52,7 @@ def profile(network: Network) -> tuple[StageTime, ...]:
     return tuple(
         StageTime(at, stage.name, median(each[at] for each in spans))
         for at, stage in enumerate(stages)
-        if isinstance(stage, Layer | Loops | Band)
+        if isinstance(stage, LayerStage | LoopStage | RowFusion)
     )
 
 
@@ -69,7 +69,7 @@ def latency(network: Network) -> float:
 def _prepared(network: Network, context: Any) -> Callable[[], None]:
     """A run that makes no arrays."""
     runner = network.runner
-    arrays = [aligned.copy(one) for one in ordered(runner.inputs, inputs_of(runner.inputs))]
+    arrays = [aligned.copy(one) for one in order_inputs(runner.inputs, inputs_of(runner.inputs))]
     results = [aligned.empty(one.shape, dtype=np.dtype(one.dtype)) for one in runner.outputs]
     return lambda: runner.run_in(context, arrays, results)
 

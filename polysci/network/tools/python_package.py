@@ -9,9 +9,9 @@ from types import MappingProxyType
 from polysci.export import folder
 from polysci.export.folder import Content
 from polysci.network.compile.compiled import Network
-from polysci.network.runtime.runner import Port
-from polysci.network.tools.c_project import filled, rows, sources
-from polysci.network.tools.selftest_data import Judged, judged
+from polysci.network.runtime.runner import TensorPort
+from polysci.network.tools.c_project import fill_template, rows, sources
+from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 
 _FILES = MappingProxyType(
     {
@@ -32,7 +32,7 @@ def write_package(network: Network, out: Path, *, force: bool = False) -> list[P
     Returns the paths written. Raises as ``write_project`` does.
     """
     check_package(out, network.name, force=force)
-    found = files(network, judged(network))
+    found = files(network, make_selftest_data(network))
     return folder.write(out, found, leftovers=_LEFTOVERS, force=force)
 
 
@@ -42,7 +42,7 @@ def check_package(out: Path, name: str, *, force: bool = False) -> None:
     folder.check(out, paths, leftovers=_LEFTOVERS, force=force)
 
 
-def files(network: Network, told: Judged) -> dict[str, Content]:
+def files(network: Network, told: SelftestData) -> dict[str, Content]:
     """The content of every file of the package."""
     name, code = network.name, sources(network)
     binary = network.runner.library.path.read_bytes()
@@ -59,7 +59,7 @@ def files(network: Network, told: Judged) -> dict[str, Content]:
         "ERROR": f"{told.error:.2g}",
     }
     made: dict[str, Content] = {
-        path.format(name): filled(template, values) for path, template in _FILES.items()
+        path.format(name): fill_template(template, values) for path, template in _FILES.items()
     }
     return {
         **{f"{name}/{path}": text for path, text in code.items()},
@@ -69,6 +69,6 @@ def files(network: Network, told: Judged) -> dict[str, Content]:
     }
 
 
-def _literal(ports: tuple[Port, ...]) -> str:
+def _literal(ports: tuple[TensorPort, ...]) -> str:
     """Names may hold anything: as ASCII literals."""
     return ascii(tuple((one.name, tuple(one.shape), one.dtype) for one in ports))

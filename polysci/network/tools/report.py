@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from polysci.network.compile.compiled import Network
-from polysci.network.ir.stages import Band, Layer
+from polysci.network.ir.stages import LayerStage, RowFusion
 from polysci.network.tools.profile import StageTime, latency, profile
 from polysci.text.tables import bytes_text, columns, time_text
 from polysci.tune import Result
-from polysci.tune.calibrate import known
+from polysci.tune.calibrate import load_rates
 
 _WIDEST = 60  # characters of a group
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StageRow:
     """A stage: the nodes fused into it, the median time, its share of all stages.
 
     ``schedule`` is empty for a loop nest, which has none, nor GFLOP/s. ``alone_seconds`` is what
@@ -34,7 +34,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class NetworkReport:
     """All stages; ``latency`` of a whole run in seconds; memory in bytes.
 
     ``sum_of_layers``: the seconds of all layers timed alone, None where one was not. ``unshared``
@@ -42,7 +42,7 @@ class Report:
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[StageRow, ...]
     latency: float
     sum_of_layers: float | None
     arena: int
@@ -70,12 +70,12 @@ class Report:
         return [asdict(row) for row in self.rows]
 
 
-def report_of(network: Network) -> Report:
+def report_of(network: Network) -> NetworkReport:
     """Time a network and each of its stages."""
     times, code = profile(network), network.code
     total = sum(one.seconds for one in times) or 1.0
     rows = tuple(_row(network, one, total) for one in times)
-    return Report(
+    return NetworkReport(
         network.name, rows, latency(network), sum_of_layers(network),
         code.arena.size, code.arena.unshared, code.blob.packed_size, network.how.level,
     )  # fmt: skip
@@ -88,12 +88,12 @@ def sum_of_layers(network: Network) -> float | None:
     return sum(timed) if found and len(timed) == len(found) else None
 
 
-def _row(network: Network, one: StageTime, total: float) -> Row:
+def _row(network: Network, one: StageTime, total: float) -> StageRow:
     stage, share = network.plan.program.stages[one.position], one.seconds / total
-    members = stage.members if isinstance(stage, Band) else (stage,)
-    layers = [member for member in members if isinstance(member, Layer)]
+    members = stage.members if isinstance(stage, RowFusion) else (stage,)
+    layers = [member for member in members if isinstance(member, LayerStage)]
     if not layers:
-        return Row(one.name, "", one.seconds, share, None, None, None)
+        return StageRow(one.name, "", one.seconds, share, None, None, None)
     flops = sum(layer.problem.flops * _times(layer) for layer in layers)
     speed = flops / one.seconds * 1e-9 if one.seconds else None
     best = _peak(network, network.results[layers[0].problem.key])
@@ -102,15 +102,15 @@ def _row(network: Network, one: StageTime, total: float) -> Row:
     alone = [seconds for seconds in each if seconds is not None]
     plans = " | ".join(str(network.schedules[layer.problem.key]) for layer in layers)
     whole = sum(alone) if len(alone) == len(each) else None
-    return Row(one.name, plans, one.seconds, share, speed, part, whole)
+    return StageRow(one.name, plans, one.seconds, share, speed, part, whole)
 
 
-def _times(stage: Layer) -> int:
+def _times(stage: LayerStage) -> int:
     """How often a run computes it."""
     return len(stage.stack) or 1
 
 
-def _alone(network: Network, stage: Layer) -> float | None:
+def _alone(network: Network, stage: LayerStage) -> float | None:
     measured = network.results[stage.problem.key].measurement
     return measured.median * _times(stage) if measured else None
 
@@ -119,11 +119,11 @@ def _peak(network: Network, result: Result) -> float | None:
     """GFLOP/s of all threads: measured beside the layer, else known of the machine."""
     if result.measurement and result.measurement.peak_gflops:
         return result.measurement.peak_gflops
-    machine = known(network.how.target) if result.problem.dtype == "f32" else None
+    machine = load_rates(network.how.target) if result.problem.dtype == "f32" else None
     return machine.peak * network.threads if machine else None
 
 
-def _beside(report: Report) -> str:
+def _beside(report: NetworkReport) -> str:
     if report.sum_of_layers is None:
         return f"its layers timed alone: not measured at level {report.level}"
     share = report.latency / report.sum_of_layers
@@ -133,12 +133,12 @@ def _beside(report: Report) -> str:
     )
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[StageRow]) -> str:
     head = ("group", "schedule", "time", "share", "GFLOP/s", "% of peak")
     lines: list[tuple[str, ...]] = [head]
     for row in rows:
         lines.append((
-            shortened(row.group), row.schedule or "loops", time_text(row.seconds),
+            shorten(row.group), row.schedule or "loops", time_text(row.seconds),
             f"{100 * row.share:.1f} %",
             "-" if row.gflops is None else f"{row.gflops:.1f}",
             "-" if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f}",
@@ -146,7 +146,7 @@ def _table(rows: Sequence[Row]) -> str:
     return columns(lines, left=(0, 1), indent="")
 
 
-def shortened(text: str, widest: int = _WIDEST) -> str:
+def shorten(text: str, widest: int = _WIDEST) -> str:
     """One printable line, cut where it is too long."""
     plain = "".join(one if one.isprintable() else "?" for one in text)
     return plain if len(plain) <= widest else f"{plain[: widest - 3]}..."

@@ -14,7 +14,7 @@ from polysci.network.compile.compiled import Network
 from polysci.network.frontends.onnx import reference
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.runtime.runner import ordered
+from polysci.network.runtime.runner import order_inputs
 from polysci.network.tools.debug import bound_of
 from polysci.peers.networks.contest import largest_error
 
@@ -25,7 +25,7 @@ LAST_BIT = 2.0**-23  # of f32
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SelftestData:
     """Arrays in the order of inputs and outputs; ``error`` is what the network was off by.
 
     ``tolerance`` is what the same C may be off by elsewhere; both over the largest number or 1.
@@ -44,25 +44,25 @@ class Judged:
         return f"{SLACK} times the error seen when it was made ({self.error:.2g}), and 2^-20"
 
 
-def judged(network: Network, seed: int = 0) -> Judged:
+def make_selftest_data(network: Network, seed: int = 0) -> SelftestData:
     """Run the network and the reference. Raises CheckError where they are too far apart.
 
     Where weights that differ in their last bit move the reference as far, rounding decides about
     the results and float64 says nothing of them: the network's own are kept then.
     """
     given, bound = inputs_of(network.inputs, seed), bound_of(network)
-    arrays = ordered(network.inputs, given)
+    arrays = order_inputs(network.inputs, given)
     found, expected = network.runner(arrays), _expected(network, network.plan.graph, given)
     error = largest_error(found, expected)
     if error <= bound:
-        return Judged(tuple(arrays), tuple(expected), error, SLACK * error + LEAST)
+        return SelftestData(tuple(arrays), tuple(expected), error, SLACK * error + LEAST)
     moved = largest_error(_expected(network, _shaken(network.plan.graph), given), expected)
     if moved <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
             f"{bound:g}; --debug-layers names the first wrong stage"
         )
-    return Judged(tuple(arrays), tuple(found), 0.0, bound)
+    return SelftestData(tuple(arrays), tuple(found), 0.0, bound)
 
 
 def _expected(network: Network, graph: Graph, given: Mapping[str, Array]) -> list[Array]:

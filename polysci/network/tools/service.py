@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.measure.worker import serve
-from polysci.network.tools.stored import restored
+from polysci.network.tools.stored import restore
 from polysci.numerics import arrays as aligned
-from polysci.peers.networks.service import Array, Loaded, mean_seconds, measured
+from polysci.peers.networks.service import Array, LoadedModel, mean_seconds, measure_samples
 
 
 class Compiled:
@@ -30,7 +30,7 @@ class Compiled:
         """
         with np.load(inputs) as file:
             given = [aligned.copy(file[f"arr_{index}"]) for index in range(len(file.files))]
-        loaded, peak = measured(partial(_loaded, Path(folder), given))
+        loaded, peak = measure_samples(partial(_loaded, Path(folder), given))
         arrays = loaded.outputs()
         with Path(outputs).open("wb") as file:
             np.savez(file, *arrays)
@@ -43,12 +43,12 @@ class Compiled:
         return {"seconds": mean_seconds(self._run, min_sample_s)}
 
 
-def _loaded(folder: Path, given: list[Array]) -> Loaded:
-    runner = restored(folder)
+def _loaded(folder: Path, given: list[Array]) -> LoadedModel:
+    runner = restore(folder)
     results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in runner.outputs]
     context = runner.context()
     run = partial(runner.run_in, context, given, results)
-    return Loaded(run, lambda: [one.copy() for one in results])
+    return LoadedModel(run, lambda: [one.copy() for one in results])
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from polysci.network.compile.compiled import Network
-from polysci.network.runtime.runner import Port, Runner
+from polysci.network.runtime.runner import Runner, TensorPort
 
 _SIGNATURE, _WEIGHTS = "signature.json", "weights"
 
@@ -26,11 +26,11 @@ def save(network: Network, folder: Path) -> None:
     (folder / _SIGNATURE).write_text(json.dumps(signature), encoding="utf-8")
 
 
-def restored(folder: Path) -> Runner:
+def restore(folder: Path) -> Runner:
     """The network that ``save`` wrote."""
     told = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
     inputs, outputs = (
-        [Port(one["name"], tuple(one["shape"]), one["dtype"]) for one in told[which]]
+        [TensorPort(one["name"], tuple(one["shape"]), one["dtype"]) for one in told[which]]
         for which in ("inputs", "outputs")
     )
     library = Path(told["library"])

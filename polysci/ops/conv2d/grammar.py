@@ -95,7 +95,7 @@ def write(problem: Conv2d, *, named: bool = True) -> str:
     return "".join(parts)
 
 
-def located(words: Words, error: FieldError) -> Exception:
+def locate_error(words: Words, error: FieldError) -> Exception:
     """What a rule of the fields says, said of the words, with a caret."""
     names = {}
     for field, value in error.values.items():

@@ -102,7 +102,7 @@ class Conv2d:
         try:
             return cls(**grammar.arguments(words), layout=layout, dtype=dtype)
         except rules.FieldError as error:
-            raise grammar.located(words, error) from None
+            raise grammar.locate_error(words, error) from None
 
     def __str__(self) -> str:
         return grammar.write(self)

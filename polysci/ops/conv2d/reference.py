@@ -56,7 +56,7 @@ def _widened(
     precision = precision_named(problem.dtype)
     if x.dtype != precision.x.numpy or precision.x.name == "f32":
         return x, w, residual
-    wide = np.int64 if precision.whole else np.float64
+    wide = np.int64 if precision.integer else np.float64
     if residual is not None and residual.dtype == precision.y.numpy:
         residual = values(residual, precision.y).astype(wide)
     return values(x, precision.x).astype(wide), values(w, precision.w).astype(wide), residual

@@ -171,7 +171,7 @@ class Nest:
 
     def nest(self) -> str:
         """The loop nest as a C function, with the guards that it needs."""
-        return text.printed(self.contraction)
+        return text.c_expression(self.contraction)
 
     def reference(
         self,

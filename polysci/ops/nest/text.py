@@ -92,7 +92,7 @@ def read(line: Line) -> tuple[str, str, int]:
     return c_text(loops, references), *ending(line, scan.at)
 
 
-def printed(contraction: Contraction) -> str:
+def c_expression(contraction: Contraction) -> str:
     """The nest as a C function, with the guards that it needs."""
     loops = [(dim.name, str(dim.extent)) for dim in contraction.dims]
     operands = (contraction.out, contraction.a, contraction.b)

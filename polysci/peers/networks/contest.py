@@ -17,7 +17,7 @@ from polysci.peers.networks.service import PAUSE_S, Array
 OURS: Final = "polysci"
 
 
-class Side(Protocol):
+class Contestant(Protocol):
     """A loaded network, ours or a peer's; ``outputs`` are those of one run, in the model's order.
 
     ``choice`` says how it is run, ``peak_bytes`` what memory loading and the first runs added.
@@ -37,7 +37,7 @@ class Side(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ContestResult:
     """What came of one side: its samples in seconds a run, and how far its outputs are from ours.
 
     ``error`` is max |ours - its| / max(1, max |its|), the largest of all outputs.
@@ -70,8 +70,8 @@ class Result:
 class NetworkComparison:
     """Samples of our network and of each peer's, taken in turns."""
 
-    ours: Result
-    rivals: Mapping[str, Result]
+    ours: ContestResult
+    rivals: Mapping[str, ContestResult]
 
     @property
     def latency_ms(self) -> float:
@@ -112,8 +112,8 @@ class NetworkComparison:
 
 
 def compare(
-    ours: Side,
-    rivals: Mapping[str, Side],
+    ours: Contestant,
+    rivals: Mapping[str, Contestant],
     rounds: int = ROUNDS,
     *,
     pause_s: float = PAUSE_S,
@@ -130,7 +130,7 @@ def compare(
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
     errors = {name: largest_error(ours.outputs, one.outputs, name) for name, one in rivals.items()}
-    sides: dict[str, Side] = {OURS: ours, **rivals}
+    sides: dict[str, Contestant] = {OURS: ours, **rivals}
     order = list(sides)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(rounds):
@@ -141,7 +141,7 @@ def compare(
             time.sleep(pause_s)
             seconds[name].append(sides[name].sample())
     results = {
-        name: Result(
+        name: ContestResult(
             tuple(seconds[name]), one.version, one.choice, one.peak_bytes, errors.get(name, 0.0)
         )
         for name, one in sides.items()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from polysci.errors import UnsupportedError
-from polysci.peers.networks.service import Asked, Loaded, Service, Way
+from polysci.peers.networks.service import LoadedModel, Service, TimingRequest, Way
 
 # ORT_ENABLE_ALL blocks channels for convolutions, at the price of reordering around them.
 _LEVELS: Final = ("ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
@@ -22,14 +22,14 @@ class OnnxRuntime(Service):
 
     package = "onnxruntime"
 
-    def ways(self, library: Any, asked: Asked) -> Mapping[str, Way]:
+    def ways(self, library: Any, asked: TimingRequest) -> Mapping[str, Way]:
         """Each level; bf16 is there for the matrix products of Arm alone."""
         if asked.dtype == "bf16" and platform.machine() not in ("aarch64", "arm64"):
             raise UnsupportedError("ONNX Runtime computes no network in bf16 on x86 CPUs")
         return {level: partial(_loaded, library, asked, level) for level in _LEVELS}
 
 
-def _loaded(ort: Any, asked: Asked, level: str) -> Loaded:
+def _loaded(ort: Any, asked: TimingRequest, level: str) -> LoadedModel:
     session = _session(ort, asked, level, asked.dims)
     asked.expect([each.name for each in session.get_inputs()])
     if free := _free(session, asked):
@@ -46,13 +46,13 @@ def _loaded(ort: Any, asked: Asked, level: str) -> Loaded:
     values = binding.get_outputs()  # from here on every run writes into these
     for name, value in zip(names, values, strict=True):
         binding.bind_ortvalue_output(name, value)
-    return Loaded(
+    return LoadedModel(
         partial(session.run_with_iobinding, binding),
         lambda: [value.numpy().copy() for value in values],
     )
 
 
-def _session(ort: Any, asked: Asked, level: str, dims: Mapping[str, int]) -> Any:
+def _session(ort: Any, asked: TimingRequest, level: str, dims: Mapping[str, int]) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = asked.threads
     options.inter_op_num_threads = 1
@@ -67,7 +67,7 @@ def _session(ort: Any, asked: Asked, level: str, dims: Mapping[str, int]) -> Any
     return ort.InferenceSession(asked.model, options, providers=list(_PROVIDERS))
 
 
-def _free(session: Any, asked: Asked) -> dict[str, int]:
+def _free(session: Any, asked: TimingRequest) -> dict[str, int]:
     """Dimensions that have a name and no size, for instance those bound as ``INPUT.AXIS``."""
     return {
         dim: size

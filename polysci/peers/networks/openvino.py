@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import UnsupportedError
-from polysci.peers.networks.service import Array, Asked, Loaded, Service, Way
+from polysci.peers.networks.service import Array, LoadedModel, Service, TimingRequest, Way
 
 _DEVICE: Final = "CPU"
 _PINNED: Final = MappingProxyType({"threads not pinned": False, "threads pinned": True})
@@ -19,7 +19,7 @@ class OpenVINO(Service):
 
     package = "openvino"
 
-    def ways(self, library: Any, asked: Asked) -> Mapping[str, Way]:
+    def ways(self, library: Any, asked: TimingRequest) -> Mapping[str, Way]:
         """Both; bf16 where the CPU has instructions for it."""
         core = library.Core()
         # Asked for in f32 as well: it loads the plugin, which is no part of a model's memory.
@@ -29,7 +29,7 @@ class OpenVINO(Service):
         return {name: partial(_loaded, library, core, asked, on) for name, on in _PINNED.items()}
 
 
-def _loaded(ov: Any, core: Any, asked: Asked, pinned: bool) -> Loaded:
+def _loaded(ov: Any, core: Any, asked: TimingRequest, pinned: bool) -> LoadedModel:
     model = core.read_model(asked.model)
     names = [_name(port, asked) for port in model.inputs]
     asked.expect(names)
@@ -49,13 +49,13 @@ def _loaded(ov: Any, core: Any, asked: Asked, pinned: bool) -> Loaded:
         request.set_input_tensor(index, _tensor(ov, port, asked.inputs[name]))
     request.infer(share_outputs=True)
     tensors = [request.get_output_tensor(index) for index in range(len(compiled.outputs))]
-    return Loaded(
+    return LoadedModel(
         partial(request.infer, share_outputs=True),
         lambda: [tensor.data.copy() for tensor in tensors],
     )
 
 
-def _name(port: Any, asked: Asked) -> str:
+def _name(port: Any, asked: TimingRequest) -> str:
     """The name by which the input was given: OpenVINO may know more of them."""
     names = sorted(map(str, port.get_names()))
     return next((name for name in names if name in asked.inputs), (names or [""])[0])

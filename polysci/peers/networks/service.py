@@ -27,7 +27,7 @@ FIRST_RUNS: Final = 3  # until every buffer is there
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TimingRequest:
     """A model's file, its inputs by name, its free dimensions, and how it shall be run."""
 
     model: str
@@ -43,14 +43,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model ready to run; ``outputs`` copies what the last run left, in the model's order."""
 
     run: Callable[[], object]
     outputs: Callable[[], list[Array]]
 
 
-Way = Callable[[], Loaded]
+Way = Callable[[], LoadedModel]
 
 
 class Service(ABC):
@@ -63,7 +63,7 @@ class Service(ABC):
         self._run: Callable[[], object]
 
     @abstractmethod
-    def ways(self, library: Any, asked: Asked) -> Mapping[str, Way]:
+    def ways(self, library: Any, asked: TimingRequest) -> Mapping[str, Way]:
         """Those worth a trial, by name, the likely best last.
 
         Raises UnsupportedError for an element type that the library does not have here.
@@ -85,7 +85,7 @@ class Service(ABC):
         library, asked = self._library(), _asked(**words)
         with self._named(library, asked.model):
             way = self.ways(library, asked)[choice]
-            loaded, peak = measured(way)
+            loaded, peak = measure_samples(way)
             arrays = loaded.outputs()
         for index, array in enumerate(arrays):
             if array.dtype.kind not in "biuf":
@@ -123,7 +123,7 @@ class Service(ABC):
             ) from error
 
 
-def measured(way: Way) -> tuple[Loaded, int]:
+def measure_samples(way: Way) -> tuple[LoadedModel, int]:
     """What was loaded, and the most memory in bytes that it and its first runs added."""
     _forget_peak()
     before = _memory("VmRSS")
@@ -146,10 +146,10 @@ def mean_seconds(run: Callable[[], object], least_s: float) -> float:
 
 def _asked(
     *, model: str, dims: dict[str, int], threads: int, dtype: str, inputs: str, names: list[str]
-) -> Asked:
+) -> TimingRequest:
     with np.load(inputs) as file:  # numbered: NumPy has no place for some names
         arrays = {name: file[f"arr_{index}"] for index, name in enumerate(names)}
-    return Asked(model, arrays, dims, threads, dtype)
+    return TimingRequest(model, arrays, dims, threads, dtype)
 
 
 def _version(library: Any) -> str:

@@ -8,8 +8,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.peers.pytorch.graph import compiled
-from polysci.peers.pytorch.operands import Operands, Path, Run, Step, chained
+from polysci.peers.pytorch.graph import compile_graph
+from polysci.peers.pytorch.operands import Operands, Path, Run, Step, chain
 
 _TYPES: Final = MappingProxyType({"f32": "float32", "bf16": "bfloat16", "f16": "float16"})
 
@@ -75,5 +75,5 @@ def _run(operands: Operands, way: _Way, element: str) -> Run:
     steps += [lambda y: y.to(kinds[result])] if element != result else []
     steps += [operands.plain] if way.after else []
     if way.script:
-        steps = [compiled(operands.torch, steps, operands.x)]
-    return chained(operands.x, steps)
+        steps = [compile_graph(operands.torch, steps, operands.x)]
+    return chain(operands.x, steps)

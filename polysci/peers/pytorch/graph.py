@@ -10,7 +10,7 @@ from polysci.peers.pytorch.operands import Step
 _RUNS: Final = 3  # TorchScript watches the first call and compiles in the second
 
 
-def compiled(torch: Any, steps: Sequence[Step], x: Any) -> Step:
+def compile_graph(torch: Any, steps: Sequence[Step], x: Any) -> Step:
     """One function for all steps, the convolution among them by oneDNN Graph.
 
     It keeps the compiled primitive and the packed weights, where other calls look primitives up in
@@ -36,7 +36,7 @@ def compiled(torch: Any, steps: Sequence[Step], x: Any) -> Step:
     return script  # type: ignore[no-any-return]
 
 
-def scripted(torch: Any, expression: str, packed: Any) -> Step:
+def script_call(torch: Any, expression: str, packed: Any) -> Step:
     """The function of ``x`` that an expression of it and of ``self.packed`` is.
 
     Handing an object with packed weights from Python to PyTorch takes 9 us a call.

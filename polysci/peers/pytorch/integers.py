@@ -11,8 +11,8 @@ import numpy as np
 
 from polysci.errors import SpecError
 from polysci.peers.example_inputs import Quant
-from polysci.peers.pytorch.graph import scripted
-from polysci.peers.pytorch.operands import Operands, Path, Run, Step, chained
+from polysci.peers.pytorch.graph import script_call
+from polysci.peers.pytorch.operands import Operands, Path, Run, Step, chain
 
 ENGINES: Final = ("onednn", "fbgemm")  # of the eager call; "x86" picks one of them
 _HALF: Final = 128  # from s8 to u8
@@ -72,7 +72,7 @@ def _pointwise(operands: Operands) -> Run:
     packed = pack(operands.w, own.scale, 1.0, own.zero, *geometry, list(own.x.shape))
     fixed = (1.0, own.zero, packed, own.scale, own.w_zeros, None, *geometry)
     output: tuple[Any, ...] = (1.0, quant.y_zero, result, "none", [], "")
-    return chained(own.x, _last(operands, lambda x: call(x, *fixed, *output)))
+    return chain(own.x, _last(operands, lambda x: call(x, *fixed, *output)))
 
 
 def _eager(operands: Operands, engine: str, above: int) -> Run:
@@ -85,9 +85,9 @@ def _eager(operands: Operands, engine: str, above: int) -> Run:
     torch.backends.quantized.engine = engine
     packed = torch.ops.quantized.conv2d_prepack(w, None, *geometry)
     zero = quant.y_zero + above
-    call = scripted(torch, f"torch.ops.quantized.conv2d(x, self.packed, 1.0, {zero})", packed)
+    call = script_call(torch, f"torch.ops.quantized.conv2d(x, self.packed, 1.0, {zero})", packed)
     x = torch._make_per_tensor_quantized_tensor(own.x, 1.0, own.zero)
-    return chained(x, _last(operands, call))
+    return chain(x, _last(operands, call))
 
 
 def _last(operands: Operands, step: Step) -> Sequence[Step]:

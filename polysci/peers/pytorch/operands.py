@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.rules import AXES, extent, span
-from polysci.peers.example_inputs import Given
+from polysci.peers.example_inputs import ExampleInputs
 
 Step = Callable[[Any], Any]
 Run = Callable[[], Any]
@@ -50,14 +50,14 @@ class Operands:
 
     torch: Any
     conv: Conv2d
-    given: Given
+    given: ExampleInputs
     x: Any
     w: Any
     pad: list[int]
     note: str
 
     @classmethod
-    def of(cls, torch: Any, conv: Conv2d, given: Given) -> Self:
+    def of(cls, torch: Any, conv: Conv2d, given: ExampleInputs) -> Self:
         """The tensors of a problem."""
         x = _tensor(torch, given.x, given.elements[0])
         w = _tensor(torch, given.w, given.elements[1])
@@ -97,7 +97,7 @@ class Operands:
             raise CheckError(f"{path.name}: {wrong}")
 
 
-def chained(x: Any, steps: Sequence[Step]) -> Run:
+def chain(x: Any, steps: Sequence[Step]) -> Run:
     """A function without arguments that takes x through all steps."""
     if len(steps) == 1:
         return partial(steps[0], x)

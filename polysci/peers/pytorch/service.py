@@ -14,7 +14,7 @@ from typing import Any, Final
 from polysci.errors import CheckError
 from polysci.measure.worker import Timed
 from polysci.ops import convolution, parse_problem
-from polysci.peers.example_inputs import given
+from polysci.peers.example_inputs import example_inputs
 from polysci.peers.pytorch import floats, integers
 from polysci.peers.pytorch.operands import Operands, Path, Run
 
@@ -52,7 +52,7 @@ class PyTorch:
         self._torch = torch = _torch(threads)
         conv = convolution(parse_problem(problem, layout))
         with torch.inference_mode():
-            operands = Operands.of(torch, conv, given(conv, dtype, seed))
+            operands = Operands.of(torch, conv, example_inputs(conv, dtype, seed))
             self._paths, refused = _verified(operands)
         if not self._paths:
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())

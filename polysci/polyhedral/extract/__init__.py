@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from polysci.errors import SpecError
-from polysci.polyhedral.extract.access import Arrays, given_shapes
+from polysci.polyhedral.extract.access import ArrayTable, shapes_of_arguments
 from polysci.polyhedral.extract.declarations import declarations
 from polysci.polyhedral.extract.nest import Walk
 from polysci.polyhedral.extract.parse import parse
 from polysci.polyhedral.extract.source import read
-from polysci.polyhedral.scop import Scop, bounded
+from polysci.polyhedral.scop import Scop, bound_operations
 
 if TYPE_CHECKING:
     from cgen import Generable
@@ -36,8 +36,8 @@ def extract(
     """
     text = source if isinstance(source, str) else _printed(source)
     try:
-        with bounded(f"extraction of {filename}"):
-            return _extract(text, filename, given_shapes(arrays))
+        with bound_operations(f"extraction of {filename}"):
+            return _extract(text, filename, shapes_of_arguments(arrays))
     except RecursionError:
         raise SpecError(
             f"{filename}: statements or expressions nested too deeply; split them"
@@ -54,7 +54,7 @@ def _printed(tree: Generable) -> str:
 def _extract(text: str, filename: str, given: Mapping[str, tuple[int, ...]]) -> Scop:
     code = read(text, filename)
     nodes = parse(code)
-    reach = Arrays(code, declarations(code.outside), given)
+    reach = ArrayTable(code, declarations(code.outside), given)
     statements = Walk(code, reach).statements(nodes)
     touched = {access.array for statement in statements for access in statement.accesses}
     used = tuple(array for name, array in reach.used.items() if name in touched)

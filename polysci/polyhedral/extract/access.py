@@ -10,24 +10,24 @@ import islpy as isl
 from pycparser import c_ast
 
 from polysci.errors import SpecError
-from polysci.polyhedral.extract.affine import LARGEST, Level, affine
-from polysci.polyhedral.extract.declarations import Declared
+from polysci.polyhedral.extract.affine import LARGEST, LoopLevel, affine
+from polysci.polyhedral.extract.declarations import ArrayDeclaration
 from polysci.polyhedral.extract.parse import place_of
-from polysci.polyhedral.extract.source import KEYWORDS, RESERVED, Source, integer
+from polysci.polyhedral.extract.source import KEYWORDS, RESERVED, SourceText, integer
 from polysci.polyhedral.scop import Access, Array
 
 RULE = "Arrays are declared with constant extents: float A[64][56], or #define N 64 and A[N][N]."
 
 
 @dataclass(frozen=True, slots=True)
-class Arrays:
+class ArrayTable:
     """The arrays in reach: declared in the text or given by the caller.
 
     ``used`` fills up with those that the nest touches, ``iterators`` with the names of its loops.
     """
 
-    source: Source
-    declared: Mapping[str, Sequence[Declared]]
+    source: SourceText
+    declared: Mapping[str, Sequence[ArrayDeclaration]]
     given: Mapping[str, tuple[int, ...]]
     used: dict[str, Array] = field(default_factory=dict)
     iterators: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class Arrays:
             self.source.fail(place, what)
         return Array(name, shape, dtype)
 
-    def _shape(self, declared: Declared) -> tuple[int, ...]:
+    def _shape(self, declared: ArrayDeclaration) -> tuple[int, ...]:
         place = self.source.place(declared.offset)
         values = [integer(size, self.source.constants) for size in declared.sizes]
         for size, value in zip(declared.sizes, values, strict=True):
@@ -81,7 +81,7 @@ class Arrays:
         return shape
 
 
-def given_shapes(arrays: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+def shapes_of_arguments(arrays: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
     """The caller's ``arrays``, checked. Raises SpecError."""
     shapes = {}
     for name, extents in (arrays or {}).items():
@@ -99,10 +99,10 @@ def given_shapes(arrays: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[
 def access(
     node: c_ast.Node,
     kind: str,
-    level: Level,
+    level: LoopLevel,
     domain: isl.Set,
     where: isl.Set | None,
-    arrays: Arrays,
+    arrays: ArrayTable,
 ) -> Access:
     """One reference, in bounds for all of ``domain`` (and ``where``). Raises SpecError."""
     base, subscripts = _subscripts(node)
@@ -131,7 +131,7 @@ def _subscripts(node: c_ast.Node) -> tuple[c_ast.Node, list[c_ast.Node]]:
 
 
 def _check_bounds(
-    node: c_ast.Node, value: isl.PwAff, array: Array, axis: int, level: Level, domain: isl.Set
+    node: c_ast.Node, value: isl.PwAff, array: Array, axis: int, level: LoopLevel, domain: isl.Set
 ) -> None:
     extent = array.shape[axis]
     outside = value.lt_set(level.constant(0)).union(value.ge_set(level.constant(extent)))

@@ -10,7 +10,7 @@ import islpy as isl
 from pycparser import c_ast
 
 from polysci.polyhedral.extract.parse import place_of
-from polysci.polyhedral.extract.source import Source, integer
+from polysci.polyhedral.extract.source import SourceText, integer
 
 MAX_CASES = 64  # pieces of one piecewise value
 LARGEST = 2**63 - 1
@@ -21,13 +21,13 @@ RULE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LoopLevel:
     """A place in the nest: the iterators in scope, and the number of dims of its isl space.
 
     ``depth`` exceeds the iterators by one while the first value of a new loop is read.
     """
 
-    source: Source
+    source: SourceText
     iterators: tuple[str, ...]
     depth: int
 
@@ -42,7 +42,7 @@ class Level:
         return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space(), isl.dim_type.set, dim))
 
 
-def affine(node: c_ast.Node, level: Level) -> isl.PwAff:
+def affine(node: c_ast.Node, level: LoopLevel) -> isl.PwAff:
     """The value of an integer expression. Raises SpecError when it is not affine."""
     reader = _VALUES.get(type(node))
     if reader is None:
@@ -53,7 +53,7 @@ def affine(node: c_ast.Node, level: Level) -> isl.PwAff:
     return value
 
 
-def condition(node: c_ast.Node, level: Level) -> isl.Set:
+def condition(node: c_ast.Node, level: LoopLevel) -> isl.Set:
     """The iterations for which an affine condition holds. Raises SpecError."""
     if isinstance(node, c_ast.UnaryOp) and node.op == "!":
         return condition(node.expr, level).complement()
@@ -65,7 +65,7 @@ def condition(node: c_ast.Node, level: Level) -> isl.Set:
     return affine(node, level).ne_set(level.constant(0))
 
 
-def constant(node: c_ast.Node, level: Level) -> int:
+def constant(node: c_ast.Node, level: LoopLevel) -> int:
     """The value of an expression that has to be an integer constant. Raises SpecError."""
     value = _known(affine(node, level))
     if value is None:
@@ -73,7 +73,7 @@ def constant(node: c_ast.Node, level: Level) -> int:
     return value
 
 
-def _refuse(node: c_ast.Node, level: Level, what: str) -> NoReturn:
+def _refuse(node: c_ast.Node, level: LoopLevel, what: str) -> NoReturn:
     level.source.fail(place_of(node), what, RULE)
 
 
@@ -84,7 +84,7 @@ def _known(value: isl.PwAff) -> int | None:
     return int(value.as_aff().get_constant_val().to_python())
 
 
-def _literal(node: c_ast.Constant, level: Level) -> isl.PwAff:
+def _literal(node: c_ast.Constant, level: LoopLevel) -> isl.PwAff:
     value = integer(node.value, {})
     if value is None:
         rule = "an unsigned literal makes the whole expression unsigned"
@@ -95,7 +95,7 @@ def _literal(node: c_ast.Constant, level: Level) -> isl.PwAff:
     return level.constant(value)
 
 
-def _name(node: c_ast.ID, level: Level) -> isl.PwAff:
+def _name(node: c_ast.ID, level: LoopLevel) -> isl.PwAff:
     if node.name in level.iterators:
         return level.variable(level.iterators.index(node.name))
     if node.name not in level.source.constants:
@@ -104,45 +104,49 @@ def _name(node: c_ast.ID, level: Level) -> isl.PwAff:
     return level.constant(level.source.constants[node.name])
 
 
-def _unary(node: c_ast.UnaryOp, level: Level) -> isl.PwAff:
+def _unary(node: c_ast.UnaryOp, level: LoopLevel) -> isl.PwAff:
     if node.op not in "+-":
         _refuse(node, level, f"the operator {node.op.strip('p')} is not affine here")
     value = affine(node.expr, level)
     return value.neg() if node.op == "-" else value
 
 
-def _binary(node: c_ast.BinaryOp, level: Level) -> isl.PwAff:
+def _binary(node: c_ast.BinaryOp, level: LoopLevel) -> isl.PwAff:
     operator = _OPERATORS.get(node.op)
     if operator is None:
         _refuse(node, level, f"the operator {node.op} is not affine here")
     return operator(node, affine(node.left, level), affine(node.right, level), level)
 
 
-def _sum(node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: Level) -> isl.PwAff:
+def _sum(node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: LoopLevel) -> isl.PwAff:
     return left.add(right) if node.op == "+" else left.sub(right)
 
 
-def _product(node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: Level) -> isl.PwAff:
+def _product(
+    node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: LoopLevel
+) -> isl.PwAff:
     if _known(left) is None and _known(right) is None:
         _refuse(node, level, "a product of two values that both vary is not affine")
     return left.mul(right)
 
 
-def _division(node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: Level) -> isl.PwAff:
+def _division(
+    node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: LoopLevel
+) -> isl.PwAff:
     divisor = _known(right)
     if divisor is None or divisor < 1:
         _refuse(node.right, level, f"{node.op} by anything but a positive constant is not affine")
     return left.tdiv_q(right) if node.op == "/" else left.tdiv_r(right)
 
 
-def _choice(node: c_ast.TernaryOp, level: Level) -> isl.PwAff:
+def _choice(node: c_ast.TernaryOp, level: LoopLevel) -> isl.PwAff:
     chosen = condition(node.cond, level)
     yes = affine(node.iftrue, level).intersect_domain(chosen)
     no = affine(node.iffalse, level).intersect_domain(chosen.complement())
     return yes.union_add(no).coalesce()
 
 
-_VALUES: dict[type[c_ast.Node], Callable[[c_ast.Node, Level], isl.PwAff]] = {
+_VALUES: dict[type[c_ast.Node], Callable[[c_ast.Node, LoopLevel], isl.PwAff]] = {
     c_ast.Constant: _literal,
     c_ast.ID: _name,
     c_ast.UnaryOp: _unary,

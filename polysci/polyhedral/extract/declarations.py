@@ -15,7 +15,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class ArrayDeclaration:
     """``type name[size]...``: sizes as text, where it stands, whether it is a pointer."""
 
     name: str
@@ -29,12 +29,12 @@ class Declared:
         return f"{self.dtype_c} {star}{self.name}{''.join(f'[{size}]' for size in self.sizes)}"
 
 
-def declarations(code: str) -> dict[str, list[Declared]]:
+def declarations(code: str) -> dict[str, list[ArrayDeclaration]]:
     """Every declaration in ``code`` by name, in the order of the text.
 
     A declaration is a run of type words before a name, after ``;``, a brace, ``(`` or ``,``.
     """
-    found: dict[str, list[Declared]] = {}
+    found: dict[str, list[ArrayDeclaration]] = {}
     tokens = [(match.group(), match.start()) for match in _TOKEN.finditer(code)]
     tokens.append((";", len(code)))
     at = 0
@@ -64,7 +64,7 @@ def _declarators(
     start: int,
     at: int,
     words: list[str],
-    found: dict[str, list[Declared]],
+    found: dict[str, list[ArrayDeclaration]],
 ) -> int:
     """Read ``words`` as type and declarators; returns where to go on."""
     pointer = tokens[at][0] == "*"
@@ -85,7 +85,7 @@ def _declarators(
         sizes, at = _sizes(tokens, at + 1)
         if tokens[at][0] not in ";,=)" or not (sizes or plain):
             return max(at, start + 1)
-        declared = Declared(name, " ".join(kind), sizes, offset, tokens[stars][0] == "*")
+        declared = ArrayDeclaration(name, " ".join(kind), sizes, offset, tokens[stars][0] == "*")
         found.setdefault(name, []).append(declared)
         at = _after_initialiser(tokens, at)
         if tokens[at][0] != "," or _head(tokens, at + 1) - at > 2:

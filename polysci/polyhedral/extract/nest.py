@@ -10,10 +10,10 @@ import islpy as isl
 from pycparser import c_ast
 
 from polysci.polyhedral.extract import affine
-from polysci.polyhedral.extract.access import Arrays, access
-from polysci.polyhedral.extract.affine import Level
+from polysci.polyhedral.extract.access import ArrayTable, access
+from polysci.polyhedral.extract.affine import LoopLevel
 from polysci.polyhedral.extract.parse import place_of
-from polysci.polyhedral.extract.source import RESERVED, Source
+from polysci.polyhedral.extract.source import RESERVED, SourceText
 from polysci.polyhedral.extract.values import Read, accumulates, reads
 from polysci.polyhedral.scop import Access, Array, Statement
 
@@ -27,14 +27,14 @@ RULE_BODY = "A region holds for, if, { }, and the assignments =, +=, -=, *=."
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class ExtractedNest:
     """Where the walk stands.
 
     ``box`` is the space that the loops span, ``domain`` what guards leave of it; ``places`` the
     order so far, as (-1, position in a sequence) or (dim of a loop, direction).
     """
 
-    level: Level
+    level: LoopLevel
     domain: isl.Set
     box: isl.Set
     places: tuple[tuple[int, int], ...] = ()
@@ -45,7 +45,7 @@ class Nest:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundStatement:
     """A statement before its place in the order gets its final width."""
 
     statement: Statement
@@ -56,48 +56,48 @@ class Found:
 class Walk:
     """One pass over a region; ``found`` fills up."""
 
-    source: Source
-    arrays: Arrays
-    found: list[Found] = field(default_factory=list)
+    source: SourceText
+    arrays: ArrayTable
+    found: list[FoundStatement] = field(default_factory=list)
 
     def statements(self, nodes: Sequence[c_ast.Node]) -> tuple[Statement, ...]:
         """Every assignment under ``nodes``. Raises SpecError at the first thing refused."""
         whole = isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
-        nest = Nest(Level(self.source, (), 0), whole, whole)
+        nest = ExtractedNest(LoopLevel(self.source, (), 0), whole, whole)
         for node in nodes:
             self.visit(node, nest)
         width = max((len(found.places) for found in self.found), default=0)
         return tuple(_placed(found, width) for found in self.found)
 
-    def visit(self, node: c_ast.Node, nest: Nest) -> None:
+    def visit(self, node: c_ast.Node, nest: ExtractedNest) -> None:
         visitor = _VISITORS.get(type(node))
         if visitor is None:
             what = _REFUSED.get(type(node), "a statement without effect")
             self.source.fail(place_of(node), f"{what} in the region", RULE_BODY)
         visitor(self, node, nest)
 
-    def block(self, node: c_ast.Compound, nest: Nest) -> None:
+    def block(self, node: c_ast.Compound, nest: ExtractedNest) -> None:
         for child in node.block_items or ():
             self.visit(child, nest)
 
-    def guard(self, node: c_ast.If, nest: Nest) -> None:
+    def guard(self, node: c_ast.If, nest: ExtractedNest) -> None:
         holds = affine.condition(node.cond, nest.level)
         if node.iftrue is not None:
             self.visit(node.iftrue, replace(nest, domain=nest.domain.intersect(holds)))
         if node.iffalse is not None:
             self.visit(node.iffalse, replace(nest, domain=nest.domain.subtract(holds)))
 
-    def loop(self, node: c_ast.For, nest: Nest) -> None:
+    def loop(self, node: c_ast.For, nest: ExtractedNest) -> None:
         name, first = self._first(node, nest)
         outer = nest.level
         dim = outer.depth
         if dim == MAX_LOOPS:
             self.source.fail(place_of(node), f"more than {MAX_LOOPS} loops inside one another")
         step = self._step(node, name, outer)
-        level = Level(self.source, (*outer.iterators, name), dim + 1)
+        level = LoopLevel(self.source, (*outer.iterators, name), dim + 1)
         start = affine.affine(first, replace(outer, depth=dim + 1))
         runs = self._runs(node, level, step).intersect(_from(start, level, step))
-        inner = Nest(
+        inner = ExtractedNest(
             level,
             nest.domain.add_dims(isl.dim_type.set, 1).intersect(runs),
             nest.box.add_dims(isl.dim_type.set, 1).intersect(runs),
@@ -105,7 +105,7 @@ class Walk:
         )
         self.visit(node.stmt, inner)
 
-    def _first(self, node: c_ast.For, nest: Nest) -> tuple[str, c_ast.Node]:
+    def _first(self, node: c_ast.For, nest: ExtractedNest) -> tuple[str, c_ast.Node]:
         """Name of the iterator and the node of its first value."""
         init = node.init
         if isinstance(init, c_ast.DeclList) and len(init.decls) == 1 and init.decls[0].init:
@@ -125,7 +125,7 @@ class Walk:
         self._check_iterator(node, name, nest)
         return name, first
 
-    def _check_iterator(self, node: c_ast.For, name: str, nest: Nest) -> None:
+    def _check_iterator(self, node: c_ast.For, name: str, nest: ExtractedNest) -> None:
         if name in nest.level.iterators:
             self.source.fail(place_of(node), f"{name} is the iterator of a loop around this")
         if name in self.source.constants or name in RESERVED:
@@ -135,7 +135,7 @@ class Walk:
             self.source.fail(place_of(node), f"{name} is read or written as a variable elsewhere")
         self.arrays.iterators.add(name)
 
-    def _step(self, node: c_ast.For, name: str, level: Level) -> int:
+    def _step(self, node: c_ast.For, name: str, level: LoopLevel) -> int:
         change = node.next
         target = change.expr if isinstance(change, c_ast.UnaryOp) else None
         target = change.lvalue if isinstance(change, c_ast.Assignment) else target
@@ -150,13 +150,13 @@ class Walk:
             self.source.fail(place_of(change), f"{name} stands still", RULE_LOOP)
         return step
 
-    def _runs(self, node: c_ast.For, level: Level, step: int) -> isl.Set:
+    def _runs(self, node: c_ast.For, level: LoopLevel, step: int) -> isl.Set:
         if node.cond is None:
             self.source.fail(place_of(node), "a loop without a condition", RULE_LOOP)
         self._check_ends(node.cond, level, step)
         return affine.condition(node.cond, level)
 
-    def _check_ends(self, node: c_ast.Node, level: Level, step: int) -> None:
+    def _check_ends(self, node: c_ast.Node, level: LoopLevel, step: int) -> None:
         """The condition, once false, has to stay so: then it bounds the loop."""
         if isinstance(node, c_ast.BinaryOp) and node.op == "&&":
             self._check_ends(node.left, level, step)
@@ -170,7 +170,7 @@ class Walk:
         what = f"this does not bound {level.iterators[-1]} in the direction of its step, {step}"
         self.source.fail(place_of(node), what, RULE_LOOP)
 
-    def declaration(self, node: c_ast.Decl, nest: Nest) -> None:
+    def declaration(self, node: c_ast.Decl, nest: ExtractedNest) -> None:
         words = _type_words(node)
         if words is None or not node.name:
             rule = "Inside the region only scalars are declared; arrays go before it."
@@ -183,7 +183,7 @@ class Walk:
             target = c_ast.ID(node.name, node.coord)
             self.assignment(c_ast.Assignment("=", target, node.init, node.coord), nest)
 
-    def assignment(self, node: c_ast.Assignment, nest: Nest) -> None:
+    def assignment(self, node: c_ast.Assignment, nest: ExtractedNest) -> None:
         if node.op not in _ASSIGNMENTS:
             self.source.fail(place_of(node), f"the assignment {node.op}", RULE_BODY)
         if len(self.found) == MAX_STATEMENTS:
@@ -206,9 +206,11 @@ class Walk:
             reduction,
             factors,
         )
-        self.found.append(Found(_named(statement, nest.level.iterators), nest.next_place()))
+        self.found.append(
+            FoundStatement(_named(statement, nest.level.iterators), nest.next_place())
+        )
 
-    def _check_target(self, node: c_ast.Node, level: Level) -> None:
+    def _check_target(self, node: c_ast.Node, level: LoopLevel) -> None:
         name = getattr(node, "name", None)
         if isinstance(node, c_ast.ID) and (
             name in level.iterators or name in level.source.constants
@@ -224,7 +226,7 @@ class Walk:
         return " ".join(self.source.code[start:end].split()) + ";"
 
 
-def _from(start: isl.PwAff, level: Level, step: int) -> isl.Set:
+def _from(start: isl.PwAff, level: LoopLevel, step: int) -> isl.Set:
     """The values from ``start`` on, ``step`` apart, without an end."""
     iterator = level.variable(level.depth - 1)
     values = iterator.ge_set(start) if step > 0 else iterator.le_set(start)
@@ -289,7 +291,7 @@ def _name_domain(relation: isl.Map, name: str, iterators: Sequence[str]) -> isl.
     return relation.set_tuple_name(isl.dim_type.in_, name)
 
 
-def _placed(found: Found, width: int) -> Statement:
+def _placed(found: FoundStatement, width: int) -> Statement:
     """The statement with its schedule: positions and iterators in turn, zeros to the end."""
     domain = found.statement.domain.get_space()
     space = isl.LocalSpace.from_space(
@@ -305,7 +307,7 @@ def _placed(found: Found, width: int) -> Statement:
     return replace(found.statement, schedule=named)
 
 
-_VISITORS: dict[type[c_ast.Node], Callable[[Walk, c_ast.Node, Nest], None]] = {
+_VISITORS: dict[type[c_ast.Node], Callable[[Walk, c_ast.Node, ExtractedNest], None]] = {
     c_ast.Compound: Walk.block,
     c_ast.If: Walk.guard,
     c_ast.For: Walk.loop,

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from pycparser import c_ast, c_lexer, c_parser
 
-from polysci.polyhedral.extract.source import Place, Source, wordset
+from polysci.polyhedral.extract.source import SourcePlace, SourceText, wordset
 
 _TYPES = sorted(
     wordset(
@@ -24,16 +24,16 @@ _CALLS = re.compile(r"\b(?:asm|__asm__|__attribute__|_Pragma|__extension__)\b")
 class _Lexer(c_lexer.CLexer):  # type: ignore[misc]
     """Remembers the last token: some errors of the parser carry no place."""
 
-    last: Place = Place(1)
+    last: SourcePlace = SourcePlace(1)
 
     def token(self) -> object:
         token = super().token()
         if token is not None:
-            self.last = Place(token.lineno, getattr(token, "column", 1))
+            self.last = SourcePlace(token.lineno, getattr(token, "column", 1))
         return token
 
 
-def parse(source: Source) -> Sequence[c_ast.Node]:
+def parse(source: SourceText) -> Sequence[c_ast.Node]:
     """The statements of the region; coordinates are those of the file. Raises SpecError."""
     foreign = _CALLS.search(source.code, *source.region)
     if foreign:
@@ -48,14 +48,14 @@ def parse(source: Source) -> Sequence[c_ast.Node]:
     return tree.ext[-1].body.block_items or ()
 
 
-def place_of(node: c_ast.Node) -> Place:
+def place_of(node: c_ast.Node) -> SourcePlace:
     """Where a node starts."""
     while node.coord is None:
         node = next(child for _, child in node.children())
-    return Place(node.coord.line, node.coord.column or 1)
+    return SourcePlace(node.coord.line, node.coord.column or 1)
 
 
-def _wrapped(source: Source) -> str:
+def _wrapped(source: SourceText) -> str:
     """A function around the region: it opens on the pragma's own line, blank by now."""
     lines = source.inside.split("\n")
     opening = source.code.count("\n", 0, source.region[0])
@@ -63,10 +63,10 @@ def _wrapped(source: Source) -> str:
     return "\n".join(lines) + "}"
 
 
-def _refuse(source: Source, message: str, last: Place) -> NoReturn:
+def _refuse(source: SourceText, message: str, last: SourcePlace) -> NoReturn:
     match = _WHERE.match(message)
     line, column, what = match.groups() if match else (None, None, message)
-    place = Place(int(line), int(column or 1)) if line else last
+    place = SourcePlace(int(line), int(column or 1)) if line else last
     end = source.place(source.region[1])
     if what.startswith("At end of input") or place.line >= end.line:
         place, what = end, "the region ends inside a statement or a brace"

@@ -41,7 +41,7 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\t\u00a0-\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Line and column, both from 1."""
 
     line: int
@@ -49,7 +49,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A text that errors point into; ``code`` is it with comments and directives blanked out.
 
     ``region`` is the pair of offsets between the pragmas; ``constants`` the integer macros,
@@ -63,14 +63,14 @@ class Source:
     constants: dict[str, int] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
 
-    def fail(self, place: Place, what: str, rule: str = "") -> NoReturn:
+    def fail(self, place: SourcePlace, what: str, rule: str = "") -> NoReturn:
         """Raise the SpecError for ``what`` at ``place``."""
         raise _located(self.filename, self.text, place, what, rule)
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> SourcePlace:
         return _place(self.text, offset)
 
-    def offset(self, place: Place) -> int:
+    def offset(self, place: SourcePlace) -> int:
         start = 0
         for _ in range(place.line - 1):
             start = self.code.index("\n", start) + 1
@@ -88,7 +88,7 @@ class Source:
         return self.code[:first] + _blank(self.code[first:last]) + self.code[last:]
 
 
-def read(text: str, filename: str) -> Source:
+def read(text: str, filename: str) -> SourceText:
     """Find the region, the macros and the code. Raises SpecError."""
     if len(text) > MAX_FILE:
         raise SpecError(f"{filename}: {len(text)} characters; at most {MAX_FILE} are read")
@@ -98,12 +98,12 @@ def read(text: str, filename: str) -> Source:
     region = _region(filename, text, directives)
     constants, opaque = _macros(filename, text, directives)
     blanked = _DIRECTIVE.sub(lambda match: _blank(match.group()), code)
-    source = Source(filename, text, blanked, region, constants, opaque)
+    source = SourceText(filename, text, blanked, region, constants, opaque)
     _check_region(source, directives)
     return source
 
 
-def _located(filename: str, text: str, place: Place, what: str, rule: str) -> SpecError:
+def _located(filename: str, text: str, place: SourcePlace, what: str, rule: str) -> SpecError:
     lines = text.split("\n")
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     first = max(0, place.column - SHOWN) if len(line) > SHOWN else 0
@@ -113,8 +113,8 @@ def _located(filename: str, text: str, place: Place, what: str, rule: str) -> Sp
     return SpecError(f"{message}\n{rule}" if rule else message)
 
 
-def _place(text: str, offset: int) -> Place:
-    return Place(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+def _place(text: str, offset: int) -> SourcePlace:
+    return SourcePlace(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
 
 
 def _blank(text: str) -> str:
@@ -187,7 +187,7 @@ def integer(text: str, constants: dict[str, int]) -> int | None:
     return -value if text[0] == "-" else value
 
 
-def _check_region(source: Source, directives: list[re.Match[str]]) -> None:
+def _check_region(source: SourceText, directives: list[re.Match[str]]) -> None:
     first, last = source.region
     if last - first > MAX_REGION:
         what = f"a region of {last - first} characters; at most {MAX_REGION} are read"
@@ -213,7 +213,7 @@ def _check_region(source: Source, directives: list[re.Match[str]]) -> None:
     _check_nesting(source)
 
 
-def _check_nesting(source: Source) -> None:
+def _check_nesting(source: SourceText) -> None:
     depth = 0
     for bracket in re.finditer(r"[(\[{]|[)\]}]", source.code[slice(*source.region)]):
         depth += 1 if bracket.group() in "([{" else -1

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import islpy as isl
 from pycparser import c_ast
 
-from polysci.polyhedral.extract.access import Arrays, access
-from polysci.polyhedral.extract.affine import COMPARISONS, REFUSED, Level, condition
+from polysci.polyhedral.extract.access import ArrayTable, access
+from polysci.polyhedral.extract.affine import COMPARISONS, REFUSED, LoopLevel, condition
 from polysci.polyhedral.extract.parse import place_of
 from polysci.polyhedral.extract.source import wordset
 from polysci.polyhedral.scop import Access
@@ -28,13 +28,13 @@ class Read:
     access: Access
 
 
-def reads(node: c_ast.Node, level: Level, domain: isl.Set, arrays: Arrays) -> list[Read]:
+def reads(node: c_ast.Node, level: LoopLevel, domain: isl.Set, arrays: ArrayTable) -> list[Read]:
     """Every element that evaluating ``node`` may read, from left to right. Raises SpecError."""
     return list(_reads(node, level, domain, None, arrays))
 
 
 def accumulates(
-    node: c_ast.Assignment, write: Access, found: Sequence[Read], arrays: Arrays
+    node: c_ast.Assignment, write: Access, found: Sequence[Read], arrays: ArrayTable
 ) -> tuple[str, tuple[Access, ...]]:
     """``+`` or ``*`` if iterations may swap, and the two factors of the one term; else empty.
 
@@ -58,7 +58,7 @@ def accumulates(
 
 
 def _reads(
-    node: c_ast.Node, level: Level, domain: isl.Set, where: isl.Set | None, arrays: Arrays
+    node: c_ast.Node, level: LoopLevel, domain: isl.Set, where: isl.Set | None, arrays: ArrayTable
 ) -> Iterator[Read]:
     if isinstance(node, c_ast.Constant) and node.type != "string":
         return
@@ -79,7 +79,7 @@ def _reads(
         yield from _reads(part, level, domain, where, arrays)
 
 
-def _parts(node: c_ast.Node, level: Level) -> list[c_ast.Node]:
+def _parts(node: c_ast.Node, level: LoopLevel) -> list[c_ast.Node]:
     """The operands of a value that is computed from them all."""
     if isinstance(node, c_ast.BinaryOp) and node.op in _BINARY:
         return [node.left, node.right]
@@ -95,7 +95,7 @@ def _parts(node: c_ast.Node, level: Level) -> list[c_ast.Node]:
     return level.source.fail(place_of(node), f"{what} in a value", RULE)
 
 
-def _is_data(node: c_ast.Node, level: Level) -> bool:
+def _is_data(node: c_ast.Node, level: LoopLevel) -> bool:
     """Whether a condition depends on an element, so that either branch may be read."""
     if isinstance(node, c_ast.ID):
         return node.name not in level.iterators and node.name not in level.source.constants
@@ -140,7 +140,7 @@ def _factors(terms: Sequence[tuple[int, c_ast.Node]], found: Sequence[Read]) -> 
     return whole if len(whole) == len(factors) == 2 else ()
 
 
-def _truncates(node: c_ast.Node, write: Access, found: Sequence[Read], arrays: Arrays) -> bool:
+def _truncates(node: c_ast.Node, write: Access, found: Sequence[Read], arrays: ArrayTable) -> bool:
     def floats(dtype: str) -> bool:
         return any(word in dtype for word in _FLOATING)
 

@@ -4,9 +4,9 @@ from polysci.polyhedral.working_sets.exact import CONVENTIONS, WorkingSet, worki
 from polysci.polyhedral.working_sets.order import (
     Order,
     Share,
+    order_of_tiles,
     text_order,
     thread_share,
-    tiled_order,
 )
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "Order",
     "Share",
     "WorkingSet",
+    "order_of_tiles",
     "text_order",
     "thread_share",
-    "tiled_order",
     "working_sets",
 ]

@@ -9,7 +9,7 @@ from itertools import product
 import islpy as isl
 
 from polysci.errors import SpecError
-from polysci.polyhedral.scop import KINDS, bounded
+from polysci.polyhedral.scop import KINDS, bound_operations
 from polysci.polyhedral.working_sets.count import points
 from polysci.polyhedral.working_sets.order import Order, Share
 
@@ -71,7 +71,7 @@ def working_sets(order: Order, convention: str = "published") -> tuple[WorkingSe
         raise SpecError(
             f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)} working sets"
         )
-    with bounded(f"working sets of {order.name}"):
+    with bound_operations(f"working sets of {order.name}"):
         return tuple(_Counting(order, convention).sets())
 
 

@@ -10,13 +10,13 @@ import islpy as isl
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
-from polysci.polyhedral.scop import Scop, Statement, bounded
+from polysci.polyhedral.scop import Scop, Statement, bound_operations
 
 _SET = isl.dim_type.set
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedStatement:
     """A statement in time: when it runs, and the element each access touches at that time."""
 
     statement: Statement
@@ -41,13 +41,13 @@ class Order:
 
     name: str
     loops: tuple[str, ...]
-    placed: tuple[Placed, ...]
+    placed: tuple[PlacedStatement, ...]
     shares: tuple[Share, ...] = ()
 
 
 def text_order(scop: Scop) -> Order:
     """The order of the text; places that never vary, such as a lone loop's, are left out."""
-    with bounded(f"order of {scop.name}"):
+    with bound_operations(f"order of {scop.name}"):
         times = [s.schedule.intersect_domain(s.domain) for s in scop.statements]
         ranges = [time.range() for time in times]
         if not ranges:
@@ -61,7 +61,7 @@ def text_order(scop: Scop) -> Order:
             kept = _keep(time, varying)
             when = kept.reverse()
             accesses = tuple(when.apply_range(access.map) for access in statement.accesses)
-            placed.append(Placed(statement, kept.range(), accesses))
+            placed.append(PlacedStatement(statement, kept.range(), accesses))
     return Order(scop.name, tuple(_place(scop, axis) for axis in varying), tuple(placed))
 
 
@@ -85,7 +85,7 @@ def _place(scop: Scop, axis: int) -> str:
     return next(s.iterators[depth] for s in scop.statements if depth < len(s.iterators))
 
 
-def tiled_order(scop: Scop, roles: Contraction, plan: Schedule, threads: int = 1) -> Order:
+def order_of_tiles(scop: Scop, roles: Contraction, plan: Schedule, threads: int = 1) -> Order:
     """The one statement of a contraction under a schedule: tile loops, then the points inside.
 
     The points of a register tile run in the order of the text. Loops that run once are left out.
@@ -102,7 +102,7 @@ def tiled_order(scop: Scop, roles: Contraction, plan: Schedule, threads: int = 1
     trips += [current[dim] for dim in extents]
     shares = thread_share(trips[: len(plan.parallel)], threads)
     kept = [i for i, trip in enumerate(trips) if trip > 1]
-    with bounded(f"order of {scop.name} under {plan}"):
+    with bound_operations(f"order of {scop.name} under {plan}"):
         placed = _tiled(scop.statements[0], axes, trips, kept)
     return Order(
         scop.name,
@@ -114,7 +114,7 @@ def tiled_order(scop: Scop, roles: Contraction, plan: Schedule, threads: int = 1
 
 def _tiled(
     statement: Statement, axes: Sequence[tuple[str, int]], trips: Sequence[int], kept: Sequence[int]
-) -> Placed:
+) -> PlacedStatement:
     """Each iterator is its first value plus the origins of its tiles: no division is needed."""
     terms: dict[str, list[str]] = {name: [] for name in statement.iterators}
     for i in kept:
@@ -130,7 +130,7 @@ def _tiled(
     times = isl.Set(f"{{ [{names}] : {bounds} }}")
     domain = statement.domain.preimage_multi_aff(point).intersect(times).coalesce()
     accesses = tuple(a.map.preimage_domain_multi_aff(point) for a in statement.accesses)
-    return Placed(statement, domain, accesses)
+    return PlacedStatement(statement, domain, accesses)
 
 
 def _names(dims: Sequence[str]) -> list[str]:

@@ -189,7 +189,7 @@ def _from(job: _Job, root: Path) -> Path:
         raise type(error)(str(error).replace(str(scratch), kept)) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    eviction.inserted(root)
+    eviction.note_insertion(root)
     return path
 
 

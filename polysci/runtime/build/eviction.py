@@ -49,7 +49,7 @@ def usage(root: Path) -> Usage:
     return Usage(len(found), sum(entry.size for entry in found))
 
 
-def inserted(root: Path) -> None:
+def note_insertion(root: Path) -> None:
     """Call after each new entry: looks at the size every so often."""
     if next(_insertions) % _EVERY == 0:
         evict(root)

@@ -18,7 +18,7 @@ _warned: set[str] = set()
 _private: Path | None = None
 
 
-def wanted_dir() -> Path:
+def configured_dir() -> Path:
     """Where the cache belongs: POLYSCI_CACHE_DIR, else the user's cache directory."""
     named = os.environ.get("POLYSCI_CACHE_DIR")
     if named:
@@ -32,7 +32,7 @@ def cache_dir() -> Path:
     Normally :func:`wanted_dir`, created with mode 0700. If that cannot be trusted or used, one
     warning is logged and a private directory takes its place until this process ends.
     """
-    path = wanted_dir()
+    path = configured_dir()
     problem = problem_of(path)
     return path if problem is None else instead_of(path, problem)
 

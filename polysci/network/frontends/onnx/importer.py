@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.onnx.model_file import DOMAINS, implemented, onnx_module, read
+from polysci.network.frontends.onnx.model_file import DOMAINS, is_implemented, onnx_module, read
 from polysci.network.ir.graph import Array, Graph, Node, Tensor
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class _Reader:
             helper.make_value_info(name, kinds[name]) for name in node.outputs if name in kinds
         ]
         graph = helper.make_graph([proto], "one", inputs, outputs)
-        opset = helper.make_opsetid("", implemented(node.op, self.opset))
+        opset = helper.make_opsetid("", is_implemented(node.op, self.opset))
         model = helper.make_model(graph, opset_imports=[opset])
         try:
             feeds = {name: self.known[name] for name in node.inputs if name}

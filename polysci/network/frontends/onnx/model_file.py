@@ -30,7 +30,7 @@ def onnx_module() -> Any:
     return onnx
 
 
-def implemented(op: str, opset: int) -> int:
+def is_implemented(op: str, opset: int) -> int:
     """The version of the operators by which ONNX's reference computes a node of ``opset``."""
     return max(opset, _FIRST.get(op, 0))
 
@@ -43,7 +43,7 @@ def read(path: str | PathLike[str], *, external: bool = False) -> onnx.ModelProt
     """
     onnx, path = onnx_module(), Path(path)
     model = _parsed(onnx, path)
-    checked(model, str(path))
+    check_model(model, str(path))
     outside = [one for one in _tensors(onnx, model.graph) if _lies_outside(onnx, one)]
     if outside and not external:
         raise SpecError(
@@ -69,7 +69,7 @@ def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
     return model
 
 
-def checked(model: onnx.ModelProto, where: str) -> None:
+def check_model(model: onnx.ModelProto, where: str) -> None:
     """Raise for a model whose graph is not whole; ``where`` goes before the error."""
     graph = model.graph
     if not graph.node or not graph.output:

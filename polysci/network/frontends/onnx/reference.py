@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.onnx.model_file import implemented, onnx_module
+from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
 
@@ -59,7 +59,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     kind = helper.np_dtype_to_tensor_dtype
     inputs = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in feeds.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    opset = helper.make_opsetid("", implemented(node.op, graph.opset))
+    opset = helper.make_opsetid("", is_implemented(node.op, graph.opset))
     model = helper.make_model(
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )

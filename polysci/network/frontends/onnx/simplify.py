@@ -18,7 +18,7 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm")  # their weights can hold a scale a
 RESHAPES = ("Flatten", "Squeeze", "Unsqueeze", "Reshape")
 
 
-def simplified(graph: Graph) -> Graph:
+def simplify(graph: Graph) -> Graph:
     """All passes, until none changes the graph."""
     while True:
         before = graph.nodes
@@ -28,7 +28,7 @@ def simplified(graph: Graph) -> Graph:
             return graph
 
 
-def rebuilt(
+def rebuild(
     graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Array] | None = None
 ) -> Graph:
     """The graph of other nodes, without those and the constants that no output needs.
@@ -64,7 +64,7 @@ def without_copies(graph: Graph) -> Graph:
             same[node.outputs[0]] = source
         else:
             nodes.append(node)
-    return rebuilt(graph, nodes)
+    return rebuild(graph, nodes)
 
 
 def _trains(graph: Graph, node: Node) -> bool:
@@ -84,7 +84,7 @@ def with_fixed_shapes(graph: Graph) -> Graph:
             exact = MappingProxyType({"allowzero": 1} if graph.opset >= 14 else {})
             node = Node("Reshape", (node.inputs[0], name), node.outputs, exact, node.name)
         nodes.append(node)
-    return rebuilt(graph, nodes, constants)
+    return rebuild(graph, nodes, constants)
 
 
 def _has_fixed_shape(graph: Graph, node: Node) -> bool:
@@ -111,7 +111,7 @@ def with_affine(graph: Graph) -> Graph:
             constants |= zip(names, (scale, shift), strict=True)
             node = Node(AFFINE, (x, *names), node.outputs[:1], name=node.name)
         nodes.append(node)
-    return rebuilt(graph, nodes, constants)
+    return rebuild(graph, nodes, constants)
 
 
 def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
@@ -240,7 +240,7 @@ def _pairs(graph: Graph, merge: Merge) -> Graph:
     nodes: Sequence[Node] = [
         changed.get(node.outputs[0], node) for node in graph.nodes if node.outputs[0] not in gone
     ]
-    return rebuilt(graph, nodes, constants)
+    return rebuild(graph, nodes, constants)
 
 
 def _touched(maker: Node, changed: Mapping[str, Node]) -> bool:
