@@ -210,12 +210,12 @@ class _Search:
         return choice.key_of(self.problem, self.algorithm)
 
     def _estimated(self, ranked: Sequence[choice.Candidate]) -> Result:
-        """The first choice of the model that compiles."""
+        """The first option of the model that compiles."""
         refusal: Exception | None = None
-        for choice in ranked:
+        for option in ranked:
             self.progress(Progress("compiling", 0, 1))
             try:
-                source = emit(self.problem, choice.schedule, self.threads)
+                source = emit(self.problem, option.schedule, self.threads)
                 if not self.machine:
                     cache.build(source.file)
             except UnsupportedError as error:
@@ -228,7 +228,7 @@ class _Search:
         self, context: Context, ranked: list[choice.Candidate]
     ) -> list[tuple[Schedule, float]]:
         """The model's choices, after what did well on other machines."""
-        found = [(choice.schedule, choice.seconds) for choice in ranked]
+        found = [(option.schedule, option.seconds) for option in ranked]
         known = {str(plan) for plan, _ in found}
         seeds: list[tuple[Schedule, float]] = []
         records: Sequence[Record] = ()
