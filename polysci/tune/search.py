@@ -210,7 +210,7 @@ class _Search:
         return choice.key_of(self.problem, self.algorithm)
 
     def _estimated(self, ranked: Sequence[choice.Candidate]) -> Result:
-        """The first option of the model that compiles."""
+        """The first choice of the model that compiles."""
         refusal: Exception | None = None
         for option in ranked:
             self.progress(Progress("compiling", 0, 1))
@@ -221,7 +221,7 @@ class _Search:
             except UnsupportedError as error:
                 refusal = error
                 continue
-            return self._result(choice.schedule, source, choice.seconds, None)
+            return self._result(option.schedule, source, option.seconds, None)
         raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
 
     def _seeded(
