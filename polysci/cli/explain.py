@@ -182,7 +182,7 @@ def _calibrating(display: Any, problem: Any) -> Any:
 def _recorded(wisdom: Any, key: str, threads: int, target: Any) -> tuple[Any, float | None]:
     """The measured schedule of this machine, if there is one and it still reads."""
     from polysci.polyhedral import schedule
-    from polysci.tune.search import host_of
+    from polysci.runtime.measurement import host_of
 
     record = wisdom.best(key, threads, target.isa.features, host=host_of(target))
     if record is None:
@@ -197,7 +197,7 @@ def _measured(wisdom: Any, problem: Any, threads: int, target: Any, found: Any) 
     """The explanation with the time of its schedule, if it was ever tried on this machine."""
     from dataclasses import replace
 
-    from polysci.tune.search import host_of
+    from polysci.runtime.measurement import host_of
 
     try:
         records = wisdom.measured(host_of(target), threads=threads)

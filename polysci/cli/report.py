@@ -111,7 +111,7 @@ def _title(words: list[str]) -> str:
 
 def _recorded(threads: int, target: Target) -> Mapping[str, Mapping[str, float]]:
     """Measured seconds of this machine by problem and schedule, trials included."""
-    from polysci.tune.search import host_of
+    from polysci.runtime.measurement import host_of
     from polysci.tune.wisdom import Wisdom, canonical_features
 
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, Final
 
 from polysci.errors import SpecError
+from polysci.target.host import Target
 
 MIN_SAMPLE_S: Final = 2e-3
 
@@ -97,6 +98,11 @@ _TYPES: Final[Mapping[str, Any]] = {
 def host_digest(description: str) -> str:
     """A short name for a kind of machine, from a text of its features and cores."""
     return hashlib.sha256(description.encode()).hexdigest()[:12]
+
+
+def host_of(target: Target) -> str:
+    """The name under which this machine's records are kept."""
+    return host_digest(f"{target} {target.features}")
 
 
 def protocol(samples: int, min_sample_s: float = MIN_SAMPLE_S, cold: bool = False) -> str:

@@ -30,7 +30,7 @@ from polysci.rank.lower_bound import lower_bound
 from polysci.rank.shortlist import as_family, ranker_of
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import find_compiler
-from polysci.runtime.measurement import Measurement, host_digest, protocol
+from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import MOST_THREADS, Target, detect
 from polysci.target.machine import Machine
 from polysci.tune.calibrate import peak_text, peak_unit
@@ -392,11 +392,6 @@ class _Search:
             self.problem, plan, source, seconds, measurement, tuple(self.trials.values()),
             time.monotonic() - self.start, self.level, self.threads, self.interrupted,
         )  # fmt: skip
-
-
-def host_of(target: Target) -> str:
-    """The name under which this machine's records are kept."""
-    return host_digest(f"{target} {target.features}")
 
 
 def _runs_on(plan: Schedule, target: Target) -> bool:

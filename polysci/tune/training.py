@@ -21,7 +21,7 @@ from polysci.rank.learned import score
 from polysci.rank.metrics import NOISE, best_of_top, pair_accuracy
 from polysci.rank.weights import LIMIT, LearnedScore, Weights, from_json
 from polysci.runtime.build.folder import cache_dir
-from polysci.runtime.measurement import host_digest
+from polysci.runtime.measurement import host_of
 from polysci.target.host import Target
 from polysci.target.microkernels import find
 
@@ -251,7 +251,7 @@ def _pairs(
 
 def weights_path(target: Target) -> Path:
     """Where the weights of a machine are kept."""
-    return cache_dir() / f"learned-{host_digest(f'{target} {target.features}')}.json"
+    return cache_dir() / f"learned-{host_of(target)}.json"
 
 
 def load_weights(target: Target) -> Weights | None:

@@ -13,10 +13,10 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.measurement import host_of
 from polysci.space.resolve import resolve
 from polysci.target.host import Target
 from polysci.tune import context_of
-from polysci.tune.search import host_of
 from polysci.tune.training import TrainingSample
 from polysci.tune.wisdom import Record, Wisdom
 

@@ -14,11 +14,11 @@ from polysci.ops import parse_problem
 from polysci.ops.layer_lists import load
 from polysci.ops.problem import Problem
 from polysci.rank.shortlist import predict_seconds
+from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import context_of, training
 from polysci.tune.calibrate import stored_path
-from polysci.tune.search import host_of
 from polysci.tune.training_samples import problem_of, training_samples
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples

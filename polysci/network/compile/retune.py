@@ -26,8 +26,8 @@ from polysci.network.runtime.loading import runner_of
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.measurement import host_of
 from polysci.tune import LEVELS, Result, context_of
-from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 
 ROUNDS = 5  # schedules of each layer
