@@ -9,7 +9,7 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import interface
-from polysci.codegen.loops import TileCall, declare_origins, iterators, nest
+from polysci.codegen.loops import TileCall, declare_origins, nest, tile_schedule
 from polysci.codegen.packing import (
     box_function,
     box_origins,
@@ -212,7 +212,7 @@ class _Emitter:
 
     def _band(self) -> list[c.Generable]:
         """Some iterations of the outermost loop."""
-        name, loop = iterators(self.plan)[0], self.plan.schedule.loops[0]
+        name, loop = tile_schedule(self.plan).names[0], self.plan.schedule.loops[0]
         inner = nest(self.plan, 1, self._call, lambda origin: self._pack("0", origin))
         return [
             c.Statement("const ps_args *const g = &args"),
@@ -243,7 +243,9 @@ class _Emitter:
         loops = self.plan.schedule.loops[: self.parameters]
         counts = [-(-self.plan.extent(loop.dim) // loop.step) for loop in loops]
         total, origin = prod(counts), {}
-        for position, (name, loop) in enumerate(zip(iterators(self.plan), loops, strict=False)):
+        for position, (name, loop) in enumerate(
+            zip(tile_schedule(self.plan).names, loops, strict=False)
+        ):
             below = prod(counts[position + 1 :])
             origin[name] = f"task / {below} % {counts[position]} * {loop.step}"
         inner = nest(

@@ -11,8 +11,7 @@ import islpy as isl
 
 from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
-from polysci.polyhedral.schedule import Loop
-from polysci.space.padding import Piece
+from polysci.polyhedral.tile_schedule import TileSchedule
 from polysci.space.resolve import Plan
 
 
@@ -25,99 +24,14 @@ class TileCall:
     origin: Mapping[str, str]
 
 
-def iterators(plan: Plan) -> list[str]:
-    """Names of the loop iterators, outer to inner: ``k0, k1`` for the levels over k."""
-    seen: dict[str, int] = {}
-    names = []
-    for loop in plan.schedule.loops:
-        level = seen.get(loop.dim, 0)
-        seen[loop.dim] = level + 1
-        names.append(f"{loop.dim}{level}")
-    return names
+def tile_schedule(plan: Plan) -> TileSchedule:
+    """The loops of a plan as isl takes them."""
+    return TileSchedule.of(plan.schedule, {dim.name: dim.extent for dim in plan.contraction.dims})
 
 
-def domains(plan: Plan, parameters: int) -> list[tuple[Tile, isl.Set]]:
-    """The register-tile origins of every class, for fixed values of the first loops."""
-    dims, origins = loop_dims(plan), ", ".join(map(_origin, loop_dims(plan)))
-    names = iterators(plan)[:parameters]
-    fixed = [
-        f"{_origin(loop.dim)} - {_origin(loop.dim)} mod {loop.step} = {name}"
-        for loop, name in zip(plan.schedule.loops, names, strict=False)
-    ]
-    head = f"[{', '.join(names)}] -> " if names else ""
-    found = []
-    for index, pieces in enumerate(plan.classes()):
-        bounds = [_origins(dim, pieces[dim]) for dim in dims]
-        text = f"{head}{{ T{index}[{origins}] : {' and '.join(bounds + fixed) or 'true'} }}"
-        found.append((Tile(plan, pieces), isl.Set(text)))
-    return found
-
-
-def _origin(dim: str) -> str:
-    """isl's name for the origin along a dimension, which may look like an iterator itself."""
-    return f"{dim}_"
-
-
-def _origins(dim: str, piece: Piece) -> str:
-    origin = _origin(dim)
-    if piece.first == piece.last:
-        return f"{origin} = {piece.first}"
-    return f"{piece.first} <= {origin} <= {piece.last} and {origin} mod {piece.step} = 0"
-
-
-def loop_dims(plan: Plan) -> list[str]:
-    """Dimensions with at least one loop, outermost first."""
-    return list(dict.fromkeys(loop.dim for loop in plan.schedule.loops))
-
-
-def schedule_tree(plan: Plan, parameters: int) -> isl.Schedule:
-    """One band of one member a loop, full and partial tiles separated, packing in its place."""
-    origins, loops = ", ".join(map(_origin, loop_dims(plan))), plan.schedule.loops
-    parts = domains(plan, parameters)
-    union = isl.UnionSet.from_set(parts[0][1])
-    for _, part in parts[1:]:
-        union = union.union(isl.UnionSet.from_set(part))
-    tree = isl.Schedule.from_domain(union)
-    for position in reversed(range(parameters, len(loops))):
-        value = _value(loops, position)
-        maps = "; ".join(f"T{index}[{origins}] -> [({value})]" for index in range(len(parts)))
-        node = tree.get_root().child(0)
-        node = node.insert_partial_schedule(isl.MultiUnionPwAff(f"[{{{maps}}}]"))
-        node = node.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate)
-        tree = node.get_schedule()
-    depth = plan.schedule.pack_depth
-    if plan.box is None or depth == 0:  # packed before all loops, by the caller
-        return tree
-    node = tree.get_root().child(0)
-    for _ in range(parameters, depth):
-        node = node.child(0)
-    graft = isl.ScheduleNode.from_extension(_packing(plan, parameters))
-    return node.graft_before(graft).get_schedule()
-
-
-def _packing(plan: Plan, parameters: int) -> isl.UnionMap:
-    """The instances of packing: one for every iteration of the loops around it."""
-    loops = plan.schedule.loops[: plan.schedule.pack_depth]
-    names = iterators(plan)[: len(loops)]
-    bounds, inside = list[str](), dict[str, tuple[str, int]]()
-    for name, loop in zip(names, loops, strict=True):
-        bounds.append(f"0 <= {name} < {plan.extent(loop.dim)} and {name} mod {loop.step} = 0")
-        if loop.dim in inside:
-            outer, step = inside[loop.dim]
-            bounds.append(f"{name} - {name} mod {step} = {outer}")
-        inside[loop.dim] = (name, loop.step)
-    head = f"[{', '.join(names[:parameters])}] -> " if parameters else ""
-    own = ", ".join(names[parameters:])
-    return isl.UnionMap(f"{head}{{ [{own}] -> P[{own}] : {' and '.join(bounds) or 'true'} }}")
-
-
-def _value(loops: tuple[Loop, ...], position: int) -> str:
-    """What a loop iterates over: the origin of its tile."""
-    loop = loops[position]
-    origin = _origin(loop.dim)
-    if any(inner.dim == loop.dim for inner in loops[position + 1 :]):
-        return f"{origin} - {origin} mod {loop.step}"
-    return origin
+def origins(plan: Plan) -> list[dict[str, range]]:
+    """Where the register tiles of every class start, by dimension."""
+    return [{dim: piece.origins for dim, piece in pieces.items()} for pieces in plan.classes()]
 
 
 def nest(
@@ -130,24 +44,16 @@ def nest(
 
     The first ``parameters`` loops are not printed: their iterators are variables of the caller.
     """
-    names = iterators(plan)[parameters:]
-    build = isl.AstBuild.from_context(_context(plan, parameters))
+    order = tile_schedule(plan)
+    names = order.names[parameters:]
+    build = isl.AstBuild.from_context(order.context(parameters))
     ids = isl.IdList.alloc(build.get_ctx(), len(names))
     for name in names:
         ids = ids.add(isl.Id(name))
     build = build.set_iterators(ids)
-    ast = build.node_from_schedule(schedule_tree(plan, parameters))
-    tiles = [tile for tile, _ in domains(plan, parameters)]
-    return _Printer(plan, parameters, tiles, call, pack).node(ast)
-
-
-def _context(plan: Plan, parameters: int) -> isl.Set:
-    names = iterators(plan)[:parameters]
-    bounds = [
-        f"0 <= {name} < {plan.extent(loop.dim)} and {name} mod {loop.step} = 0"
-        for name, loop in zip(names, plan.schedule.loops, strict=False)
-    ]
-    return isl.Set(f"[{', '.join(names)}] -> {{ : {' and '.join(bounds) or 'true'} }}")
+    tree = order.tree(order.tiles(origins(plan), parameters), parameters)
+    tiles = [Tile(plan, pieces) for pieces in plan.classes()]
+    return _Printer(order, parameters, tiles, call, pack).node(build.node_from_schedule(tree))
 
 
 def _items(part: c.Generable) -> list[c.Generable]:
@@ -180,7 +86,7 @@ def _text(expr: isl.AstExpr) -> str:
 class _Printer:
     """isl AST -> cgen."""
 
-    plan: Plan
+    order: TileSchedule
     parameters: int
     tiles: list[Tile]
     call: Callable[[TileCall], c.Generable]
@@ -231,12 +137,10 @@ class _Printer:
         if name == "P":
             return c.Block(self.pack(self._pack_origin(arguments)))
         tile = self.tiles[int(name[1:])]
-        origin = dict(zip(loop_dims(self.plan), arguments, strict=True))
+        origin = dict(zip(self.order.looped, arguments, strict=True))
         return self.call(TileCall(int(name[1:]), tile, origin))
 
     def _pack_origin(self, arguments: list[str]) -> dict[str, str]:
         """Origin of the packed tile: the innermost value of every dimension looped around it."""
-        around = [*iterators(self.plan)[: self.parameters], *arguments]
-        return {
-            loop.dim: value for loop, value in zip(self.plan.schedule.loops, around, strict=False)
-        }
+        around = [*self.order.names[: self.parameters], *arguments]
+        return {loop.dim: value for loop, value in zip(self.order.loops, around, strict=False)}

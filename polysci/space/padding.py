@@ -29,6 +29,10 @@ class Piece:
     size: int
     masks: tuple[int, ...] = ()
 
+    @property
+    def origins(self) -> range:
+        return range(self.first, self.last + 1, self.step)
+
 
 def leaves(contraction: Contraction, axis: int) -> bool:
     """Whether an axis of A is read outside its bounds."""

@@ -1,5 +1,6 @@
 """Legality as isl decides it, against enumeration; and the emitted tiles against the domain."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import islpy as isl
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.codegen.loops import domains, loop_dims
+from polysci.codegen.loops import origins, tile_schedule
 from polysci.errors import IllegalScheduleError, SpecError
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import legality
@@ -16,6 +17,7 @@ from polysci.polyhedral.contraction import Contraction, Dim, Operand, contractio
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.schedule import Loop, Schedule, parse
 from polysci.polyhedral.scop import Scop
+from polysci.polyhedral.tile_schedule import TileSchedule
 from polysci.rank import Context
 from polysci.space.resolve import resolve
 from polysci.tune import model_of
@@ -100,7 +102,7 @@ def test_the_time_of_a_point_is_its_place_in_the_loops(data: st.DataObject) -> N
     plan = data.draw(orders(roles))
     visited = list(samples.points(extents_of(roles), plan))
     assert len(set(visited)) == len(visited)
-    time = isl.Map(f"{{ {legality.schedule_map(roles, plan)} }}")
+    time = isl.Map(f"{{ {TileSchedule.of(plan, extents_of(roles)).time()} }}")
     zero = isl.Set(f"{{ [{', '.join('0' for _ in roles.dims)}] }}")
     assert visited[0] == (0,) * len(roles.dims)
     box = isl.Set(
@@ -148,17 +150,18 @@ def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:
 def tiles_cover(context: Context, plan: Schedule) -> None:
     resolved = resolve(context.contraction, context.strides, plan)
     extents = extents_of(context.contraction)
-    names, origins = list(extents), [f"{dim}_" for dim in loop_dims(resolved)]
+    order, names = tile_schedule(resolved), list(extents)
+    starts = [f"{dim}_" for dim in order.looped]
     whole = " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents.items())
     box, union = isl.Set(f"{{ [{', '.join(names)}] : {whole} }}"), None
     count = 0
-    for tile, places in domains(resolved, 0):
+    for pieces, places in zip(resolved.classes(), order.tiles(origins(resolved)), strict=True):
         bounds = []
         for dim in names:
-            low = f"{dim}_" if f"{dim}_" in origins else "0"
-            size = tile.pieces[dim].size if dim in tile.pieces else extents[dim]
+            low = f"{dim}_" if f"{dim}_" in starts else "0"
+            size = pieces[dim].size if dim in pieces else extents[dim]
             bounds.append(f"{low} <= {dim} < {low} + {size}")
-        text = f"{{ [{', '.join(origins)}] -> [{', '.join(names)}] : {' and '.join(bounds)} }}"
+        text = f"{{ [{', '.join(starts)}] -> [{', '.join(names)}] : {' and '.join(bounds)} }}"
         reached = isl.Map(text).intersect_domain(places.reset_tuple_id())
         assert reached.reverse().is_single_valued(), f"{plan}: two tiles share a point"
         here = reached.range()
@@ -166,6 +169,54 @@ def tiles_cover(context: Context, plan: Schedule) -> None:
         union = here if union is None else union.union(here)
     assert union is not None and union.is_equal(box), plan
     assert count == box.count_val().to_python(), f"{plan}: kinds of tiles share a point"
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_the_generated_loops_run_in_the_order_that_was_judged(data: st.DataObject) -> None:
+    """The tree that becomes C sends every tile to the time that legality gives to its points."""
+    problem = data.draw(samples.convolutions(most=12))
+    context = samples.fixed_context(problem)
+    extents = extents_of(context.contraction)
+    for schedule in samples.members(context, 2, data.draw(st.integers(0, 99)), merge_groups=False):
+        plan = resolve(context.contraction, context.strides, schedule)
+        order = tile_schedule(plan)
+        assert order == TileSchedule.of(schedule, extents)
+        starts = ", ".join(f"{dim} - {dim} mod {order.tile[dim]}" for dim in order.looped)
+        judged = isl.Map(f"{{ {order.time()} }}")
+        judged = judged.project_out(isl.dim_type.out, len(order.loops), len(extents))
+        for index, tiles in enumerate(order.tiles(origins(plan))):
+            tree = replace(order, pack_depth=None).tree(order.tiles(origins(plan)))
+            generated = tree.get_map().intersect_domain(isl.UnionSet.from_set(tiles))
+            if not order.loops:
+                continue
+            tile_of = isl.Map(f"{{ [{', '.join(extents)}] -> T{index}[{starts}] }}")
+            points = tile_of.intersect_range(tiles)
+            times = isl.UnionMap.from_map(points).apply_range(generated)
+            expected = isl.UnionMap.from_map(judged.intersect_domain(points.domain()))
+            assert times.is_equal(expected), str(schedule)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_a_counted_time_stands_for_the_point_that_has_it(data: st.DataObject) -> None:
+    """Working sets count iterations where legality takes origins: one is the other's inverse."""
+    _, roles = data.draw(nests)
+    schedule = data.draw(orders(roles))
+    order = TileSchedule.of(schedule, extents_of(roles))
+    trips = [*order.trips, *order.tile.values()]
+    point = order.point(range(len(trips)), [0] * len(order.extents), "S")
+    bounds = " and ".join(f"0 <= t{i} < {trip}" for i, trip in enumerate(trips))
+    counted = isl.Set(f"{{ [{', '.join(f't{i}' for i in range(len(trips)))}] : {bounds} }}")
+    box = " and ".join(f"0 <= {dim} < {extent}" for dim, extent in order.extents.items())
+    inside = isl.Set(f"{{ S[{', '.join(order.extents)}] : {box} }}")
+    to_point = isl.Map.from_multi_aff(point).intersect_domain(counted).intersect_range(inside)
+    assert to_point.is_injective() and to_point.range().is_equal(inside)
+    time = isl.Map(f"{{ S{order.time()} }}")
+    earlier = to_point.domain().lex_lt_set(to_point.domain())
+    moved = earlier.apply_domain(to_point.apply_range(time)).apply_range(to_point.apply_range(time))
+    late = isl.Map.lex_ge(moved.get_space().domain())
+    assert moved.intersect(late).is_empty(), str(schedule)
 
 
 @pytest.mark.parametrize("text", ["c:3*", "c*", "r*", "s*", "k:4* c:2*", "n* p* r*"])

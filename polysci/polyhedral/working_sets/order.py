@@ -11,6 +11,7 @@ from polysci.errors import SpecError
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop, Statement, bound_operations
+from polysci.polyhedral.tile_schedule import TileSchedule
 
 _SET = isl.dim_type.set
 
@@ -85,49 +86,34 @@ def _place(scop: Scop, axis: int) -> str:
     return next(s.iterators[depth] for s in scop.statements if depth < len(s.iterators))
 
 
-def order_of_tiles(scop: Scop, roles: Contraction, plan: Schedule, threads: int = 1) -> Order:
+def order_of_tiles(scop: Scop, roles: Contraction, schedule: Schedule, threads: int = 1) -> Order:
     """The one statement of a contraction under a schedule: tile loops, then the points inside.
 
     The points of a register tile run in the order of the text. Loops that run once are left out.
     Raises SpecError where the schedule does not fit the contraction.
     """
-    extents = {d.name: d.extent for d in roles.dims}
-    plan.check(extents)
-    axes, current, trips = list[tuple[str, int]](), dict(extents), list[int]()
-    for loop in plan.loops:
-        trips.append(-(-current[loop.dim] // loop.step))
-        axes.append((loop.dim, loop.step))
-        current[loop.dim] = loop.step
-    axes += [(dim, 1) for dim in extents]
-    trips += [current[dim] for dim in extents]
-    shares = thread_share(trips[: len(plan.parallel)], threads)
-    kept = [i for i, trip in enumerate(trips) if trip > 1]
-    with bound_operations(f"order of {scop.name} under {plan}"):
-        placed = _tiled(scop.statements[0], axes, trips, kept)
+    tiles = TileSchedule.of(schedule, {d.name: d.extent for d in roles.dims})
+    dims = [*(loop.dim for loop in tiles.loops), *tiles.extents]
+    trips = [*tiles.trips, *tiles.tile.values()]
+    shares = thread_share(trips[: len(schedule.parallel)], threads)
+    varying = [i for i, trip in enumerate(trips) if trip > 1]
+    with bound_operations(f"order of {scop.name} under {schedule}"):
+        placed = _place_points(scop.statements[0], tiles, trips, varying)
     return Order(
         scop.name,
-        tuple(_names([axes[i][0] for i in kept])),
+        tuple(_names([dims[i] for i in varying])),
         (placed,),
         tuple(share for share, trip in zip(shares, trips, strict=False) if trip > 1),
     )
 
 
-def _tiled(
-    statement: Statement, axes: Sequence[tuple[str, int]], trips: Sequence[int], kept: Sequence[int]
+def _place_points(
+    statement: Statement, tiles: TileSchedule, trips: Sequence[int], varying: Sequence[int]
 ) -> PlacedStatement:
-    """Each iterator is its first value plus the origins of its tiles: no division is needed."""
-    terms: dict[str, list[str]] = {name: [] for name in statement.iterators}
-    for i in kept:
-        dim, step = axes[i]
-        terms[dim].append(f"{step}*t{i}")
-    names = ", ".join(f"t{i}" for i in kept)
-    lows = [statement.box.dim_min_val(axis).to_python() for axis in range(len(terms))]
-    values = ", ".join(
-        " + ".join([str(low), *parts]) for low, parts in zip(lows, terms.values(), strict=True)
-    )
-    point = isl.MultiAff(f"{{ [{names}] -> {statement.name}[{values}] }}")
-    bounds = " and ".join(f"0 <= t{i} < {trips[i]}" for i in kept) or "true"
-    times = isl.Set(f"{{ [{names}] : {bounds} }}")
+    lows = [statement.box.dim_min_val(at).to_python() for at in range(len(tiles.extents))]
+    point = tiles.point(varying, lows, statement.name)
+    bounds = " and ".join(f"0 <= t{i} < {trips[i]}" for i in varying) or "true"
+    times = isl.Set(f"{{ [{', '.join(f't{i}' for i in varying)}] : {bounds} }}")
     domain = statement.domain.preimage_multi_aff(point).intersect(times).coalesce()
     accesses = tuple(a.map.preimage_domain_multi_aff(point) for a in statement.accesses)
     return PlacedStatement(statement, domain, accesses)

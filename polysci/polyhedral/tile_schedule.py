@@ -1,0 +1,172 @@
+"""The one isl form of a schedule's tile loops: legality, generated loops and working sets read it.
+
+A loop over ``dim`` with step ``s`` iterates over the origins ``dim - dim mod s`` of its tiles. From
+this follow the time of a point (``time``), the schedule tree whose abstract syntax tree becomes C
+(``tree``), and the point that a time stands for (``point``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polysci.polyhedral.schedule import Loop, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class TileSchedule:
+    """The loops of a schedule over a box of ``extents``, outermost first, then its points.
+
+    ``names`` are the loops' iterators: ``k0``, ``k1`` for the levels over k. ``pack_depth`` is the
+    number of loops around the packing; None where nothing is packed inside a loop.
+    """
+
+    extents: Mapping[str, int]
+    loops: tuple[Loop, ...]
+    pack_depth: int | None = None
+
+    @classmethod
+    def of(cls, schedule: Schedule, extents: Mapping[str, int]) -> TileSchedule:
+        """Raises SpecError for loops that do not nest in a box of ``extents``."""
+        schedule.check(extents)
+        return cls(extents, schedule.loops, schedule.pack_depth if schedule.pack else None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(_levels(loop.dim for loop in self.loops))
+
+    @property
+    def looped(self) -> tuple[str, ...]:
+        """Dimensions with at least one loop, by their outermost one."""
+        return tuple(dict.fromkeys(loop.dim for loop in self.loops))
+
+    @property
+    def trips(self) -> tuple[int, ...]:
+        """How often each loop runs at most, for one iteration of the loops around it."""
+        current, trips = dict(self.extents), list[int]()
+        for loop in self.loops:
+            trips.append(-(-current[loop.dim] // loop.step))
+            current[loop.dim] = loop.step
+        return tuple(trips)
+
+    @property
+    def tile(self) -> dict[str, int]:
+        """Extent of every dimension inside all loops."""
+        return dict(self.extents) | {loop.dim: loop.step for loop in self.loops}
+
+    def time(self) -> str:
+        """isl text ``[n, k, ..] -> [time]``: the origins of all tile loops, then the point."""
+        origins = (f"{loop.dim} - {loop.dim} mod {loop.step}" for loop in self.loops)
+        return f"[{', '.join(self.extents)}] -> [{', '.join([*origins, *self.extents])}]"
+
+    def point(self, positions: Sequence[int], lows: Sequence[int], name: str) -> isl.MultiAff:
+        """The point of ``name`` at a time that counts iterations: one number a loop, then a point.
+
+        ``positions`` are those of the times that vary, ``lows`` the first value of every dimension.
+        It inverts ``time`` up to the loops' steps, and needs no division.
+        """
+        axes = [(loop.dim, loop.step) for loop in self.loops] + [(dim, 1) for dim in self.extents]
+        terms = {dim: [str(low)] for dim, low in zip(self.extents, lows, strict=True)}
+        for position in positions:
+            dim, step = axes[position]
+            terms[dim].append(f"{step}*t{position}")
+        times = ", ".join(f"t{position}" for position in positions)
+        values = ", ".join(" + ".join(words) for words in terms.values())
+        return isl.MultiAff(f"{{ [{times}] -> {name}[{values}] }}")
+
+    def tree(self, tiles: Sequence[isl.Set], fixed: int = 0) -> isl.Schedule:
+        """A band of one member a loop over the origins of register tiles, and packing in its place.
+
+        ``tiles`` are what ``tiles`` makes, one set a kind of tile; full and partial tiles are
+        separated. The first ``fixed`` loops are parameters.
+        """
+        union = isl.UnionSet.from_set(tiles[0])
+        for kind in tiles[1:]:
+            union = union.union(isl.UnionSet.from_set(kind))
+        schedule = isl.Schedule.from_domain(union)
+        for position in reversed(range(fixed, len(self.loops))):
+            node = schedule.get_root().child(0)
+            node = node.insert_partial_schedule(self._member(position, len(tiles)))
+            node = node.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate)
+            schedule = node.get_schedule()
+        if not self.pack_depth:  # nothing is packed, or before all loops
+            return schedule
+        node = schedule.get_root().child(0)
+        for _ in range(fixed, self.pack_depth):
+            node = node.child(0)
+        return node.graft_before(
+            isl.ScheduleNode.from_extension(self._packing(fixed))
+        ).get_schedule()
+
+    def tiles(self, kinds: Sequence[Mapping[str, range]], fixed: int = 0) -> list[isl.Set]:
+        """The origins of register tiles: ``T0``, ``T1``, .. one set a kind, given by its ranges."""
+        origins = ", ".join(map(_origin, self.looped))
+        names = self.names[:fixed]
+        bound = [
+            f"{_origin(loop.dim)} - {_origin(loop.dim)} mod {loop.step} = {name}"
+            for loop, name in zip(self.loops, names, strict=False)
+        ]
+        head = f"[{', '.join(names)}] -> " if names else ""
+        sets = []
+        for index, kind in enumerate(kinds):
+            bounds = [*(_within(dim, kind[dim]) for dim in self.looped), *bound]
+            text = f"{head}{{ T{index}[{origins}] : {' and '.join(bounds) or 'true'} }}"
+            sets.append(isl.Set(text))
+        return sets
+
+    def context(self, fixed: int) -> isl.Set:
+        """What holds of the first ``fixed`` loops as parameters."""
+        bounds = [self._bounds(position) for position in range(fixed)]
+        names = ", ".join(self.names[:fixed])
+        return isl.Set(f"[{names}] -> {{ : {' and '.join(bounds) or 'true'} }}")
+
+    def _bounds(self, position: int) -> str:
+        name, loop = self.names[position], self.loops[position]
+        return f"0 <= {name} < {self.extents[loop.dim]} and {name} mod {loop.step} = 0"
+
+    def _member(self, position: int, kinds: int) -> isl.MultiUnionPwAff:
+        """What a loop iterates over, for tiles that start at multiples of the innermost step."""
+        loop = self.loops[position]
+        value = origin = _origin(loop.dim)
+        if any(inner.dim == loop.dim for inner in self.loops[position + 1 :]):
+            value = f"{origin} - {origin} mod {loop.step}"
+        origins = ", ".join(map(_origin, self.looped))
+        maps = "; ".join(f"T{kind}[{origins}] -> [({value})]" for kind in range(kinds))
+        return isl.MultiUnionPwAff(f"[{{{maps}}}]")
+
+    def _packing(self, fixed: int) -> isl.UnionMap:
+        """The instances of packing: one for every iteration of the loops around it."""
+        loops = self.loops[: self.pack_depth]
+        bounds, inside = list[str](), dict[str, tuple[str, int]]()
+        for position, (name, loop) in enumerate(zip(self.names, loops, strict=False)):
+            bounds.append(self._bounds(position))
+            if loop.dim in inside:
+                outer, step = inside[loop.dim]
+                bounds.append(f"{name} - {name} mod {step} = {outer}")
+            inside[loop.dim] = (name, loop.step)
+        names = self.names[: len(loops)]
+        head = f"[{', '.join(names[:fixed])}] -> " if fixed else ""
+        own = ", ".join(names[fixed:])
+        return isl.UnionMap(f"{head}{{ [{own}] -> P[{own}] : {' and '.join(bounds) or 'true'} }}")
+
+
+def _levels(dims: Iterator[str]) -> Iterator[str]:
+    """Every dimension with the number of times that it came before."""
+    seen: dict[str, int] = {}
+    for dim in dims:
+        level = seen[dim] = seen.get(dim, -1) + 1
+        yield f"{dim}{level}"
+
+
+def _origin(dim: str) -> str:
+    """isl's name for the origin along a dimension, which may look like an iterator itself."""
+    return f"{dim}_"
+
+
+def _within(dim: str, origins: range) -> str:
+    name = _origin(dim)
+    if len(origins) == 1:
+        return f"{name} = {origins[0]}"
+    return f"{origins[0]} <= {name} <= {origins[-1]} and {name} mod {origins.step} = 0"
