@@ -185,7 +185,7 @@ def test_unknown_kernels_are_refused() -> None:
 
 
 PORTABLE, WHOLE = HeaderSet("portable"), HeaderSet("portable", "i16", "u8", "u8")
-DIRECT = HeaderSet("portable", "i16", "s8", "s8", boxed=False)
+DIRECT = HeaderSet("portable", "i16", "s8", "s8", packed_copy=False)
 # Faulty primitives, by the header after which they replace the right ones: each must be noticed, or
 # the tests above prove nothing.
 FAULTS = {
