@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,12 +14,14 @@ from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, parse
 
-RESULTS = Path(__file__).parent / "results"
-OURS, SHIPPED = RESULTS / "sample.jsonl", RESULTS / "sample.jsonl.gz"
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results"
+SAMPLE = "sample.jsonl"
+OURS, SHIPPED = RESULTS / SAMPLE, FOLDER / "results.tar.xz"
 
 
 def default() -> Path:
-    """What was measured on this machine; before that, what came with the project."""
+    """The sample measured here, else the one in the archive of the project."""
     return OURS if OURS.exists() else SHIPPED
 
 
@@ -62,16 +64,23 @@ class Layer:
 
 
 def read(path: Path) -> Iterator[Sample]:
-    """The samples of a file, packed or not; a last line that a crash cut off is left out."""
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    for line in text.splitlines():
+    """The samples of a file or of an archive; a last line that a crash cut off is left out."""
+    for line in _text(path).splitlines():
         try:
             words = json.loads(line)
         except ValueError:
             continue
         problem = parse_problem(words["problem"], words["layout"])
         yield Sample(words["network"], problem, parse(json.dumps(words["measurement"])))
+
+
+def _text(path: Path) -> str:
+    if path.suffix != ".xz":
+        return path.read_text(encoding="utf-8")
+    with tarfile.open(path) as archive:
+        member = archive.extractfile(SAMPLE)
+        assert member is not None, f"{path}: {SAMPLE} is not a file"
+        return member.read().decode("utf-8")
 
 
 def layers(path: Path, setting: str = "1 warm") -> list[Layer]:

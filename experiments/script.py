@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
+from tarfile import TarError
 from typing import TypeVar
 
 import records
@@ -37,7 +38,7 @@ def options(document: str | None, *, sample: bool = True) -> argparse.ArgumentPa
     if sample:
         parser.add_argument(
             "--sample", type=Path, default=records.default(), metavar="FILE",
-            help="what sample.py measured (experiments/results/sample.jsonl, else the one shipped)",
+            help="what sample.py measured (results/sample.jsonl, else the one in results.tar.xz)",
         )  # fmt: skip
     return parser
 
@@ -124,7 +125,7 @@ def few(layers: Sequence[records.Layer], count: int = 3) -> list[records.Layer]:
 def _layers(path: Path, setting: str) -> list[records.Layer]:
     try:
         return records.layers(path, setting)
-    except (LookupError, TypeError, ValueError) as error:  # SpecError is a ValueError
+    except (EOFError, LookupError, TypeError, ValueError, TarError) as error:  # and SpecError
         raise SpecError(
             f"{path}: not a sample: {type(error).__name__}: {error}; "
             f"'python experiments/sample.py' makes one"

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import plots
+from experiments import plots, records
 from experiments.records import Sample
 from polysci import tune
 from polysci.ops import parse_problem
@@ -231,6 +232,23 @@ def test_a_file_that_is_no_sample_gets_one_line(
     (line,) = done.stderr.splitlines()
     assert told in line and str(path) in line and "'python experiments/sample.py'" in line
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_the_archive_of_the_project_holds_a_sample_and_the_tables() -> None:
+    archive = FOLDER / "results.tar.xz"
+    assert archive.stat().st_size < 1_000_000
+    with tarfile.open(archive) as members:
+        names = set(members.getnames())
+    assert {"sample.jsonl", "rank_quality.csv", "scaling.csv"} < names
+    first = next(records.read(archive))
+    assert first.network == "resnet18" and first.setting == "1 warm"
+
+
+def test_an_archive_that_is_damaged_gets_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.tar.xz"
+    path.write_bytes((FOLDER / "results.tar.xz").read_bytes()[:1000])
+    done = run("rank_quality", "--sample", path, "--output", tmp_path / "out")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
 def test_searches_are_timed_and_their_winners_compared(tmp_path: Path) -> None:
