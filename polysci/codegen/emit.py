@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -56,9 +55,14 @@ class Source:
         return str(self.header_set)
 
     @property
+    def functions(self) -> tuple[interface.Function, ...]:
+        """Its entry points, whatever its symbol."""
+        return interface.functions(self.precision, by_rows=self.by_rows)
+
+    @property
     def declarations(self) -> str:
         """The C declarations of the entry points."""
-        return interface.declarations(self.symbol, self.precision, by_rows=self.by_rows)
+        return interface.declare(self.functions, self.symbol)
 
     @property
     def file(self) -> str:
@@ -96,8 +100,7 @@ def emit(
     iterations of the outermost loop to run, the first one and the end; one thread runs them. Raises
     SpecError or UnsupportedError for a schedule that does not fit.
     """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", symbol):
-        raise SpecError(f"symbol {symbol!r} is not a C identifier")
+    interface.check_symbol(symbol)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
@@ -138,8 +141,8 @@ class _Emitter:
             weights_function(self.symbol, plan, self.strides[b.array]),
             self._entry(),
         ]
-        heads = interface.declarations(self.symbol, plan.precision, by_rows=self.by_rows)
-        return heads + "\n".join(f"{part}\n" for part in parts)
+        rows = interface.functions(plan.precision, by_rows=self.by_rows)
+        return interface.declare(rows, self.symbol) + "\n".join(f"{part}\n" for part in parts)
 
     @property
     def shared(self) -> bool:
@@ -167,9 +170,9 @@ class _Emitter:
         return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
 
     def _entry(self) -> c.Generable:
-        head = interface.run_head(self.symbol, self.plan.precision, by_rows=self.by_rows)
+        run = interface.function("run", self.plan.precision, by_rows=self.by_rows)
         body: list[c.Generable] = [
-            c.when("!PS_CPU_OK()", c.Statement("return 1")),
+            c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
             c.Statement(
                 "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
                 ".residual = residual, .clamp = clamp}"
@@ -187,8 +190,8 @@ class _Emitter:
             body += self._band()
         else:
             body += self._parallel() if self.parameters else self._serial()
-        body.append(c.Statement("return 0"))
-        return c.Collection([c.Line(head), c.Block(body)])
+        body.append(c.Statement(f"return {interface.OK}"))
+        return c.Collection([c.Line(run.head(self.symbol)), c.Block(body)])
 
     def _whole(self) -> list[c.Generable]:
         """Of whole numbers: what packing the weights left behind them, and the scales."""

@@ -42,9 +42,8 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
     body.append(_panels(plan, strides))
     if plan.precision.integer:
         body += _offsets(plan, strides)
-    head = interface.pack_head(symbol, plan.precision).replace("*w,", "*restrict w,")
-    if str(plan.precision) == "f32":
-        head = head.replace("*packed", "*restrict packed")
+    restrict = ("w", "packed") if str(plan.precision) == "f32" else ("w",)
+    head = interface.function("pack_weights", plan.precision).head(symbol, restrict=restrict)
     return c.Collection([c.Line(head), c.Block(body)])
 
 

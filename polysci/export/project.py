@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from polysci import codegen, tune
-from polysci.codegen import Source
+from polysci.codegen import Source, interface
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
-from polysci.export.prototypes import Prototype, declare, forward, prototypes
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -82,16 +81,16 @@ class Entry:
         return self.sources[0].precision
 
     @property
-    def functions(self) -> tuple[Prototype, ...]:
+    def functions(self) -> tuple[interface.Function, ...]:
         """What its code offers, under whatever symbol."""
-        return prototypes(self.sources[0].declarations, self.sources[0].symbol)
+        return self.sources[0].functions
 
     @property
     def forwarded(self) -> str:
         """C of a layer whose code another one holds."""
         head = f"/* {self.symbol}: the same layer as {self.code} */\n"
-        declarations = declare(self.functions, self.symbol)
-        return f"{head}{declarations}{forward(self.functions, self.symbol, self.code)}\n"
+        declarations = interface.declare(self.functions, self.symbol)
+        return f"{head}{declarations}{interface.forward(self.functions, self.symbol, self.code)}\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from math import prod
 
 from polysci import tune
 from polysci.algorithms.winograd.integers import MOST, SCALE
-from polysci.codegen.interface import SCALES
+from polysci.codegen.interface import SCALES, Function, Role, function
 from polysci.export.project import Entry, Project, fill_template
-from polysci.export.prototypes import Prototype
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
 
@@ -38,27 +37,24 @@ def text(whole: Project, values: dict[str, str]) -> str:
 
 def _signatures(whole: Project) -> dict[str, str]:
     """What the functions of each precision take: a member of a union and a case of a switch."""
-    found = {entry.precision: entry.functions for entry in whole.entries}
-    holes = {"PRECISIONS": ", ".join(f"AS_{_word(each)}" for each in found)}
-    for hole, end in (("PACK", "_pack_weights"), ("RUN", "")):
-        ones = {
-            _word(each): next(one for one in functions if one.end == end)
-            for each, functions in found.items()
-        }
-        holes[f"{hole}_TYPES"] = "\n".join(
-            f"        {one.result} (*{word})({' '.join(one.parameters.split())});"
-            for word, one in ones.items()
+    precisions = list(dict.fromkeys(entry.precision for entry in whole.entries))
+    values = {"PRECISIONS": ", ".join(f"AS_{_word(precision)}" for precision in precisions)}
+    roles: dict[str, Role] = {"PACK": "pack_weights", "RUN": "run"}
+    for prefix, role in roles.items():
+        rows = {_word(precision): function(role, precision) for precision in precisions}
+        values[f"{prefix}_TYPES"] = "\n".join(
+            f"        {row.result} (*{word})({', '.join(map(str, row.parameters))});"
+            for word, row in rows.items()
         )
-        member = f"c->{'pack_weights' if end else 'run'}"
-        holes[f"{hole}_CALLS"] = "\n".join(
-            f"    case AS_{word}: {_call(f'{member}.{word}', one)}" for word, one in ones.items()
+        values[f"{prefix}_CALLS"] = "\n".join(
+            f"    case AS_{word}: {_call(f'c->{role}.{word}', row)}" for word, row in rows.items()
         )
-    return holes
+    return values
 
 
-def _call(function: str, one: Prototype) -> str:
-    called = f"{function}({', '.join(f'o.{name}' for name in one.names)});"
-    return f"return {called}" if one.returns else f"{called} return;"
+def _call(pointer: str, row: Function) -> str:
+    call = row.finish(f"{pointer}({', '.join(f'o.{name}' for name in row.names)})")
+    return call if row.returns else f"{call} return;"
 
 
 def _word(precision: Precision) -> str:

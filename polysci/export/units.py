@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 
 from polysci import codegen
+from polysci.codegen.interface import declare, dispatch, refuse
 from polysci.export.project import Entry, Project, ProjectFile, fill_template
-from polysci.export.prototypes import chosen, declare, empty, prototypes
-from polysci.runtime.binary_interface import NO_ISA
 from polysci.target.isas import ISAS, isa_named
 
 # Which processors have the intrinsics of a header: elsewhere it does not compile.
@@ -55,10 +54,7 @@ def _unit(whole: Project, unit: ProjectFile, values: dict[str, str]) -> str:
     headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
     conditions = list(dict.fromkeys(_PROCESSORS[each] for each in _PROCESSORS if each in headers))
     conditions.append(f"!defined({whole.name.upper()}_WITHOUT_{unit.key.upper()})")
-    nothing = [
-        empty(prototypes(source.declarations, source.symbol), source.symbol, NO_ISA)
-        for source in unit.sources
-    ]
+    nothing = [refuse(source.functions, source.symbol) for source in unit.sources]
     count = len(unit.sources)
     return fill_template("unit.c", values | {
         "KEY": unit.key, "COUNT": f"{count} layer{'s' * (count > 1)}", "CODE": code,
@@ -90,7 +86,7 @@ def _choosing(whole: Project, values: dict[str, str]) -> str:
 
 def _chosen(whole: Project, entry: Entry) -> str:
     codes = [(isa_supported(whole, source.key), source.symbol) for source in entry.sources]
-    return f"/* {entry.symbol} */\n{chosen(entry.functions, entry.symbol, codes)}\n"
+    return f"/* {entry.symbol} */\n{dispatch(entry.functions, entry.symbol, codes)}\n"
 
 
 def _isa(whole: Project, entry: Entry) -> str:

@@ -18,6 +18,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from polysci.codegen import interface
 from polysci.errors import CheckError, PolysciError, UnsupportedError
 from polysci.measure.error_bound import Reals
 from polysci.measure.guard_pages import Guarded, Side
@@ -234,7 +235,7 @@ class Worker:
     def _results(
         self,
         symbol: str,
-        functions: binary_interface.Functions,
+        functions: binary_interface.LoadedFunctions,
         reference: Arrays | Reals,
         side: Side,
         variants: tuple[str, ...],
@@ -244,7 +245,7 @@ class Worker:
         zero, to = _quantities(functions, reference, side)
         where = f"with the {side} of every buffer at a guard page"
         _stage(f"{symbol}_pack_weights, {where}")
-        packed = _unset(functions.packed_size, side, binary_interface.ALIGNMENT)
+        packed = _unset(functions.packed_size, side, interface.ALIGNMENT)
         w = self._input(reference, "w", side)
         functions.pack(pointer(w.raw), pointer(packed.raw), *zero)
         _expect_intact(f"{symbol}_pack_weights", packed=packed)
@@ -253,7 +254,7 @@ class Worker:
             what = f"{symbol}, {'bias + residual + clamp' if variant == 'fused' else 'plain'} call"
             _stage(f"{what}, {where}")
             y = _unset(y_type.bytes * prod(shape), side, y_type.bytes)
-            workspace = _unset(functions.workspace_size, side, binary_interface.ALIGNMENT)
+            workspace = _unset(functions.workspace_size, side, interface.ALIGNMENT)
             optional = [
                 pointer(self._input(reference, name, side).raw if variant == "fused" else None)
                 for name in ("bias", "residual", "clamp")
@@ -269,11 +270,11 @@ class Worker:
                 raise CheckError(f"{what}: wrong result: {fault}")
             yield variant, got
 
-    def _bind(self, so: str, symbol: str) -> binary_interface.Functions:
+    def _bind(self, so: str, symbol: str) -> binary_interface.LoadedFunctions:
         _stage(f"loading {symbol}")
         precision = precision_named(self._problem[0].dtype)
         return binary_interface.bind(
-            load(Path(so), binary_interface.declarations(symbol, precision)), symbol
+            load(Path(so), interface.declarations(symbol, precision)), symbol
         )
 
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
@@ -287,7 +288,7 @@ class Worker:
             self._guarded[key] = guarded
         return self._guarded[key]
 
-    def _ready(self, functions: binary_interface.Functions, cold_bytes: int) -> Timed:
+    def _ready(self, functions: binary_interface.LoadedFunctions, cold_bytes: int) -> Timed:
         pointer = _pointers(functions)
         x, y = self._arrays.inputs["x"], self._arrays.plain
         each = x.nbytes + y.nbytes + functions.packed_size
@@ -310,13 +311,13 @@ class Worker:
         return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
 
 
-def _pointers(functions: binary_interface.Functions) -> Callable[[Array | None], Any]:
+def _pointers(functions: binary_interface.LoadedFunctions) -> Callable[[Array | None], Any]:
     ffi: Any = functions.library.ffi
     return lambda array: ffi.cast("void *", 0 if array is None else array.ctypes.data)
 
 
 def _quantities(
-    functions: binary_interface.Functions, reference: Arrays | Reals, side: Side = "end"
+    functions: binary_interface.LoadedFunctions, reference: Arrays | Reals, side: Side = "end"
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """What packing takes after its pointers; and the scales for C with what they point to."""
     if isinstance(reference, Reals) or reference.x_zero is None:
@@ -343,10 +344,10 @@ def _unset(size: int, side: Side, align: int) -> Guarded:
 
 
 def _expect_ok(what: str, status: int) -> None:
-    if status == binary_interface.NO_ISA:
+    if status == interface.NO_ISA:
         raise CheckError(f"{what}: this CPU lacks the instruction set it was generated for")
-    if status != binary_interface.OK:
-        raise CheckError(f"{what}: returned {status}, expected {binary_interface.OK}")
+    if status != interface.OK:
+        raise CheckError(f"{what}: returned {status}, expected {interface.OK}")
 
 
 def _expect_intact(what: str, **buffers: Guarded) -> None:

@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.codegen.interface import ALIGNMENT, NO_ISA, OK
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.numerics import arrays
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, input_shapes
 from polysci.runtime import arguments, binary_interface
-from polysci.runtime.binary_interface import ALIGNMENT, OK
 from polysci.runtime.build.library import Library
 from polysci.runtime.measurement import Measurement
 
@@ -302,7 +302,7 @@ class Primitive:
         )
 
     def _failure(self, status: int) -> PolysciError:
-        if status == binary_interface.NO_ISA:
+        if status == NO_ISA:
             return UnsupportedError(
                 f"{self!r}: this CPU lacks the instruction set it was generated for; compile it "
                 "again on this machine"

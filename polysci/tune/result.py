@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from math import inf
 
 from polysci.algorithms.lowering import SYMBOL
-from polysci.codegen import Source
+from polysci.codegen import Source, interface
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime import binary_interface
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.measurement import Measurement
@@ -68,7 +67,7 @@ class Result:
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""
         path = cache.build(self.source.file)
-        library = load(path, binary_interface.declarations(SYMBOL, self.source.precision))
+        library = load(path, interface.declarations(SYMBOL, self.source.precision))
         return Primitive(
             self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
         )

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from polysci import codegen
+from polysci.codegen import interface
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import parse
 from polysci.rank.shortlist import choices
-from polysci.runtime import binary_interface
 from polysci.space.resolve import resolve
 from polysci.tune import emit
 from tests.support.samples import fixed_context
@@ -129,7 +129,7 @@ def test_strict_compilers_are_content(compiler: str, tmp_path: Path) -> None:
 def test_a_source_keeps_to_the_interface(name: str) -> None:
     source = golden_source(name)
     words = re.sub(r"\s+", " ", source.declarations).strip()
-    told = re.sub(r"\s+", " ", binary_interface.declarations(name, source.precision)).strip()
+    told = re.sub(r"\s+", " ", interface.declarations(name, source.precision)).strip()
     assert told.endswith(words) and ("polysci_scales;" in told) == source.precision.scaled
     assert source.file.startswith(f"/* {source.schedule} */\n")
     # No heap, no state: constants and functions only.

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polysci.codegen import interface
 from polysci.errors import BuildError, CheckError, SpecError
 from polysci.measure import integer_reference
 from polysci.measure.guard_pages import Guarded
@@ -234,7 +235,7 @@ def test_guarded_buffers_are_aligned_and_sized(size: int) -> None:
 def test_symbols_must_be_identifiers() -> None:
     for symbol in ("", "1a", "a b", "a;", "ä"):
         with pytest.raises(SpecError, match="C identifier"):
-            binary_interface.declarations(symbol)
+            interface.declarations(symbol)
 
 
 def test_run_by_hand_it_speaks_json_lines() -> None:
@@ -248,4 +249,4 @@ def test_a_missing_function_is_a_build_error() -> None:
 
     so = build(naive.text(SMALL).replace("naive_packed_size", "naive_size"))
     with pytest.raises(BuildError, match="naive_packed_size"):
-        binary_interface.bind(load(so, binary_interface.declarations("naive")), "naive")
+        binary_interface.bind(load(so, interface.declarations("naive")), "naive")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polysci.codegen import interface
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
-from polysci.runtime import binary_interface
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive
 from tests.support import naive
@@ -32,7 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def made(
     problem: Conv2d = PROBLEM, schedule: str = "p q > naive", fault: str | None = None
 ) -> Primitive:
-    library = load(naive.compiled(problem, fault=fault), binary_interface.declarations("naive"))
+    library = load(naive.compiled(problem, fault=fault), interface.declarations("naive"))
     return Primitive(problem, schedule, naive.text(problem), library, "naive")
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polysci.codegen import interface
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import DTYPES, PRECISIONS, from_bf16, to_bf16
 from polysci.numerics.quantization import Scales
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
-from polysci.runtime import binary_interface
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive
 from polysci.tune import emit
@@ -31,7 +31,7 @@ def made(dtype: str, layout: str = "nhwc") -> Primitive:
     compute = "i16" if PRECISIONS[dtype].integer else "f32"
     plan = parse(f"n pack(A) p k:4 > brgemm_portable_{compute}_4x4")
     source = emit(problem, plan, 1, "it")
-    library = load(build([source]), binary_interface.declarations("it", source.precision))
+    library = load(build([source]), interface.declarations("it", source.precision))
     return Primitive(problem, plan, source, library, "it")
 
 

@@ -132,7 +132,7 @@ TYPES |= {"u8": "uint8_t", "s8": "int8_t"}
 
 @pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
 def test_declarations_name_every_type(row: Precision) -> None:
-    text = re.sub(r"\s+", " ", interface.declarations("it", row))
+    text = re.sub(r"\s+", " ", interface.declare(interface.functions(row), "it"))
     x, w, y, total = (TYPES[each.name] for each in (row.x, row.w, row.y, row.sum))
     packed = "float" if str(row) == "f32" else "void"
     zero = ", int32_t x_zero" if row.integer else ""
@@ -143,7 +143,7 @@ def test_declarations_name_every_type(row: Precision) -> None:
         f"int it(const {x} *x, const {packed} *packed, {y} *y, const {total} *bias, "
         f"const {y} *residual, const float *clamp, {to}void *workspace); "
     )
-    names = interface.arguments(row).split(", ")
+    names = interface.function("run", row).names
     assert names == re.findall(r"(\w+)[,)]", text[text.index(" it(") :])
 
 
@@ -152,7 +152,7 @@ def test_the_interface_is_the_one_that_is_loaded(row: Precision) -> None:
     """Generated code binds to the declarations; the struct of scales is laid out as in C."""
     problem = LAYER.with_(dtype=str(row))
     source = source_of(problem)
-    library = load(build([source]), binary_interface.declarations("it", row))
+    library = load(build([source]), interface.declarations("it", row))
     functions = binary_interface.bind(library, "it")
     compute = COMPUTES[computes(row.x.name, "brgemm")[-1]]
     assert functions.packed_size >= 9 * 6 * 9 * compute.bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from polysci.algorithms.winograd.plan import WinogradPlan, resolve
@@ -35,8 +34,7 @@ def emit(
 
     Raises SpecError or UnsupportedError for a schedule that does not fit.
     """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", symbol):
-        raise SpecError(f"symbol {symbol!r} is not a C identifier")
+    interface.check_symbol(symbol)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(problem, schedule, threads)
