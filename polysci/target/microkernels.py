@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -11,9 +10,8 @@ from types import MappingProxyType
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import computes
 from polysci.target.isas import isa_named
+from polysci.target.kernel_ranges import KernelRange, parse_ranges
 from polysci.target.resources import resource
-
-_LINE = re.compile(r"KERNEL\((\w+), (\w+), (\w+), (\d+), (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +74,20 @@ def header(name: str) -> str:
 @cache
 def registry() -> Mapping[str, Microkernel]:
     """Every kernel of kernels.def by name, in the order of the file."""
-    kernels: dict[str, Microkernel] = {}
     text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
-    for found in _LINE.finditer(text):
-        family, isa, compute, rows, cols = found.groups()
-        kernel = Microkernel(family, isa, compute, int(rows), int(cols))
-        kernels[str(kernel)] = kernel
-    return MappingProxyType(kernels)
+    kernels = [
+        kernel
+        for tiles in parse_ranges(text, "microkernels/kernels.def")
+        for kernel in _kernels_in(tiles)
+    ]
+    return MappingProxyType({str(kernel): kernel for kernel in kernels})
+
+
+def _kernels_in(tiles: KernelRange) -> Iterator[Microkernel]:
+    """The register tiles of a range, the smallest first."""
+    columns = tiles.vectors * lanes(tiles.isa)
+    for rows in range(tiles.first, tiles.last + 1):
+        yield Microkernel(tiles.family, tiles.isa, tiles.compute, rows, columns)
 
 
 def find(name: str) -> Microkernel:

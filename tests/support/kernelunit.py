@@ -5,6 +5,7 @@ guard pages; it prints a kernel's name before it runs it, so that a crash is att
 """
 
 import ctypes
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -178,7 +179,7 @@ def _units(kernel: Microkernel) -> dict[HeaderSet, None]:
 
 
 def text(group: Group, *, stand_in: bool = False, fault: tuple[str, str] = ("", "")) -> str:
-    """A unit's C text. The preprocessor, not the registry, reads kernels.def.
+    """A unit's C text, with the kernels that ``kernel_lines`` reads from kernels.def.
 
     ``stand_in``: as this CPU can run it. ``fault``: a header, and what replaces a part of it.
     """
@@ -229,15 +230,14 @@ def _defined(unit: HeaderSet) -> dict[str, object]:
 
 
 def _picked(group: Group) -> str:
-    """KERNEL lines of kernels.def, of which the preprocessor takes those of the group."""
+    """KERNEL lines of all register tiles; the preprocessor takes those of the group."""
     keys = {_key(kernel): kernel for kernel in microkernels.registry().values()}
     picks = []
     for key, one in keys.items():
         cases = f"CASES(name, r, {one.vecs}, {int(one.diagonal)}, {one.shifts})"
         taken = key in {_key(kernel) for kernel in group.kernels}
         picks.append(f"#define PICK_{key}(name, r) {cases if taken else ''}")
-    definitions = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
-    lines = [line for line in definitions.splitlines() if line.startswith("KERNEL")]
+    lines = kernel_lines()
     if group.small:
         wanted = [
             f"KERNEL({k.family}, {k.isa}, {k.compute}, {k.rows}, {k.cols})" for k in group.kernels
@@ -251,6 +251,17 @@ def _picked(group: Group) -> str:
             "#define KERNELS " + " \\\n".join(lines),
         ]
     )
+
+
+def kernel_lines() -> list[str]:
+    """``KERNEL(family, isa, compute, rows, columns)`` of every tile, without the registry."""
+    text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
+    ranges = (re.findall(r"\w+", line) for line in text.splitlines() if line[:1] == "K")
+    return [
+        f"KERNEL({family}, {isa}, {compute}, {rows}, {int(vectors) * ISAS[isa].lanes_f32})"
+        for _, family, isa, compute, _, first, last, _, vectors in ranges
+        for rows in range(int(first), int(last) + 1)
+    ]
 
 
 def _key(kernel: Microkernel) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import isa_named
-from polysci.target.resources import resource
+from tests.support.kernelunit import kernel_lines
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = "avx512bf16"  # what the rest of a kernel needs where tiles are emulated
@@ -50,13 +50,11 @@ def text(
     if not unrolled:
         prelude = microkernels.header("prelude")
         whole = whole.replace(prelude, f"{prelude}\n#undef PS_UNROLL\n#define PS_UNROLL\n")
-    definitions = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
     own = f"KERNEL(brgemm, amx, {unit_of(x).compute}, "
     parts = [
         whole if real else emulated(whole),
         "#define KERNEL(f, i, d, r, c) CASES(f##_##i##_##d##_##r##x##c, r, c / PS_LANES)",
-        "#define KERNELS "
-        + " ".join(line for line in definitions.splitlines() if line.startswith(own)),
+        "#define KERNELS " + " ".join(line for line in kernel_lines() if line.startswith(own)),
         (DATA / driver).read_text(),
     ]
     return "\n".join(parts)

@@ -1,0 +1,84 @@
+"""The lines of a ``kernels.def``: each is a range of register tiles of one width."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from polysci.errors import SpecError
+from polysci.numerics.dtypes import COMPUTES
+from polysci.target.isas import isa_named
+
+MOST_ROWS, MOST_VECTORS = 64, 8  # of a tile: a row mask has 64 bits at most
+_FAMILY = re.compile(r"brgemm|depthwise|grouped[1-9][0-9]?")
+_LINE = re.compile(r"KERNELS\((\w+), (\w+), (\w+), rows (\d+)\.\.(\d+), vectors (\d+)\)")
+FORM = "KERNELS(family, isa, compute, rows FIRST..LAST, vectors COUNT)"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRange:
+    """Register tiles of ``first`` to ``last`` rows by ``vectors`` vectors of columns."""
+
+    family: str
+    isa: str
+    compute: str
+    first: int
+    last: int
+    vectors: int
+
+    def __str__(self) -> str:
+        head = f"{self.family}, {self.isa}, {self.compute}"
+        return f"KERNELS({head}, rows {self.first}..{self.last}, vectors {self.vectors})"
+
+    @property
+    def width(self) -> tuple[str, str, str, int]:
+        """What ranges that may overlap have in common."""
+        return self.family, self.isa, self.compute, self.vectors
+
+
+def parse_ranges(text: str, source: str) -> tuple[KernelRange, ...]:
+    """The ranges of a ``kernels.def``, in its order; ``#`` begins a line that is a comment.
+
+    SpecError: ``source`` and the line, for what is no range, or holds a tile of an earlier line.
+    """
+    ranges: list[KernelRange] = []
+    for number, line in _lines(text):
+        try:
+            ranges.append(_parse_range(line))
+            _refuse_overlap(ranges)
+        except SpecError as error:
+            raise SpecError(f"{source}, line {number}: {error}") from None
+    return tuple(ranges)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            yield number, line.rstrip()
+
+
+def _parse_range(line: str) -> KernelRange:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise SpecError(f"expected {FORM}, got {line!r:.100}")
+    family, isa, compute, *numbers = match.groups()
+    tiles = KernelRange(family, isa_named(isa).name, compute, *map(int, numbers))
+    if not _FAMILY.fullmatch(family):
+        raise SpecError(f"family: expected brgemm, depthwise or groupedN, got {family!r}")
+    if compute not in COMPUTES:
+        raise SpecError(f"compute: expected one of {', '.join(COMPUTES)}, got {compute!r}")
+    if not 1 <= tiles.first <= tiles.last <= MOST_ROWS:
+        rule = f"expected 1 <= FIRST <= LAST <= {MOST_ROWS}"
+        raise SpecError(f"rows: {rule}, got {tiles.first}..{tiles.last}")
+    if not 1 <= tiles.vectors <= MOST_VECTORS:
+        raise SpecError(f"vectors: expected 1 to {MOST_VECTORS}, got {tiles.vectors}")
+    return tiles
+
+
+def _refuse_overlap(ranges: list[KernelRange]) -> None:
+    """The last range shares no tile with those before it."""
+    *earlier, last = ranges
+    for other in earlier:
+        if other.width == last.width and other.first <= last.last and last.first <= other.last:
+            raise SpecError(f"{last} overlaps {other}")
