@@ -119,13 +119,13 @@ def run(asked: argparse.Namespace) -> int:
     _check(asked)
     peers = _peers(asked)
     graph = graph_of(asked.model, dict(asked.dim), external=asked.external_data)
-    plan = prepare(graph, asked.dtype, target=detect(asked.isa))
-    network = _built(asked, plan)
+    prepared = prepare(graph, asked.dtype, target=detect(asked.isa))
+    network = _built(asked, prepared)
     if asked.explain:
         from polysci.cli.network_text import explain_stages, explain_stages_json
 
         shared.write(
-            (explain_stages_json if asked.json else explain_stages)(network.plan), asked.output
+            (explain_stages_json if asked.json else explain_stages)(network.prepared), asked.output
         )
         return 0
     if asked.debug_layers:
@@ -180,7 +180,7 @@ def _peers(asked: argparse.Namespace) -> list[Peer]:
     return installed_peers(asked.compare, shared.say)
 
 
-def _built(asked: argparse.Namespace, plan: PreparedNetwork) -> Network:
+def _built(asked: argparse.Namespace, prepared: PreparedNetwork) -> Network:
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
     from polysci.network.compile.compiled import build_network
@@ -190,8 +190,8 @@ def _built(asked: argparse.Namespace, plan: PreparedNetwork) -> Network:
     from polysci.tune import Progress
 
     threads = shared.threads_of(asked)
-    how = CompileOptions(asked.level, threads, asked.dtype, asked.algorithm, detect(asked.isa))
-    todo = len(problems(plan.program))
+    options = CompileOptions(asked.level, threads, asked.dtype, asked.algorithm, detect(asked.isa))
+    todo = len(problems(prepared.program))
     with Display(todo) as display:
 
         def watch(problem: Any, step: Progress | Result) -> None:
@@ -202,7 +202,9 @@ def _built(asked: argparse.Namespace, plan: PreparedNetwork) -> Network:
             if display.finished == todo:
                 display.note("comparing schedules inside the network, compiling C")
 
-        return build_network(plan, how, _title(asked), time_limit=asked.time_limit, watch=watch)
+        return build_network(
+            prepared, options, _title(asked), time_limit=asked.time_limit, watch=watch
+        )
 
 
 def _line(one: Result) -> str:
@@ -270,9 +272,9 @@ def _whole(
         "latency_ms": report.latency * 1e3,
         "threads": network.threads,
         "dtype": network.dtype,
-        "algorithm": network.how.algorithm,
-        "level": network.how.level,
-        "isa": str(network.how.target.isa),
+        "algorithm": network.options.algorithm,
+        "level": network.options.level,
+        "isa": str(network.options.target.isa),
         "arena_bytes": report.arena,
         "unshared_bytes": report.unshared,
         "packed_bytes": report.packed,

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from polysci.network.tools.debug import CheckedTensor
 
 
-def explain_stages(plan: PreparedNetwork) -> str:
+def explain_stages(prepared: PreparedNetwork) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
     from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
     from polysci.network.tools.report import shorten
 
     rows = [("group", "computed by", "result")]
-    for stage in plan.program.stages:
-        value = plan.program.values[stage.output]
+    for stage in prepared.program.stages:
+        value = prepared.program.values[stage.output]
         kind = {LayerStage: "layer", LoopStage: "loops", RowFusion: "bands of rows"}[type(stage)]
         rows.append((shorten(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
-    done = [one for one in plan.fusions if one.done]
-    refused = [one for one in plan.fusions if not one.done]
+    done = [one for one in prepared.fusions if one.done]
+    refused = [one for one in prepared.fusions if not one.done]
     lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", columns(rows, left=(0, 1, 2))]
     saved = bytes_text(sum(one.saved for one in done))
     lines += ["", f"{len(done)} fusions, which save {saved} of memory traffic a run"]
@@ -53,11 +53,11 @@ def explain_stages(plan: PreparedNetwork) -> str:
     return "\n".join(lines)
 
 
-def explain_stages_json(plan: PreparedNetwork) -> str:
+def explain_stages_json(prepared: PreparedNetwork) -> str:
     """A JSON object a fusion, then one of all groups."""
-    lines = [json.dumps(asdict(one) | {"fused": one.done}) for one in plan.fusions]
-    groups = [stage.name for stage in plan.program.stages]
-    saved = sum(one.saved for one in plan.fusions if one.done)
+    lines = [json.dumps(asdict(one) | {"fused": one.done}) for one in prepared.fusions]
+    groups = [stage.name for stage in prepared.program.stages]
+    saved = sum(one.saved for one in prepared.fusions if one.done)
     return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])
 
 

@@ -80,7 +80,7 @@ def test_the_results_that_come_with_the_models(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tensor_of_random_weights(name: str, threads: int) -> None:
     graph = simplify(with_random_weights(graph_of(name)))
-    how = CompileOptions("estimate", threads, "f32", "direct", detect())
-    network = rebuild_network(build_network(prepare(graph), how, name), apart=True)
+    options = CompileOptions("estimate", threads, "f32", "direct", detect())
+    network = rebuild_network(build_network(prepare(graph), options, name), apart=True)
     wrong = [one for one in compare_tensors(network, given(graph)) if not one.error < 1e-4]
     assert not wrong, wrong[0]

@@ -216,8 +216,8 @@ def test_our_process_ends_where_the_network_cannot_be_saved(
         raise OSError("no space left")
 
     monkeypatch.setattr(side, "save", full)
-    how = SimpleNamespace(algorithm="direct", target=SimpleNamespace(isa="portable"))
-    network: Any = SimpleNamespace(threads=1, dtype="f32", how=how, inputs=())
+    options = SimpleNamespace(algorithm="direct", target=SimpleNamespace(isa="portable"))
+    network: Any = SimpleNamespace(threads=1, dtype="f32", options=options, inputs=())
     with pytest.raises(OSError, match="no space left"):
         Side(network, {})
     assert closed == [True]

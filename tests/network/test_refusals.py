@@ -147,9 +147,9 @@ def chain(length: int) -> onnx.ModelProto:
 
 def test_long_chains_are_fused_in_parts() -> None:
     graph, start = read(chain(600)), time.process_time()
-    plan = prepare(simplify(graph))
+    prepared = prepare(simplify(graph))
     assert time.process_time() - start < 10
-    assert 1 < len(plan.program.stages) < 10
+    assert 1 < len(prepared.program.stages) < 10
     assert not disagreement(read(chain(100)), 1, "f32", fuse=True)
 
 

@@ -59,12 +59,12 @@ def test_results(
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
     monkeypatch.setattr(row_fusion, "RISK", 0.0)
     graph, target = inverted_bottleneck(size, stride), detect()
-    how = prepare.CompileOptions("estimate", threads, dtype, "direct", target)
+    options = prepare.CompileOptions("estimate", threads, dtype, "direct", target)
     net = compiled.build_network(
-        prepare.prepare(graph, dtype, target=target), how, "bands", flags=QUICK
+        prepare.prepare(graph, dtype, target=target), options, "bands", flags=QUICK
     )
     found = [stage for stage in net.code.placed.program.stages if isinstance(stage, RowFusion)]
-    assert [len(stage.members) for stage in found] == [4], net.plan.fusions
+    assert [len(stage.members) for stage in found] == [4], net.prepared.fusions
     x = reals(1, 8, size, size, seed=9)
     expected = reference.run(graph, {"x": x})["y"]
     error = np.abs(net(x) - expected).max() / np.abs(expected).max()
@@ -74,10 +74,12 @@ def test_results(
 def test_what_stays_in_the_cache_stays_apart() -> None:
     """The reason is kept for whoever asks."""
     graph, target = inverted_bottleneck(12, 1), detect()
-    how = prepare.CompileOptions("estimate", 1, "f32", "direct", target)
-    net = compiled.build_network(prepare.prepare(graph, target=target), how, "apart", flags=QUICK)
+    options = prepare.CompileOptions("estimate", 1, "f32", "direct", target)
+    net = compiled.build_network(
+        prepare.prepare(graph, target=target), options, "apart", flags=QUICK
+    )
     assert not any(isinstance(stage, RowFusion) for stage in net.code.placed.program.stages)
-    assert any("stay in the L2 cache" in one.refusal for one in net.plan.fusions)
+    assert any("stay in the L2 cache" in one.refusal for one in net.prepared.fusions)
 
 
 def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:

@@ -152,13 +152,13 @@ def test_parts_are_written_where_they_are_joined() -> None:
     nodes = [conv("c"), conv("d", w="v"), node("Concat", "c d", "e", axis=1),
              node("Tanh", "x", "t"), node("Concat", "e t", "f", axis=1),
              node("MaxPool", "f", "y", kernel_shape=[2, 2])]  # fmt: skip
-    plan = plan_of(model(nodes, X, Y, W))
-    places = plan.placed.places
+    prepared = plan_of(model(nodes, X, Y, W))
+    places = prepared.placed.places
     assert {places[name].buffer for name in ("c", "d", "e", "t", "f")} == {"f"}
     channel = places["f"].strides[1]
     assert [places[name].first for name in ("c", "d", "t")] == [0, 8 * channel, 16 * channel]
     assert all(places[name].strides == places["f"].strides for name in ("c", "d", "e", "t"))
-    assert not any("copy" in stage.output for stage in plan.program.stages[1:])
+    assert not any("copy" in stage.output for stage in prepared.program.stages[1:])
 
 
 def test_views_move_nothing() -> None:
@@ -167,11 +167,11 @@ def test_views_move_nothing() -> None:
     told = {"from": np.array([5]), "to": np.array([-9]), "axis": np.array([1]),
             "step": np.array([-2])}  # fmt: skip
     one = model([*nodes[:1], node("Relu", "t", "z"), *nodes[1:]], X, Y | {"z": None}, told)
-    plan = plan_of(one)
-    place = plan.placed.places["b"]
-    assert place.buffer == "t" and place.first == 5 * plan.placed.places["a"].strides[1]
-    assert place.strides[1] == -2 * plan.placed.places["a"].strides[1]
-    assert len(plan.program.stages) == 3
+    prepared = plan_of(one)
+    place = prepared.placed.places["b"]
+    assert place.buffer == "t" and place.first == 5 * prepared.placed.places["a"].strides[1]
+    assert place.strides[1] == -2 * prepared.placed.places["a"].strides[1]
+    assert len(prepared.program.stages) == 3
 
 
 @drawn(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
@@ -197,10 +197,10 @@ def test_reshaped_strides_are_those_of_numpy(shape: list[int], data: st.DataObje
 @settings(max_examples=60, derandomize=True)
 @drawn(models(), st.booleans())
 def test_buffers_that_live_together_are_apart(one: onnx.ModelProto, apart: bool) -> None:
-    plan = plan_of(one)
-    program = plan.program
+    prepared = plan_of(one)
+    program = prepared.program
     kept = frozenset({*program.inputs, *program.outputs, *program.constants})
-    alive, arena = lives(plan.placed, kept), arrange(plan.placed, apart=apart)
+    alive, arena = lives(prepared.placed, kept), arrange(prepared.placed, apart=apart)
     spaces = {name: (at, at + program.values[name].bytes) for name, at in arena.offsets.items()}
     for name, (first, end) in spaces.items():
         assert first % ALIGNMENT == 0 and end <= arena.size <= arena.unshared
@@ -238,7 +238,7 @@ def test_layers_that_share_a_workspace_wait() -> None:
 def test_weights_that_are_damaged_or_of_another_network_are_refused(tmp_path: Path) -> None:
     code = network_of(read(model([conv("y")], X, Y, W))).code
     network = network_of(read(model([conv("y")], X, Y, W)))
-    library, good = network.runner.library.path, code.blob.written()
+    library, good = network.runner.library.path, code.weights_file.to_bytes()
 
     def load(weights: bytes | Path) -> Runner:
         return Runner(library, code.name, code.declarations, weights, *ports(code))
@@ -259,8 +259,8 @@ def test_weights_that_are_damaged_or_of_another_network_are_refused(tmp_path: Pa
 
 
 def test_the_digest_is_of_all_constants() -> None:
-    one = network_of(read(model([conv("y")], X, Y, W))).code.blob
-    other = network_of(read(model([conv("y")], X, Y, W | {"w": 2 * W["w"]}))).code.blob
+    one = network_of(read(model([conv("y")], X, Y, W))).code.weights_file
+    other = network_of(read(model([conv("y")], X, Y, W | {"w": 2 * W["w"]}))).code.weights_file
     assert one.digest != other.digest and len(one.digest) == 16
     assert one.written()[:32] == b"polysci weights " + one.digest.encode()
 

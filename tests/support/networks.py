@@ -33,9 +33,9 @@ def network_of(
 ) -> Network:  # fmt: skip
     """Of a graph, on assumed rates and without measuring."""
     target, apart = detect(isa), bool(options.pop("apart", False))
-    plan = prepare(simplify(graph), dtype, fuse=fuse, target=target)
-    how = CompileOptions("estimate", threads, dtype, "direct", target)
-    found = build_network(plan, how, "small", **{"flags": QUICK, **options})
+    prepared = prepare(simplify(graph), dtype, fuse=fuse, target=target)
+    compile_options = CompileOptions("estimate", threads, dtype, "direct", target)
+    found = build_network(prepared, compile_options, "small", **{"flags": QUICK, **options})
     return rebuild_network(found, apart=True) if apart else found
 
 

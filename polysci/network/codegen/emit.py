@@ -34,7 +34,7 @@ class Code:
     name: str
     files: Mapping[str, str]
     declarations: str
-    blob: WeightsFile
+    weights_file: WeightsFile
     arena: Arena
     placed: PlacedProgram
     calls: Mapping[Spot, LayerCall]
@@ -42,7 +42,7 @@ class Code:
 
 def code_of(
     placed: PlacedProgram,
-    plans: Mapping[str, Schedule],
+    schedules: Mapping[str, Schedule],
     name: str,
     isa: Isa,
     threads: int = 1,
@@ -55,7 +55,7 @@ def code_of(
     ``apart``: tensors share no memory, and ``NAME_memory`` gives the address of theirs. ``timed``:
     ``NAME_times`` gives the seconds at which the last run began and ended each of its stages.
     """
-    calls = calls_of(placed, plans, name, threads)
+    calls = calls_of(placed, schedules, name, threads)
     emitter = StageCode(placed, name, isa, threads, calls, apart, timed)
     stages = emitter.stages()
     values = holes_of(emitter, stages)
@@ -64,7 +64,7 @@ def code_of(
         f"{name}.c": templates.fill(TEMPLATES / "network.c", values),
         **layer_files(name, [*calls.values()]),
     }
-    return Code(name, files, values["CDEF"], emitter.blob, emitter.arena, placed, calls)
+    return Code(name, files, values["CDEF"], emitter.weights_file, emitter.arena, placed, calls)
 
 
 def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
@@ -83,7 +83,7 @@ def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
 
 def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
     """What the templates are filled with."""
-    placed, name, blob = emitter.placed, emitter.name, emitter.blob
+    placed, name, weights_file = emitter.placed, emitter.name, emitter.weights_file
     program = placed.program
     inputs = [
         _parameter(f"x{at}", program.values[n], "const ") for at, n in enumerate(program.inputs)
@@ -115,18 +115,20 @@ def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
         "UNSHARED": str(emitter.arena.unshared),
         "HEADERS": _headers(emitter.isa),
         "DECLARATIONS": _declarations([*emitter.calls.values()]),
-        "CONSTANTS": str(blob.constants_size),
-        "PACKED": str(blob.packed_size),
-        "LARGEST": str(blob.largest),
+        "CONSTANTS": str(weights_file.constants_size),
+        "PACKED": str(weights_file.packed_size),
+        "LARGEST": str(weights_file.largest),
         "INPUTS": str(max(1, len(inputs))),
         "OUTPUTS": str(max(1, len(outputs))),
         "IN": ", ".join(words) or "0",
         "OUT": ", ".join(results) or "0",
-        "LOOPS": "\n".join([*([RINGS] if emitter.bands else []), *emitter.tables, *emitter.loops]),
+        "LOOPS": "\n".join(
+            [*([RINGS] if emitter.row_fusions else []), *emitter.tables, *emitter.loops]
+        ),
         "STAGES": _indented(["m->times[-1] = ps_now();"] * emitter.timed + stages),
-        "DIGEST": blob.digest,
+        "DIGEST": weights_file.digest,
         "PACKING": _indented(_packing(emitter)),
-        **dict(zip(("SUM", "SUMS"), map(hex, blob.checksum), strict=True)),
+        **dict(zip(("SUM", "SUMS"), map(hex, weights_file.checksum), strict=True)),
         "TEAM": team,
         "CDEF": _cdef(name, parameters) + "".join(f"{head};\n" for head, _ in inside),
         "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),

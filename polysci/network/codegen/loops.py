@@ -38,7 +38,7 @@ C_TYPES: Mapping[str, str] = {
 
 
 @dataclass(slots=True)
-class Writer:
+class LoopWriter:
     """One stage on its way to C: iterators with extents, accesses, the function's lines."""
 
     stage: LoopStage
@@ -130,20 +130,20 @@ class Writer:
         indent = "" if text.startswith("#") else "    " * self.depth
         self.lines.append(f"{indent}{text}" if text else "")
 
-    def opened(self, head: str) -> None:
+    def open_block(self, head: str) -> None:
         self.put(head + " {")
         self.depth += 1
 
-    def closed(self, count: int = 1) -> None:
+    def close_blocks(self, count: int = 1) -> None:
         for _ in range(count):
             self.depth -= 1
             self.put("}")
 
-    def counted(self, name: str, extent: int | str, first: int | str = 0, step: int = 1) -> None:
+    def open_loop(self, name: str, extent: int | str, first: int | str = 0, step: int = 1) -> None:
         move = f"++{name}" if step == 1 else f"{name} += {step}"
         if self.rows and name == ROW:
             first, extent = "first", "last"
-        self.opened(f"for (int64_t {name} = {first}; {name} < {extent}; {move})")
+        self.open_block(f"for (int64_t {name} = {first}; {name} < {extent}; {move})")
 
     def shared(self, loops: int, *, simd: bool = False) -> None:
         """The threads share the loops that follow."""
@@ -187,7 +187,7 @@ class Writer:
 
     def plain(self, names: list[str], inner: str) -> None:
         """Every element by itself."""
-        value = self.stored(self.text(self.stage.expr, self.kind, {}))
+        value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
         store = f"y[{self.out.text({})}] = {value};"
         if not names:
             self.alone([store])
@@ -197,14 +197,14 @@ class Writer:
         if outer and not few:
             self.shared(len(outer))
         for name in outer:
-            self.counted(name, self.extents[name])
+            self.open_loop(name, self.extents[name])
         if few or not outer:
             self.shared(1, simd=True)
         else:
             self.put("#pragma omp simd")
-        self.counted(last, self.extents[last])
+        self.open_loop(last, self.extents[last])
         self.put(store)
-        self.closed(len(names))
+        self.close_blocks(len(names))
 
     def alone(self, body: Sequence[str]) -> None:
         """Statements that one thread executes."""
@@ -214,7 +214,7 @@ class Writer:
         self.depth += 1
         for line in body:
             self.put(line)
-        self.closed()
+        self.close_blocks()
 
     def by_columns(self, one: Reduce, inner: str) -> bool:
         """Whether neighbouring results are reduced side by side in a vector."""
@@ -228,48 +228,48 @@ class Writer:
         whole = extent <= CHUNK
         self.shared(len(outer) + 1)
         for name in outer:
-            self.counted(name, self.extents[name])
-        self.counted("j0", extent, step=CHUNK)
+            self.open_loop(name, self.extents[name])
+        self.open_loop("j0", extent, step=CHUNK)
         self.put(f"{self.kind} acc[{extent if whole else CHUNK}];")
         length = str(extent) if whole else f"ps_least({CHUNK}, {extent} - j0)"
         self.put(f"const int64_t length = {length};")
         first = FIRST[one.function][self.kind]
         names_in = {inner: "(j0 + j)"}
         self.vector(f"acc[j] = {first};")
-        opened, predicates = self.reduced_loops(one, {inner})
+        opened, predicates = self.open_reduction(one, {inner})
         value = self.text(one.body, self.kind, names_in)
         sum_ = FUNCTIONS[self.kind][one.function].format("acc[j]", value)
         if predicates:
             sum_ = f"{self.conditions(predicates, names_in)} ? {sum_} : acc[j]"
         self.vector(f"acc[j] = {sum_};")
-        self.closed(opened)
-        result = self.stored(self.text(self.stage.expr, self.kind, names_in, "acc[j]"))
+        self.close_blocks(opened)
+        result = self.convert_result(self.text(self.stage.expr, self.kind, names_in, "acc[j]"))
         self.vector(f"y[{self.out.text(names_in)}] = {result};")
-        self.closed(len(outer) + 1)
+        self.close_blocks(len(outer) + 1)
 
     def vector(self, statement: str) -> None:
         self.put("#pragma omp simd")
-        self.counted("j", "length")
+        self.open_loop("j", "length")
         self.put(statement)
-        self.closed()
+        self.close_blocks()
 
     def scalars(self, one: Reduce, names: list[str]) -> None:
         """One result after the other; the last loop of a sum is a vector's."""
         self.shared(len(names)) if names else self.alone_begin()
         for name in names:
-            self.counted(name, self.extents[name])
+            self.open_loop(name, self.extents[name])
         self.put(f"{self.kind} acc = {FIRST[one.function][self.kind]};")
         last = self.last_of(one)
-        opened, predicates = self.reduced_loops(one, set(), last=last)
+        opened, predicates = self.open_reduction(one, set(), last=last)
         value = self.text(one.body, self.kind, {})
         sum_ = FUNCTIONS[self.kind][one.function].format("acc", value)
         if predicates:
             sum_ = f"{self.conditions(predicates, {})} ? {sum_} : acc"
         self.put(f"acc = {sum_};")
-        self.closed(opened)
-        result = self.stored(self.text(self.stage.expr, self.kind, {}, "acc"))
+        self.close_blocks(opened)
+        result = self.convert_result(self.text(self.stage.expr, self.kind, {}, "acc"))
         self.put(f"y[{self.out.text({})}] = {result};")
-        self.closed(len(names) or 1)
+        self.close_blocks(len(names) or 1)
 
     def alone_begin(self) -> None:
         if self.threads > 1:
@@ -289,7 +289,7 @@ class Writer:
         guarded = {name for guard in one.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
 
-    def reduced_loops(
+    def open_reduction(
         self, one: Reduce, inside: set[str], *, last: str = ""
     ) -> tuple[int, list[Guard]]:
         """Loops over what is reduced, as far as guards allow; and guards that remain."""
@@ -307,7 +307,7 @@ class Writer:
             low, high = bounds.get(name, ("0", str(extent)))
             if name == last:
                 self.put("#pragma omp simd reduction(+ : acc)")
-            self.counted(name, high, low)
+            self.open_loop(name, high, low)
         return len(over), rest
 
     def bounds(self, guard: Guard, own: tuple[str, int], extent: int) -> tuple[str, str]:
@@ -334,7 +334,7 @@ class Writer:
         found = kind_of(self.stage.expr, self.dtypes)
         return found or kind_of(Load(self.stage.output, ()), self.dtypes)
 
-    def stored(self, value: str) -> str:
+    def convert_result(self, value: str) -> str:
         """A value as the output's elements hold it."""
         dtype = self.dtypes[self.stage.output]
         if dtype == "bf16":

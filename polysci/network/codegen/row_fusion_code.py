@@ -109,10 +109,10 @@ class RowFusionWriter:
     def text(self, offsets: Mapping[str, int]) -> str:
         """The functions of all members, then the band's own."""
         last = len(self.stage.members) - 1
-        parts = [self.member(inside) for inside in range(last)]
-        return "\n".join([*parts, self.whole(offsets, last)])
+        parts = [self.member_function(inside) for inside in range(last)]
+        return "\n".join([*parts, self.fusion_function(offsets, last)])
 
-    def member(self, inside: int) -> str:
+    def member_function(self, inside: int) -> str:
         """Make the rows of an internal tensor up to one, of which those before another are done."""
         own, step, size = f"r[{inside}]", self.step(inside), self.row_bytes(inside)
         capacity = self.capacity(inside)
@@ -126,7 +126,7 @@ class RowFusionWriter:
             f"    while ({own}.done < upto) {{",
             f"        const int64_t first = {own}.done;",
             f"        const int64_t last = ps_least(first + {step}, {self.height(inside)});",
-            *self.needed(inside),
+            *self.make_input_rows(inside),
             f"        if (last - {own}.base > {capacity}) {{",
             f"            const int64_t keep = ps_least(from, {own}.done);",
             f"            memmove({own}.at, {own}.at + (keep - {own}.base) * {size},",
@@ -140,7 +140,7 @@ class RowFusionWriter:
             "",
         ])  # fmt: skip
 
-    def needed(self, inside: int) -> list[str]:
+    def make_input_rows(self, inside: int) -> list[str]:
         """The rows of the tensor before that rows ``first`` to ``last`` of this one read."""
         if not inside:
             return []
@@ -149,10 +149,10 @@ class RowFusionWriter:
         high = f"ps_least({one.extent}, (last - 1) * {one.step} + {one.high + 1})"
         return [f"        {self.symbol}_rows{inside - 1}(m, r, work, {low}, {high});"]
 
-    def whole(self, offsets: Mapping[str, int], last: int) -> str:
+    def fusion_function(self, offsets: Mapping[str, int], last: int) -> str:
         """The last member, whose rows the threads share."""
         step, height = self.step(last), self.height(last)
-        bands = -(-height // step)
+        blocks = -(-height // step)
         work = "0"
         if self.work_bytes:
             work = f"m->arena + {offsets[f'{self.symbol} work']} + thread * {self.work_bytes}"
@@ -169,11 +169,11 @@ class RowFusionWriter:
             f"        ps_ring r[{last}] = {{{', '.join(rings)}}};",
             f"        char *const work = {work};",
             "        (void)work;",
-            f"        const int64_t end = {bands} * (thread + 1) / {self.threads} * {step};",
-            f"        for (int64_t first = {bands} * thread / {self.threads} * {step}; "
+            f"        const int64_t end = {blocks} * (thread + 1) / {self.threads} * {step};",
+            f"        for (int64_t first = {blocks} * thread / {self.threads} * {step}; "
             f"first < end; first += {step}) {{",
             f"            const int64_t last = ps_least(first + {step}, {height});",
-            *("    " + line for line in self.needed(last)),
+            *("    " + line for line in self.make_input_rows(last)),
             f"            {self.calls_to[last]}",
             "        }",
             "    }",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polysci.export.names import remark
-from polysci.network.codegen.loops import Writer
+from polysci.network.codegen.loops import LoopWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
 from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
@@ -28,11 +28,11 @@ class StageCode:
     apart: bool
     timed: bool
     arena: Arena = field(init=False)
-    blob: WeightsFile = field(init=False)
+    weights_file: WeightsFile = field(init=False)
     pointers: dict[str, str] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
-    bands: dict[int, RowFusionWriter] = field(default_factory=dict)
+    row_fusions: dict[int, RowFusionWriter] = field(default_factory=dict)
     extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
 
     def __post_init__(self) -> None:
@@ -46,16 +46,16 @@ class StageCode:
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: c for (spot, n), c in self.calls.items() if spot == at}
-                band = RowFusionWriter(
+                writer = RowFusionWriter(
                     stage, self.placed, inner, self.threads, f"{self.name}_s{at}"
                 )
-                self.bands[at] = band
-                extra |= {name: (size, at) for name, size in band.memory().items()}
+                self.row_fusions[at] = writer
+                extra |= {name: (size, at) for name, size in writer.memory().items()}
         self.extra = {name: one for name, one in extra.items() if one[0]}
         self.arena = arrange(self.placed, self.extra, apart=self.apart)
         used = self.constants()
-        self.blob = weights_file_of([*self.calls.values()], program.constants, used)
-        for name, at in self.blob.constants.items():
+        self.weights_file = weights_file_of([*self.calls.values()], program.constants, used)
+        for name, at in self.weights_file.constants.items():
             self.pointers[name] = f"(m->constants + {at})"
         for position, name in enumerate(program.inputs):
             self.pointers[name] = f"m->in[{position}]"
@@ -85,16 +85,16 @@ class StageCode:
         """Statements in order, with a barrier wherever one needs what another thread made."""
         lines, pending = list[str](), list[int]()
         for at, stage in enumerate(self.placed.program.stages):
-            if self.threads > 1 and any(self.meets(at, other) for other in pending):
+            if self.threads > 1 and any(self.conflicts(at, other) for other in pending):
                 lines.append(self.barrier())
                 pending.clear()
             pending.append(at)
             if isinstance(stage, LoopStage):
-                lines.append(self.loop(at, stage))
+                lines.append(self.call_loop(at, stage))
             elif isinstance(stage, LayerStage):
-                lines += self.call(at, stage)
+                lines += self.call_layer(at, stage)
             elif isinstance(stage, RowFusion):
-                lines.append(self.band(at, stage))
+                lines.append(self.row_fusion(at, stage))
             if self.timed:
                 lines += self.clock(at)
                 pending.clear()
@@ -110,7 +110,7 @@ class StageCode:
     def barrier() -> str:
         return "#pragma omp barrier"
 
-    def meets(self, at: int, other: int) -> bool:
+    def conflicts(self, at: int, other: int) -> bool:
         """Whether one of two stages writes memory that the other one uses."""
         mine, others = self.memory(at), self.memory(other)
         if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
@@ -136,7 +136,7 @@ class StageCode:
         ]
         return [found[0], *scratch], found[1:]
 
-    def loop(self, at: int, stage: LoopStage) -> str:
+    def call_loop(self, at: int, stage: LoopStage) -> str:
         """The call of a function made for it."""
         value = self.placed.program.values[stage.output]
         extents = {f"i{number}": size for number, size in enumerate(value.shape)}
@@ -145,13 +145,13 @@ class StageCode:
             return f"/* {remark(stage.name)}: no elements */"
         names = {stage.output, *stage.inputs}
         places = {name: self.placed.places[name] for name in names}
-        writer = Writer(stage, symbol, places, self.pointers, self.threads, extents)
+        writer = LoopWriter(stage, symbol, places, self.pointers, self.threads, extents)
         self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
         return f"{symbol}(m);"
 
-    def band(self, at: int, stage: RowFusion) -> str:
+    def row_fusion(self, at: int, stage: RowFusion) -> str:
         """The call of a function that runs the members of a band in turns."""
-        writer = self.bands[at]
+        writer = self.row_fusions[at]
         self.pointers |= writer.pointers()
         for inside, member in enumerate(stage.members):
             if isinstance(member, LoopStage):
@@ -160,22 +160,22 @@ class StageCode:
                 places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
                 symbol = f"{self.name}_s{at}_{inside}"
                 pointers = {**self.pointers, **writer.local(inside)}
-                made = Writer(member, symbol, places, pointers, 1, extents, rows=True)
+                made = LoopWriter(member, symbol, places, pointers, 1, extents, rows=True)
                 self.loops.append(f"/* {remark(member.name)} */\n{made.function()}\n")
                 writer.calls_to[inside] = (
                     f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last);"
                 )
             else:
-                writer.calls_to[inside] = self.one((at, inside), "", "")
+                writer.calls_to[inside] = self.call_primitive((at, inside), "", "")
         self.loops.append(writer.text(self.arena.offsets))
         return f"{writer.symbol}(m);"
 
-    def call(self, at: int, stage: LayerStage) -> list[str]:
+    def call_layer(self, at: int, stage: LayerStage) -> list[str]:
         """The call of a primitive, once or once a copy."""
         call = self.calls[at, 0]
         lines = [f"/* {remark(stage.name)} */"]
         if not stage.copies:
-            lines += [*self.packed(at, call, ""), self.one((at, 0), "", "")]
+            lines += [*self.pack_weights(at, call, ""), self.call_primitive((at, 0), "", "")]
         else:
             table = f"{self.name}_s{at}"
             rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
@@ -184,12 +184,12 @@ class StageCode:
             )
             again = [self.barrier()] if self.threads > 1 else []
             lines.append(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{")
-            lines += self.packed(at, call, f"{table}[i][1]")
+            lines += self.pack_weights(at, call, f"{table}[i][1]")
             moved = (f" + {table}[i][0]", f" + {table}[i][2]")
-            lines += [self.one((at, 0), *moved), *again, "}"]
+            lines += [self.call_primitive((at, 0), *moved), *again, "}"]
         return lines
 
-    def packed(self, at: int, call: LayerCall, moved: str) -> list[str]:
+    def pack_weights(self, at: int, call: LayerCall, moved: str) -> list[str]:
         """Packing of weights that are computed."""
         if call.packed_at is not None:
             return []
@@ -206,7 +206,7 @@ class StageCode:
             return [text]
         return ["#pragma omp single", text]
 
-    def one(self, spot: Spot, x_moved: str, y_moved: str) -> str:
+    def call_primitive(self, spot: Spot, x_moved: str, y_moved: str) -> str:
         """One call of a primitive."""
         call, at = self.calls[spot], spot[0]
         layer, source = call.layer, call.source

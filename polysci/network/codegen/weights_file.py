@@ -56,14 +56,14 @@ class WeightsFile:
                 total = running[-1]
         return int(total), int(sums)
 
-    def whole(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
         """The bytes of the file, piece by piece."""
         yield (MAGIC + self.digest.encode()).ljust(LINE, b"\0")
         yield from self.chunks()
 
-    def written(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """The whole file."""
-        return b"".join(self.whole())
+        return b"".join(self.pieces())
 
 
 def weights_of(call: LayerCall, constants: Mapping[str, Array]) -> Array:

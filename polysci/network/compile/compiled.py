@@ -19,7 +19,7 @@ from polysci.network.compile.prepare import (
     Watch,
     graph_of,
     prepare,
-    schedules,
+    search_schedules,
 )
 from polysci.network.compile.retune import retune
 from polysci.network.ir.graph import Graph
@@ -40,16 +40,16 @@ Array = NDArray[Any]
 class Network:
     """A compiled network: ``y = net(x)``, or ``{name: y} = net({name: x})``.
 
-    ``plan``, ``code``, and by the key of a problem ``schedules`` say what it consists of,
-    ``results`` what the searches of its layers found alone, ``how`` what it was asked for,
+    ``prepared``, ``code``, and by the key of a problem ``schedules`` say what it consists of,
+    ``results`` what the searches of its layers found alone, ``options`` what it was asked for,
     ``seconds`` how long it took to search, generate and build.
     """
 
-    plan: PreparedNetwork
+    prepared: PreparedNetwork
     results: Mapping[str, Result]
     schedules: Mapping[str, Schedule]
     code: Code
-    how: CompileOptions
+    options: CompileOptions
     runner: Runner
     seconds: float
 
@@ -60,11 +60,11 @@ class Network:
 
     @property
     def threads(self) -> int:
-        return self.how.threads
+        return self.options.threads
 
     @property
     def dtype(self) -> str:
-        return self.how.dtype
+        return self.options.dtype
 
     @property
     def inputs(self) -> tuple[TensorPort, ...]:
@@ -128,8 +128,8 @@ def compile_network(
 
 
 def build_network(
-    plan: PreparedNetwork,
-    how: CompileOptions,
+    prepared: PreparedNetwork,
+    options: CompileOptions,
     name: str,
     *,
     wisdom: Wisdom | None = None,
@@ -137,22 +137,25 @@ def build_network(
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
 ) -> Network:
-    """Schedules, C and library of a plan."""
+    """Schedules, C and library of a prepared."""
     start = time.monotonic()
-    results = schedules(
-        plan, how.level, how.threads, target=how.target, algorithm=how.algorithm, wisdom=wisdom,
-        time_limit=time_limit, watch=watch,
-    )  # fmt: skip
-    plan, chosen = retune(plan, results, how, name, wisdom)
-    code = code_of(plan.placed, chosen, name, how.target.isa, how.threads)
+    results = search_schedules(
+        prepared,
+        options,
+        wisdom=wisdom,
+        time_limit=time_limit,
+        watch=watch,
+    )
+    prepared, chosen = retune(prepared, results, options, name, wisdom)
+    code = code_of(prepared.placed, chosen, name, options.target.isa, options.threads)
     runner = runner_of(code, flags)
-    return Network(plan, results, chosen, code, how, runner, time.monotonic() - start)
+    return Network(prepared, results, chosen, code, options, runner, time.monotonic() - start)
 
 
 def rebuild_network(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
     """The same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
     code = code_of(
-        network.plan.placed, network.schedules, network.name, network.how.target.isa,
+        network.prepared.placed, network.schedules, network.name, network.options.target.isa,
         network.threads, apart=apart, timed=timed,
     )  # fmt: skip
     return replace(network, code=code, runner=runner_of(code))

@@ -78,13 +78,10 @@ def machine_for(target: Target) -> Machine:
     return load_rates(target) or assume_rates(target)
 
 
-def schedules(
-    plan: PreparedNetwork,
-    level: str = "measure",
-    threads: int = 1,
+def search_schedules(
+    prepared: PreparedNetwork,
+    options: CompileOptions,
     *,
-    target: Target | None = None,
-    algorithm: str = "direct",
     wisdom: Wisdom | None = None,
     time_limit: float | None = None,
     watch: Watch | None = None,
@@ -95,16 +92,22 @@ def schedules(
     what was measured until then is in ``wisdom``.
     """
     found: dict[str, Result] = {}
-    todo, start = problems(plan.program), time.monotonic()
+    todo, start = problems(prepared.program), time.monotonic()
     for key, problem in todo.items():
         limit = None
         if time_limit is not None:
             left = max(0.01, time_limit - (time.monotonic() - start))
             limit = left / (len(todo) - len(found))
         found[key] = optimize(
-            problem, level, threads, target=target, wisdom=wisdom, algorithm=algorithm,
-            progress=partial(watch, problem) if watch else None, time_limit=limit,
-        )  # fmt: skip
+            problem,
+            options.level,
+            options.threads,
+            target=options.target,
+            wisdom=wisdom,
+            algorithm=options.algorithm,
+            progress=partial(watch, problem) if watch else None,
+            time_limit=limit,
+        )
         if watch:
             watch(problem, found[key])
         if found[key].interrupted:

@@ -38,36 +38,38 @@ WARM_UP = 2  # runs
 
 
 def retune(
-    plan: PreparedNetwork,
+    prepared: PreparedNetwork,
     results: Mapping[str, Result],
-    how: CompileOptions,
+    options: CompileOptions,
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
-    """The plan with its bands, and the schedule of every problem, by key.
+    """The prepared with its bands, and the schedule of every problem, by key.
 
     At a level that measures, both are timed in the whole network; else the model decides.
     """
     chosen = {key: result.schedule for key, result in results.items()}
-    measures = LEVELS[how.level].measured != 0 and bool(chosen)
+    measures = LEVELS[options.level].measured != 0 and bool(chosen)
     if measures:
-        chosen = in_place(plan.placed, results, how, name, wisdom)
+        chosen = in_place(prepared.placed, results, options, name, wisdom)
     seconds = {key: one.predicted for key, one in results.items()}
-    setting = Setting(chosen, seconds, how.target, machine_for(how.target))
-    placed, considered = fuse_rows(plan.placed, setting)
+    setting = Setting(chosen, seconds, options.target, machine_for(options.target))
+    placed, considered = fuse_rows(prepared.placed, setting)
     if measures:
-        slower = slower_bands(plan.placed, placed, chosen, how, name)
-        placed, considered = fuse_rows(plan.placed, setting, slower)
-    return replace(plan, placed=placed, fusions=(*plan.fusions, *considered)), chosen
+        slower = slower_fusions(prepared.placed, placed, chosen, options, name)
+        placed, considered = fuse_rows(prepared.placed, setting, slower)
+    return replace(prepared, placed=placed, fusions=(*prepared.fusions, *considered)), chosen
 
 
-def rivals(problem: Conv2d, result: Result, how: CompileOptions, wisdom: Wisdom) -> list[Schedule]:
+def rivals(
+    problem: Conv2d, result: Result, options: CompileOptions, wisdom: Wisdom
+) -> list[Schedule]:
     """The winner alone, then what was measured nearly as fast, then what the model prefers."""
     found = {str(result.schedule): result.schedule}
-    key = key_of(problem, how.algorithm)
+    key = key_of(problem, options.algorithm)
     with suppress(PolysciError):
         known = [
-            record for record in wisdom.measured(host_of(how.target), threads=how.threads)
+            record for record in wisdom.measured(host_of(options.target), threads=options.threads)
             if record.problem == key
         ]  # fmt: skip
         known.sort(key=lambda record: (record.seconds, record.schedule))
@@ -75,8 +77,8 @@ def rivals(problem: Conv2d, result: Result, how: CompileOptions, wisdom: Wisdom)
             if record.seconds <= NEAR * known[0].seconds:
                 found.setdefault(record.schedule, schedule.parse(record.schedule))
     if len(found) < ROUNDS:
-        context = context_of(problem, how.threads, how.target)
-        for one in candidates(problem, context, 2 * ROUNDS, how.algorithm):
+        context = context_of(problem, options.threads, options.target)
+        for one in candidates(problem, context, 2 * ROUNDS, options.algorithm):
             if one.seconds <= NEAR * result.predicted:
                 found.setdefault(str(one.schedule), one.schedule)
     return list(found.values())[:ROUNDS]
@@ -85,45 +87,45 @@ def rivals(problem: Conv2d, result: Result, how: CompileOptions, wisdom: Wisdom)
 def in_place(
     placed: PlacedProgram,
     results: Mapping[str, Result],
-    how: CompileOptions,
+    options: CompileOptions,
     name: str,
     wisdom: Wisdom | None = None,
 ) -> dict[str, Schedule]:
     """The schedule of every problem, by key, that takes least time in the whole network."""
     known = wisdom if wisdom is not None else Wisdom()
     some = {
-        key: rivals(problem, results[key], how, known)
+        key: rivals(problem, results[key], options, known)
         for key, problem in problems(placed.program).items()
     }
     rounds = max((len(each) for each in some.values()), default=1)
     spent: dict[str, list[float]] = {key: [] for key in some}
     for number in range(rounds):
         chosen = {key: each[min(number, len(each) - 1)] for key, each in some.items()}
-        code = code_of(placed, chosen, name, how.target.isa, how.threads, timed=True)
+        code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
         times = _by_problem(code)
         for key in some:
             spent[key].append(times[key])
     return {key: each[_best(spent[key][: len(each)])] for key, each in some.items()}
 
 
-def slower_bands(
+def slower_fusions(
     apart: PlacedProgram,
-    banded: PlacedProgram,
+    fused: PlacedProgram,
     chosen: Mapping[str, Schedule],
-    how: CompileOptions,
+    options: CompileOptions,
     name: str,
 ) -> dict[str, str]:
     """Why bands that take longer than their members do apart are refused, by internal tensor."""
-    if not any(isinstance(stage, RowFusion) for stage in banded.program.stages):
+    if not any(isinstance(stage, RowFusion) for stage in fused.program.stages):
         return {}
     times = []
-    for placed in (apart, banded):
-        code = code_of(placed, chosen, name, how.target.isa, how.threads, timed=True)
+    for placed in (apart, fused):
+        code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
         runs = seconds_of(code, RUNS)
         each = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
         times.append(dict(zip((s.output for s in placed.program.stages), each, strict=True)))
     found: dict[str, str] = {}
-    for stage in banded.program.stages:
+    for stage in fused.program.stages:
         if not isinstance(stage, RowFusion):
             continue
         alone = sum(times[0][member.output] for member in stage.members)

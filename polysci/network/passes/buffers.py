@@ -66,12 +66,12 @@ class _Placer:
     def __post_init__(self) -> None:
         self.values = dict(self.program.values)
 
-    def of(self, name: str) -> BufferPlace:
+    def place_of(self, name: str) -> BufferPlace:
         """The place of a tensor: inside another one, or a buffer of its own."""
         if name not in self.places:
             part, value = self.parts.get(name), self.values[name]
             if part:
-                whole = self.of(part.whole)
+                whole = self.place_of(part.whole)
                 first = whole.first + part.first * whole.strides[part.axis]
                 self.places[name] = replace(whole, first=first)
             else:
@@ -85,11 +85,11 @@ class _Placer:
             case LoopStage():
                 self.stages.append(stage)
                 for name in (stage.output, *stage.inputs):
-                    self.of(name)
+                    self.place_of(name)
             case ViewStage():
                 self.view(stage)
             case ConcatStage():
-                self.join(stage)
+                self.concat(stage)
 
     def fresh(self, base: str, like: Value, **changes: object) -> str:
         name, number = f"{base}.copy", 1
@@ -102,27 +102,27 @@ class _Placer:
         """Every element of a tensor, in its place."""
         return Load(name, tuple(axis(at) for at in range(len(self.values[name].shape))))
 
-    def copied(self, name: str, order: tuple[int, ...], dtype: str) -> str:
+    def copy(self, name: str, order: tuple[int, ...], dtype: str) -> str:
         """A copy of a tensor in a buffer of its own, made once."""
         key = (name, order, dtype)
         if key not in self.copies:
             made = self.fresh(name, self.values[name], order=order, dtype=dtype)
             self.stages.append(LoopStage(f"copy {name}", made, self.whole(name)))
-            self.of(made)
+            self.place_of(made)
             self.copies[key] = made
         return self.copies[key]
 
     def view(self, stage: ViewStage) -> None:
-        source, shape = self.of(stage.source), self.values[stage.output].shape
+        source, shape = self.place_of(stage.source), self.values[stage.output].shape
         if stage.output in self.program.outputs:  # it must be written for the caller
-            self.materialised(stage)
+            self.materialise(stage)
             return
         if stage.index is None:
             strides = reshape(self.values[stage.source].shape, source.strides, shape)
             if strides is None:
                 plain = tuple(range(len(self.values[stage.source].shape)))
-                copy = self.copied(stage.source, plain, source.dtype)
-                source = self.of(copy)
+                copy = self.copy(stage.source, plain, source.dtype)
+                source = self.place_of(copy)
                 strides = reshape(self.values[copy].shape, source.strides, shape)
             assert strides is not None
             first = source.first
@@ -132,7 +132,7 @@ class _Placer:
         value = self.values[stage.output]
         self.values[stage.output] = replace(value, dtype=source.dtype)
 
-    def materialised(self, stage: ViewStage) -> None:
+    def materialise(self, stage: ViewStage) -> None:
         """A view that is an output: its elements are moved."""
         if stage.index is None:
             inner = self.fresh(stage.output, self.values[stage.output])
@@ -140,18 +140,18 @@ class _Placer:
             self.stages.append(LoopStage(stage.name, stage.output, self.whole(inner)))
         else:
             self.stages.append(LoopStage(stage.name, stage.output, Load(stage.source, stage.index)))
-        self.of(stage.output)
+        self.place_of(stage.output)
 
-    def join(self, stage: ConcatStage) -> None:
+    def concat(self, stage: ConcatStage) -> None:
         """Parts that are not there already are copied."""
-        place, first = self.of(stage.output), 0
+        place, first = self.place_of(stage.output), 0
         for name in stage.parts:
             part = self.parts.get(name)
             if part is None or part != ConcatPart(stage.output, stage.axis, first):
                 made = self.fresh(name, self.values[name], dtype=place.dtype)
                 start = place.first + first * place.strides[stage.axis]
                 self.places[made] = replace(place, first=start)
-                self.of(name)
+                self.place_of(name)
                 self.stages.append(LoopStage(f"{stage.name}: {name}", made, self.whole(name)))
             first += self.values[name].shape[stage.axis]
 
@@ -163,15 +163,19 @@ class _Placer:
         if bias:
             bias = self.plain(bias, "int32" if stage.problem.dtype[0] in "us" else "float32")
         target, residual = self.result(stage.y), stage.residual
-        y = self.of(target.tensor)
+        y = self.place_of(target.tensor)
         if residual:
-            own = self.of(residual)
+            own = self.place_of(residual)
             if own.dtype != y.dtype or not alike(own, y, self.values[residual].shape):
-                residual = self.beside(residual, y)
-        self.of(weights)
+                residual = self.copy_like(residual, y)
+        self.place_of(weights)
         names = (x.tensor, weights, target.tensor)
         copies = tuple(
-            (self.moved(names[0], at), self.moved(names[1], at), self.moved(names[2], at))
+            (
+                self.matrix_offset(names[0], at),
+                self.matrix_offset(names[1], at),
+                self.matrix_offset(names[2], at),
+            )
             for at in stage.stack
         )
         self.stages.append(replace(
@@ -183,38 +187,38 @@ class _Placer:
 
     def plain(self, name: str, dtype: str) -> str:
         """A tensor in row-major order: itself, or a copy."""
-        place, value = self.of(name), self.values[name]
+        place, value = self.place_of(name), self.values[name]
         own = replace(value, order=(), dtype=dtype)
         whole = BufferPlace(name, 0, own.strides, dtype)
         if place.dtype == dtype and alike(place, whole, value.shape):
             return name
-        return self.copied(name, tuple(range(len(value.shape))), dtype)
+        return self.copy(name, tuple(range(len(value.shape))), dtype)
 
     def result(self, window: Window) -> Window:
         """Where a layer writes: elsewhere, if what counts as one axis does not run on there."""
         value = self.values[window.tensor]
-        if stretch(window, value.shape, self.of(window.tensor).strides) is not None:
+        if stretch(window, value.shape, self.place_of(window.tensor).strides) is not None:
             return window
         order = tuple(at for number in (0, 2, 3, 1) for at in window.axes[number])
         missing = tuple(at for at in range(len(value.shape)) if at not in order)
         made = self.fresh(window.tensor, value, order=(*missing, *order))
-        self.of(made)
+        self.place_of(made)
         return replace(window, tensor=made)
 
-    def moved(self, name: str, at: Sequence[int]) -> int:
+    def matrix_offset(self, name: str, at: Sequence[int]) -> int:
         """Elements before the matrix of a stack that broadcasts to a place in the whole stack."""
-        outer, strides = self.values[name].shape[:-2], self.of(name).strides
+        outer, strides = self.values[name].shape[:-2], self.place_of(name).strides
         inner = at[len(at) - len(outer) :]
         triples = zip(outer, inner, strides, strict=False)
         return sum(position * step for size, position, step in triples if size > 1)
 
-    def beside(self, name: str, y: BufferPlace) -> str:
+    def copy_like(self, name: str, y: BufferPlace) -> str:
         """A copy whose elements lie as far apart as those of another place."""
         value = self.values[name]
         order = tuple(int(at) for at in np.argsort([-step for step in y.strides], kind="stable"))
         own = BufferPlace(name, 0, replace(value, order=order).strides, y.dtype)
         if alike(own, y, value.shape):
-            return self.copied(name, order, y.dtype)
+            return self.copy(name, order, y.dtype)
         key = (name, y.strides, f"{y.dtype} beside")
         if key not in self.copies:  # as wide as the whole that y is part of
             reach = sum((n - 1) * s for n, s in zip(value.shape, y.strides, strict=True)) + 1
@@ -231,7 +235,7 @@ class _Placer:
         return wanted or ("float32" if stage.problem.dtype == "f32" else own)
 
     def operand(self, window: Window, stage: LayerStage) -> Window:
-        place, value = self.of(window.tensor), self.values[window.tensor]
+        place, value = self.place_of(window.tensor), self.values[window.tensor]
         kind = self.kind(stage)
         strides = stretch(window, value.shape, place.strides)
         good = strides is not None and (strides[1] == 1 or stage.problem.C == 1)
@@ -241,7 +245,7 @@ class _Placer:
         missing = tuple(at for at in range(len(value.shape)) if at not in order)
         if stage.stack:
             missing, order = (), tuple(range(len(value.shape)))
-        return replace(window, tensor=self.copied(window.tensor, (*missing, *order), kind))
+        return replace(window, tensor=self.copy(window.tensor, (*missing, *order), kind))
 
 
 def alike(one: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:

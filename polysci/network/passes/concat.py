@@ -21,40 +21,40 @@ def hosts(program: Program) -> dict[str, ConcatPart]:
     """Parts of joined tensors that are written where they will be read."""
     found: dict[str, ConcatPart] = {}
     makers = program.makers()
-    for join in reversed([stage for stage in program.stages if isinstance(stage, ConcatStage)]):
+    for concat in reversed([stage for stage in program.stages if isinstance(stage, ConcatStage)]):
         first = 0
-        for name in join.parts:
-            if name not in found and not _refusal(program, join, name, makers.get(name, [])):
-                found[name] = ConcatPart(join.output, join.axis, first)
-            first += program.values[name].shape[join.axis]
+        for name in concat.parts:
+            if name not in found and not _refusal(program, concat, name, makers.get(name, [])):
+                found[name] = ConcatPart(concat.output, concat.axis, first)
+            first += program.values[name].shape[concat.axis]
     return found
 
 
-def _refusal(program: Program, join: ConcatStage, name: str, made: list[Stage]) -> str:
+def _refusal(program: Program, concat: ConcatStage, name: str, made: list[Stage]) -> str:
     """Why a part must be copied; empty if it need not be."""
     if not made:
         return "no stage makes it"
     if any(isinstance(stage, ViewStage) for stage in made):
         return "it is another name of elements elsewhere"
-    if program.values[name].dtype != program.values[join.output].dtype:
+    if program.values[name].dtype != program.values[concat.output].dtype:
         return "its elements are of another type"
-    if join.parts.count(name) > 1:
+    if concat.parts.count(name) > 1:
         return "it stands there more than once"
     return "it is an output" if name in program.outputs else ""
 
 
 def concat_in_place(program: Program) -> tuple[Fusion, ...]:
-    """Every part of every join: written in place, or why it is copied."""
+    """Every part of every concat: written in place, or why it is copied."""
     parts, makers, found = hosts(program), program.makers(), list[Fusion]()
-    for join in program.stages:
-        if not isinstance(join, ConcatStage):
+    for concat in program.stages:
+        if not isinstance(concat, ConcatStage):
             continue
-        for name in dict.fromkeys(join.parts):
+        for name in dict.fromkeys(concat.parts):
             made = makers.get(name, [])
-            refusal = _refusal(program, join, name, made)
-            if not refusal and parts[name].whole != join.output:
+            refusal = _refusal(program, concat, name, made)
+            if not refusal and parts[name].whole != concat.output:
                 refusal = f"it is part of {parts[name].whole}"
             first = made[0].name if made else name
             saved = 2 * program.values[name].bytes
-            found.append(Fusion(first, join.name, name, saved, refusal))
+            found.append(Fusion(first, concat.name, name, saved, refusal))
     return tuple(found)

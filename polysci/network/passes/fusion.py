@@ -58,7 +58,7 @@ class _Fuser:
             if isinstance(stage, LoopStage):
                 stage = replace(stage, expr=rewrite(stage.expr, _silu))
                 self.put(position, stage)
-                if self.absorbed(stage, position) or self.inlined(stage, position):
+                if self.absorb(stage, position) or self.inline(stage, position):
                     position -= 1  # a stage before this one is gone
                     continue
             position += 1
@@ -103,22 +103,22 @@ class _Fuser:
         self.tried[tensor, second.output] = Fusion(first.name, second.name, tensor, saved, refusal)
         return not refusal
 
-    def inlined(self, reader: LoopStage, position: int) -> bool:
+    def inline(self, reader: LoopStage, position: int) -> bool:
         """Replace the first tensor that can be by its definition."""
         for tensor in reader.inputs:
             makers = self.makers(tensor)
             if len(makers) != 1 or not isinstance(makers[0], LoopStage):
                 continue
             maker = makers[0]
-            refusal = self.alone(tensor, reader) or self.costs(maker, reader)
+            refusal = self.alone(tensor, reader) or self.refuse_inline(maker, reader)
             if not self.note(maker, reader, tensor, refusal):
                 continue
             expr = rewrite(reader.expr, lambda one, it=maker: _in_place(one, it))  # type: ignore[misc]
-            self.put(position, replace(reader, expr=expr, name=_joined(maker, reader)), maker)
+            self.put(position, replace(reader, expr=expr, name=_joint_name(maker, reader)), maker)
             return True
         return False
 
-    def costs(self, maker: LoopStage, reader: LoopStage) -> str:
+    def refuse_inline(self, maker: LoopStage, reader: LoopStage) -> str:
         """Why a definition cannot stand where its tensor was read; empty if it can."""
         values, tensor = self.program.values, maker.output
         domain = iterators(values[reader.output].shape)
@@ -142,7 +142,7 @@ class _Fuser:
             return "a table says which elements are read"
         return ""
 
-    def absorbed(self, reader: LoopStage, position: int) -> bool:
+    def absorb(self, reader: LoopStage, position: int) -> bool:
         """Let a layer do what ``reader`` does to its results."""
         found = _epilogue(reader.expr)
         if found is None:
@@ -167,7 +167,7 @@ class _Fuser:
             if not self.note(layer, reader, one.tensor, refusal):
                 continue
             changed = replace(
-                layer, name=_joined(layer, reader),
+                layer, name=_joint_name(layer, reader),
                 y=replace(layer.y, tensor=reader.output),
                 residual=others[0].tensor if others else layer.residual,
                 clamp=clamp or layer.clamp,
@@ -189,7 +189,7 @@ def fuse_loops(program: Program) -> tuple[Program, tuple[Fusion, ...]]:
     return found, tuple(fuser.tried.values())
 
 
-def _joined(first: Stage, second: Stage) -> str:
+def _joint_name(first: Stage, second: Stage) -> str:
     return f"{first.name} + {second.name}"
 
 

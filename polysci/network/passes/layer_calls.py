@@ -36,14 +36,14 @@ class LayerCall:
 
 
 def calls_of(
-    placed: PlacedProgram, plans: Mapping[str, Schedule], name: str, threads: int
+    placed: PlacedProgram, schedules: Mapping[str, Schedule], name: str, threads: int
 ) -> dict[Spot, LayerCall]:
     """By position of the stage, and inside a band; layers that share code share a symbol."""
     found: dict[Spot, LayerCall] = {}
     sources: dict[tuple[str, ...], Source] = {}
     at = 0
     for spot, layer, band in _spots(placed.program):
-        schedule = plain(plans[layer.problem.key])
+        schedule = plain(schedules[layer.problem.key])
         if band:
             schedule = by_rows(schedule)
         strides = strides_of(layer, placed)

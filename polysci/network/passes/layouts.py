@@ -1,7 +1,7 @@
 """The order of every tensor's axes in memory, for the whole program at once.
 
 A tensor is stored plain, as ONNX orders its axes, or with its channels last, as layers read and
-write. Each choice has a price: what a layer packs, what a loop gathers whose operands differ, what
+write. Each choice has a cost: what a layer packs, what a loop gathers whose operands differ, what
 a reshape must move. On a chain of stages the cheapest choice is a shortest path; where it branches
 and joins it is a minimum cut between "plain" and "last", which is found exactly.
 """
@@ -27,12 +27,12 @@ from polysci.network.passes.concat import hosts
 from polysci.target.machine import Machine
 
 LINE = 64  # bytes
-NEVER = 1 << 28  # nanoseconds that no price reaches
+NEVER = 1 << 28  # nanoseconds that no cost reaches
 
 
 @dataclass(slots=True)
-class _Prices:
-    """Prices of choices: of a buffer that is plain, or last, and of two that differ."""
+class _Costs:
+    """Costs of choices: of a buffer that is plain, or last, and of two that differ."""
 
     program: Program
     machine: Machine
@@ -50,12 +50,12 @@ class _Prices:
         value = self.program.values[name]
         return len(value.shape) > 2 and not value.order and name not in self.program.constants
 
-    def add(self, table: dict[str, float], name: str, price: float) -> None:
+    def add(self, table: dict[str, float], name: str, cost: float) -> None:
         root = self.root[name]
-        table[root] = table.get(root, 0.0) + price
+        table[root] = table.get(root, 0.0) + cost
 
     def count(self) -> None:
-        """All prices of the program."""
+        """All costs of the program."""
         for name in (*self.program.inputs, *self.program.outputs):
             self.add(self.last, name, float("inf"))
         for stage in self.program.stages:
@@ -90,35 +90,35 @@ def with_orders(program: Program, machine: Machine) -> Program:
     Tensors that share a buffer share an order.
     """
     root = _roots(program)
-    prices = _Prices(program, machine, root)
-    prices.count()
-    last = _last(prices)
-    edges = {root[name] for name in (*program.inputs, *program.outputs)}  # however large the prices
+    costs = _Costs(program, machine, root)
+    costs.count()
+    last = _last(costs)
+    edges = {root[name] for name in (*program.inputs, *program.outputs)}  # however large the costs
     values = {
         name: replace(value, order=channels_last(len(value.shape)))
-        if prices.choice(name) and root[name] in last and root[name] not in edges else value
+        if costs.choice(name) and root[name] in last and root[name] not in edges else value
         for name, value in program.values.items()
     }  # fmt: skip
     return replace(program, values=values)
 
 
-def _last(prices: _Prices) -> set[str]:
+def _last(costs: _Costs) -> set[str]:
     """The buffers on the side of "last" of a minimum cut."""
-    names = list(dict.fromkeys(prices.root.values()))
+    names = list(dict.fromkeys(costs.root.values()))
     at = {name: 2 + number for number, name in enumerate(names)}
     edges: dict[tuple[int, int], int] = {}
 
-    def edge(one: int, other: int, price: float) -> None:
-        scaled = NEVER if price == float("inf") else min(NEVER - 1, round(price))
+    def edge(one: int, other: int, cost: float) -> None:
+        scaled = NEVER if cost == float("inf") else min(NEVER - 1, round(cost))
         edges[one, other] = min(NEVER, edges.get((one, other), 0) + scaled)
 
-    for name in names:  # from 0, "last", to 1, "plain": who is cut from a side pays its price
-        edge(0, at[name], prices.plain.get(name, 0.0))
-        edge(at[name], 1, prices.last.get(name, 0.0))
-    for (one, other), price in prices.apart.items():
+    for name in names:  # from 0, "last", to 1, "plain": who is cut from a side pays its cost
+        edge(0, at[name], costs.plain.get(name, 0.0))
+        edge(at[name], 1, costs.last.get(name, 0.0))
+    for (one, other), cost in costs.apart.items():
         if one != other:
-            edge(at[one], at[other], price)
-            edge(at[other], at[one], price)
+            edge(at[one], at[other], cost)
+            edge(at[other], at[one], cost)
     size = len(names) + 2
     rows, columns = zip(*edges, strict=True) if edges else ((), ())
     data = np.array(list(edges.values()), np.int32)

@@ -102,7 +102,7 @@ def _holds(load: Load, around: Reduce | None, rows: Rows, made: tuple[int, ...])
 class Setting:
     """What decides: schedules and predicted seconds by problem, and the machine."""
 
-    plans: Mapping[str, Schedule]
+    schedules: Mapping[str, Schedule]
     seconds: Mapping[str, float]
     target: Target
     machine: Machine
@@ -184,7 +184,7 @@ def _refusal(
         return "its weights are computed"
     for one in layers:
         try:
-            by_rows(setting.plans[one.problem.key])
+            by_rows(setting.schedules[one.problem.key])
         except PolysciError as error:
             return str(error)
     won = 2 * value.bytes / (setting.machine.l3 * 1e9)

@@ -16,7 +16,7 @@ def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
     texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
     inputs, outputs = ports(code)
     path = cache.build(texts, flags=flags)
-    return Runner(path, code.name, code.declarations, code.blob.written(), inputs, outputs)
+    return Runner(path, code.name, code.declarations, code.weights_file.to_bytes(), inputs, outputs)
 
 
 def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:

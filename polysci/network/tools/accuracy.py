@@ -22,7 +22,9 @@ def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | Non
 
     The f32 network has the schedules on record, else those that the model prefers.
     """
-    how = replace(network.how, level="estimate", dtype="f32", algorithm="direct")
-    plain = build_network(prepare(network.plan.graph, "f32"), how, network.name, wisdom=wisdom)
+    options = replace(network.options, level="estimate", dtype="f32", algorithm="direct")
+    plain = build_network(
+        prepare(network.prepared.graph, "f32"), options, network.name, wisdom=wisdom
+    )
     ours, theirs = (each.runner(order_inputs(each.inputs, inputs)) for each in (network, plain))
     return largest_error(ours, theirs, "f32")

@@ -74,7 +74,7 @@ def files(network: Network, told: SelftestData, embed: bool = False) -> dict[str
     made = {path: fill_template(template, values) for path, template in _FILES.items()}
     return {
         **code,
-        f"{name}.weights": network.code.blob.whole,
+        f"{name}.weights": network.code.weights_file.pieces,
         **made,
         DATA: lambda: _data(network, told),
     }
@@ -135,11 +135,11 @@ def _values(
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
         "SIZE": f"{len(code.placed.program.stages)} stages",
-        "FEATURES": " ".join(network.how.target.isa.features) or "none",
+        "FEATURES": " ".join(network.options.target.isa.features) or "none",
         "TOLERANCE": f"{told.tolerance:.3g}",
         "DERIVED": told.derived,
         "TABLE": "\n".join(rows(network)),
-        "PACKED": bytes_text(code.blob.packed_size),
+        "PACKED": bytes_text(code.weights_file.packed_size),
         "ARENA": bytes_text(code.arena.size),
         "UNSHARED": bytes_text(code.arena.unshared),
         "OPTION": tried[0],

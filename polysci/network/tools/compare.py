@@ -33,7 +33,7 @@ class CompiledContestant(PeerProcess):
         us = Peer(OURS, OURS, "", "networks")
         super().__init__(us, network.threads, {}, "polysci.network.tools.service")
         self.timeout, self.version = timeout, ""
-        self.choice = f"{network.dtype}, {network.how.algorithm}, {network.how.target.isa}"
+        self.choice = f"{network.dtype}, {network.options.algorithm}, {network.options.target.isa}"
         try:
             self._load(network, inputs)
         except BaseException:

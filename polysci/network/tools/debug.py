@@ -37,7 +37,7 @@ class CheckedTensor:
 
 def bound_of(network: Network) -> float:
     """The largest error of a tensor that is right; results of 8 bits may round the other way."""
-    program = network.plan.program
+    program = network.prepared.program
     narrow = any(value.dtype in ("bf16", "int8", "uint8") for value in program.values.values())
     return BOUNDS["bf16" if narrow else "f32"]
 
@@ -79,7 +79,7 @@ def tensors(network: Network, given: Mapping[str, Array]) -> dict[str, Array]:
 
 def compare_tensors(network: Network, given: Mapping[str, Array]) -> list[CheckedTensor]:
     """Tensors that the reference has as well, in the order in which they are made."""
-    wanted = reference.run(network.plan.graph, given)
+    wanted = reference.run(network.prepared.graph, given)
     made, rows = tensors(network, given), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))

@@ -39,15 +39,15 @@ def profile(network: Network) -> tuple[StageTime, ...]:
     runner, stages = timed.runner, timed.code.placed.program.stages
     times = getattr(runner.library.lib, f"{timed.name}_times")
     context = runner.context()
-    run = _prepared(timed, context)
+    run = _run_of(timed, context)
     spans: list[list[float]] = []
 
-    def noted() -> None:
+    def run_and_note() -> None:
         run()
         spans.append(np.diff(runner.library.ffi.unpack(times(context), len(stages) + 1)).tolist())
 
-    _repeated(run, WARM_UP_S)
-    _repeated(noted, SPENT_S)
+    _repeat(run, WARM_UP_S)
+    _repeat(run_and_note, SPENT_S)
     runner.release(context)
     return tuple(
         StageTime(at, stage.name, median(each[at] for each in spans))
@@ -59,14 +59,14 @@ def profile(network: Network) -> tuple[StageTime, ...]:
 def latency(network: Network) -> float:
     """Seconds a run, the median of several in a row on made-up inputs."""
     context = network.runner.context()
-    run = _prepared(network, context)
-    _repeated(run, WARM_UP_S)
-    found = median(_repeated(run, SPENT_S))
+    run = _run_of(network, context)
+    _repeat(run, WARM_UP_S)
+    found = median(_repeat(run, SPENT_S))
     network.runner.release(context)
     return found
 
 
-def _prepared(network: Network, context: Any) -> Callable[[], None]:
+def _run_of(network: Network, context: Any) -> Callable[[], None]:
     """A run that makes no arrays."""
     runner = network.runner
     arrays = [aligned.copy(one) for one in order_inputs(runner.inputs, inputs_of(runner.inputs))]
@@ -74,7 +74,7 @@ def _prepared(network: Network, context: Any) -> Callable[[], None]:
     return lambda: runner.run_in(context, arrays, results)
 
 
-def _repeated(run: Callable[[], None], least_s: float) -> list[float]:
+def _repeat(run: Callable[[], None], least_s: float) -> list[float]:
     """The seconds of each run, until they fill ``least_s``."""
     least, most = RUNS
     seconds, spent = list[float](), 0.0

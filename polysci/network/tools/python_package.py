@@ -49,7 +49,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
     values = {
         "NAME": name,
         "SIZE": f"{len(network.code.placed.program.stages)} stages",
-        "FEATURES": " ".join(network.how.target.isa.features) or "none",
+        "FEATURES": " ".join(network.options.target.isa.features) or "none",
         "DIGEST": hashlib.sha256(binary).hexdigest(),
         "SOURCES": repr(tuple(path for path in code if path.endswith(".c"))),
         "INPUTS": _literal(network.inputs),
@@ -63,7 +63,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
     }
     return {
         **{f"{name}/{path}": text for path, text in code.items()},
-        f"{name}/{name}.weights": network.code.blob.whole,
+        f"{name}/{name}.weights": network.code.weights_file.pieces,
         f"{name}/_native.so": binary,
         **made,
     }

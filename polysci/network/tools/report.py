@@ -77,19 +77,19 @@ def report_of(network: Network) -> NetworkReport:
     rows = tuple(_row(network, one, total) for one in times)
     return NetworkReport(
         network.name, rows, latency(network), sum_of_layers(network),
-        code.arena.size, code.arena.unshared, code.blob.packed_size, network.how.level,
+        code.arena.size, code.arena.unshared, code.weights_file.packed_size, network.options.level,
     )  # fmt: skip
 
 
 def sum_of_layers(network: Network) -> float | None:
     """Seconds of all layers timed alone; None where one was not timed."""
-    found = [_alone(network, one) for one in network.plan.program.layers()]
+    found = [_alone(network, one) for one in network.prepared.program.layers()]
     timed = [one for one in found if one is not None]
     return sum(timed) if found and len(timed) == len(found) else None
 
 
 def _row(network: Network, one: StageTime, total: float) -> StageRow:
-    stage, share = network.plan.program.stages[one.position], one.seconds / total
+    stage, share = network.prepared.program.stages[one.position], one.seconds / total
     members = stage.members if isinstance(stage, RowFusion) else (stage,)
     layers = [member for member in members if isinstance(member, LayerStage)]
     if not layers:
@@ -100,9 +100,9 @@ def _row(network: Network, one: StageTime, total: float) -> StageRow:
     part = speed / best if speed and best else None
     each = [_alone(network, layer) for layer in layers]
     alone = [seconds for seconds in each if seconds is not None]
-    plans = " | ".join(str(network.schedules[layer.problem.key]) for layer in layers)
+    schedules = " | ".join(str(network.schedules[layer.problem.key]) for layer in layers)
     whole = sum(alone) if len(alone) == len(each) else None
-    return StageRow(one.name, plans, one.seconds, share, speed, part, whole)
+    return StageRow(one.name, schedules, one.seconds, share, speed, part, whole)
 
 
 def _times(stage: LayerStage) -> int:
@@ -119,7 +119,7 @@ def _peak(network: Network, result: Result) -> float | None:
     """GFLOP/s of all threads: measured beside the layer, else known of the machine."""
     if result.measurement and result.measurement.peak_gflops:
         return result.measurement.peak_gflops
-    machine = load_rates(network.how.target) if result.problem.dtype == "f32" else None
+    machine = load_rates(network.options.target) if result.problem.dtype == "f32" else None
     return machine.peak * network.threads if machine else None
 
 

@@ -52,11 +52,11 @@ def make_selftest_data(network: Network, seed: int = 0) -> SelftestData:
     """
     given, bound = inputs_of(network.inputs, seed), bound_of(network)
     arrays = order_inputs(network.inputs, given)
-    found, expected = network.runner(arrays), _expected(network, network.plan.graph, given)
+    found, expected = network.runner(arrays), _expected(network, network.prepared.graph, given)
     error = largest_error(found, expected)
     if error <= bound:
         return SelftestData(tuple(arrays), tuple(expected), error, SLACK * error + LEAST)
-    moved = largest_error(_expected(network, _shaken(network.plan.graph), given), expected)
+    moved = largest_error(_expected(network, _shaken(network.prepared.graph), given), expected)
     if moved <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "

@@ -15,7 +15,7 @@ _SIGNATURE, _WEIGHTS = "signature.json", "weights"
 def save(network: Network, folder: Path) -> None:
     """Write it into a directory of its own; the library stays in the cache."""
     with (folder / _WEIGHTS).open("wb") as file:
-        file.writelines(network.code.blob.whole())
+        file.writelines(network.code.weights_file.pieces())
     signature = {
         "library": str(network.runner.library.path),
         "name": network.name,

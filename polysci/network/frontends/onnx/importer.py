@@ -139,7 +139,7 @@ class _Reader:
                 if name:
                     self.learn(name, value)
             return
-        for name, kind in self.inferred(proto, node).items():
+        for name, kind in self.infer(proto, node).items():
             self.types[name] = kind
         self.nodes.append(node)
 
@@ -169,29 +169,29 @@ class _Reader:
         if any(name not in self.known for name in node.inputs if name):
             return None
         if node.op == "ConstantOfShape":
-            return [self.repeated(node)]
+            return [self.repeat(node)]
         if sum(self.known[name].nbytes for name in node.inputs if name) > MOST_FOLDED:
             return None
-        return self.computed(proto, node)
+        return self.compute(proto, node)
 
     def shape_of(self, node: Node) -> Array:
         shape = self.tensor(node.inputs[0]).shape
         start, end = (node.attributes.get(name) for name in ("start", "end"))
         return np.array(shape[start:end], np.int64)
 
-    def repeated(self, node: Node) -> Array:
+    def repeat(self, node: Node) -> Array:
         """One value in every place, held once."""
         value = node.attributes.get("value", np.zeros(1, np.float32))
         shape = tuple(int(size) for size in self.known[node.inputs[0]])
         self.check(node.outputs[0], shape, value.dtype)
         return np.broadcast_to(value.reshape(()), shape)
 
-    def computed(self, proto: Any, node: Node) -> list[Array] | None:
+    def compute(self, proto: Any, node: Node) -> list[Array] | None:
         """By ONNX's reference, on the values that are known; None where a shape depends on them."""
         helper = self.onnx.helper
         from onnx.reference import ReferenceEvaluator
 
-        kinds = self.inferred(proto, node)
+        kinds = self.infer(proto, node)
         if any(name and name not in kinds for name in node.outputs):
             return None
         made = [self.tensor_of(name, kind) for name, kind in kinds.items()]
@@ -216,7 +216,7 @@ class _Reader:
         values = iter(found)
         return [np.asarray(next(values)) if name in kinds else np.zeros(0) for name in node.outputs]
 
-    def inferred(self, proto: Any, node: Node) -> dict[str, Any]:
+    def infer(self, proto: Any, node: Node) -> dict[str, Any]:
         """Types of a node's results, of fixed shapes."""
         inference = self.onnx.shape_inference
         names = {name for name in node.inputs if name}

@@ -163,7 +163,7 @@ def _by_channel(graph: Graph, name: str, like: str) -> Array | None:
 def with_affine_together(graph: Graph) -> Graph:
     """Two AFFINE in a row become one."""
 
-    def merged(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:
+    def merge(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:
         if maker.op != AFFINE or node.op != AFFINE:
             return None
         first, second = (_parts(graph, one) for one in (maker, node))
@@ -172,13 +172,13 @@ def with_affine_together(graph: Graph) -> Graph:
         changed = replace(node, inputs=(maker.inputs[0], *names))
         return changed, dict(zip(names, values, strict=True))
 
-    return _pairs(graph, merged)
+    return _pairs(graph, merge)
 
 
 def with_folded_weights(graph: Graph) -> Graph:
     """An AFFINE behind a convolution or matrix product goes into its weights and bias."""
 
-    def merged(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:
+    def merge(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:
         weights = graph.constant(maker.input(1))
         if node.op != AFFINE or maker.op not in WEIGHTED or weights is None:
             return None
@@ -197,7 +197,7 @@ def with_folded_weights(graph: Graph) -> Graph:
         found = zip(names, values, strict=True)
         return changed, {name: value.astype(np.float32) for name, value in found}
 
-    return _pairs(graph, merged)
+    return _pairs(graph, merge)
 
 
 def _plain(gemm: Node) -> bool:
