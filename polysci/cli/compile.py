@@ -13,7 +13,7 @@ from polysci.errors import SpecError
 if TYPE_CHECKING:
     from polysci.network.compile.compiled import Network
     from polysci.network.compile.prepare import PreparedNetwork
-    from polysci.network.tools.report import NetworkReport
+    from polysci.network.compile.report import NetworkReport
     from polysci.peers import Peer
     from polysci.peers.networks.contest import NetworkComparison
     from polysci.tune import Progress, Result

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def explain_stages(prepared: PreparedNetwork) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
+    from polysci.network.compile.report import shorten
     from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
-    from polysci.network.tools.report import shorten
 
     rows = [("group", "computed by", "result")]
     for stage in prepared.program.stages:
@@ -63,8 +63,8 @@ def explain_stages_json(prepared: PreparedNetwork) -> str:
 
 def describe_errors(rows: Sequence[CheckedTensor], bound: float) -> str:
     """Every tensor beside the reference."""
+    from polysci.network.compile.report import shorten
     from polysci.network.tools.debug import first_wrong
-    from polysci.network.tools.report import shorten
 
     table = [("stage", "tensor", "error", "largest", "")]
     table += [

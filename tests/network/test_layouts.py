@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from polysci.network.compile.lower import lower
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.ir.stages import Program, channels_last
+from polysci.network.operators.lower import lower
 from polysci.network.passes import layouts
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

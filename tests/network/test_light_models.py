@@ -13,11 +13,11 @@ import pytest
 from onnx import numpy_helper
 
 from polysci.network.compile.compiled import build_network, compile_network, rebuild_network
-from polysci.network.compile.lower import SUPPORTED
 from polysci.network.compile.prepare import CompileOptions, prepare
 from polysci.network.frontends.onnx import importer
 from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.graph import Graph
+from polysci.network.operators.lower import SUPPORTED
 from polysci.network.tools.debug import compare_tensors
 from polysci.target.host import detect
 from tests.support.networks import QUICK, given

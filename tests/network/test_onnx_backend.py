@@ -18,8 +18,8 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.runner import Runner
 
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.network.compile.lower import SUPPORTED, lower
 from polysci.network.frontends.onnx import importer, simplify
+from polysci.network.operators.lower import SUPPORTED, lower
 from polysci.network.tools.onnx_backend import PolysciBackend, with_fixed
 from tests.support.networks import QUICK
 

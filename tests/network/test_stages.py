@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError
-from polysci.network.compile.lower import lower
+from polysci.network.compile.build import ports
 from polysci.network.compile.prepare import PreparedNetwork, prepare
 from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.expressions import (
@@ -28,11 +28,11 @@ from polysci.network.ir.expressions import (
     walk,
 )
 from polysci.network.ir.stages import LayerStage, LoopStage
+from polysci.network.operators.lower import lower
 from polysci.network.passes.arena import arrange, lives
 from polysci.network.passes.buffers import reshape
 from polysci.network.passes.fusion import fuse_loops
 from polysci.network.passes.relations import iterators, pointwise, reads_once
-from polysci.network.runtime.loading import ports
 from polysci.network.runtime.runner import Runner
 from polysci.numerics.arrays import ALIGNMENT
 from polysci.polyhedral.affine import Affine

@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 
 from polysci.network.compile.compiled import Network, build_network, rebuild_network
-from polysci.network.compile.lower import SUPPORTED
 from polysci.network.compile.prepare import CompileOptions, prepare
 from polysci.network.frontends.onnx import importer, reference
 from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.graph import Graph
+from polysci.network.operators.lower import SUPPORTED
 from polysci.network.tools.debug import compare_tensors
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from polysci.export import names
 from polysci.network.codegen.emit import Code, code_of
+from polysci.network.compile.build import runner_of
 from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
@@ -21,17 +22,14 @@ from polysci.network.compile.prepare import (
     prepare,
     search_schedules,
 )
+from polysci.network.compile.report import NetworkReport, report_of
 from polysci.network.compile.retune import retune
 from polysci.network.ir.graph import Graph
-from polysci.network.runtime.loading import runner_of
 from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.tune import Result
 from polysci.tune.wisdom import Wisdom
-
-if TYPE_CHECKING:
-    from polysci.network.tools.report import NetworkReport
 
 Array = NDArray[Any]
 
@@ -83,9 +81,7 @@ class Network:
 
     def report(self) -> NetworkReport:
         """The time of every stage, measured now, and of the whole; ``str`` makes a table of it."""
-        from polysci.network.tools.report import report_of
-
-        return report_of(self)
+        return report_of(self.code, self.runner, self.results, self.schedules, self.options)
 
 
 def compile_network(

@@ -9,15 +9,14 @@ from functools import partial
 from os import PathLike
 
 from polysci.errors import SpecError
-from polysci.network.compile.lower import SUPPORTED, lower
+from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import Program
+from polysci.network.operators.lower import SUPPORTED, lower
 from polysci.network.passes.buffers import PlacedProgram, place_buffers
-from polysci.network.passes.concat import concat_in_place
-from polysci.network.passes.fusion import Fusion, fuse_loops
+from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import problems
-from polysci.network.passes.layouts import with_dtype, with_orders
 from polysci.ops.conv2d import Conv2d
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
@@ -66,11 +65,9 @@ def prepare(
     """Stages, fused and placed. Raises SpecError for another dtype than DTYPES."""
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network is computed in {' or '.join(DTYPES)}")
-    program, fusions = lower(graph), tuple[Fusion, ...]()
-    if fuse:
-        program, fusions = fuse_loops(program)
-    ordered = with_orders(with_dtype(program, dtype), machine_for(target or detect()))
-    return PreparedNetwork(graph, place_buffers(ordered), (*fusions, *concat_in_place(ordered)))
+    context = PassContext(dtype, machine_for(target or detect()))
+    program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
+    return PreparedNetwork(graph, place_buffers(program), fusions)
 
 
 def machine_for(target: Target) -> Machine:

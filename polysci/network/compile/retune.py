@@ -16,13 +16,13 @@ import numpy as np
 from polysci.algorithms.choice import candidates, key_of
 from polysci.errors import PolysciError
 from polysci.network.codegen.emit import Code, code_of
+from polysci.network.compile.build import runner_of
 from polysci.network.compile.prepare import CompileOptions, PreparedNetwork, machine_for
 from polysci.network.ir.stages import LayerStage, RowFusion
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.runtime.loading import runner_of
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
@@ -159,11 +159,9 @@ def seconds_of(code: Code, runs: int) -> list[list[float]]:
     given = inputs_of(runner.inputs)
     arrays = [given[port.name] for port in runner.inputs]
     results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
-    times = getattr(runner.library.lib, f"{code.name}_times")
     context, count = runner.context(), len(code.placed.program.stages)
-    found = []
+    seconds = []
     for _ in range(runs + WARM_UP):
         runner.run_in(context, arrays, results)
-        ends = times(context)
-        found.append([ends[at + 1] - ends[at] for at in range(count)])
-    return found[WARM_UP:]
+        seconds.append(runner.stage_seconds(context, count))
+    return seconds[WARM_UP:]

@@ -39,7 +39,7 @@ class Runner:
         inputs: Sequence[TensorPort],
         outputs: Sequence[TensorPort],
     ) -> None:
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
         self.library: Library = load(library, declarations)
         self._ffi, lib = self.library.ffi, self.library.lib
         self._run = getattr(lib, f"{name}_run")
@@ -89,6 +89,11 @@ class Runner:
     def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """The same in a given context."""
         self._run(context, *(self.pointer(array) for array in (*arrays, *results)))
+
+    def stage_seconds(self, context: Any, stages: int) -> list[float]:
+        """Seconds of each stage in the context's last run; the code must time itself."""
+        times = getattr(self.library.lib, f"{self.name}_times")(context)
+        return [times[at + 1] - times[at] for at in range(stages)]
 
     def pointer(self, array: Array) -> Any:
         kind = _C[array.dtype.name]

@@ -10,9 +10,9 @@ from onnx.backend.base import Backend, BackendRep
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.compile.lower import SUPPORTED
 from polysci.network.frontends.onnx import importer, model_file, simplify
 from polysci.network.ir.graph import Array
+from polysci.network.operators.lower import SUPPORTED
 
 if TYPE_CHECKING:
     import onnx

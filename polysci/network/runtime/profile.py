@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
 
-from polysci.network.compile.compiled import Network, rebuild_network
-from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
+from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion, Stage
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.runtime.runner import order_inputs
+from polysci.network.runtime.runner import Runner, order_inputs
 from polysci.numerics import arrays as aligned
 
 WARM_UP_S: Final = 50e-3
@@ -30,47 +29,45 @@ class StageTime:
     seconds: float
 
 
-def profile(network: Network) -> tuple[StageTime, ...]:
-    """The stages in order, timed over several runs on made-up inputs by code that notes the time.
+def profile(runner: Runner, stages: Sequence[Stage]) -> tuple[StageTime, ...]:
+    """The stages in order, timed over several runs on made-up inputs.
 
-    With several threads each stage ends for all of them before the next one begins.
+    ``runner`` is of code that notes the time after each of ``stages``. With several threads each
+    stage ends for all of them before the next one begins.
     """
-    timed = rebuild_network(network, timed=True)
-    runner, stages = timed.runner, timed.code.placed.program.stages
-    times = getattr(runner.library.lib, f"{timed.name}_times")
     context = runner.context()
-    run = _run_of(timed, context)
-    spans: list[list[float]] = []
+    run = _run_of(runner, context)
+    runs: list[list[float]] = []
 
     def run_and_note() -> None:
         run()
-        spans.append(np.diff(runner.library.ffi.unpack(times(context), len(stages) + 1)).tolist())
+        runs.append(runner.stage_seconds(context, len(stages)))
 
     _repeat(run, WARM_UP_S)
     _repeat(run_and_note, SPENT_S)
     runner.release(context)
     return tuple(
-        StageTime(at, stage.name, median(each[at] for each in spans))
+        StageTime(at, stage.name, median(seconds[at] for seconds in runs))
         for at, stage in enumerate(stages)
         if isinstance(stage, LayerStage | LoopStage | RowFusion)
     )
 
 
-def latency(network: Network) -> float:
+def latency(runner: Runner) -> float:
     """Seconds a run, the median of several in a row on made-up inputs."""
-    context = network.runner.context()
-    run = _run_of(network, context)
+    context = runner.context()
+    run = _run_of(runner, context)
     _repeat(run, WARM_UP_S)
-    found = median(_repeat(run, SPENT_S))
-    network.runner.release(context)
-    return found
+    seconds = median(_repeat(run, SPENT_S))
+    runner.release(context)
+    return seconds
 
 
-def _run_of(network: Network, context: Any) -> Callable[[], None]:
+def _run_of(runner: Runner, context: Any) -> Callable[[], None]:
     """A run that makes no arrays."""
-    runner = network.runner
-    arrays = [aligned.copy(one) for one in order_inputs(runner.inputs, inputs_of(runner.inputs))]
-    results = [aligned.empty(one.shape, dtype=np.dtype(one.dtype)) for one in runner.outputs]
+    inputs = order_inputs(runner.inputs, inputs_of(runner.inputs))
+    arrays = [aligned.copy(array) for array in inputs]
+    results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in runner.outputs]
     return lambda: runner.run_in(context, arrays, results)
 
 

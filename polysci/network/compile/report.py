@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from polysci.network.compile.compiled import Network
-from polysci.network.ir.stages import LayerStage, RowFusion
-from polysci.network.tools.profile import StageTime, latency, profile
+from polysci.network.codegen.emit import Code, code_of
+from polysci.network.compile.build import runner_of
+from polysci.network.compile.prepare import CompileOptions
+from polysci.network.ir.stages import LayerStage, Program, RowFusion, Stage
+from polysci.network.runtime.profile import StageTime, latency, profile
+from polysci.network.runtime.runner import Runner
+from polysci.polyhedral.schedule import Schedule
 from polysci.text.tables import bytes_text, columns, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
@@ -70,39 +74,62 @@ class NetworkReport:
         return [asdict(row) for row in self.rows]
 
 
-def report_of(network: Network) -> NetworkReport:
-    """Time a network and each of its stages."""
-    times, code = profile(network), network.code
-    total = sum(one.seconds for one in times) or 1.0
-    rows = tuple(_row(network, one, total) for one in times)
+def report_of(
+    code: Code,
+    runner: Runner,
+    results: Mapping[str, Result],
+    schedules: Mapping[str, Schedule],
+    options: CompileOptions,
+) -> NetworkReport:
+    """Time the code of a network as a whole and stage by stage.
+
+    ``results`` and ``schedules`` are by the key of a problem: what searching for a layer alone
+    found, and what the code does.
+    """
+    facts = _Facts(results, schedules, options)
+    program = code.placed.program
+    isa, threads = options.target.isa, options.threads
+    timed = runner_of(code_of(code.placed, schedules, code.name, isa, threads, timed=True))
+    times = profile(timed, program.stages)
+    total = sum(stage_time.seconds for stage_time in times) or 1.0
+    rows = tuple(_row(facts, program.stages[time.position], time, total) for time in times)
     return NetworkReport(
-        network.name, rows, latency(network), sum_of_layers(network),
-        code.arena.size, code.arena.unshared, code.weights_file.packed_size, network.options.level,
+        code.name, rows, latency(runner), sum_of_layers(program, results), code.arena.size,
+        code.arena.unshared, code.weights_file.packed_size, options.level,
     )  # fmt: skip
 
 
-def sum_of_layers(network: Network) -> float | None:
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of layers, by the key of their problem, and how they were compiled."""
+
+    results: Mapping[str, Result]
+    schedules: Mapping[str, Schedule]
+    options: CompileOptions
+
+
+def sum_of_layers(program: Program, results: Mapping[str, Result]) -> float | None:
     """Seconds of all layers timed alone; None where one was not timed."""
-    found = [_alone(network, one) for one in network.prepared.program.layers()]
-    timed = [one for one in found if one is not None]
-    return sum(timed) if found and len(timed) == len(found) else None
+    layers = [_alone(results, layer) for layer in program.layers()]
+    timed = [seconds for seconds in layers if seconds is not None]
+    return sum(timed) if layers and len(timed) == len(layers) else None
 
 
-def _row(network: Network, one: StageTime, total: float) -> StageRow:
-    stage, share = network.prepared.program.stages[one.position], one.seconds / total
+def _row(facts: _Facts, stage: Stage, time: StageTime, total: float) -> StageRow:
+    share = time.seconds / total
     members = stage.members if isinstance(stage, RowFusion) else (stage,)
     layers = [member for member in members if isinstance(member, LayerStage)]
     if not layers:
-        return StageRow(one.name, "", one.seconds, share, None, None, None)
+        return StageRow(time.name, "", time.seconds, share, None, None, None)
     flops = sum(layer.problem.flops * _times(layer) for layer in layers)
-    speed = flops / one.seconds * 1e-9 if one.seconds else None
-    best = _peak(network, network.results[layers[0].problem.key])
+    speed = flops / time.seconds * 1e-9 if time.seconds else None
+    best = _peak(facts.options, facts.results[layers[0].problem.key])
     part = speed / best if speed and best else None
-    each = [_alone(network, layer) for layer in layers]
-    alone = [seconds for seconds in each if seconds is not None]
-    schedules = " | ".join(str(network.schedules[layer.problem.key]) for layer in layers)
-    whole = sum(alone) if len(alone) == len(each) else None
-    return StageRow(one.name, schedules, one.seconds, share, speed, part, whole)
+    by_layer = [_alone(facts.results, layer) for layer in layers]
+    alone = [seconds for seconds in by_layer if seconds is not None]
+    schedules = " | ".join(str(facts.schedules[layer.problem.key]) for layer in layers)
+    whole = sum(alone) if len(alone) == len(by_layer) else None
+    return StageRow(time.name, schedules, time.seconds, share, speed, part, whole)
 
 
 def _times(stage: LayerStage) -> int:
@@ -110,17 +137,17 @@ def _times(stage: LayerStage) -> int:
     return len(stage.stack) or 1
 
 
-def _alone(network: Network, stage: LayerStage) -> float | None:
-    measured = network.results[stage.problem.key].measurement
+def _alone(results: Mapping[str, Result], stage: LayerStage) -> float | None:
+    measured = results[stage.problem.key].measurement
     return measured.median * _times(stage) if measured else None
 
 
-def _peak(network: Network, result: Result) -> float | None:
+def _peak(options: CompileOptions, result: Result) -> float | None:
     """GFLOP/s of all threads: measured beside the layer, else known of the machine."""
     if result.measurement and result.measurement.peak_gflops:
         return result.measurement.peak_gflops
-    machine = load_rates(network.options.target) if result.problem.dtype == "f32" else None
-    return machine.peak * network.threads if machine else None
+    machine = load_rates(options.target) if result.problem.dtype == "f32" else None
+    return machine.peak * options.threads if machine else None
 
 
 def _beside(report: NetworkReport) -> str:
@@ -148,5 +175,5 @@ def _table(rows: Sequence[StageRow]) -> str:
 
 def shorten(text: str, widest: int = _WIDEST) -> str:
     """One printable line, cut where it is too long."""
-    plain = "".join(one if one.isprintable() else "?" for one in text)
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return plain if len(plain) <= widest else f"{plain[: widest - 3]}..."
