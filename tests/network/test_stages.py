@@ -262,7 +262,7 @@ def test_the_digest_is_of_all_constants() -> None:
     one = network_of(read(model([conv("y")], X, Y, W))).code.weights_file
     other = network_of(read(model([conv("y")], X, Y, W | {"w": 2 * W["w"]}))).code.weights_file
     assert one.digest != other.digest and len(one.digest) == 16
-    assert one.written()[:32] == b"polysci weights " + one.digest.encode()
+    assert one.to_bytes()[:32] == b"polysci weights " + one.digest.encode()
 
 
 # ------------------------------------------------------------------ loops as C
