@@ -46,7 +46,7 @@ from polysci.rank import cache_placement, metrics
 from polysci.rank.polydl import BANDWIDTHS, WEIGHTS
 from polysci.rank.polyscientist import LATENCIES
 from polysci.rank.traffic_counts import USABLE
-from polysci.rank.working_sets import Sizes, of_exact
+from polysci.rank.working_sets import Sizes, from_exact
 from polysci.target import machine
 from polysci.target.host import KIB, MIB, Target
 from polysci.target.isas import ISAS
@@ -179,7 +179,7 @@ def exact_sizes(layer: Layer) -> dict[str, list[Sizes]]:
     """The exact working sets of every version, by convention."""
     return {
         convention: [
-            of_exact(working_sets(text_order(version.scop), convention))
+            from_exact(working_sets(text_order(version.scop), convention))
             for version in layer.versions
         ]
         for convention in CONVENTIONS

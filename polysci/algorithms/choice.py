@@ -15,7 +15,7 @@ from polysci.errors import SpecError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
-from polysci.rank.shortlist import choices, every
+from polysci.rank.shortlist import choices, rank_all
 
 ALGORITHMS: Final = ("direct", "auto", "winograd")
 LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
@@ -67,7 +67,7 @@ def candidates(
     if chosen != "winograd":
         space = {"tiles": tiles, "blocks": blocks}
         ranked = (
-            every(context, ranker=ranker, **space) if count is None
+            rank_all(context, ranker=ranker, **space) if count is None
             else choices(context, count, ranker=ranker, **space)
         )  # fmt: skip
         direct = [Candidate(choice.schedule, choice.seconds) for choice in ranked]

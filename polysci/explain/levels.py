@@ -1,4 +1,4 @@
-"""Working sets from loop to loop, where each of them lives, and the traffic into every cache."""
+"""The working set inside every loop, the cache that holds it, and the traffic into every cache."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ HELD = USABLE  # of a cache, as in the model
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What lies inside one step of a schedule: extents, and bytes touched by one iteration.
+    """One step of a schedule: the extents inside it, and the bytes that one iteration touches.
 
-    ``step`` is the loop or packing, empty for the whole nest; ``trips`` how often it runs in one
-    iteration of what is around it. ``fits`` is the smallest cache that holds the working set, or
-    ``memory``. ``kept`` gives, for A, B and C, the share of the next iteration's elements that
-    the last one has just used; 0 where there is no next one.
+    ``step`` is the loop or packing, empty for the whole nest; ``trips`` its trip count. ``fits`` is
+    the smallest cache that holds the working set, or ``memory``. ``kept`` gives, for A, B and C,
+    the share of an iteration's elements that the previous one used as well; 0 for a single trip.
     """
 
     step: str
@@ -43,10 +42,10 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Traffic into one cache level in bytes, beside the least that any schedule moves.
+    """Traffic into one cache level in bytes, and the lower bound for any schedule.
 
-    ``kept`` is the working set that the model finds there; ``holds`` the outermost step all of
-    whose inside fits, ``None`` where not even the innermost does.
+    ``kept`` is the working set that the model places there; ``holds`` the outermost step whose
+    working set fits, ``None`` where not even the innermost fits.
     """
 
     level: str
@@ -64,7 +63,7 @@ class Flow:
 
 
 def sizes_of(context: Context) -> tuple[int, ...]:
-    """Bytes of L1, L2 and L3 that one thread has, where threads share a cache."""
+    """One thread's share of L1, L2 and L3, in bytes."""
     target = context.target
     return tuple(
         getattr(target, name.lower()) // target.sharing(name.lower(), context.threads)
@@ -72,22 +71,22 @@ def sizes_of(context: Context) -> tuple[int, ...]:
     )
 
 
-def insides(roles: Contraction, plan: Schedule, sizes: tuple[int, ...]) -> tuple[Inside, ...]:
+def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> tuple[Inside, ...]:
     """Every step of a schedule from the whole nest inwards."""
     extents = {d.name: d.extent for d in roles.dims}
     operands = (roles.a, roles.b, roles.out)
-    found, depth, current = [_inside("", 1, operands, extents, sizes)], 0, extents
-    for step in plan.steps:
+    rows, depth, current = [_inside("", 1, operands, extents, sizes)], 0, extents
+    for step in schedule.steps:
         trips, depth = 1, depth + isinstance(step, Loop)
-        before, current = current, plan.tile(extents, depth)
+        before, current = current, schedule.tile(extents, depth)
         kept = (0.0, 0.0, 0.0)
         if isinstance(step, Loop):
             trips = -(-before[step.dim] // step.step)
             if trips > 1:
                 a, b, c = (_overlap(operand, step.dim, current, before) for operand in operands)
                 kept = a, b, c
-        found.append(_inside(str(step), trips, operands, current, sizes, kept))
-    return tuple(found)
+        rows.append(_inside(str(step), trips, operands, current, sizes, kept))
+    return tuple(rows)
 
 
 def _inside(
@@ -109,23 +108,23 @@ def _bytes(operand: Operand, tile: dict[str, int]) -> float:
 
 def _overlap(operand: Operand, dim: str, tile: dict[str, int], around: dict[str, int]) -> float:
     """Share of an iteration's elements that its predecessor along ``dim`` used as well."""
-    one = _bytes(operand, tile)
-    two = _bytes(operand, tile | {dim: min(2 * tile[dim], around[dim])})
-    return max(0.0, 1.0 - (two - one) / one)
+    iteration = _bytes(operand, tile)
+    pair = _bytes(operand, tile | {dim: min(2 * tile[dim], around[dim])})
+    return max(0.0, 1.0 - (pair - iteration) / iteration)
 
 
 def _home(size: float, sizes: tuple[int, ...]) -> str:
-    fitting = (name for name, held in zip(LEVELS, sizes, strict=True) if size <= HELD * held)
+    fitting = (name for name, cache in zip(LEVELS, sizes, strict=True) if size <= HELD * cache)
     return next(fitting, MEMORY)
 
 
 def flows_of(context: Context, terms: Terms, inside: tuple[Inside, ...]) -> tuple[Flow, ...]:
-    """Traffic into every cache level, the bound, and the sub-nest that lives there."""
+    """Traffic into every cache level, its lower bound, and the sub-nest that the level holds."""
     return tuple(
         Flow(
             name, size, level.a, level.b, level.c, level.kept,
             footprint.load_bound_bytes(context.contraction, size),
-            next((one.step for one in inside if one.working_set <= HELD * size), None),
+            next((row.step for row in inside if row.working_set <= HELD * size), None),
         )
         for name, size, level in zip(LEVELS, sizes_of(context), terms.levels, strict=False)
     )  # fmt: skip

@@ -8,41 +8,43 @@ from typing import Any
 from polysci.explain.model import Explanation
 
 
-def members(it: Explanation) -> dict[str, Any]:
+def members(explanation: Explanation) -> dict[str, Any]:
     """Everything that ``render`` prints, as numbers: seconds, bytes, GFLOP/s."""
     return {
-        "title": it.title,
-        "domain": str(it.scop.domain()),
-        "reads": str(it.scop.reads()),
-        "writes": str(it.scop.writes()),
-        "dependences": [_dependence(one) for one in it.dependences],
-        "dimensions": {d.name: {"extent": d.extent, "role": d.role} for d in it.dims},
-        "roles": str(it.contraction),
-        "reuse": [one.to_json() for one in it.reuse],
-        "machine": it.machine,
-        "threads": it.threads,
-        "flops": it.flops,
-        "schedule": str(it.schedule),
-        "origin": it.origin,
-        "predicted_seconds": it.terms.seconds,
-        "measured_seconds": it.measured,
-        "peak_gflops": it.peak,
-        "terms": it.terms.to_json(),
+        "title": explanation.title,
+        "domain": str(explanation.scop.domain()),
+        "reads": str(explanation.scop.reads()),
+        "writes": str(explanation.scop.writes()),
+        "dependences": [_dependence(dependence) for dependence in explanation.dependences],
+        "dimensions": {d.name: {"extent": d.extent, "role": d.role} for d in explanation.dims},
+        "roles": str(explanation.contraction),
+        "reuse": [reuse.to_json() for reuse in explanation.reuse],
+        "machine": explanation.machine,
+        "threads": explanation.threads,
+        "flops": explanation.flops,
+        "schedule": str(explanation.schedule),
+        "origin": explanation.origin,
+        "predicted_seconds": explanation.terms.seconds,
+        "measured_seconds": explanation.measured,
+        "peak_gflops": explanation.peak,
+        "terms": explanation.terms.to_json(),
         "inside": [
-            asdict(one)
+            asdict(row)
             | {
-                "extents": dict(one.extents),
-                "kept": dict(zip("abc", one.kept, strict=True)),
-                "working_set": one.working_set,
+                "extents": dict(row.extents),
+                "kept": dict(zip("abc", row.kept, strict=True)),
+                "working_set": row.working_set,
             }
-            for one in it.inside
+            for row in explanation.inside
         ],
-        "traffic": [asdict(flow) | {"total": flow.total} for flow in it.flows],
+        "traffic": [asdict(flow) | {"total": flow.total} for flow in explanation.flows],
         "roofline": {
-            "roofs": [asdict(roof) for roof in it.roofs],
-            "binding": it.binding.name,
-            "predicted_gflops": it.rate(it.terms.seconds),
-            "measured_gflops": it.rate(it.measured) if it.measured else None,
+            "roofs": [asdict(roof) for roof in explanation.roofs],
+            "binding": explanation.binding.name,
+            "predicted_gflops": explanation.rate(explanation.terms.seconds),
+            "measured_gflops": explanation.rate(explanation.measured)
+            if explanation.measured
+            else None,
         },
         "rivals": [
             {
@@ -52,12 +54,12 @@ def members(it: Explanation) -> dict[str, Any]:
                 "why": rival.why,
                 "terms": rival.terms.to_json(),
             }
-            for rival in it.rivals
+            for rival in explanation.rivals
         ],
-        "rankers": [view.to_json() for view in it.views],
+        "rankers": [view.to_json() for view in explanation.views],
     }
 
 
-def _dependence(one: Any) -> dict[str, Any]:
-    told = asdict(one)
-    return told | {"distances": {name: [least, most] for name, least, most in one.distances}}
+def _dependence(dependence: Any) -> dict[str, Any]:
+    content = asdict(dependence)
+    return content | {"distances": {name: [low, high] for name, low, high in dependence.distances}}

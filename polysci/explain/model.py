@@ -1,11 +1,11 @@
-"""Everything that the model counts about one schedule of one contraction."""
+"""All numbers that the model gives for one schedule of one contraction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
 
-from polysci.explain.freedom import Dependence, Reuse, dependences, reuses
+from polysci.explain.dependences import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
 from polysci.explain.rivals import NearSchedule, rivals
 from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
@@ -17,7 +17,7 @@ from polysci.polyhedral.scop import Scop
 from polysci.rank import Context
 from polysci.rank.shortlist import choices
 
-SHORTLIST = 10  # of the model's choices, which all rankers are asked to order
+SHORTLIST = 10  # of the ranker's choices, which all rankers order
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Explanation:
     """A schedule explained; times in seconds, sizes in bytes, rates in GFLOP/s.
 
     ``origin`` says where the schedule comes from, ``measured`` is its time if it was ever run.
-    ``peak`` is that of ``compute``, the fastest way to multiply these types of input, for all
-    threads; ``caches`` are the sizes of L1, L2 and L3 that one thread has. ``rivals`` and ``views``
-    are empty where only the schedule itself was asked for.
+    ``peak`` is that of ``compute``, the fastest way to multiply inputs of these types, for all
+    threads; ``caches`` are one thread's shares of L1, L2 and L3. ``rivals`` and ``views`` are
+    filled by ``explain`` only.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Explanation:
 
     @property
     def dependences(self) -> tuple[Dependence, ...]:
-        """Of the loop nest, whatever the schedule; isl counts them anew each time."""
+        """Dependences of the loop nest, independent of the schedule; computed on each access."""
         return dependences(self.scop)
 
     @property
@@ -77,22 +77,22 @@ def account(
     title: str,
     scop: Scop,
     context: Context,
-    plan: Schedule,
+    schedule: Schedule,
     *,
     origin: str = "given",
     measured: float | None = None,
 ) -> Explanation:
-    """What the model counts for ``plan`` alone: no rivals, no other rankers.
+    """The explanation of ``schedule`` alone: no rivals, no other rankers.
 
     Raises SpecError for a schedule that does not fit the nest.
     """
     roles = context.contraction
-    plan.check({d.name: d.extent for d in roles.dims})
+    schedule.check({d.name: d.extent for d in roles.dims})
     flops = 2 * prod(d.extent for d in roles.dims)
-    terms, sizes = terms_of(context, plan), sizes_of(context)
-    inside = insides(roles, plan, sizes)
+    terms, sizes = terms_of(context, schedule), sizes_of(context)
+    inside = insides(roles, schedule, sizes)
     return Explanation(
-        title, scop, roles, str(context.target), context.threads, flops, plan, origin, measured,
+        title, scop, roles, str(context.target), context.threads, flops, schedule, origin, measured,
         context.peak * context.threads, context.compute, sizes, terms, inside,
         flows_of(context, terms, inside), roofs_of(context, flops, terms, sizes),
         reuses(roles, context.strides),
@@ -103,21 +103,21 @@ def explain(
     title: str,
     scop: Scop,
     context: Context,
-    plan: Schedule | None = None,
+    schedule: Schedule | None = None,
     *,
     origin: str = "given",
     measured: float | None = None,
     ranker: str = "traffic",
 ) -> Explanation:
-    """Explain ``plan``, or the ranker's first choice, beside its rivals.
+    """Explain ``schedule``, or the ranker's first choice, beside its rivals.
 
     Raises SpecError for a schedule or ranker that does not exist and UnsupportedError where
-    nothing fits.
+    no schedule fits.
     """
     best = [choice.schedule for choice in choices(context, SHORTLIST, ranker=ranker)]
-    if plan is None:
-        plan, origin = best[0], "estimate"
-    own = account(title, scop, context, plan, origin=origin, measured=measured)
-    near = rivals(context, plan)
+    if schedule is None:
+        schedule, origin = best[0], "estimate"
+    own = account(title, scop, context, schedule, origin=origin, measured=measured)
+    near = rivals(context, schedule)
     others = [*best, *(rival.schedule for rival in near)]
-    return replace(own, rivals=near, views=ranker_views(context, plan, others))
+    return replace(own, rivals=near, views=ranker_views(context, schedule, others))

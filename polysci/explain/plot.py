@@ -34,7 +34,7 @@ def check(path: Path) -> None:
         raise UnsupportedError(f"--plot needs matplotlib, which is not installed: {INSTALL}")
 
 
-def draw(it: Explanation, path: Path) -> None:
+def draw(explanation: Explanation, path: Path) -> None:
     """Write the picture of an explanation as ``path``, a .png or .svg file.
 
     Above: one row a loop, outer to inner, with the bytes that one iteration touches. Below: the
@@ -46,8 +46,8 @@ def draw(it: Explanation, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    bars = 2 + len(it.rivals)
-    tall = (1.3 + 0.42 * len(it.inside), 1.5 + 0.42 * bars)
+    bars = 2 + len(explanation.rivals)
+    tall = (1.3 + 0.42 * len(explanation.inside), 1.5 + 0.42 * bars)
     # Without a hash salt and date the same explanation gives the same bytes.
     with rc_context({"svg.hashsalt": "polysci", "font.size": 9.5}), catch_warnings():
         filterwarnings("ignore", message="Glyph")  # of a name that the font cannot show
@@ -55,10 +55,10 @@ def draw(it: Explanation, path: Path) -> None:
         FigureCanvasAgg(figure)  # no display is needed
         above, below = figure.subplots(2, 1, height_ratios=tall)
         figure.suptitle(
-            _title(it), x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False
+            _title(explanation), x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False
         )
-        _working_sets(above, it)
-        _times(below, it)
+        _working_sets(above, explanation)
+        _times(below, explanation)
         try:
             svg = path.suffix.lower() == ".svg"
             figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None)
@@ -66,8 +66,8 @@ def draw(it: Explanation, path: Path) -> None:
             raise SpecError(f"--plot {path}: cannot be written: {error.strerror}") from None
 
 
-def _title(it: Explanation) -> str:
-    return f"{_short(it.title)}\n{_short(str(it.schedule))}"
+def _title(explanation: Explanation) -> str:
+    return f"{_short(explanation.title)}\n{_short(str(explanation.schedule))}"
 
 
 def _short(text: str) -> str:
@@ -82,25 +82,28 @@ def _bare(axes: Any) -> None:
     axes.grid(axis="x", alpha=0.25)
 
 
-def _working_sets(axes: Any, it: Explanation) -> None:
+def _working_sets(axes: Any, explanation: Explanation) -> None:
     """One row a step of the schedule; the bar is the working set, the marks are A, B and C."""
     from matplotlib.lines import Line2D
 
-    rows = list(enumerate(it.inside))
-    for at, one in rows:
-        axes.barh(at, one.working_set, height=0.62, color=_HOMES[one.fits], alpha=0.75, zorder=2)
-        for letter, size in zip("ABC", (one.a, one.b, one.c), strict=True):
+    rows = list(enumerate(explanation.inside))
+    for at, row in rows:
+        axes.barh(at, row.working_set, height=0.62, color=_HOMES[row.fits], alpha=0.75, zorder=2)
+        for letter, size in zip("ABC", (row.a, row.b, row.c), strict=True):
             axes.plot(size, at, _MARKS[letter], color=_INK, ms=4.5, mfc="white", zorder=4)
         axes.annotate(
-            bytes_text(one.working_set), (one.working_set, at), xytext=(7, 0),
+            bytes_text(row.working_set), (row.working_set, at), xytext=(7, 0),
             textcoords="offset points", va="center", zorder=5, bbox=_paper(),
         )  # fmt: skip
     axes.set_xscale("log", base=2)
-    sizes = [size for one in it.inside for size in (one.a, one.b, one.c)]
-    axes.set_xlim(min(sizes) / 2.5, 5 * max(*it.caches, *(one.working_set for one in it.inside)))
+    sizes = [size for row in explanation.inside for size in (row.a, row.b, row.c)]
+    axes.set_xlim(
+        min(sizes) / 2.5,
+        5 * max(*explanation.caches, *(row.working_set for row in explanation.inside)),
+    )
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks([at for at, _ in rows], [_step(one) for _, one in rows])
-    for name, size in zip(LEVELS, it.caches, strict=True):
+    axes.set_yticks([at for at, _ in rows], [_step(row) for _, row in rows])
+    for name, size in zip(LEVELS, explanation.caches, strict=True):
         axes.axvspan(HELD * size, size, color=_REST, alpha=0.35, lw=0, zorder=3)
         axes.axvline(size, color=_INK, lw=1.1, ls=(0, (4, 2)), zorder=3)
         axes.annotate(
@@ -110,7 +113,9 @@ def _working_sets(axes: Any, it: Explanation) -> None:
     _byte_ticks(axes)
     axes.set_xlabel(f"bytes that one iteration touches; a cache holds {100 * HELD:.0f} % of "
                     "its size")  # fmt: skip
-    homes = [home for home in (*LEVELS, MEMORY) if any(one.fits == home for one in it.inside)]
+    homes = [
+        home for home in (*LEVELS, MEMORY) if any(row.fits == home for row in explanation.inside)
+    ]
     handles = [Line2D([], [], color=_HOMES[h], lw=7, alpha=0.75, label=f"held by {h}")
                for h in homes]  # fmt: skip
     handles += [
@@ -129,10 +134,10 @@ def _paper() -> dict[str, Any]:
     return {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.85}
 
 
-def _step(one: Inside) -> str:
-    if not one.step:
+def _step(row: Inside) -> str:
+    if not row.step:
         return "whole nest"
-    return f"{one.step}   x{one.trips}" if one.trips > 1 else one.step
+    return f"{row.step}   x{row.trips}" if row.trips > 1 else row.step
 
 
 def _byte_ticks(axes: Any) -> None:
@@ -146,12 +151,12 @@ def _byte_ticks(axes: Any) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
 
 
-def _times(axes: Any, it: Explanation) -> None:
+def _times(axes: Any, explanation: Explanation) -> None:
     """Predicted by terms, measured, and the rivals; the dotted line is the peak's time."""
     from matplotlib.lines import Line2D
 
-    stacks = [it.terms, *(rival.terms for rival in it.rivals)]
-    names = list(dict.fromkeys(name for one in stacks for name, _ in one.shares))
+    stacks = [explanation.terms, *(rival.terms for rival in explanation.rivals)]
+    names = list(dict.fromkeys(name for terms in stacks for name, _ in terms.shares))
     colours = dict(zip(names, _TERMS * len(names), strict=False)) | {OTHER: _REST}
     for at, terms in enumerate(stacks):
         place, left = at + (at > 0), 0.0  # the measured time stands below the prediction
@@ -159,33 +164,35 @@ def _times(axes: Any, it: Explanation) -> None:
             axes.barh(place, seconds, left=left, height=0.62, color=colours[name],
                       alpha=0.5 if at else 1.0, edgecolor="white", lw=0.5)  # fmt: skip
             left += seconds
-        more = f"  {100 * (terms.seconds / it.terms.seconds - 1):+.1f} %" if at else ""
-        _told(axes, time_text(terms.seconds) + more, left, place)
-    _measured(axes, it)
-    least = it.flops / it.peak * 1e-9
-    axes.axvline(least, color=_INK, lw=1.1, ls=":", zorder=1)
-    longest = max(it.measured or 0.0, least, *(one.seconds for one in stacks))
+        more = f"  {100 * (terms.seconds / explanation.terms.seconds - 1):+.1f} %" if at else ""
+        _annotate(axes, time_text(terms.seconds) + more, left, place)
+    _draw_measured(axes, explanation)
+    peak_seconds = explanation.flops / explanation.peak * 1e-9
+    axes.axvline(peak_seconds, color=_INK, lw=1.1, ls=":", zorder=1)
+    longest = max(explanation.measured or 0.0, peak_seconds, *(terms.seconds for terms in stacks))
     axes.set_xlim(0, 1.38 * longest)
     axes.set_ylim(len(stacks) + 0.6, -0.6)
-    labels = ["predicted", "measured", *(f"other {rival.trait}" for rival in it.rivals)]
+    labels = ["predicted", "measured", *(f"other {rival.trait}" for rival in explanation.rivals)]
     axes.set_yticks(range(len(labels)), labels)
     axes.xaxis.set_major_formatter(lambda seconds, _: time_text(seconds) if seconds else "0")
     axes.set_xlabel("time of one call; below, the nearest rivals as predicted")
-    used = {name for one in stacks for name, _ in one.stack()}
+    used = {name for terms in stacks for name, _ in terms.stack()}
     handles = [Line2D([], [], color=colours[n], lw=7, label=n) for n in colours if n in used]
-    peak = Line2D([], [], color=_INK, lw=1.1, ls=":", label=it.peak_name)
+    peak = Line2D([], [], color=_INK, lw=1.1, ls=":", label=explanation.peak_name)
     _legend(axes, [*handles, peak])
     _bare(axes)
 
 
-def _measured(axes: Any, it: Explanation) -> None:
-    if it.measured is None:
-        _told(axes, "not measured: no record of this schedule", 0.0, 1)
+def _draw_measured(axes: Any, explanation: Explanation) -> None:
+    if explanation.measured is None:
+        _annotate(axes, "not measured: no record of this schedule", 0.0, 1)
         return
-    axes.barh(1, it.measured, height=0.62, color=_MEASURED)
-    _told(axes, f"{time_text(it.measured)}, {it.rate(it.measured):.1f} GFLOP/s", it.measured, 1)
+    axes.barh(1, explanation.measured, height=0.62, color=_MEASURED)
+    rate = explanation.rate(explanation.measured)
+    text = f"{time_text(explanation.measured)}, {rate:.1f} GFLOP/s"
+    _annotate(axes, text, explanation.measured, 1)
 
 
-def _told(axes: Any, text: str, end: float, place: int) -> None:
+def _annotate(axes: Any, text: str, end: float, place: int) -> None:
     axes.annotate(text, (end, place), xytext=(6, 0), textcoords="offset points", va="center",
                   bbox=_paper(), zorder=5)  # fmt: skip

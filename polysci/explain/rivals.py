@@ -1,4 +1,4 @@
-"""The nearest rivals of a schedule: like it but for one trait, and the term that costs more."""
+"""The nearest rivals of a schedule: each differs in one trait and loses by one term."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from polysci.space.enumerate import Family, schedules
 from polysci.space.resolve import resolve
 from polysci.text.tables import bytes_text, time_text
 
-_NEAREST = 6  # members of a family that are looked at for each trait
-_KEPT = 12  # rivals a trait before those that cannot be generated are dropped
+_NEAREST = 6  # members of a family examined for each trait
+_KEPT = 12  # candidates a trait, before those that cannot be generated are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +40,33 @@ def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
     for family in space:
         seconds = traffic(context, family).seconds
         for index in _nearest(family, seconds, chosen.tile(extents)):
-            plan = family.schedule(index)
+            schedule = family.schedule(index)
             for trait, differs in TRAITS.items():
-                if differs(plan, chosen, extents):
-                    pools[trait].setdefault(str(plan), (float(seconds[index]), plan))
+                if differs(schedule, chosen, extents):
+                    pools[trait].setdefault(str(schedule), (float(seconds[index]), schedule))
     own = terms_of(context, chosen)
-    found = []
+    near = []
     for trait, pool in pools.items():
-        ordered = sorted(pool.values(), key=lambda one: (one[0], str(one[1])))[:_KEPT]
-        rival = next((plan for _, plan in ordered if _generates(context, plan)), None)
+        ordered = sorted(pool.values(), key=lambda entry: (entry[0], str(entry[1])))[:_KEPT]
+        rival = next((schedule for _, schedule in ordered if _generates(context, schedule)), None)
         if rival is not None:
             terms = terms_of(context, rival)
-            found.append(NearSchedule(trait, rival, terms, why(context, own, terms)))
-    return tuple(found)
+            near.append(NearSchedule(trait, rival, terms, why(context, own, terms)))
+    return tuple(near)
 
 
 def _nearest(family: Family, seconds: np.ndarray, tile: Mapping[str, int]) -> list[int]:
-    """The least members of a family: of all, and of those with the register tile ``tile``."""
+    """The fastest members of a family, and of those with the register tile ``tile``."""
     same = [all(tile[dim] == size for dim, size in shape.sizes) for shape in family.tiles]
-    found = list(np.argsort(seconds, kind="stable")[:_NEAREST])
+    nearest = list(np.argsort(seconds, kind="stable")[:_NEAREST])
     members = np.flatnonzero(np.array(same)[family.which])
-    found += list(members[np.argsort(seconds[members], kind="stable")[:_NEAREST]])
-    return sorted(map(int, set(found)))
+    nearest += list(members[np.argsort(seconds[members], kind="stable")[:_NEAREST]])
+    return sorted(map(int, set(nearest)))
 
 
-def _generates(context: Context, plan: Schedule) -> bool:
+def _generates(context: Context, schedule: Schedule) -> bool:
     try:
-        resolve(context.contraction, context.strides, plan)
+        resolve(context.contraction, context.strides, schedule)
     except (SpecError, UnsupportedError):
         return False
     return True
@@ -76,47 +76,47 @@ Extents = Mapping[str, int]
 Differs = Callable[[Schedule, Schedule, Extents], bool]
 
 
-def _same_call(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    rows = _call(plan, extents) == _call(chosen, extents)
-    return rows and plan.kernel == chosen.kernel
+def _same_call(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    rows = _call(schedule, extents) == _call(chosen, extents)
+    return rows and schedule.kernel == chosen.kernel
 
 
-def _call(plan: Schedule, extents: Extents) -> dict[str, int]:
-    """Extents of one call, without reductions, which are another trait."""
-    tile = plan.tile(extents)
-    looped = {loop.dim for loop in plan.loops}
+def _call(schedule: Schedule, extents: Extents) -> dict[str, int]:
+    """Extents of one call along the tiled loops."""
+    tile = schedule.tile(extents)
+    looped = {loop.dim for loop in schedule.loops}
     return {dim: size for dim, size in tile.items() if dim in looped and size < extents[dim]}
 
 
-def _order(plan: Schedule) -> tuple[str, ...]:
+def _order(schedule: Schedule) -> tuple[str, ...]:
     """Dimensions in the order of their innermost loops."""
-    return tuple(dict.fromkeys(loop.dim for loop in reversed(plan.loops)))
+    return tuple(dict.fromkeys(loop.dim for loop in reversed(schedule.loops)))
 
 
-def _packing(plan: Schedule) -> tuple[int, int]:
-    return (plan.pack_depth, plan.pack.pad) if plan.pack else (-1, 0)
+def _packing(schedule: Schedule) -> tuple[int, int]:
+    return (schedule.pack_depth, schedule.pack.pad) if schedule.pack else (-1, 0)
 
 
-def _other_tile(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    return plan.kernel != chosen.kernel
+def _other_tile(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    return schedule.kernel != chosen.kernel
 
 
-def _other_order(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    return _same_call(plan, chosen, extents) and _order(plan) != _order(chosen)
+def _other_order(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    return _same_call(schedule, chosen, extents) and _order(schedule) != _order(chosen)
 
 
-def _other_blocks(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    same = _order(plan) == _order(chosen) and (plan.pack is None) == (chosen.pack is None)
-    return same and plan.kernel == chosen.kernel and plan.loops != chosen.loops
+def _other_blocks(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    same = _order(schedule) == _order(chosen) and (schedule.pack is None) == (chosen.pack is None)
+    return same and schedule.kernel == chosen.kernel and schedule.loops != chosen.loops
 
 
-def _other_packing(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    return _same_call(plan, chosen, extents) and _packing(plan) != _packing(chosen)
+def _other_packing(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    return _same_call(schedule, chosen, extents) and _packing(schedule) != _packing(chosen)
 
 
-def _other_parallel(plan: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    marks = [loop.dim for loop in plan.parallel], [loop.dim for loop in chosen.parallel]
-    return _same_call(plan, chosen, extents) and marks[0] != marks[1]
+def _other_parallel(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    marks = [loop.dim for loop in schedule.parallel], [loop.dim for loop in chosen.parallel]
+    return _same_call(schedule, chosen, extents) and marks[0] != marks[1]
 
 
 TRAITS: Mapping[str, Differs] = MappingProxyType(
@@ -131,9 +131,9 @@ TRAITS: Mapping[str, Differs] = MappingProxyType(
 
 
 def why(context: Context, chosen: Terms, rival: Terms) -> str:
-    """The term that grows most, in words; or that the model sees no loss."""
+    """The term that grows most, in words; or that the rival is no slower in the model."""
     names = [*dict(rival.work), OTHER]
-    before, after = (dict(one.shares) | {OTHER: one.other} for one in (chosen, rival))
+    before, after = (dict(terms.shares) | {OTHER: terms.other} for terms in (chosen, rival))
     lost = rival.seconds - chosen.seconds
     if lost <= 0:
         return f"the model puts it {time_text(-lost)} ahead" if lost < 0 else "a tie in the model"
@@ -143,8 +143,8 @@ def why(context: Context, chosen: Terms, rival: Terms) -> str:
     if spread > lost / 2:
         shares = f"{rival.imbalance:.2f} of the mean, not {chosen.imbalance:.2f}"
         return f"imbalance: the busiest thread has {shares}"
-    told = f"{name}: {time_text(after[name])} against {time_text(before.get(name, 0.0))}"
-    return told + (_traffic(context, chosen, rival) if name == "transfer" else "")
+    text = f"{name}: {time_text(after[name])} against {time_text(before.get(name, 0.0))}"
+    return text + (_traffic(context, chosen, rival) if name == "transfer" else "")
 
 
 def _traffic(context: Context, chosen: Terms, rival: Terms) -> str:

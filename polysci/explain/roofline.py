@@ -1,4 +1,4 @@
-"""The roofline: what bounds the rate of a schedule, compute or the bytes of some level.
+"""The roofline: the rate of a schedule is bounded by compute or by the bytes of some level.
 
 After Williams, Waterman and Patterson, Roofline: an insightful visual performance model, CACM
 2009; one roof a level as in its hierarchical form.
@@ -14,15 +14,15 @@ from polysci.rank import Context
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 
-SOURCES = ("L2", "L3", "memory")  # what delivers the traffic into L1, L2 and L3
+SOURCES = ("L2", "L3", "memory")  # deliver the traffic into L1, L2 and L3
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
     """The rate in GFLOP/s that one resource allows.
 
-    Where it delivers bytes: ``intensity`` is the schedule's flop a byte of it, ``most`` the largest
-    that any schedule reaches by the lower bound on loads, ``bandwidth`` its GB/s.
+    For caches and memory: ``intensity`` is the schedule's flop a byte, ``most`` the largest flop a
+    byte that the lower bound on loads allows, ``bandwidth`` the GB/s.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Roof:
 
 
 def bandwidths(machine: Machine, target: Target, threads: int) -> tuple[float, float, float]:
-    """GB/s that L2, L3 and memory deliver to so many threads together.
+    """GB/s that L2, L3 and memory deliver to ``threads`` threads together.
 
-    L2 serves each core alone; L3 and memory have a most for all.
+    Every core has an L2; the bandwidth of L3 and memory is limited for all cores together.
     """
     shared = machine.l3_all / target.sharing("l3", threads)
     return (
@@ -46,7 +46,7 @@ def bandwidths(machine: Machine, target: Target, threads: int) -> tuple[float, f
 
 
 def peak_name(compute: str) -> str:
-    """What the rate of nothing but multiplications is called."""
+    """The name of the peak rate of a way to multiply."""
     return "FMA peak" if compute == "f32" else f"{compute} peak"
 
 
@@ -55,7 +55,7 @@ def roofs_of(
 ) -> tuple[Roof, ...]:
     """The peak, the microkernel's own rate, and every level's bandwidth times intensity.
 
-    ``sizes`` are the caches' bytes that one thread has, from L1 outwards.
+    ``sizes`` are one thread's shares of L1, L2 and L3, in bytes.
     """
     machine, threads = context.machine, context.threads
     roofs = [Roof(peak_name(context.compute), context.peak * threads)]

@@ -1,4 +1,4 @@
-"""One prediction in its parts, whatever parts the model has."""
+"""One prediction split into the terms of the traffic model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polysci.rank import Context, Estimate
 from polysci.rank.shortlist import estimate_of
 
 LEVELS = ("L1", "L2", "L3")
-FACTORS = ("imbalance",)  # of an Estimate: these multiply, all other arrays are seconds
+FACTORS = ("imbalance",)  # fields of an Estimate that multiply; all other arrays are seconds
 OTHER, HIDDEN = "other", "hidden"
 MEANING: Mapping[str, str] = MappingProxyType(
     {
@@ -31,7 +31,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Traffic into one cache level in bytes of A, B and C, and the working set it keeps."""
+    """Traffic into one cache level, in bytes of A, B and C, and the working set that it holds."""
 
     a: float
     b: float
@@ -45,11 +45,11 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """One predicted time and what it adds up from, in seconds.
+    """One predicted time and its terms, in seconds.
 
     ``work`` is what one thread alone would spend on each term; ``shares`` is each term's part of
     the predicted time, so that they and ``other`` sum to it. ``other`` is negative where terms
-    hide behind one another. ``levels`` is the traffic into L1, L2 and L3.
+    overlap. ``levels`` is the traffic into L1, L2 and L3.
     """
 
     seconds: float
@@ -64,7 +64,7 @@ class Terms:
         return dict(self.work).get(name, 0.0)
 
     def stack(self) -> tuple[tuple[str, float], ...]:
-        """Positive parts that sum to the predicted time, to draw one after the other."""
+        """Positive parts that sum to the predicted time, for a stacked bar."""
         parts = [*self.shares, (OTHER, self.other)]
         positive = [(name, value) for name, value in parts if value > 0]
         total = sum(value for _, value in positive) or 1.0
@@ -86,10 +86,10 @@ class Terms:
         }
 
 
-def terms_of(context: Context, plan: Schedule) -> Terms:
+def terms_of(context: Context, schedule: Schedule) -> Terms:
     """The traffic model's prediction for one schedule, in its parts."""
-    estimate = estimate_of(context, plan)
-    threads = context.threads if plan.parallel else 1
+    estimate = estimate_of(context, schedule)
+    threads = context.threads if schedule.parallel else 1
     seconds, imbalance = _first(estimate.seconds), _first(getattr(estimate, "imbalance", 1.0))
     work = tuple(_parts(estimate))
     shares = tuple((name, value / threads * imbalance) for name, value in work)

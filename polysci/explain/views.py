@@ -1,4 +1,4 @@
-"""What the other rankers say of a schedule: its place in a shortlist, by each one's own cost."""
+"""A schedule's rank in a shortlist by the cost of every ranker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from polysci.rank.shortlist import cost_of
 
 @dataclass(frozen=True, slots=True)
 class RankerView:
-    """One ranker's opinion of a schedule among ``count``: ``rank`` 1 is its own first choice.
+    """A schedule's rank among ``count`` by one ranker; 1 is the ranker's first choice, ``first``.
 
-    ``ties`` others cost the same. ``cost`` and ``least`` are in the ranker's own unit.
+    ``ties`` others cost the same. ``cost`` and the lowest cost ``least`` are in the ranker's unit.
     """
 
     ranker: str
@@ -38,22 +38,22 @@ class RankerView:
 def ranker_views(
     context: Context, chosen: Schedule, others: Iterable[Schedule]
 ) -> tuple[RankerView, ...]:
-    """Every ranker that can tell, on ``chosen`` among itself and ``others``.
+    """The rank of ``chosen`` among itself and ``others`` by every ranker that is available.
 
-    A ranker that needs what is not there (training, a package) is left out.
+    A ranker that lacks its training or a package is left out.
     """
-    shortlist = list({str(plan): plan for plan in (chosen, *others)}.values())
-    found = []
+    shortlist = list({str(schedule): schedule for schedule in (chosen, *others)}.values())
+    views = []
     for name, ranker in RANKERS.items():
         try:
-            costs = [cost_of(context, plan, name) for plan in shortlist]
+            costs = [cost_of(context, schedule, name) for schedule in shortlist]
         except PolysciError:
             continue
         own, least = costs[0], min(costs)
         first = min(zip(costs, map(str, shortlist), shortlist, strict=True))[2]
         better = sum(cost < own for cost in costs)
         ties = sum(cost == own for cost in costs) - 1
-        found.append(
+        views.append(
             RankerView(name, ranker.summary, better + 1, ties, len(shortlist), own, least, first)
         )
-    return tuple(found)
+    return tuple(views)

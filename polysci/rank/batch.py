@@ -1,4 +1,4 @@
-"""Schedules that were given one by one, as the families that rankers take."""
+"""Group single schedules into the families that rankers take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from polysci.target.microkernels import find
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A family of a context as kernels take it, and which schedules its members are."""
+    """A family in the view of its microkernels; ``indices`` are its members' input positions."""
 
     context: Context
     family: Family
@@ -30,51 +30,55 @@ class Batch:
 def batch(context: Context, schedules: Sequence[Schedule]) -> Iterator[Batch]:
     """The schedules as families: those with the same view, loops and pad together.
 
-    Raises SpecError or UnsupportedError for a schedule that is none of the context's.
+    Raises SpecError or UnsupportedError for a schedule that does not belong to the context.
     """
     kinds: dict[tuple[GroupView, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
-    for index, plan in enumerate(schedules):
-        view = group_view_of(context.contraction, plan)
-        plan = view.inside(context.contraction, plan)
-        loops = tuple(loop.dim for loop in plan.loops)
-        pad = plan.pack.pad if plan.pack else 0
-        kinds.setdefault((view, loops, pad), []).append((index, plan))
+    for index, schedule in enumerate(schedules):
+        view = group_view_of(context.contraction, schedule)
+        schedule = view.inside(context.contraction, schedule)
+        loops = tuple(loop.dim for loop in schedule.loops)
+        pad = schedule.pack.pad if schedule.pack else 0
+        kinds.setdefault((view, loops, pad), []).append((index, schedule))
     for (view, dims, pad), members in kinds.items():
         wide = replace(context, contraction=view.of(context.contraction))
         indices = np.array([index for index, _ in members], dtype=np.intp)
-        yield Batch(wide, _family(wide, dims, pad, [plan for _, plan in members]), indices)
+        yield Batch(wide, _family(wide, dims, pad, [schedule for _, schedule in members]), indices)
 
 
 def costs(
     context: Context, schedules: Sequence[Schedule], cost: Callable[[Context, Family], Count]
 ) -> Count:
     """A ranker's cost of every schedule, in their order."""
-    found = np.zeros(len(schedules))
-    for one in batch(context, schedules):
-        found[one.indices] = cost(one.context, one.family)
-    return found
+    cost_by_schedule = np.zeros(len(schedules))
+    for part in batch(context, schedules):
+        cost_by_schedule[part.indices] = cost(part.context, part.family)
+    return cost_by_schedule
 
 
-def _family(context: Context, dims: tuple[str, ...], pad: int, plans: Sequence[Schedule]) -> Family:
+def _family(
+    context: Context, dims: tuple[str, ...], pad: int, members: Sequence[Schedule]
+) -> Family:
     shapes: dict[RegisterTile, int] = {}
-    which = [shapes.setdefault(_tile(context, plan), len(shapes)) for plan in plans]
-    steps = [[loop.step for loop in plan.loops] for plan in plans]
+    which = [shapes.setdefault(_tile(context, schedule), len(shapes)) for schedule in members]
+    steps = [[loop.step for loop in schedule.loops] for schedule in members]
     return Family(
         dims,
-        np.array(steps, dtype=np.int64).reshape(len(plans), len(dims)),
+        np.array(steps, dtype=np.int64).reshape(len(members), len(dims)),
         np.array(which, dtype=np.intp),
         tuple(shapes),
         {d.name: d.extent for d in context.contraction.dims},
-        np.array([plan.pack_depth if plan.pack else -1 for plan in plans], dtype=np.intp),
-        np.array([len(plan.parallel) for plan in plans], dtype=np.intp),
-        np.array([plan.stream for plan in plans], dtype=np.bool_),
+        np.array(
+            [schedule.pack_depth if schedule.pack else -1 for schedule in members], dtype=np.intp
+        ),
+        np.array([len(schedule.parallel) for schedule in members], dtype=np.intp),
+        np.array([schedule.stream for schedule in members], dtype=np.bool_),
         pad,
     )
 
 
-def _tile(context: Context, plan: Schedule) -> RegisterTile:
-    inside = plan.tile({d.name: d.extent for d in context.contraction.dims})
+def _tile(context: Context, schedule: Schedule) -> RegisterTile:
+    inside = schedule.tile({d.name: d.extent for d in context.contraction.dims})
     rows = [d.name for d in row_dims(context.contraction, context.strides)]
     names = (columns_of(context.contraction).name, *reversed(rows))
     sizes = tuple((name, inside[name]) for name in names)
-    return RegisterTile(find(plan.kernel), sizes, prod(inside[name] for name in rows))
+    return RegisterTile(find(schedule.kernel), sizes, prod(inside[name] for name in rows))

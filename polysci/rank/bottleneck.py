@@ -21,7 +21,7 @@ from polysci.space.enumerate import Family
 
 USABLE = 0.8  # of a cache: the rest holds what the model does not count
 LOADED = 2.0  # bytes into registers a flop at the peak: two vector loads feed two FMAs
-OTHERS = 0.01  # weight of the levels that are not the slowest: they order what it leaves equal
+OTHERS = 0.01  # weight of the other levels: breaks ties in the slowest one
 TRANSPOSED = 4.0  # vectors moved for one of C whose columns are not contiguous
 STORED = 2.0  # transfers of an element of C: its line is read before it is written
 
@@ -56,7 +56,7 @@ def slowest(seconds: list[Count]) -> Count:
 def bytes_moved(nest: TripCounts, operand: Operand, size: Count, depth: int) -> Count:
     """Bytes of an operand into the level that holds ``size`` of it inside ``depth`` loops.
 
-    A cut last trip moves only its part of what the loop indexes, but refetches the rest in full.
+    A partial last trip moves only its part of what the loop indexes, but refetches the rest fully.
     """
     trips = [
         ratio if operand.uses(dim) else trip
@@ -65,7 +65,7 @@ def bytes_moved(nest: TripCounts, operand: Operand, size: Count, depth: int) -> 
     return size * refetches(operand, nest.dims, trips, depth)
 
 
-def unkept(nest: TripCounts, operand: Operand, size: Count) -> Count:
+def bytes_without_reuse(nest: TripCounts, operand: Operand, size: Count) -> Count:
     """Bytes of an operand into a level that keeps nothing from one call to the next."""
     return size * prod(
         (
@@ -80,7 +80,7 @@ def register_bytes(context: Context, inside: Mapping[str, Count], parts: Count) 
     """Bytes into the registers, all in whole vectors: a broadcast element of A fills one.
 
     A of a row is loaded once a tile of columns and reduction step, B of a column once a tile of
-    rows; C leaves once, and comes back for all but the first of the reduction's ``parts``.
+    rows; C is stored once a part of the reduction, and loaded for all but the first of ``parts``.
     ``inside`` has the extents of one call.
     """
     contraction, lanes = context.contraction, context.target.isa.lanes_f32
@@ -107,9 +107,9 @@ def register_bytes(context: Context, inside: Mapping[str, Count], parts: Count) 
 def bottleneck(context: Context, family: Family) -> Count:
     """Seconds of the slowest level, shared by the threads, and of packing.
 
-    For each cache the largest sub-nest that fits counts; where not even one call does, nothing is
-    kept between calls, and where the whole problem fits, it is there from the last time, but for
-    what is stored past the caches. Whole cache lines, except of what is packed.
+    Each cache holds the largest sub-nest that fits. Where not even one call fits, nothing is kept
+    between calls; where the whole problem fits, only streamed stores cause traffic. Footprints
+    are counted in whole cache lines, except those of packed operands.
     """
     nest = trip_counts(family)
     operands = (context.contraction.a, context.contraction.b, context.contraction.out)
@@ -120,7 +120,9 @@ def bottleneck(context: Context, family: Family) -> Count:
         volumes.append(
             [bytes_moved(nest, op, s, depth) for op, s in zip(operands, sizes, strict=True)]
         )
-    volumes.append([unkept(nest, op, s) for op, s in zip(operands, sizes, strict=True)])
+    volumes.append(
+        [bytes_without_reuse(nest, op, s) for op, s in zip(operands, sizes, strict=True)]
+    )
     working.append(np.zeros(1))
     stored = np.where(family.stream, 1.0, STORED)
     triples = [(a, b, stored * c) for a, b, c in volumes]
@@ -147,14 +149,14 @@ def _sizes(
 
 
 def _parts(context: Context, nest: TripCounts) -> Count:
-    """Into how many parts the loops cut the reduction."""
+    """The number of parts into which the loops split the reduction."""
     reductions = {d.name for d in context.contraction.by_role("k")}
     loops = zip(nest.dims, nest.trips, strict=True)
     return prod((trip for dim, trip in loops if dim in reductions), start=np.ones(1))
 
 
 def _packing(context: Context, family: Family, nest: TripCounts) -> Count:
-    """Seconds of reading and writing what is packed, as often as the loops around it run."""
+    """Seconds of packing: reads and writes of the copy, times the trips of the loops around it."""
     copied, times = np.zeros(len(family)), np.ones(1)
     for depth, (tile, trips) in enumerate(zip(nest.tiles, [*nest.trips, np.ones(1)], strict=True)):
         size = footprint(context.contraction.a, tile) * times

@@ -16,7 +16,7 @@ Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of th
 
 
 def caches_of(target: Target, threads: int = 1) -> Caches:
-    """What one thread has of L1 and L2, and all threads of the last level, in bytes."""
+    """Bytes of L1 and L2 for one thread, and of the last level for all threads."""
     own = [getattr(target, level) / target.sharing(level, threads) for level in ("l1", "l2")]
     return own[0], own[1], float(target.l3 * -(-threads // target.sharing("l3", threads)))
 
@@ -24,8 +24,8 @@ def caches_of(target: Target, threads: int = 1) -> Caches:
 def optimistic(sizes: Sizes, caches: Caches) -> Count:
     """Bytes in L1, L2, L3 and memory, (schedules, 4): each set alone, in the first that holds it.
 
-    The smallest and the largest working set of a dependence are two sets. In L1 and L2 it is one
-    thread's that must fit, in L3 and memory all threads' together.
+    The smallest and the largest working set of a dependence are two sets. L1 and L2 must hold one
+    thread's set, L3 and memory the sets of all threads together.
     """
     own = FLOAT * np.concatenate([sizes.least, sizes.most], axis=1)
     shared = FLOAT * np.concatenate([sizes.least_shared, sizes.most_shared], axis=1)
@@ -39,29 +39,34 @@ def optimistic(sizes: Sizes, caches: Caches) -> Count:
 
 
 def pessimistic(sizes: Sizes, caches: Caches) -> Count:
-    """Bytes in L1, L2, L3 and memory, (schedules, 4): what is in a cache takes its room.
+    """Bytes in L1, L2, L3 and memory, (schedules, 4): sets in a cache leave less room for others.
 
-    Dependences come by size, the smallest working sets first. A level takes the largest set if it
-    fits beside what lies there; else the smallest, once, and the largest goes on to the next
-    level. What no cache takes counts in memory. L3 and memory hold all threads' sets.
+    Dependences are sorted by size, smallest working sets first. A level takes the largest set if
+    it fits in the remaining room; else it takes the smallest, once, and the largest goes to the
+    next level. Sets that fit in no cache count in memory. L3 and memory hold all threads' sets.
     """
     rows = np.arange(len(sizes.least))[:, None]
     order = np.lexsort((sizes.most, sizes.least), axis=1)
     parts = (sizes.least, sizes.most, sizes.least_shared, sizes.most_shared)
-    least, most, least_shared, most_shared = (FLOAT * part[rows, order] for part in parts)
+    smallest_sets, largest_sets, smallest_shared, largest_shared = (
+        FLOAT * part[rows, order] for part in parts
+    )
     used = np.zeros((len(sizes.least), 4))
-    for at in range(least.shape[1]):
-        largest = most[:, at] > 0
+    for at in range(smallest_sets.shape[1]):
+        largest = largest_sets[:, at] > 0
         smallest = largest.copy()
-        columns = (*[(least[:, at], most[:, at])] * 2, (least_shared[:, at], most_shared[:, at]))
+        columns = (
+            *[(smallest_sets[:, at], largest_sets[:, at])] * 2,
+            (smallest_shared[:, at], largest_shared[:, at]),
+        )
         for level, ((low, high), cache) in enumerate(zip(columns, caches, strict=True)):
-            whole = largest & (used[:, level] + high <= cache)
-            used[:, level] += np.where(whole, high, 0.0)
-            largest, smallest = largest & ~whole, smallest & ~whole
+            fits = largest & (used[:, level] + high <= cache)
+            used[:, level] += np.where(fits, high, 0.0)
+            largest, smallest = largest & ~fits, smallest & ~fits
             part = smallest & (used[:, level] + low <= cache)
             used[:, level] += np.where(part, low, 0.0)
             smallest &= ~part
-        used[:, 3] += np.where(largest, most_shared[:, at], 0.0)
+        used[:, 3] += np.where(largest, largest_shared[:, at], 0.0)
     return used
 
 

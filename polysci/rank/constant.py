@@ -1,4 +1,4 @@
-"""The constant ranker: always the same schedule, as nearly as a layer allows."""
+"""The constant ranker: the schedules nearest to one template, the same for every layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from polysci.rank.template import Outlines, Template, outlines, parse
 from polysci.space.enumerate import Family
 
 BEST = 3  # schedules of each layer of a training set that may become the template
-TIES = 0.01  # weight of what a register tile wastes: less than any mismatch
+TIES = 0.01  # weight of a register tile's waste: less than any mismatch
 
 # The best one over the 49 layers of experiments/sample.py, one thread, warm caches; more threads
 # share its outermost loop.
@@ -46,19 +46,19 @@ def best_template(training: Training) -> Template:
     layers of least seconds over those of the nearest schedule, the first in case of ties.
     Raises SpecError where there is nothing to learn from.
     """
-    layers = [_layer(*one) for one in training if len(one[1])]
+    layers = [_layer(*layer) for layer in training if len(layer[1])]
     if not layers:
         raise SpecError("training set: expected at least one layer with a schedule")
     candidates: dict[str, Template] = {}
-    for found, _, seconds, _ in layers:
+    for layer_outlines, _, seconds, _ in layers:
         for index in np.argsort(seconds, kind="stable")[:BEST]:
-            template = found.template(int(index))
+            template = layer_outlines.template(int(index))
             candidates.setdefault(str(template), template)
 
     def score(template: Template) -> float:
         reached = []
-        for found, waste, seconds, threads in layers:
-            nearest = int(np.argmin(_cost(found, waste, template, threads)))
+        for layer_outlines, waste, seconds, threads in layers:
+            nearest = int(np.argmin(_cost(layer_outlines, waste, template, threads)))
             reached.append(np.log(seconds.min() / seconds[nearest]))
         return float(np.mean(reached))
 
@@ -72,10 +72,10 @@ def _layer(
     if len(schedules) != len(seconds):
         raise SpecError(f"training set: {len(schedules)} schedules have {len(seconds)} times")
     parts, waste, indices = [], [], []
-    for one in batch(context, schedules):
-        parts.append(outlines(one.context, one.family))
-        waste.append(_waste(one.context, one.family))
-        indices.append(one.indices)
+    for chunk in batch(context, schedules):
+        parts.append(outlines(chunk.context, chunk.family))
+        waste.append(_waste(chunk.context, chunk.family))
+        indices.append(chunk.indices)
     order = np.argsort(np.concatenate(indices), kind="stable")
     columns = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])[order]
@@ -88,5 +88,5 @@ def _waste(context: Context, family: Family) -> Count:
     return np.array([1 - use_of(context, tile) for tile in family.tiles])[family.which]
 
 
-def _cost(found: Outlines, waste: Count, template: Template, threads: int) -> Count:
-    return templates.distance(found, template, threads) + TIES * waste
+def _cost(layer_outlines: Outlines, waste: Count, template: Template, threads: int) -> Count:
+    return templates.distance(layer_outlines, template, threads) + TIES * waste

@@ -16,7 +16,7 @@ from polysci.rank.estimate import Context
 
 Sizes = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-LATTICE = (0.0, 0.25, 0.5, 0.75, 1.0)  # starts: so far from the least to the largest log size
+LATTICE = (0.0, 0.25, 0.5, 0.75, 1.0)  # starting points: fractions of the range of log sizes
 STEP = 1e-6  # of the forward differences, on a log scale
 TOLERANCE = 1e-9  # by which log sizes may miss a constraint
 
@@ -25,10 +25,10 @@ TOLERANCE = 1e-9  # by which log sizes may miss a constraint
 class Blocks:
     """Which steps to find: those of the loops ``at``, over ``names``, from ``least`` up.
 
-    ``steps`` has the steps of all loops over ``dims``, the sought ones of no meaning. L1 keeps
-    what one call touches (``keeps_l1``) or nothing; L2 what the loops inside the outermost
-    ``block`` touch; L3 what those inside the outermost ``outer`` do. The ``shared`` leading loops
-    have to feed all threads.
+    ``steps`` has the steps of all loops over ``dims``; those of the loops ``at`` are ignored. L1
+    keeps what one call touches (``keeps_l1``) or nothing; L2 keeps what the loops inside the
+    outermost ``block`` touch, L3 what those inside the outermost ``outer`` touch. The ``shared``
+    leading loops must have at least one iteration a thread.
     """
 
     context: Context
@@ -46,8 +46,8 @@ class Blocks:
 class Levels:
     """The bottleneck model of a problem in log sizes: footprints, and refetches linear in them.
 
-    What holds the whole problem receives nothing. No loop is taken to vanish, so that a loop
-    inside one of a single trip still counts: another class of orders stands for that.
+    A cache that holds the whole problem receives nothing. Loops of a single trip are not removed:
+    another class of orders covers that case.
     """
 
     def __init__(self, blocks: Blocks) -> None:
@@ -60,7 +60,10 @@ class Levels:
         self.sizes, self.ratios = self._linear()
         self.around = np.array(
             [
-                [self.ratios[: self._fetched(op.uses, level)].sum(axis=0) for op in self.operands]
+                [
+                    self.ratios[: self._fetch_depth(op.uses, level)].sum(axis=0)
+                    for op in self.operands
+                ]
                 for level in range(3)
             ]
         )
@@ -77,11 +80,11 @@ class Levels:
         self.registers = float(registers[0]), float(registers[1] - registers[0])
         self.rates = np.array(rates(context))
         self.rooms = np.log(np.array(capacities(context)))
-        kept = (blocks.keeps_l1, blocks.block > 0, blocks.outer > 0)
-        self.kept = np.flatnonzero(kept)
-        whole = {d.name: np.full(1, float(d.extent)) for d in contraction.dims}
-        held = sum(float(footprint(op, whole)[0]) * op.bytes for op in self.operands)
-        self.colder = np.array([held > room for room in capacities(context)])
+        keeps = (blocks.keeps_l1, blocks.block > 0, blocks.outer > 0)
+        self.kept = np.flatnonzero(keeps)
+        problem = {d.name: np.full(1, float(d.extent)) for d in contraction.dims}
+        problem_bytes = sum(float(footprint(op, problem)[0]) * op.bytes for op in self.operands)
+        self.colder = np.array([problem_bytes > room for room in capacities(context)])
         self.possible = self.slacks(self.low[None])[0] >= -TOLERANCE
 
     def _linear(self) -> tuple[dict[str, Sizes], Sizes]:
@@ -100,8 +103,8 @@ class Levels:
         names = [d.name for d in self.contraction.dims]
         return {n: np.array([inside[d][n] for d in self.depths]) for n in names}, ratios
 
-    def _fetched(self, uses: Callable[[str], bool], level: int) -> int:
-        """How many of the outermost loops bring an operand anew into a level."""
+    def _fetch_depth(self, uses: Callable[[str], bool], level: int) -> int:
+        """How many of the outermost loops refetch an operand into a level."""
         if level == 0 and not self.blocks.keeps_l1:
             return len(self.blocks.dims)
         dims = self.blocks.dims[: self.depths[level]]
@@ -111,24 +114,24 @@ class Levels:
         """Bytes that L1, L2 and L3 receive, registers first, and hold: (4, n) and (3, n)."""
         ones = np.c_[np.ones(len(logs)), logs].T
         tile = {name: np.exp(size @ ones).ravel() for name, size in self.sizes.items()}
-        held = np.array(
+        tile_bytes = np.array(
             [footprint(op, tile) * np.full(3 * len(logs), op.bytes) for op in self.operands]
         )
-        held = held.reshape(3, 3, len(logs)).transpose(1, 0, 2)  # level, operand, n
-        into = held * np.exp(self.around @ ones)
+        tile_bytes = tile_bytes.reshape(3, 3, len(logs)).transpose(1, 0, 2)  # level, operand, n
+        into = tile_bytes * np.exp(self.around @ ones)
         into[:, 2] *= STORED
         registers = self.registers[0] + self.registers[1] * (np.exp(self.parts @ ones) - 1)
         total = into.sum(axis=1) * self.colder[:, None] + 1  # a byte, for the logarithm's sake
-        return np.vstack([registers, total]), held.sum(axis=1)
+        return np.vstack([registers, total]), tile_bytes.sum(axis=1)
 
-    def evaluated(self, logs: Sizes) -> tuple[Sizes, Sizes]:
+    def evaluate(self, logs: Sizes) -> tuple[Sizes, Sizes]:
         """Log seconds of the four levels and slack of every constraint: (n, 4) and (n, m).
 
         Slacks are logarithms: room left in each cache that keeps something, then tasks over
         threads.
         """
-        into, held = self.bytes(logs)
-        slacks = list(self.rooms[self.kept, None] - np.log(held[self.kept]))
+        into, occupied = self.bytes(logs)
+        slacks = list(self.rooms[self.kept, None] - np.log(occupied[self.kept]))
         if self.blocks.shared:
             trips = self.ratios[: self.blocks.shared].sum(axis=0)
             tasks = np.c_[np.ones(len(logs)), logs] @ trips
@@ -137,14 +140,14 @@ class Levels:
         return np.log(into / self.rates[:, None]).T, rows.T
 
     def slacks(self, logs: Sizes) -> Sizes:
-        return self.evaluated(logs)[1]
+        return self.evaluate(logs)[1]
 
     def seconds(self, logs: Sizes) -> Sizes:
-        """Of the slowest level, for rows of log sizes."""
-        return slowest(list(np.exp(self.evaluated(logs)[0]).T))
+        """Seconds of the slowest level, for rows of log sizes."""
+        return slowest(list(np.exp(self.evaluate(logs)[0]).T))
 
     def feasible(self, logs: Sizes) -> Flags:
-        """Which rows of log sizes satisfy all constraints that the least sizes satisfy."""
+        """Which rows of log sizes satisfy all constraints that the smallest sizes satisfy."""
         return np.asarray((self.slacks(logs)[:, self.possible] >= -TOLERANCE).all(axis=1))
 
 
@@ -168,17 +171,17 @@ def solve(blocks: Blocks) -> Mapping[str, float]:
     lattice = low + np.array(list(product(LATTICE, repeat=len(low)))) * (high - low)
     lattice = lattice[levels.feasible(lattice)]
     start = lattice[int(np.argmin(levels.seconds(lattice)))]
-    rows = np.array([start, _pulled_in(levels, _descend(levels, start))])
+    rows = np.array([start, _pull_in(levels, _descend(levels, start))])
     best = rows[int(np.argmin(levels.seconds(rows)))]
     return dict(zip(blocks.names, np.exp(best).tolist(), strict=True))
 
 
 def _descend(levels: Levels, start: Sizes) -> Sizes:
-    from scipy.optimize import minimize  # half a second to import: other rankers do without it
+    from scipy.optimize import minimize  # half a second to import, and only this ranker needs it
 
     low, high = levels.low, levels.high
     away = np.vstack([np.zeros(len(low)), STEP * np.eye(len(low))])
-    shift = float(levels.evaluated(start[None])[0].max())
+    shift = float(levels.evaluate(start[None])[0].max())
     memo: dict[bytes, tuple[Sizes, Sizes, Sizes, Sizes]] = {}
 
     def values(z: Sizes) -> tuple[Sizes, Sizes, Sizes, Sizes]:
@@ -186,7 +189,7 @@ def _descend(levels: Levels, start: Sizes) -> Sizes:
         key = z[:-1].tobytes()
         if key not in memo:
             memo.clear()
-            seconds, slacks = levels.evaluated(z[:-1] + away)
+            seconds, slacks = levels.evaluate(z[:-1] + away)
             slacks = slacks[:, levels.possible]
             slopes = [(part[1:] - part[0]).T / STEP for part in (seconds, slacks)]
             memo[key] = seconds[0] - shift, slacks[0], slopes[0], slopes[1]
@@ -205,7 +208,7 @@ def _descend(levels: Levels, start: Sizes) -> Sizes:
         _, _, seconds, slacks = values(z)
         return np.vstack([np.c_[-seconds, np.ones(4)], np.c_[slacks, np.zeros(len(slacks))]])
 
-    done = minimize(
+    optimum = minimize(
         objective,
         np.r_[start, 0.0],
         jac=True,
@@ -214,13 +217,13 @@ def _descend(levels: Levels, start: Sizes) -> Sizes:
         constraints={"type": "ineq", "fun": room, "jac": room_slopes},
         options={"maxiter": 30, "ftol": 1e-6},
     )
-    found: Sizes = np.where(np.isfinite(done.x[:-1]), done.x[:-1], start)
-    inside: Sizes = np.clip(found, low, high)
+    point: Sizes = np.where(np.isfinite(optimum.x[:-1]), optimum.x[:-1], start)
+    inside: Sizes = np.clip(point, low, high)
     return inside
 
 
-def _pulled_in(levels: Levels, point: Sizes) -> Sizes:
-    """The point, moved towards the least sizes just so far that it is feasible."""
+def _pull_in(levels: Levels, point: Sizes) -> Sizes:
+    """The point, moved towards the smallest sizes until it is feasible."""
     line = levels.low + np.linspace(1, 0, 257)[:, None] * (point - levels.low)
-    pulled: Sizes = line[int(np.argmax(levels.feasible(line)))]
-    return pulled
+    feasible: Sizes = line[int(np.argmax(levels.feasible(line)))]
+    return feasible

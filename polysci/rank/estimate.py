@@ -1,4 +1,4 @@
-"""What a ranker is told and what it answers."""
+"""A ranker's input (Context) and the traffic model's output (Estimate)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Context:
     target: Target
     machine: Machine
     threads: int = 1
-    cold: bool = False  # whether caches hold nothing of the problem before a call
-    weights: Weights | None = None  # of the ranker that learns
+    cold: bool = False  # whether the caches are empty before a call
+    weights: Weights | None = None  # of the ranker ``learned``
 
     @property
     def compute(self) -> str:
@@ -32,7 +32,7 @@ class Context:
 
     @property
     def peak(self) -> float:
-        """GFLOP/s of one core that does nothing but multiply so."""
+        """GFLOP/s of one core that does nothing but these multiplications."""
         return self.machine.peak * self.machine.fastest(self.compute)
 
 

@@ -30,7 +30,7 @@ def features(
     ``estimate`` is the traffic model's, where it is known already.
     A schedule has the same features in every family that holds it: loops that run once do not
     count. ``problem.`` features are equal for all schedules of a problem; they matter beside the
-    others. Fields that the traffic model gains become features by themselves.
+    others. A field added to Estimate becomes a feature automatically.
     """
     estimate, size = estimate or traffic(context, family), len(family)
     columns = [
@@ -47,8 +47,8 @@ def features(
 
 
 def _log(values: Count) -> Count:
-    found: Count = np.log(np.maximum(values, 0.0) + SMALL)
-    return found
+    logs: Count = np.log(np.maximum(values, 0.0) + SMALL)
+    return logs
 
 
 def _parts(context: Context, estimate: Estimate) -> Iterator[Column]:
@@ -56,19 +56,19 @@ def _parts(context: Context, estimate: Estimate) -> Iterator[Column]:
     ideal = 2.0 * _macs(context) / (context.machine.peak * 1e9 * context.threads)
     yield "seconds", np.log(estimate.seconds / ideal)
     yield "imbalance", np.log(estimate.imbalance)
-    told = np.zeros(len(estimate.seconds))
+    total_share = np.zeros(len(estimate.seconds))
     for field in fields(estimate):
         part = getattr(estimate, field.name)
         if field.name not in ("seconds", "imbalance") and isinstance(part, np.ndarray):
             share = part / (estimate.seconds * context.threads)
             yield f"{field.name}.share", _log(share)
-            told += share
-    yield "rest.share", _log(1.0 - told)  # what no field tells of
-    yield "told", _log(told) + np.log(estimate.seconds / ideal)
+            total_share += share
+    yield "rest.share", _log(1.0 - total_share)  # time in no field
+    yield "told", _log(total_share) + np.log(estimate.seconds / ideal)
 
 
 def _macs(context: Context) -> float:
-    """Multiply-adds; those with the zeros between merged groups are none."""
+    """Multiply-adds, without those by the zeros between merged groups."""
     roles = context.contraction
     used = prod(float(d.extent) for d in roles.dims if roles.b.uses(d.name))
     macs = prod(float(d.extent) for d in roles.dims)
@@ -77,20 +77,20 @@ def _macs(context: Context) -> float:
 
 def _levels(context: Context, estimate: Estimate) -> Iterator[Column]:
     """Bytes into every level over those that must move, by operand; working sets over caches."""
-    target, least = context.target, compulsory_bytes(context.contraction)
+    target, compulsory = context.target, compulsory_bytes(context.contraction)
     sizes = (target.l1, target.l2, target.l3 / max(1, context.threads))
     for number, (level, size) in enumerate(zip(estimate.levels, sizes, strict=True), 1):
-        yield f"l{number}.total", np.log(level.total / least)
+        yield f"l{number}.total", np.log(level.total / compulsory)
         for operand in ("a", "b", "c"):
-            yield f"l{number}.{operand}", _log(getattr(level, operand) / least)
+            yield f"l{number}.{operand}", _log(getattr(level, operand) / compulsory)
         yield f"l{number}.kept", np.log(level.working_set / size)
 
 
 def _tile(context: Context, family: Family) -> Iterator[Column]:
-    """The register tile: its rows, vectors, rate from L1, and how much of the last one is cut."""
+    """The register tile: rows, vectors, rate from L1, share of full tiles, conflicts in L1."""
     extents = {d.name: d.extent for d in context.contraction.dims}
 
-    def each(value: Callable[[RegisterTile], float]) -> Count:
+    def by_tile(value: Callable[[RegisterTile], float]) -> Count:
         return np.array([value(tile) for tile in family.tiles])[family.which]
 
     def rate(tile: RegisterTile) -> float:
@@ -101,21 +101,24 @@ def _tile(context: Context, family: Family) -> Iterator[Column]:
         lanes = tile.kernel.lanes
         column, *rows = tile.sizes
         width = -(-extents[column[0]] // lanes) * lanes
-        whole = [(width, tile.kernel.cols), *((extents[dim], size) for dim, size in rows)]
-        return prod(extent / (-(-extent // size) * size) for extent, size in whole)
+        cuts = [(width, tile.kernel.cols), *((extents[dim], size) for dim, size in rows)]
+        return prod(extent / (-(-extent // size) * size) for extent, size in cuts)
 
-    yield "tile.rows", each(lambda tile: float(tile.rows))
-    yield "tile.vecs", each(lambda tile: float(tile.kernel.vecs))
+    yield "tile.rows", by_tile(lambda tile: float(tile.rows))
+    yield "tile.vecs", by_tile(lambda tile: float(tile.kernel.vecs))
     yield (
         "tile.registers",
-        each(lambda tile: log(tile.rows * tile.kernel.vecs * tile.kernel.shifts)),
+        by_tile(lambda tile: log(tile.rows * tile.kernel.vecs * tile.kernel.shifts)),
     )
-    yield "tile.rate", each(rate)
-    yield "tile.whole", each(cut)
+    yield "tile.rate", by_tile(rate)
+    yield "tile.whole", by_tile(cut)
     ways = max(1, context.target.l1 // PAGE)
-    crowd = each(lambda tile: max(0.0, log(_crowd(context, tile) / ways)))
+    crowd = by_tile(lambda tile: max(0.0, log(_crowd(context, tile) / ways)))
     yield "tile.crowded", np.where(family.pack >= 0, 0.0, crowd)
-    yield "tile.merged", each(lambda tile: float(sum(size > 1 for _, size in tile.sizes[1:]) > 1))
+    yield (
+        "tile.merged",
+        by_tile(lambda tile: float(sum(size > 1 for _, size in tile.sizes[1:]) > 1)),
+    )
 
 
 def _crowd(context: Context, tile: RegisterTile) -> int:
@@ -171,7 +174,7 @@ def _trips(context: Context, family: Family) -> Features:
 
 
 def _problem(context: Context) -> Iterator[Column]:
-    """What all schedules of a problem share; it says which of the others count."""
+    """Features of the problem, equal for all its schedules."""
     roles = context.contraction
     out = roles.out.offset(context.strides[roles.out.array])
     sizes = {role: prod(d.extent for d in roles.by_role(role)) for role in ("k", "br", "m", "n")}

@@ -1,4 +1,4 @@
-"""A tournament of schedules, decided by what was learned from measured pairs of them."""
+"""The learned ranker: a tournament of schedules, scored by weights trained on measured pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polysci.space.enumerate import Family
 def tournament(context: Context, family: Family) -> Count:
     """Minus the score of every schedule: of any two the one that costs less should be faster.
 
-    Where no layer with such a microkernel was learned from, the order is that of ``traffic``.
+    Microkernel families without training samples are ordered by ``traffic``.
     Raises SpecError where the context has no weights, or weights of other features.
     """
     weights = context.weights
@@ -29,17 +29,19 @@ def tournament(context: Context, family: Family) -> Count:
     names, table = features(context, family)
     check(weights, names)
     kind = family.tiles[0].kernel.family
-    found = dict(weights.scores).get(kind)
-    return traffic(context, family).seconds if found is None else -score(found, table)
+    learned_score = dict(weights.scores).get(kind)
+    return (
+        traffic(context, family).seconds if learned_score is None else -score(learned_score, table)
+    )
 
 
 def check(weights: Weights, names: tuple[str, ...]) -> None:
     """Raise SpecError unless the weights belong to these features."""
     if weights.features != names:
         other = sorted(set(weights.features) ^ set(names))
-        told = f"{', '.join(other)} in one of them only" if other else "another order"
+        difference = f"{', '.join(other)} in one of them only" if other else "another order"
         raise SpecError(
-            f"weights: features: expected those of this polysci, got {told:.200}; "
+            f"weights: features: expected those of this polysci, got {difference:.200}; "
             "'polysci learn' trains anew"
         )
 
@@ -48,5 +50,5 @@ def score(learned: LearnedScore, table: Features) -> NDArray[np.float64]:
     """Score of every row of a table of features [schedules, features]; higher is faster."""
     z = (table - np.array(learned.means)) / np.array(learned.scales)
     near = np.clip(z, -LIMIT, LIMIT)
-    found: NDArray[np.float64] = z @ np.array(learned.linear) + near**2 @ np.array(learned.squares)
-    return found
+    scores: NDArray[np.float64] = z @ np.array(learned.linear) + near**2 @ np.array(learned.squares)
+    return scores

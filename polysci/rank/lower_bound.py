@@ -1,4 +1,4 @@
-"""The least time that a schedule can take: what a search may discard it by."""
+"""A lower bound on a schedule's time; a search discards schedules whose bound is too high."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def lower_bound(context: Context, family: Family) -> Count:
 
     The largest of: the FMAs that its register tiles issue, whole vectors and all, at the peak of
     the machine; the bytes that any schedule must load into L1, L2 and L3 (``load_bound_bytes``),
-    less what may be there from the call before, at the bandwidth of the level that they come from.
-    All threads are taken to share the work evenly. No prediction enters, so a schedule whose bound
-    exceeds a measured time cannot win.
+    less what the previous call may have left there, at the bandwidth of the level they come from.
+    The work is divided evenly among all threads. The bound contains no prediction, so a schedule
+    whose bound exceeds a measured time cannot win.
     """
     issued = np.array([_issued(context, tile) for tile in family.tiles])[family.which]
     shares = [share_of_work(context.contraction, packed=packed) for packed in (False, True)]
@@ -36,10 +36,10 @@ def lower_bound(context: Context, family: Family) -> Count:
 def _issued(context: Context, tile: RegisterTile) -> float:
     """Floating-point operations of all calls: the last vector of columns is whole."""
     column = columns_of(context.contraction)
-    whole, width = column.extent // tile.kernel.cols, tile.kernel.cols
-    rest = -(-(column.extent - whole * width) // tile.kernel.lanes) * tile.kernel.lanes
+    tiles, width = column.extent // tile.kernel.cols, tile.kernel.cols
+    rest = -(-(column.extent - tiles * width) // tile.kernel.lanes) * tile.kernel.lanes
     others = prod(d.extent for d in context.contraction.dims if d != column)
-    return 2.0 * others * (whole * width + rest)
+    return 2.0 * others * (tiles * width + rest)
 
 
 def _loads(context: Context) -> float:

@@ -1,4 +1,4 @@
-"""How good an order is: what its first choices reach, and how often it puts two the right way."""
+"""Quality of a ranking: the speed of its first choices, and how well it orders pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy.stats import kendalltau
 from polysci.errors import SpecError
 
 Numbers = NDArray[np.float64]
-NOISE = 0.02  # of the shorter time: pairs closer than that are no pairs
+NOISE = 0.02  # of the shorter time: pairs that differ by less are left out
 
 
 def best_of_top(costs: Numbers, seconds: Numbers, count: int = 1) -> float:
@@ -36,14 +36,14 @@ def pair_accuracy(costs: Numbers, seconds: Numbers, noise: float = NOISE) -> flo
     Pairs whose times differ by less than ``noise`` are left out; 1 where no pair remains.
     """
     _same(costs, seconds)
-    one, two = np.triu_indices(len(costs), 1)
-    apart = np.maximum(seconds[one], seconds[two]) > (1 + noise) * np.minimum(
-        seconds[one], seconds[two]
+    first, second = np.triu_indices(len(costs), 1)
+    apart = np.maximum(seconds[first], seconds[second]) > (1 + noise) * np.minimum(
+        seconds[first], seconds[second]
     )
-    one, two = one[apart], two[apart]
-    if not len(one):
+    first, second = first[apart], second[apart]
+    if not len(first):
         return 1.0
-    agree = np.sign(costs[one] - costs[two]) * np.sign(seconds[one] - seconds[two])
+    agree = np.sign(costs[first] - costs[second]) * np.sign(seconds[first] - seconds[second])
     return float(np.mean((agree + 1) / 2))
 
 

@@ -1,4 +1,4 @@
-"""The random ranker: a number that depends on nothing but the words of a schedule."""
+"""The random ranker: a hash of the schedule's text."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ HALF, KEPT = np.uint64(32), np.uint64(11)  # 64 - 11 bits fill the fraction of a
 def random_order(context: Context, family: Family) -> Count:
     """A hash of every schedule, in [0, 1): the same in any family, process and machine.
 
-    Loops that run once are no words of a schedule and do not count.
+    Loops that run once do not appear in a schedule's text and do not count.
     """
     nest = trip_counts(family)
-    found, pack = np.full(len(family), WEYL), np.uint64(2 * family.pad + 1)
+    hashes, pack = np.full(len(family), WEYL), np.uint64(2 * family.pad + 1)
     for position, dim in enumerate(family.dims):
-        found = np.where(family.pack == position, _stirred(found, pack), found)
-        loop = _stirred(found, np.uint64(crc32(dim.encode())))
+        hashes = np.where(family.pack == position, _mix(hashes, pack), hashes)
+        loop = _mix(hashes, np.uint64(crc32(dim.encode())))
         step = 2 * family.steps[:, position] + (position < family.parallel)
-        loop = _stirred(loop, step.astype(np.uint64))
-        found = np.where(nest.running(position), loop, found)
-    found = np.where(family.pack == len(family.dims), _stirred(found, pack), found)
+        loop = _mix(loop, step.astype(np.uint64))
+        hashes = np.where(nest.running(position), loop, hashes)
+    hashes = np.where(family.pack == len(family.dims), _mix(hashes, pack), hashes)
     kernels = np.array([crc32(str(tile.kernel).encode()) for tile in family.tiles], dtype=np.uint64)
-    found = _stirred(_stirred(found, kernels[family.which]), family.stream.astype(np.uint64))
-    return (found >> KEPT).astype(np.float64) * 2.0**-53
+    hashes = _mix(_mix(hashes, kernels[family.which]), family.stream.astype(np.uint64))
+    return (hashes >> KEPT).astype(np.float64) * 2.0**-53
 
 
-def _stirred(found: Words, word: Words | np.uint64) -> Words:
-    """The hash of what was hashed before and a word; multiplication wraps at 64 bits."""
-    found = (found ^ (word + WEYL)) * MIX
-    found = (found ^ (found >> HALF)) * MIX
-    mixed: Words = found ^ (found >> HALF)
+def _mix(hashes: Words, word: Words | np.uint64) -> Words:
+    """Mix a word into the hashes; multiplication wraps at 64 bits."""
+    hashes = (hashes ^ (word + WEYL)) * MIX
+    hashes = (hashes ^ (hashes >> HALF)) * MIX
+    mixed: Words = hashes ^ (hashes >> HALF)
     return mixed

@@ -1,4 +1,4 @@
-"""The model's order: the best few schedules of the whole space, predicted but not run."""
+"""Rank the whole space by a model and select the best few schedules, without running them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALIKE = 4  # at most a fourth of the choices may share register tile and packing
 class Choice:
     """A schedule, its ranker's ``cost`` and the seconds that the traffic model predicts.
 
-    ``family`` and ``index`` say where it came from.
+    It is member ``index`` of ``family``.
     """
 
     schedule: Schedule
@@ -46,13 +46,13 @@ def choices(
     """The ``count`` schedules of least cost; ties go to the text that sorts first.
 
     At most a fourth of them share register tile and packing, so that a systematic error of the
-    model does not decide for all. Raises SpecError for a ranker that does not exist,
-    UnsupportedError where nothing fits.
+    model does not affect all of them. Raises SpecError for a ranker that does not exist,
+    UnsupportedError where no schedule fits.
     """
-    found = every(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
+    ranked = rank_all(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
     alike: Counter[tuple[str, int, bool]] = Counter()
     chosen: list[Choice] = []
-    for choice in found:
+    for choice in ranked:
         kind = (
             choice.schedule.kernel,
             int(choice.family.pack[choice.index]),
@@ -66,25 +66,25 @@ def choices(
     return sorted(chosen, key=lambda choice: (choice.cost, str(choice.schedule)))
 
 
-def every(
+def rank_all(
     context: Context,
-    most: int | None = None,
+    limit: int | None = None,
     *,
     ranker: str = "traffic",
     tiles: int = 8,
     blocks: int = 2,
 ) -> Iterator[Choice]:
-    """Schedules by cost, best first; ``most`` bounds how many of one family count."""
+    """Schedules by cost, best first; at most ``limit`` of one family."""
     chosen = ranker_of(ranker)
     pool: list[tuple[float, int, int]] = []
     families: list[Ranked] = []
-    for view, wide in seen(context):
+    for view, wide in view_contexts(context):
         for family in chosen.families(wide, tiles, blocks):
             cost = chosen.cost(wide, family)
-            best = _least(cost, most or len(family))
+            best = _smallest(cost, limit or len(family))
             pool += [(float(cost[i]), len(families), int(i)) for i in best]
             families.append(Ranked(view, wide, family))
-    return distinct(context, sorted(pool), families, known=ranker == "traffic")
+    return distinct(context, sorted(pool), families, costs_are_seconds=ranker == "traffic")
 
 
 def ranker_of(name: str) -> Ranker:
@@ -96,7 +96,7 @@ def ranker_of(name: str) -> Ranker:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A family of the problem as ``view`` shows it: of ``context``."""
+    """A family of ``context``, which is the problem seen through ``view``."""
 
     view: GroupView
     context: Context
@@ -110,14 +110,14 @@ class Ranked:
         return self.view.outside(contraction, self.family.schedule(index))
 
 
-def seen(context: Context) -> Iterator[tuple[GroupView, Context]]:
-    """The problem as it is, and in every way to fill the lanes with narrow groups."""
+def view_contexts(context: Context) -> Iterator[tuple[GroupView, Context]]:
+    """The problem itself, and every view of it that fills the lanes with narrow groups."""
     for view in group_views(context.contraction, context.target.isa.name):
         yield view, replace(context, contraction=view.of(context.contraction))
 
 
-def _least(seconds: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the ``count`` least values, in order."""
+def _smallest(seconds: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the ``count`` smallest values, in order."""
     if len(seconds) <= count:
         return np.argsort(seconds, kind="stable")
     some = np.argpartition(seconds, count)[:count]
@@ -129,55 +129,55 @@ def distinct(
     pool: Iterable[tuple[float, int, int]],
     families: list[Ranked],
     *,
-    known: bool,
+    costs_are_seconds: bool,
 ) -> Iterator[Choice]:
-    """The members of a pool, one a schedule text, leaving out what cannot be generated.
+    """The members of a pool, one a schedule text, without those that cannot be generated.
 
-    ``known``: the costs are predicted seconds.
+    Where ``costs_are_seconds``, seconds are not predicted again.
     """
-    seen: set[str] = set()
+    texts: set[str] = set()
     refusal: Exception | None = None
     large: Choice | None = None  # the best of those with too many kinds of tiles
-    found = False
+    any_yielded = False
     for cost, number, index in pool:
         ranked = families[number]
         schedule = ranked.schedule(context.contraction, index)
-        if str(schedule) in seen:
+        if str(schedule) in texts:
             continue
-        seen.add(str(schedule))
+        texts.add(str(schedule))
         try:
             kinds = resolve(context.contraction, context.strides, schedule).classes()
         except (SpecError, UnsupportedError) as error:
             refusal = refusal or error
             continue
-        seconds = cost if known else ranked.seconds(index)
+        seconds = cost if costs_are_seconds else ranked.seconds(index)
         choice = Choice(schedule, cost, seconds, ranked.family, index)
         if len(kinds) <= MOST_CLASSES:
-            found = True
+            any_yielded = True
             yield choice
         large = large or choice
-    if not found and large is None:
+    if not any_yielded and large is None:
         raise UnsupportedError(f"no schedule fits {context.contraction}: {refusal}")
-    if not found and large is not None:
+    if not any_yielded and large is not None:
         yield large
 
 
-def predict_seconds(context: Context, plan: Schedule) -> float:
+def predict_seconds(context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    return float(estimate_of(context, plan).seconds[0])
+    return float(estimate_of(context, schedule).seconds[0])
 
 
-def estimate_of(context: Context, plan: Schedule) -> Estimate:
+def estimate_of(context: Context, schedule: Schedule) -> Estimate:
     """The traffic model's estimate of one schedule."""
-    return traffic(*as_family(context, plan))
+    return traffic(*as_family(context, schedule))
 
 
-def cost_of(context: Context, plan: Schedule, ranker: str) -> float:
+def cost_of(context: Context, schedule: Schedule, ranker: str) -> float:
     """A ranker's cost of one schedule."""
-    return float(ranker_of(ranker).cost(*as_family(context, plan))[0])
+    return float(ranker_of(ranker).cost(*as_family(context, schedule))[0])
 
 
-def as_family(context: Context, plan: Schedule) -> tuple[Context, Family]:
-    """One schedule as the rankers take it: a family of one, in the view of its kernel."""
-    (one,) = batch(context, [plan])
-    return one.context, one.family
+def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
+    """A schedule as the rankers take it: a family of one member, in the view of its kernel."""
+    (part,) = batch(context, [schedule])
+    return part.context, part.family

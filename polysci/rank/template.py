@@ -1,4 +1,4 @@
-"""A schedule's outline without its problem: roles of the loops, classes of sizes; and how far."""
+"""Schedule templates: a schedule's loops by role and sizes by class; distance to a template."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from polysci.target.microkernels import family as kernels_of
 BLOCKS = ("P", "Q", "K", "C")
 WORDS = ("g", "i", *BLOCKS, "p", "q", "k")
 ROWS = ("few", "half", "most")  # of the rows that a kernel of this width can have
-SHARES = (0.4, 0.75)  # where those classes begin
-PLACES = ("none", "whole", "block", "tile")  # A packed: not, first of all, in a block, in a tile
+SHARES = (0.4, 0.75)  # where the second and third class begin
+PLACES = ("none", "whole", "block", "tile")  # A packed: never, all of it, a block, a tile
 
 BLOCK = 2.0  # a cache block that only one of the two has
-SIZE, MOST_SIZE = 0.5, 2.0  # a factor of two in a block's size; the most for any two sizes
-ORDER = 1.5  # two loops the other way round
-WIDTH, HEIGHT = 0.75, 1.0  # a vector more or less; a class of rows
-PACKING, PLACE = 3.0, 1.0  # packed or not; elsewhere
-PARALLEL, STREAM = 0.5, 1.0  # a parallel loop more or less; stores past the caches or not
+SIZE, MOST_SIZE = 0.5, 2.0  # a factor of two in a block's size; the maximum for any two sizes
+ORDER = 1.5  # two loops in the opposite order
+WIDTH, HEIGHT = 0.75, 1.0  # a vector of width; a class of rows
+PACKING, PLACE = 3.0, 1.0  # one is packed and the other is not; packed at another depth
+PARALLEL, STREAM = 0.5, 1.0  # a parallel loop; one streams its stores and the other does not
 
 _LOOP = re.compile(r"([giPQKCpqk])([0-9]{0,6})")
 _REST = re.compile(
@@ -65,33 +65,35 @@ class Template:
 
 
 def parse(text: str) -> Template:
-    """The template a text describes; ``parse(str(t)) == t``. Raises SpecError for any other."""
+    """The template that a text describes; ``parse(str(t)) == t``. Raises SpecError."""
     loops, arrow, rest = text.partition(">")
     words = [_LOOP.fullmatch(word) for word in loops.split()]
-    found = _REST.fullmatch(rest.strip())
-    if not arrow or found is None or not all(words):
+    knobs = _REST.fullmatch(rest.strip())
+    if not arrow or knobs is None or not all(words):
         raise SpecError(
             f"template {text!r}: expected 'LOOPS > Nv rows:CLASS pack:PLACE parallel:N stream:yes' "
             f"with loops from {' '.join(WORDS)}"
         )
-    named = tuple((word[1], int(word[2] or 0)) for word in words if word)
-    if any((name in BLOCKS) != (size > 0) for name, size in named):
+    loop_sizes = tuple((word[1], int(word[2] or 0)) for word in words if word)
+    if any((name in BLOCKS) != (size > 0) for name, size in loop_sizes):
         raise SpecError(f"template {text!r}: only the blocks {' '.join(BLOCKS)} have sizes, as K4")
-    if len({name for name, _ in named}) != len(named):
-        raise SpecError(f"template {text!r}: a loop stands there once")
-    for key, value, known in (("rows", found["rows"], ROWS), ("pack", found["pack"], PLACES)):
-        if value not in known:
-            raise SpecError(f"template {text!r}: {key}:{value}: expected one of {', '.join(known)}")
+    if len({name for name, _ in loop_sizes}) != len(loop_sizes):
+        raise SpecError(f"template {text!r}: expected each loop at most once")
+    for key, value, choices in (("rows", knobs["rows"], ROWS), ("pack", knobs["pack"], PLACES)):
+        if value not in choices:
+            raise SpecError(
+                f"template {text!r}: {key}:{value}: expected one of {', '.join(choices)}"
+            )
     return Template(
-        named, int(found["vecs"]), found["rows"], found["pack"], int(found["parallel"]),
-        found["stream"] == "yes",
+        loop_sizes, int(knobs["vecs"]), knobs["rows"], knobs["pack"], int(knobs["parallel"]),
+        knobs["stream"] == "yes",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Outlines:
-    """What templates say, of n schedules: position of each word's loop or -1, log2 of its size;
-    the rest as in Template, classes as their indices."""
+    """The templates of n schedules as arrays: position of each word's loop or -1, log2 of its
+    size; the other fields as in Template, classes as their indices."""
 
     at: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -157,7 +159,7 @@ def _letters(context: Context) -> dict[str, str]:
 def _words(
     letter: str, runs: NDArray[np.bool_], inner: NDArray[np.bool_]
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """The words that a loop can be, and in which schedules it is."""
+    """The words that can stand for a loop, and the schedules in which each does."""
     if letter in "gi":
         yield letter, runs
     elif letter == "c":
@@ -170,35 +172,37 @@ def _words(
 def _height(tile: RegisterTile) -> int:
     kernel = tile.kernel
     alike = kernels_of(kernel.family, kernel.isa, kernel.compute)
-    most = max(other.rows for other in alike if other.vecs == kernel.vecs)
-    return sum(tile.rows / most >= share for share in SHARES)
+    most_rows = max(other.rows for other in alike if other.vecs == kernel.vecs)
+    return sum(tile.rows / most_rows >= share for share in SHARES)
 
 
-def distance(found: Outlines, template: Template, threads: int) -> Count:
-    """Weighted mismatches between schedules and a template; 0 where all that it says is so.
+def distance(layer_outlines: Outlines, template: Template, threads: int) -> Count:
+    """Weighted mismatches between schedules and a template; 0 for a schedule that matches it.
 
-    A loop over register tiles that one of the two lacks is no mismatch: whether there is one
-    depends on the layer. Parallel loops count where there are threads to share them.
+    A loop over register tiles that only one of them has is no mismatch, because it depends on the
+    layer. Parallel loops count only with more than one thread.
     """
-    present = found.at >= 0
+    present = layer_outlines.at >= 0
     sizes = dict(template.loops)
-    total = np.zeros(len(found.vecs))
+    total = np.zeros(len(layer_outlines.vecs))
     for word in BLOCKS:
         column = WORDS.index(word)
         if word not in sizes:
             total += BLOCK * present[:, column]
             continue
-        apart = np.abs(found.size[:, column] - np.log2(sizes[word]))
+        apart = np.abs(layer_outlines.size[:, column] - np.log2(sizes[word]))
         total += np.where(present[:, column], np.minimum(SIZE * apart, MOST_SIZE), BLOCK)
-    for (one, _), (two, _) in combinations(template.loops, 2):
-        a, b = WORDS.index(one), WORDS.index(two)
-        total += ORDER * (present[:, a] & present[:, b] & (found.at[:, a] > found.at[:, b]))
-    total += WIDTH * np.abs(found.vecs - template.vecs)
-    total += HEIGHT * np.abs(found.rows - ROWS.index(template.rows))
+    for (outer, _), (inner, _) in combinations(template.loops, 2):
+        a, b = WORDS.index(outer), WORDS.index(inner)
+        total += ORDER * (
+            present[:, a] & present[:, b] & (layer_outlines.at[:, a] > layer_outlines.at[:, b])
+        )
+    total += WIDTH * np.abs(layer_outlines.vecs - template.vecs)
+    total += HEIGHT * np.abs(layer_outlines.rows - ROWS.index(template.rows))
     place = PLACES.index(template.pack)
-    total += PACKING * ((found.pack > 0) != (place > 0))
-    total += PLACE * ((found.pack > 0) & (place > 0) & (found.pack != place))
+    total += PACKING * ((layer_outlines.pack > 0) != (place > 0))
+    total += PLACE * ((layer_outlines.pack > 0) & (place > 0) & (layer_outlines.pack != place))
     if threads > 1:
-        total += PARALLEL * np.abs(found.parallel - template.parallel)
-    total += STREAM * (found.stream != template.stream)
+        total += PARALLEL * np.abs(layer_outlines.parallel - template.parallel)
+    total += STREAM * (layer_outlines.stream != template.stream)
     return total

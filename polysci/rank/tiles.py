@@ -1,11 +1,11 @@
 """Tile sizes by optimisation: a few classes of loop orders, each with its best real sizes.
 
-After MOpt (Li et al., ASPLOS 2021): how often an operand is brought in depends only on which loops
-stand at or outside the innermost one that indexes it. So the orders of a level's loops fall into a
-few classes, and those that another class never exceeds can go. For each class a continuous problem
+After MOpt (Li et al., ASPLOS 2021): how often an operand is fetched depends only on which loops
+are at or outside the innermost one that indexes it. So the orders of a level's loops form a few
+classes, and a class that another one never exceeds is dropped. For each class a continuous problem
 gives the block sizes; they are rounded to whole register tiles and their neighbours compared. Two
-levels of loops stand for its four: register tiles for L1, cache blocks for L2 and L3, since the
-taps and the inner part of the reduction lie inside the microkernel.
+levels of loops replace MOpt's four: register tiles for L1, cache blocks for L2 and L3, since the
+taps and the inner part of the reduction are inside the microkernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from polysci.space.resolve import resolve
 
 MOST_TILES = 3  # register tiles for which sizes are optimised
 KEPT = 3  # rounded sizes of each order and register tile
-ALIKE = 2  # orders of one class: they differ in which loop the threads share
+ALIKE = 2  # orders of one class: they differ in the loop that the threads share
 DEPTH_UNIT = 16  # steps of the reduction: whole lines of A
 
 Order = tuple[str, ...]
@@ -37,9 +37,9 @@ Order = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the loops of a layer are: fixed ones outside, blockable ones, register-tile ones.
+    """The loops of a layer: fixed ones outside, blockable ones, loops over register tiles.
 
-    ``units`` holds what the blocks of a dimension are multiples of, ``least`` their smallest size.
+    Blocks of a dimension are multiples of its entry in ``units``, and at least that in ``least``.
     """
 
     fixed: Order
@@ -53,8 +53,8 @@ class Shape:
 def families(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
     """Rounded optima of all classes, for the best ``tiles`` register tiles, ``MOST_TILES`` at most.
 
-    Sizes decide which dimensions have blocks, so that ``blocks`` bounds nothing but 0, which
-    leaves register-tile loops only. Every member resolves.
+    The sizes determine which dimensions have blocks: ``blocks`` only matters where it is 0, which
+    leaves loops over register tiles only. Every member resolves.
     """
     contraction, strides = context.contraction, context.strides
     isa = context.target.isa.name
@@ -64,7 +64,7 @@ def families(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
         shape = shape_of(context, tile)
         if not blocks:
             shape = replace(shape, blockable=())
-        for dims, steps in _sized(context, tile, shape):
+        for dims, steps in _size_orders(context, tile, shape):
             sized.setdefault(dims, {})[which, steps] = None
     for dims, members in sized.items():
         family = _with_knobs(context, dims, shapes, list(members))
@@ -81,24 +81,25 @@ def shape_of(context: Context, tile: RegisterTile) -> Shape:
     depths = [d.name for d in contraction.by_role("k") if d.extent > LEAST_DEPTH]
     blocked = [column.name, *(d.name for d in inner[:1]), *depths]
     units = {name: DEPTH_UNIT if name in depths else sizes[name] for name in blocked}
-    least = {name: LEAST_DEPTH if name in depths else sizes[name] for name in blocked}
+    smallest = {name: LEAST_DEPTH if name in depths else sizes[name] for name in blocked}
     names = [d.name for d in inner]
     orders = [(*names[:at], column.name, *names[at:]) for at in range(len(names) + 1)]
     return Shape(
         tuple(fixed),
-        tuple(n for n in blocked if least[n] < contraction.extent(n)),
+        tuple(n for n in blocked if smallest[n] < contraction.extent(n)),
         tuple(group[0] for group in classes(contraction, orders)),
         units,
-        least,
+        smallest,
         tuple(d.name for d in rows[:-2]),
     )
 
 
 def classes(contraction: Contraction, orders: Sequence[Order]) -> list[list[Order]]:
-    """Orders by how often they bring operands in, without those that another never exceeds.
+    """Orders grouped by how often they fetch the operands, without groups that another never
+    exceeds.
 
-    For each operand, the loops at or outside the innermost that indexes it: its footprint moves
-    once for every iteration of them.
+    For each operand, the loops at or outside the innermost one that indexes it: its footprint is
+    fetched once for every iteration of them.
     """
     by_volume: dict[tuple[frozenset[str], ...], list[Order]] = {}
     for order in orders:
@@ -114,12 +115,12 @@ def classes(contraction: Contraction, orders: Sequence[Order]) -> list[list[Orde
     ]
 
 
-def _below(one: tuple[frozenset[str], ...], two: tuple[frozenset[str], ...]) -> bool:
-    return one != two and all(a <= b for a, b in zip(one, two, strict=True))
+def _below(volume: tuple[frozenset[str], ...], other: tuple[frozenset[str], ...]) -> bool:
+    return volume != other and all(a <= b for a, b in zip(volume, other, strict=True))
 
 
 def _outer_orders(contraction: Contraction, shape: Shape) -> list[list[Order]]:
-    """Classes of the orders of images and blocks; within one, reductions as far in as may be."""
+    """Classes of the orders of images and blocks; in each class, reductions innermost."""
     reductions = {d.name for d in contraction.by_role("k")}
     every = list(permutations([*shape.images, *shape.blockable]))
     chosen = []
@@ -132,22 +133,24 @@ def _outer_orders(contraction: Contraction, shape: Shape) -> list[list[Order]]:
     return chosen
 
 
-def _sized(
+def _size_orders(
     context: Context, tile: RegisterTile, shape: Shape
 ) -> Iterator[tuple[Order, tuple[int, ...]]]:
-    """Loops and whole steps of all classes, for one register tile."""
+    """Loops and integer steps of all classes, for one register tile."""
     for group in _outer_orders(context.contraction, shape):
-        found: dict[Order, dict[tuple[int, ...], None]] = {points: {} for points in shape.points}
+        candidates: dict[Order, dict[tuple[int, ...], None]] = {
+            points: {} for points in shape.points
+        }
         for blocks in problems(context, tile, shape, group[0]):
             sizes = [
-                tuple(each[name] for name in shape.blockable)
-                for each in round_tiles(blocks, solve(blocks), shape.units)
+                tuple(rounded[name] for name in shape.blockable)
+                for rounded in round_tiles(blocks, solve(blocks), shape.units)
             ]
             own = blocks.dims[blocks.block :]
             for points in [own] if blocks.keeps_l1 else shape.points:
-                found[points] |= dict.fromkeys(sizes)
+                candidates[points] |= dict.fromkeys(sizes)
         for points, order in product(shape.points, group):
-            yield from _best(context, tile, shape, order, points, list(found[points]))
+            yield from _best(context, tile, shape, order, points, list(candidates[points]))
 
 
 def problems(context: Context, tile: RegisterTile, shape: Shape, order: Order) -> Iterator[Blocks]:
@@ -157,27 +160,27 @@ def problems(context: Context, tile: RegisterTile, shape: Shape, order: Order) -
     """
     sizes = dict(tile.sizes)
     outer = (*shape.fixed, *order)
-    least = tuple(shape.least[name] for name in shape.blockable)
+    smallest = tuple(shape.least[name] for name in shape.blockable)
     for points in shape.points:
         dims = (*outer, *points)
         steps = tuple(sizes.get(dim, 1) for dim in dims)
         at = tuple(dims.index(name) for name in shape.blockable)
-        whole = Blocks(
-            context, dims, steps, shape.blockable, at, least, len(outer),
+        blocks = Blocks(
+            context, dims, steps, shape.blockable, at, smallest, len(outer),
             shared=_leading(context, outer),
         )  # fmt: skip
-        parts = [0] if fits(whole, 2) else sorted({min(1, len(outer)), len(outer)})
+        parts = [0] if fits(blocks, 2) else sorted({min(1, len(outer)), len(outer)})
         for part in parts:
             if points == shape.points[0]:
-                yield replace(whole, outer=part)
-            if fits(whole, 0):
-                yield replace(whole, outer=part, keeps_l1=True)
+                yield replace(blocks, outer=part)
+            if fits(blocks, 0):
+                yield replace(blocks, outer=part, keeps_l1=True)
 
 
 def fits(blocks: Blocks, level: int) -> bool:
-    """Whether a cache holds the problem with its sizes at their least: inside all loops for L1."""
-    held = Levels(blocks)
-    return bool(held.bytes(held.low[None])[1][level, 0] <= capacities(blocks.context)[level])
+    """Whether a cache holds the problem at its smallest sizes; for L1, what one call touches."""
+    levels = Levels(blocks)
+    return bool(levels.bytes(levels.low[None])[1][level, 0] <= capacities(blocks.context)[level])
 
 
 def _leading(context: Context, dims: Order) -> int:
@@ -191,25 +194,25 @@ def _leading(context: Context, dims: Order) -> int:
 def round_tiles(
     blocks: Blocks, sizes: Mapping[str, float], units: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Whole sizes around real ones: multiples of ``units`` and even cuts, those that are feasible.
+    """Feasible integer sizes around real ones: multiples of ``units`` and even divisions.
 
-    What reaches an extent stands for no block. The next smaller multiples are always there: what
-    they touch is part of what the real sizes touch.
+    A size equal to the extent means no block. The next smaller multiples are always included:
+    they touch a subset of what the real sizes touch.
     """
     if not blocks.names:
         return [{}]
     options = []
-    for name, least in zip(blocks.names, blocks.least, strict=True):
+    for name, smallest in zip(blocks.names, blocks.least, strict=True):
         extent, unit = blocks.context.contraction.extent(name), units[name]
-        down = max(int(sizes[name] * (1 + 1e-9)) // unit * unit, int(least))
+        down = max(int(sizes[name] * (1 + 1e-9)) // unit * unit, int(smallest))
         parts = max(1, round(extent / sizes[name]))
         even = {-(-extent // (n * unit)) * unit for n in (parts, parts + 1)}
         near = {down - unit, down, down + unit, down + 2 * unit, *even}
-        options.append(sorted({min(n, extent) for n in near if n >= least}))
+        options.append(sorted({min(n, extent) for n in near if n >= smallest}))
     every = list(product(*options))
-    kept = Levels(blocks).feasible(np.log(np.array(every, dtype=np.float64)))
+    feasible = Levels(blocks).feasible(np.log(np.array(every, dtype=np.float64)))
     return [
-        dict(zip(blocks.names, n, strict=True)) for n, ok in zip(every, kept, strict=True) if ok
+        dict(zip(blocks.names, n, strict=True)) for n, ok in zip(every, feasible, strict=True) if ok
     ]
 
 
@@ -221,7 +224,7 @@ def _best(
     points: Order,
     candidates: Sequence[tuple[int, ...]],
 ) -> Iterator[tuple[Order, tuple[int, ...]]]:
-    """The best whole sizes of one order, as loops and steps; what is whole has no block loop."""
+    """The best integer sizes of one order, as loops and steps; full extents have no block loop."""
     sizes, extents = dict(tile.sizes), {d.name: d.extent for d in context.contraction.dims}
     dims = (*shape.fixed, *order, *points)
     inside = len(shape.fixed) + len(order)
@@ -247,7 +250,7 @@ def _best(
 
 
 def needs_packing(context: Context) -> bool:
-    """Whether A cannot be read as it lies: not contiguous along the columns that index it."""
+    """Whether A must be packed: it is not contiguous along the columns that index it."""
     a = context.contraction.a
     stride = a.offset(context.strides[a.array]).coef(columns_of(context.contraction).name)
     return stride not in (0, 1)
@@ -259,7 +262,7 @@ def _with_knobs(
     shapes: tuple[RegisterTile, ...],
     members: Sequence[tuple[int, tuple[int, ...]]],
 ) -> Family | None:
-    """All that packing, threads and streaming allow of one order; None if nothing can be made."""
+    """One order with every choice of packing, threads and streaming; None if none resolves."""
     contraction, strides = context.contraction, context.strides
     large = (
         float(contraction.out.bytes) * prod(contraction.out.shape) > STREAMED * context.target.l3
@@ -276,7 +279,7 @@ def _with_knobs(
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
         np.array(stream, dtype=np.bool_), space.pad_of(contraction, shapes[0].kernel),
     )  # fmt: skip
-    return _selected(family, [i for i in range(len(family)) if _resolves(context, family, i)])
+    return _select(family, [i for i in range(len(family)) if _resolves(context, family, i)])
 
 
 def _resolves(context: Context, family: Family, index: int) -> bool:
@@ -287,7 +290,7 @@ def _resolves(context: Context, family: Family, index: int) -> bool:
     return True
 
 
-def _selected(family: Family, members: Sequence[int]) -> Family | None:
+def _select(family: Family, members: Sequence[int]) -> Family | None:
     """The family of those members."""
     if not members:
         return None

@@ -13,14 +13,14 @@ from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
 
-SCATTERED = 2.5  # of a contiguous store: a vector that leaves through a transpose
+SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
 
 
 def traffic(context: Context, family: Family) -> Estimate:
-    """Seconds of every schedule: what one thread does, times its share, and starting threads.
+    """Seconds of every schedule: one thread's work, times its share, plus starting the threads.
 
-    One thread's work is compute, plus what the slowest level's transfers take beyond the compute
-    that hides them, plus counted events (calls, stores, pages...) at the machine's fitted prices.
+    One thread's work is compute, plus the part of the slowest level's transfers that compute does
+    not hide, plus counted events (calls, stores, pages...) times the machine's fitted coefficients.
     """
     nest, machine = TrafficCounts(context, family), context.machine
     compute, levels = _compute(nest), nest.levels()
@@ -29,31 +29,32 @@ def traffic(context: Context, family: Family) -> Estimate:
     calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns")
     packing = _sum(cost, "copy_ns", "gather_ns")
     hidden = _sum(cost, "page_ns", "hidden_l2", "hidden_l3", "hidden_memory")
-    transfer = hidden + _exposed(nest, compute, levels)
+    transfer = hidden + _exposed_seconds(nest, compute, levels)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
     started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) * shared
     threads = np.where(shared, context.threads, 1)
     seconds = (compute + calls + transfer + packing) / threads * imbalance + started
 
-    def each(part: Count) -> Count:
+    def by_schedule(part: Count) -> Count:
         return np.array(np.broadcast_to(part, len(family)))
 
     return Estimate(
-        seconds=each(seconds), compute=each(compute), calls=each(calls), packing=each(packing),
-        transfer=each(transfer), imbalance=each(imbalance), levels=levels,
+        seconds=by_schedule(seconds), compute=by_schedule(compute), calls=by_schedule(calls),
+        packing=by_schedule(packing), transfer=by_schedule(transfer),
+        imbalance=by_schedule(imbalance), levels=levels,
     )  # fmt: skip
 
 
 def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
-    """One thread's seconds that no price touches, and the counts that the prices multiply."""
+    """One thread's seconds without coefficients, and the count for each coefficient."""
     nest = TrafficCounts(context, family)
     compute, levels = _compute(nest), nest.levels()
     size = len(family)
     counts = {
         name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
     }
-    return np.broadcast_to(compute + _exposed(nest, compute, levels), size), counts
+    return np.broadcast_to(compute + _exposed_seconds(nest, compute, levels), size), counts
 
 
 def _sum(cost: Mapping[str, Count], *names: str) -> Count:
@@ -63,16 +64,16 @@ def _sum(cost: Mapping[str, Count], *names: str) -> Count:
 def _counts(
     nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
 ) -> dict[str, Count]:
-    """How much of everything that has a price a schedule has, by the price's name.
+    """What each coefficient multiplies, by the coefficient's name.
 
-    Names that end in ``_ns`` count events in units of 1e-9, so that the price is nanoseconds an
-    event; the ``hidden_`` ones are seconds of transfer under compute, and their price is the share
-    that shows.
+    Names that end in ``_ns`` count events in units of 1e-9, so that the coefficient is nanoseconds
+    an event; the ``hidden_`` ones are seconds of transfer under compute, and their coefficient is
+    the share that compute does not hide.
     """
     calls = nest.calls()
-    stored = calls * nest.by_tile(lambda tile: _stored(nest, tile))
-    copied, contiguous = _copied(nest)
-    found = {
+    stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
+    copied, contiguous = _packing_bytes(nest)
+    counts = {
         "call_ns": calls * 1e-9,
         "run_ns": calls * _runs(nest) * 1e-9,
         "store_ns": stored * 1e-9,
@@ -82,48 +83,48 @@ def _counts(
         "gather_ns": copied * (not contiguous) / LINE * 1e-9,
     }
     for name, seconds in zip(("l2", "l3", "memory"), _transfers(nest, levels), strict=True):
-        found[f"hidden_{name}"] = np.minimum(seconds, compute)
-    return found
+        counts[f"hidden_{name}"] = np.minimum(seconds, compute)
+    return counts
 
 
-def _exposed(
+def _exposed_seconds(
     nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
 ) -> Count:
-    """Seconds that the slowest level's transfers take beyond the compute."""
-    one, two, three = _transfers(nest, levels)
-    beyond: Count = np.maximum(np.maximum(np.maximum(one, two), three) - compute, 0.0)
+    """Seconds of the slowest level's transfers that compute does not hide."""
+    l2, l3, memory = _transfers(nest, levels)
+    beyond: Count = np.maximum(np.maximum(np.maximum(l2, l3), memory) - compute, 0.0)
     return beyond
 
 
 def _transfers(
     nest: TrafficCounts, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
 ) -> tuple[Count, Count, Count]:
-    """Seconds of moving bytes out of L2, L3 and memory, all threads' together on one core's time.
+    """Seconds that one core would take to move the bytes of all threads out of L2, L3 and memory.
 
-    What the caches still hold from the run before costs nothing, unless they are cold. The
-    bandwidth of L3 and memory is shared by the threads.
+    A problem that fits a cache costs nothing there, unless caches are cold. The threads share the
+    bandwidth of L3 and memory.
     """
     context = nest.context
     machine, threads = context.machine, context.threads
     target = context.target
     sizes = (target.l1, target.l2, target.l3)
-    whole = nest.whole()
+    problem_bytes = nest.total_bytes()
     rates = (
         machine.l2,
         min(machine.l3, machine.l3_all / target.sharing("l3", threads)),
         min(machine.memory, machine.memory_all / threads),
     )
-    found = []
+    seconds = []
     for level, size, rate in zip(levels, sizes, rates, strict=True):
-        stays = not context.cold and whole <= USABLE * size
-        found.append(np.zeros(1) if stays else level.total / (rate * 1e9))
-    return found[0], found[1], found[2]
+        stays = not context.cold and problem_bytes <= USABLE * size
+        seconds.append(np.zeros(1) if stays else level.total / (rate * 1e9))
+    return seconds[0], seconds[1], seconds[2]
 
 
 def _compute(nest: TrafficCounts) -> Count:
     """Seconds of FMA work: every register tile at its kernel's measured rate, tails included.
 
-    Taps that lie in the padding are skipped, unless packing filled it and little would be saved.
+    Taps in the padding are skipped, unless packing filled it and skipping would save little.
     """
     shares = [share_of_work(nest.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(nest.packed, shares[1], shares[0])
@@ -150,22 +151,22 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
 
 
 def _idle(nest: TrafficCounts) -> float:
-    """Steps that words of k take over those that the reduction has."""
-    word = nest.compute.vnni_factor
-    if word == 1 or nest.family.tiles[0].kernel.family != "brgemm":
+    """Reduction steps executed over those needed: k is rounded up to the VNNI factor."""
+    vnni = nest.compute.vnni_factor
+    if vnni == 1 or nest.family.tiles[0].kernel.family != "brgemm":
         return 1.0
     steps = prod(d.extent for d in nest.contraction.by_role("k"))
-    return -(-steps // word) * word / steps
+    return -(-steps // vnni) * vnni / steps
 
 
 def _parts(nest: TrafficCounts, name: str, size: int) -> list[tuple[int, int]]:
-    """How many tiles of which size cut a dimension."""
-    whole, rest = divmod(nest.dim(name).extent, size)
-    return [(whole, size)] + ([(1, rest)] if rest else [])
+    """The tiles of a dimension as (count, size)."""
+    full, rest = divmod(nest.dim(name).extent, size)
+    return [(full, size)] + ([(1, rest)] if rest else [])
 
 
 def _runs(nest: TrafficCounts) -> Count:
-    """Runs of one call: neighbouring taps join where A is contiguous across them."""
+    """Runs of one call: neighbouring taps are one run where A is contiguous across them."""
     contraction = nest.contraction
     taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
     depths = contraction.by_role("k")
@@ -182,21 +183,21 @@ def _runs(nest: TrafficCounts) -> Count:
     return around * np.where(nest.packed, packed, direct).astype(np.float64)
 
 
-def _stored(nest: TrafficCounts, tile: RegisterTile) -> float:
-    """Vectors of C that one call stores; a transposed tile costs as its whole blocks."""
+def _vectors_stored(nest: TrafficCounts, tile: RegisterTile) -> float:
+    """Vectors of C that one call stores; a transposed tile counts as full blocks."""
     out = nest.contraction.out
     if out.offset(nest.context.strides[out.array]).coef(nest.column.name) == 1:
         return tile.rows * tile.kernel.vecs
     return SCATTERED * -(-tile.rows // nest.lanes) * nest.lanes * tile.kernel.vecs
 
 
-def _copied(nest: TrafficCounts) -> tuple[Count, bool]:
+def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
     """Bytes of A that packing writes in all, and whether it reads them in contiguous runs."""
     family, contraction = nest.family, nest.contraction
     copied, times = np.zeros(len(family)), np.ones(1)
     for depth in range(int(family.pack.max()) + 1):
         times = times * nest.loops[depth - 1] if depth else times
-        copied = np.where(family.pack == depth, nest.copied(depth) * times, copied)
+        copied = np.where(family.pack == depth, nest.copy_bytes(depth) * times, copied)
     depths = [d.name for d in contraction.by_role("k")]
     offset = contraction.a.offset(nest.context.strides[contraction.a.array])
     contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
@@ -205,7 +206,7 @@ def _copied(nest: TrafficCounts) -> tuple[Count, bool]:
 
 def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
     """Products of (count, size) over several dimensions."""
-    found = [(1, 1)]
+    products = [(1, 1)]
     for part in parts:
-        found = [(n * count, rows * size) for n, rows in found for count, size in part]
-    return found
+        products = [(n * count, rows * size) for n, rows in products for count, size in part]
+    return products

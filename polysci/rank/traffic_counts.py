@@ -1,8 +1,8 @@
-"""What the loops of a family touch at every depth: bytes of A, B and C, as arrays over schedules.
+"""Footprints of a family at every loop depth: bytes of A, B and C, as arrays over schedules.
 
-Below the loops of the schedule come those inside a call: filter taps, a cache line of the
-reduction, a step of it. A call whose operands do not fit a cache, or crowd into a few of its sets,
-fetches them again from step to step.
+Inside the loops of the schedule are those of a call: filter taps, cache lines of the reduction,
+steps of the reduction. A call whose operands do not fit a cache, or conflict in a few of its sets,
+fetches them again in every step.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from polysci.rank.estimate import Context
 from polysci.space.enumerate import Family, RegisterTile
 
 T = TypeVar("T")
-USABLE = 7 / 8  # of a cache: one way in eight is for what the model does not count
-CROWDED = 1 / 2  # of a set's ways: where more lines meet, loads, stores and prefetches lose some
+USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
+CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
 PAGE = 4096  # bytes
 TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
 # Bytes after which the sets of a cache repeat: 64 sets of L1, 2048 of L2, of one line each.
@@ -42,9 +42,9 @@ PERIODS = (64 * LINE, 2048 * LINE)
 class TrafficCounts:
     """A family's loops; ``tiles[d]`` are the extents inside the outermost d of them.
 
-    ``means[d]`` are those extents on average: the last tile of a dimension may be cut. Blocks are
+    ``means[d]`` are the mean extents: the last tile of a dimension may be partial. Blocks are
     multiples of the steps inside them, so a dimension has ``ceil(extent / step)`` tiles in all;
-    ``trips[d]`` is how often loop d runs on average, ``loops[d]`` how often at most.
+    ``trips[d]`` is the mean trip count of loop d, ``loops[d]`` the largest.
     """
 
     def __init__(self, context: Context, family: Family) -> None:
@@ -57,15 +57,15 @@ class TrafficCounts:
         a = self.contraction.a.bytes
         self.packed_copy = float(self.compute.bytes if kernel.family == "brgemm" else a)
         self.packed = family.pack >= 0
-        self._known: dict[tuple[object, ...], Any] = {}
+        self._memo: dict[tuple[object, ...], Any] = {}
         operands = (self.contraction.a, self.contraction.b, self.contraction.out)
-        self._used = {
-            one.array: tuple(d.name for d in self.contraction.dims if one.uses(d.name))
-            for one in operands
+        self._dims_of = {
+            operand.array: tuple(d.name for d in self.contraction.dims if operand.uses(d.name))
+            for operand in operands
         }
-        whole = {d.name: np.full(1, float(d.extent)) for d in self.contraction.dims}
-        self._pieces = {name: np.ones(1) for name in whole}
-        self.tiles, self.means = [whole], [whole]
+        problem = {d.name: np.full(1, float(d.extent)) for d in self.contraction.dims}
+        self._pieces = {name: np.ones(1) for name in problem}
+        self.tiles, self.means = [problem], [problem]
         self.trips, self.loops = list[Count](), list[Count]()
         self.dims = list(family.dims)
         for position, dim in enumerate(family.dims):
@@ -75,8 +75,8 @@ class TrafficCounts:
             self.dims.append(dim)
             self._enter(dim, np.full(1, step))
         self._fetches = [
-            fetches([dim in self._used[one.array] for dim in self.dims], self.trips)
-            for one in operands
+            fetches([dim in self._dims_of[operand.array] for dim in self.dims], self.trips)
+            for operand in operands
         ]
 
     def _enter(self, dim: str, step: Count) -> None:
@@ -109,13 +109,13 @@ class TrafficCounts:
         """How often the microkernel is entered."""
         return prod(self.trips[: self.depth], start=np.ones(1))
 
-    def whole(self) -> float:
-        """Bytes of all that is read and written."""
+    def total_bytes(self) -> float:
+        """Bytes of the whole problem, read and written."""
         _, b, c = self._bytes(0, self.tiles[0])
         return float((self._lines(self.contraction.a, self.tiles[0]) + b + c)[0])
 
     def splits(self) -> Count:
-        """Into how many calls one element's reduction is cut."""
+        """The number of calls that one element's reduction is split into."""
         cuts = [
             trip
             for dim, trip in zip(self.family.dims, self.trips, strict=False)
@@ -131,22 +131,22 @@ class TrafficCounts:
             size / share
             for size, share in zip((target.l1, target.l2, target.l3), shares, strict=True)
         ]
-        moved = [self.moved(depth) for depth in range(len(self.tiles))]
-        found = []
+        moved = [self.bytes_moved(depth) for depth in range(len(self.tiles))]
+        levels = []
         for size, period in zip(sizes, (*PERIODS, 0), strict=True):
-            kept = [self._kept(depth, period) for depth in range(len(self.tiles))]
-            found.append(level_traffic(kept, moved, USABLE * size))
-        return found[0], found[1], found[2]
+            occupied = [self._occupancy(depth, period) for depth in range(len(self.tiles))]
+            levels.append(level_traffic(occupied, moved, USABLE * size))
+        return levels[0], levels[1], levels[2]
 
     def pages(self) -> Count:
-        """Pages that the first translation buffer must look up."""
-        kept, moved = list[Count](), list[tuple[Count, Count, Count]]()
+        """Misses of the first-level translation buffer."""
+        pages, moved = list[Count](), list[tuple[Count, Count, Count]]()
         for depth, tile in enumerate(self.means):
             a, b, c = self._pages(depth, tile)
             times = self._times(depth)
-            kept.append(a + b + c)
+            pages.append(a + b + c)
             moved.append((a * times[0], b * times[1], c * times[2]))
-        return level_traffic(kept, moved, TRANSLATIONS).total
+        return level_traffic(pages, moved, TRANSLATIONS).total
 
     def _pages(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
         contraction = self.contraction
@@ -154,18 +154,18 @@ class TrafficCounts:
             self._blocks(operand, tile, PAGE) / PAGE for operand in (contraction.a, contraction.out)
         )
         if self.packed.any():
-            copy = self._once("copy", contraction.a, tile, self._copied)
+            copy = self._memoise("copy", contraction.a, tile, self._packed_bytes)
             a = np.where(self._from_copy(depth), np.ceil(copy / PAGE), a)
-        b = np.ceil(self._once("panel", contraction.b, tile, self._panel) / PAGE)
+        b = np.ceil(self._memoise("panel", contraction.b, tile, self._panel) / PAGE)
         return a, b, c
 
     def _times(self, depth: int) -> tuple[Count, Count, Count]:
-        """How often A, B and C of the sub-nest at a depth are brought in."""
+        """How often A, B and C of the sub-nest at a depth are fetched."""
         outer = min(depth, self.depth)  # accumulators stay in registers during a call
         a, b, c = self._fetches
         return a[depth], b[depth], c[outer]
 
-    def moved(self, depth: int) -> tuple[Count, Count, Count]:
+    def bytes_moved(self, depth: int) -> tuple[Count, Count, Count]:
         """Bytes of A, B and C that all visits of the sub-nest at a depth touch."""
         outer = min(depth, self.depth)
         stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
@@ -174,10 +174,10 @@ class TrafficCounts:
         times = self._times(depth)
         return a * times[0], b * times[1], stored * c * times[2]
 
-    def _kept(self, depth: int, period: int) -> Count:
-        """Bytes of cache that the sub-nest takes, out of the USABLE ones.
+    def _occupancy(self, depth: int, period: int) -> Count:
+        """Bytes of cache that the sub-nest occupies.
 
-        Where an operand crowds into few sets it is as if all sets were as full.
+        An operand that conflicts in few sets counts as if all sets were as full as those.
         """
         a, b, c = self._bytes(depth, self.tiles[depth])
         total = a + b
@@ -197,16 +197,16 @@ class TrafficCounts:
         """Bytes of A, B and C that a tile at a depth touches, in whole cache lines."""
         a = self._lines(self.contraction.a, tile)
         if self.packed.any():
-            copy = self._once("copy", self.contraction.a, tile, self._copied)
+            copy = self._memoise("copy", self.contraction.a, tile, self._packed_bytes)
             a = np.where(self._from_copy(depth), copy, a)
-        b = self._once("panel", self.contraction.b, tile, self._panel)
+        b = self._memoise("panel", self.contraction.b, tile, self._panel)
         return a, b, self._lines(self.contraction.out, tile)
 
-    def copied(self, depth: int) -> Count:
+    def copy_bytes(self, depth: int) -> Count:
         """Bytes of a copy of the A that a tile at a depth reads."""
-        return self._once("copy", self.contraction.a, self.tiles[depth], self._copied)
+        return self._memoise("copy", self.contraction.a, self.tiles[depth], self._packed_bytes)
 
-    def _copied(self, tile: Mapping[str, Count]) -> Count:
+    def _packed_bytes(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of a packed copy of A."""
         return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.packed_copy))
 
@@ -216,7 +216,7 @@ class TrafficCounts:
         for dim in self.contraction.dims:
             if dim.name == self.column.name:
                 total = total * np.ceil(tile[dim.name] / self.lanes) * self.lanes
-            elif dim.name in self._used[self.contraction.b.array]:
+            elif dim.name in self._dims_of[self.contraction.b.array]:
                 total = total * tile[dim.name]
         return total
 
@@ -225,7 +225,7 @@ class TrafficCounts:
         return self._blocks(operand, tile, LINE)
 
     def _blocks(self, operand: Operand, tile: Mapping[str, Count], block: int) -> Count:
-        return self._once(
+        return self._memoise(
             f"blocks of {block}", operand, tile,
             lambda tile: whole_blocks(*self._runs(operand, tile, block), block),
         )  # fmt: skip
@@ -234,7 +234,7 @@ class TrafficCounts:
         if not period:
             return np.ones(1)
         strides = self.context.strides[operand.array]
-        return self._once(
+        return self._memoise(
             f"crowding {period}", operand, self.tiles[depth],
             lambda tile: crowding(
                 *self._runs(operand, tile, LINE), strides, self._extents(operand, tile), period,
@@ -244,34 +244,34 @@ class TrafficCounts:
 
     def _runs(self, operand: Operand, tile: Mapping[str, Count], block: int) -> tuple[Count, Count]:
         strides = self.context.strides[operand.array]
-        return self._once(
+        return self._memoise(
             f"runs {block}", operand, tile,
             lambda tile: runs(strides, self._extents(operand, tile), block, operand.bytes),
         )  # fmt: skip
 
     def _extents(self, operand: Operand, tile: Mapping[str, Count]) -> list[Count]:
         """Positions along every axis of an operand that a tile touches."""
-        found = []
+        extents = []
         for axis, index in enumerate(operand.index):
             key = (operand.array, axis, *(id(tile[name]) for name, _ in index.terms))
-            if key not in self._known:
-                self._known[key] = extent_of(operand, axis, tile)
-            found.append(self._known[key])
-        return found
+            if key not in self._memo:
+                self._memo[key] = extent_of(operand, axis, tile)
+            extents.append(self._memo[key])
+        return extents
 
-    def _once(
+    def _memoise(
         self,
-        what: str,
+        kind: str,
         operand: Operand,
         tile: Mapping[str, Count],
         count: Callable[[Mapping[str, Count]], T],
     ) -> T:
-        """A count of an operand's tile, the same for all depths that share the extents."""
-        key = (what, operand.array, *(id(tile[name]) for name in self._used[operand.array]))
-        if key not in self._known:
-            self._known[key] = count(tile)
-        found: T = self._known[key]
-        return found
+        """A count of an operand's tile, computed once for all depths that share the extents."""
+        key = (kind, operand.array, *(id(tile[name]) for name in self._dims_of[operand.array]))
+        if key not in self._memo:
+            self._memo[key] = count(tile)
+        result: T = self._memo[key]
+        return result
 
     def tasks(self) -> Count:
         """Iterations that the threads share; 1 where there are no parallel loops."""
@@ -288,14 +288,14 @@ class TrafficCounts:
         uneven, spanned, below = np.ones(len(family)), np.zeros(len(family), dtype=bool), tasks
         for position, (on, trip) in enumerate(zip(inside, trips, strict=True)):
             dim = family.dims[position]
-            whole = trip * family.steps[:, position] / self.tiles[position][dim]
-            uneven = np.where(on & ~spanned, uneven * np.maximum(whole, 1.0), uneven)
+            tiles_taken = trip * family.steps[:, position] / self.tiles[position][dim]
+            uneven = np.where(on & ~spanned, uneven * np.maximum(tiles_taken, 1.0), uneven)
             below = below / trip
             spanned = spanned | (share >= below)
         return np.where(tasks > 1, share * threads / tasks * uneven, 1.0)
 
     def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:
         """For each leading loop: which schedules run it in parallel, and its trips there."""
-        most = int(self.family.parallel.max()) if self.context.threads > 1 else 0
-        inside = [position < self.family.parallel for position in range(most)]
+        count = int(self.family.parallel.max()) if self.context.threads > 1 else 0
+        inside = [position < self.family.parallel for position in range(count)]
         return inside, [np.where(on, n, 1.0) for on, n in zip(inside, self.loops, strict=False)]

@@ -1,4 +1,4 @@
-"""The loops of many schedules at once: what lies inside every loop, and how often it runs."""
+"""The loops of many schedules at once: the tile inside every loop, and its trip count."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class TripCounts:
         return flags
 
     def busiest(self, parallel: NDArray[np.intp], threads: int) -> Count:
-        """Share of all work of the thread that has most, where ``parallel`` loops are shared.
+        """The busiest thread's share of all work, where threads share ``parallel`` loops.
 
-        Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
+        Threads take equal runs of tasks; only the last thread gets partial tiles.
         """
         tasks = np.ones(len(parallel))
         for position, trip in enumerate(self.trips):
@@ -55,12 +55,12 @@ class TripCounts:
             cut = np.where(on & ~spanned, cut * trip / ratio, cut)
             below = np.where(on, below / trip, below)
             spanned = spanned | (share >= below)
-        most: Count = np.where(share < tasks, share / tasks * cut, 1.0)
-        return most
+        busiest_share: Count = np.where(share < tasks, share / tasks * cut, 1.0)
+        return busiest_share
 
 
 def trip_counts(family: Family) -> TripCounts:
-    """The loops of a family. The last trip of a loop may be cut: ``trips`` counts it whole."""
+    """The loops of a family. The last trip of a loop may be partial: ``trips`` counts it fully."""
     current = {name: np.full(1, float(extent)) for name, extent in family.extents.items()}
     tiles, ratios = [dict(current)], list[Count]()
     for position, dim in enumerate(family.dims):

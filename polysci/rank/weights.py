@@ -1,4 +1,4 @@
-"""What was learned from measured schedules: plain numbers, checked when they are read."""
+"""The weights of the learned ranker: plain numbers, validated when they are read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class LearnedScore:
     """With z = (feature - mean) / scale: the sum of ``linear * z + squares * z^2``.
 
     Higher is faster: the chance that one schedule is faster than another is the sigmoid of the
-    difference of their scores (Bradley and Terry, Biometrika 39, 1952). In the squares z is cut at
-    LIMIT, so that they do not judge a schedule that is unlike all that was measured.
+    difference of their scores (Bradley and Terry, Biometrika 39, 1952). In the squares z is clipped
+    at LIMIT, so that they do not extrapolate beyond the measured schedules.
     """
 
     means: tuple[float, ...]
@@ -33,10 +33,10 @@ class LearnedScore:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A score for every family of microkernels (``brgemm``, ``depthwise``) that was learned.
+    """A score for every family of microkernels (``brgemm``, ``depthwise``) with training samples.
 
-    ``layers`` and ``schedules`` were learned from; ``accuracy`` is the share of pairs of held-out
-    networks that came out right, 0 where that was not tried.
+    ``layers`` and ``schedules`` count the training samples; ``accuracy`` is the share of pairs of
+    held-out networks that are ordered correctly, 0 where that was not tested.
     """
 
     features: tuple[str, ...]
@@ -52,7 +52,7 @@ class Weights:
     def to_json(self) -> str:
         """The text that ``from_json`` reads back."""
         content: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        content |= asdict(self) | {"scores": {kind: asdict(one) for kind, one in self.scores}}
+        content |= asdict(self) | {"scores": {kind: asdict(score) for kind, score in self.scores}}
         return json.dumps(content, allow_nan=False) + "\n"
 
 
@@ -75,7 +75,7 @@ def from_json(text: str) -> Weights:
     scores = data["scores"].items()
     return Weights(
         features,
-        tuple((kind, _score(f"scores.{kind}", one, len(features))) for kind, one in scores),
+        tuple((kind, _score(f"scores.{kind}", score, len(features))) for kind, score in scores),
         int(_number("layers", data["layers"], 0, 1e9)),
         int(_number("schedules", data["schedules"], 0, 1e9)),
         _number("accuracy", data["accuracy"], 0.0, 1.0),
@@ -85,8 +85,8 @@ def from_json(text: str) -> Weights:
 def _object(field: str, value: object, names: Iterable[str]) -> dict[str, Any]:
     names = tuple(names)
     if not isinstance(value, dict) or value.keys() != set(names):
-        got = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        _refuse(field, f"exactly {', '.join(names)}", got)
+        actual = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        _refuse(field, f"exactly {', '.join(names)}", actual)
     return value
 
 
@@ -101,8 +101,12 @@ def _score(field: str, value: object, size: int) -> LearnedScore:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    whole = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    if not isinstance(value, list) or not whole or not 0 < len(set(value)) == len(value) <= _MOST:
+    all_text = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    if (
+        not isinstance(value, list)
+        or not all_text
+        or not 0 < len(set(value)) == len(value) <= _MOST
+    ):
         _refuse("features", f"1 to {_MOST} different names", value)
     return tuple(value)
 
@@ -113,14 +117,14 @@ def _numbers(field: str, value: object, size: int) -> tuple[float, ...]:
     return tuple(_number(f"{field}[{i}]", item, -1e12, 1e12) for i, item in enumerate(value))
 
 
-def _number(field: str, value: object, least: float, most: float) -> float:
+def _number(field: str, value: object, low: float, high: float) -> float:
     right = isinstance(value, int | float) and not isinstance(value, bool)
     if not right or not isinstance(value, int | float) or not isfinite(value):
         _refuse(field, "a finite number", value)
-    if not least <= value <= most:
-        _refuse(field, f"a number in {least:g}..{most:g}", value)
+    if not low <= value <= high:
+        _refuse(field, f"a number in {low:g}..{high:g}", value)
     return float(value)
 
 
-def _refuse(field: str, rule: str, got: object) -> NoReturn:
-    raise SpecError(f"weights: {field}: expected {rule}, got {got!r:.80}")
+def _refuse(field: str, rule: str, actual: object) -> NoReturn:
+    raise SpecError(f"weights: {field}: expected {rule}, got {actual!r:.80}")

@@ -1,4 +1,4 @@
-"""The published working sets in closed form: every dependence of thousands of schedules at once."""
+"""The published working sets in closed form: all dependences of thousands of schedules at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sizes:
     loops: tuple[int, ...]
 
 
-def of_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
+def from_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
     """The exact working sets of one schedule."""
     rows = [(s.least, s.most, s.least_shared, s.most_shared) for s in sets]
     table = np.array(rows, dtype=np.float64).reshape(len(rows), 4)
@@ -61,9 +61,9 @@ def working_set_bytes(
       the window's dimensions, is not among them;
     * inclusive ``most`` is an upper bound, at most the whole loop's footprint.
 
-    Guards (padding) are taken as if they dropped nothing, and every thread's share as if it were
-    the first one's: upper bounds, the latter for shared sizes alone. Packing and streaming do not
-    change what is touched.
+    Guards (padding) are ignored, and every thread's share is taken to be the first one's: both give
+    upper bounds, the latter for shared sizes only. Packing and streaming do not change which
+    elements are touched.
     Raises SpecError for another convention.
     """
     if convention not in CONVENTIONS:
@@ -174,8 +174,8 @@ class _Nest:
                 more = self._spread(op) if threads else np.ones(1)
                 for runs, box in self._path(at, lacking):
                     more = more + np.where(runs, self._elements(op, box, threads), 0.0)
-                whole = self._elements(op, loop.around, threads)
-                total = total + np.minimum(more, whole - boxes[op.array][at])
+                all_elements = self._elements(op, loop.around, threads)
+                total = total + np.minimum(more, all_elements - boxes[op.array][at])
         return total
 
     def _path(self, at: int, lacking: Operand) -> Iterator[tuple[NDArray[np.bool_], Box]]:
@@ -244,10 +244,10 @@ def _loops(family: Family, extents: Box) -> Iterator[_Loop]:
         around, current = current, {**current, dim: step}
         yield _Loop(dim, step, trips, around, current)
     for dim in extents:
-        trips, one = current[dim], np.ones(1)
-        around, current = current, {**current, dim: one}
+        trips, point = current[dim], np.ones(1)
+        around, current = current, {**current, dim: point}
         if (trips > 1).any():
-            yield _Loop(dim, one, trips, around, current)
+            yield _Loop(dim, point, trips, around, current)
 
 
 def _fresh(op: Operand, loop: _Loop) -> Count:

@@ -1,4 +1,4 @@
-"""Axes of a figure: values to positions, ticks at round numbers, labels that keep apart."""
+"""Axes of a figure: positions of values, ticks at round numbers, labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 
 _STEPS = ((1.0, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
-_SHORT = 4.0  # high over low, below which a logarithmic axis looks like a linear one
+_SHORT = 4.0  # ratio of high to low below which ticks are spaced as on a linear axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,27 +20,27 @@ class Log:
     end: float
 
     def at(self, value: float) -> float:
-        """The position of a value; outside the axis it is the nearer end."""
+        """The position of a value; values outside the axis are at the nearer end."""
         share = log10(value / self.low) / log10(self.high / self.low)
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    def ticks(self, most: int) -> list[float]:
-        """Round values on the axis, ``most`` at most, the densest choice that keeps to that."""
+    def ticks(self, limit: int) -> list[float]:
+        """At most ``limit`` round values on the axis, as dense as possible."""
         if self.high < _SHORT * self.low:
-            return self._even(most)
+            return self._even(limit)
         for steps in _STEPS:
-            found = [value for value in self._multiples(steps) if self.holds(value)]
-            if len(found) <= most:
-                return found
-        return found[:: ceil(len(found) / most)]
+            values = [value for value in self._multiples(steps) if self.holds(value)]
+            if len(values) <= limit:
+                return values
+        return values[:: ceil(len(values) / limit)]
 
-    def _even(self, most: int) -> list[float]:
+    def _even(self, limit: int) -> list[float]:
         """Multiples of one round step, as on a linear axis."""
-        step = 10.0 ** floor(log10((self.high - self.low) / most))
-        while (self.high - self.low) / step > most:
+        step = 10.0 ** floor(log10((self.high - self.low) / limit))
+        while (self.high - self.low) / step > limit:
             step *= 2.5 if f"{step:e}".startswith("2") else 2  # 1, 2, 5, 10
         first, last = ceil(self.low / step), floor(self.high / step)
         return [count * step for count in range(first, last + 1)]
@@ -72,22 +72,22 @@ def labels(
     obstacles: Sequence[PlotArea] = (),
     size: float = 12.0,
 ) -> list[tuple[float, float]]:
-    """Centres for the texts of points, each near its own, off the others as far as that goes.
+    """Centres for the labels of points, each near its point, with as little overlap as possible.
 
-    ``obstacles`` are what else is drawn; a text leaves ``frame`` only where there is no room.
+    Labels avoid ``obstacles``, and leave ``frame`` only where there is no room.
     """
     taken = [*obstacles, *(PlotArea(x - 6, y - 6, x + 6, y + 6) for x, y in points)]
     centres = []
     for (x, y), text in zip(points, texts, strict=True):
         wide, high = 0.62 * size * len(text) + 2, size
-        best, least = (x, y), float("inf")
+        best, lowest = (x, y), float("inf")
         for order, (right, down) in enumerate(_PLACES):
             cx, cy = x + right * (wide / 2 + 8), y + down * (high / 2 + 7)
             box = PlotArea(cx - wide / 2, cy - high / 2, cx + wide / 2, cy + high / 2)
             outside = wide * high - box.overlap(frame)
             cost = sum(box.overlap(other) for other in taken) + 4 * outside + 0.5 * order
-            if cost < least:
-                best, least, chosen = (cx, cy), cost, box
+            if cost < lowest:
+                best, lowest, chosen = (cx, cy), cost, box
         taken.append(chosen)
         centres.append(best)
     return centres

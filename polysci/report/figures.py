@@ -1,4 +1,4 @@
-"""The figures of a report as SVG: they follow the page's colours and need nothing but it."""
+"""The figures of a report as inline SVG, styled by the page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def roofline(report: Report) -> Element | None:
 
 
 def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> Iterable[Element]:
-    """The layers' numbers beside their points; a line leads to one that lies farther away."""
+    """The layers' numbers beside their points; a line connects those farther away."""
     spots, texts, boxes = [], [], []
     for layer in drawn:
         own = layer.account
@@ -92,8 +92,8 @@ def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
         parts.append(_along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side))
     ridge, level = max(x.low, report.peak / max(report.bandwidths)), y.at(report.peak)
     parts.append(_line({"x1": x.at(ridge), "y1": level, "x2": x.end, "y2": level}, "roof"))
-    told = f"{report.peak_name} {report.peak:.0f} GFLOP/s"
-    return [*parts, _text(x.start + 6, level - 6, told, "note", "start")]
+    label = f"{report.peak_name} {report.peak:.0f} GFLOP/s"
+    return [*parts, _text(x.start + 6, level - 6, label, "note", "start")]
 
 
 def _along(
@@ -109,22 +109,22 @@ def _along(
 
 
 def _layer_marks(layer: ReportLayer, own: Explanation, x: Log, y: Log) -> Iterable[Element]:
-    here, most = _intensity(own), own.flops / own.flows[-1].bound
+    here, bound = _intensity(own), own.flops / own.flows[-1].bound
     px, py = x.at(here), y.at(_best_rate(own))
-    end = x.at(most)
+    end = x.at(bound)
     yield _line({"x1": px, "y1": py, "x2": end, "y2": py}, "bound")
     yield _line({"x1": end, "y1": py - 4, "x2": end, "y2": py + 4}, "bound")
     predicted = y.at(own.rate(own.terms.seconds))
-    told = (
-        f"{layer.title}: {here:.3g} flop a byte ({most:.3g} at most), predicted "
+    label = (
+        f"{layer.title}: {here:.3g} flop a byte ({bound:.3g} at most), predicted "
         f"{own.rate(own.terms.seconds):.1f} GFLOP/s"
     )
     if own.measured:
-        told += f", measured {own.rate(own.measured):.1f}"
+        label += f", measured {own.rate(own.measured):.1f}"
         yield _line({"x1": px, "y1": py, "x2": px, "y2": predicted}, "link")
-    yield _diamond(px, predicted, told)
+    yield _diamond(px, predicted, label)
     if own.measured:
-        yield _dot(px, py, "chosen", told)
+        yield _dot(px, py, "chosen", label)
 
 
 def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -> Element | None:
@@ -142,10 +142,10 @@ def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -
     parts = [*_grid(x, y, ""), *_titles(x, y, "predicted", "measured"), *_equals(x, y)]
     dots: dict[str, list[Element]] = {"tried": [], "chosen": []}
     for predicted, seconds, trial, layer in pairs:
-        told = (f"{layer.title}: {trial.schedule}: predicted {time_text(predicted)}, "
+        label = (f"{layer.title}: {trial.schedule}: predicted {time_text(predicted)}, "
                 f"measured {time_text(seconds)}")  # fmt: skip
         chosen = layer.result is not None and trial.schedule == layer.result.schedule
-        name = told if chosen or len(layers) == 1 else None  # thousands would double the page
+        name = label if chosen or len(layers) == 1 else None  # thousands would double the page
         kind = "chosen" if chosen else "tried"
         dots[kind].append(_dot(x.at(predicted), y.at(seconds), kind, name))
     parts += [*dots["tried"], *dots["chosen"]]  # the chosen on top
@@ -153,14 +153,14 @@ def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -
 
 
 def _around(values: Sequence[float], start: float, end: float) -> Log:
-    """An axis that leaves some room around the values, and is never too short for ticks."""
-    low, most = min(values), max(values)
-    room = max(1.03, (most / low) ** 0.06)
-    return Log(low / room, most * room, start, end)
+    """An axis with some room around the values, long enough for ticks."""
+    low, high = min(values), max(values)
+    room = max(1.03, (high / low) ** 0.06)
+    return Log(low / room, high * room, start, end)
 
 
 def _equals(x: Log, y: Log) -> Iterable[Element]:
-    """Where the prediction is the measured time, and where it is off by BAND, as far as in view."""
+    """Lines where the prediction equals the measured time, and where it is off by BAND."""
     for factor, kind in ((1.0, "equal"), (BAND, "band"), (1 / BAND, "band")):
         first, last = max(x.low, y.low / factor), min(x.high, y.high / factor)
         if first < last:
@@ -211,11 +211,11 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str = "middle") -> E
     return tag("text", text, x=_px(x), y=_px(y), class_=kind, text_anchor=anchor)
 
 
-def _dot(x: float, y: float, kind: str, told: str | None) -> Element:
-    return tag("circle", told and tag("title", told), cx=_px(x), cy=_px(y), r="4.5", class_=kind)
+def _dot(x: float, y: float, kind: str, label: str | None) -> Element:
+    return tag("circle", label and tag("title", label), cx=_px(x), cy=_px(y), r="4.5", class_=kind)
 
 
-def _diamond(x: float, y: float, told: str) -> Element:
+def _diamond(x: float, y: float, label: str) -> Element:
     corners = ((x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y))
     points = " ".join(f"{_px(a)},{_px(b)}" for a, b in corners)
-    return tag("polygon", tag("title", told), points=points, class_="predicted")
+    return tag("polygon", tag("title", label), points=points, class_="predicted")

@@ -1,4 +1,4 @@
-"""Elements of a page: a tree that is escaped as a whole when it becomes text."""
+"""Elements of a page: a tree, escaped when it is written as text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Child = Element | str | None
 
 
 def tag(name: str, /, *children: Child | Iterable[Child], **attributes: object) -> Element:
-    """An element; ``class_="x"`` is the attribute class, ``a_b`` is a-b, None is left out."""
+    """An element; ``class_`` sets the attribute class, ``a_b`` a-b, None is left out."""
     element = Element(name)
     for key, value in attributes.items():
         if value is not None:
             element.set(key.rstrip("_").replace("_", "-"), shown(str(value)))
     for child in children:
-        for one in [child] if child is None or isinstance(child, str | Element) else child:
-            _append(element, one)
+        for part in [child] if child is None or isinstance(child, str | Element) else child:
+            _append(element, part)
     return element
 
 
@@ -30,7 +30,7 @@ def _append(element: Element, child: Child) -> None:
 
 
 def shown(text: str) -> str:
-    """The text with a mark in place of every character that neither prints nor ends a line."""
+    """The text with U+FFFD for every character that is neither printable nor a newline."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 

@@ -1,4 +1,4 @@
-"""What a report tells, before it is a page."""
+"""The data of a report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.tune import Result, Trial, model_of
 
-LEAST_TRIALS = 3  # below, an order has nothing to say
+LEAST_TRIALS = 3  # for a rank correlation
 
 
 @dataclass(frozen=True, slots=True)
 class ReportLayer:
-    """One layer: its result and what the model counts for it, or ``fault``, why there is none.
+    """One layer: its result and the model's account of it, or the error in ``fault``.
 
     ``trials`` are the schedules with both a predicted and a measured time, each once.
     """
@@ -55,7 +55,7 @@ class ReportLayer:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A network on a machine. ``date`` is text; ``planned`` counts the layers asked for."""
+    """A network on a machine. ``date`` is text; ``planned`` counts the requested layers."""
 
     title: str
     layers: tuple[ReportLayer, ...]
@@ -93,14 +93,14 @@ class Report:
 
     @property
     def network_seconds(self) -> float | None:
-        """Time of all timed layers, each as often as the network has it."""
+        """Measured time of all timed layers, weighted by multiplicity."""
         timed = self.timed
         total = sum(layer.problem.multiplicity * (layer.seconds or 0.0) for layer in timed)
         return total if timed else None
 
     @property
     def predicted_seconds(self) -> float:
-        """The same as predicted, over all layers that have a schedule."""
+        """Predicted time of all layers that have a schedule, weighted by multiplicity."""
         return sum(x.problem.multiplicity * x.result.predicted for x in self.good if x.result)
 
     @property
@@ -126,8 +126,8 @@ class Report:
 
     @property
     def median_tau(self) -> float | None:
-        found = [layer.tau for layer in self.layers if layer.tau is not None]
-        return float(np.median(found)) if found else None
+        taus = [layer.tau for layer in self.layers if layer.tau is not None]
+        return float(np.median(taus)) if taus else None
 
 
 def layer_of(
@@ -138,13 +138,13 @@ def layer_of(
     context: Context | None,
     recorded: Mapping[str, float],
 ) -> ReportLayer:
-    """A layer of a report; nothing is counted without ``context``.
+    """A layer of a report; it has no account without ``context``.
 
     ``recorded`` are earlier measured seconds by schedule text.
     """
     if result is None or context is None:
         return ReportLayer(title, problem, result, fault)
-    if result.schedule.transform:  # it has no loops of the nest: nothing of it is counted here
+    if result.schedule.transform:  # it has no loops of the nest, so the model has no account of it
         return ReportLayer(title, problem, result, trials=trial_points(context, result, {}))
     measured = result.measurement.median if result.measurement else None
     try:
@@ -160,25 +160,25 @@ def layer_of(
 def trial_points(
     context: Context, result: Result, recorded: Mapping[str, float]
 ) -> tuple[Trial, ...]:
-    """Every schedule with a measured time: of this search first, then of earlier ones."""
+    """Every schedule with a measured time: this search's first, then those of earlier searches."""
     measured = result.measurement
     own = [Trial(result.schedule, result.predicted, measured.median)] if measured else []
     first: dict[str, Trial] = {}
     for trial in (*own, *(trial for trial in result.trials if trial.seconds)):
         first.setdefault(str(trial.schedule), trial)
     for text, seconds in recorded.items():
-        known = None if text in first else _predicted(context, text, seconds)
-        if known:
-            first[text] = known
+        earlier = None if text in first else _predict(context, text, seconds)
+        if earlier:
+            first[text] = earlier
     return tuple(first.values())
 
 
-def _predicted(context: Context, text: str, seconds: float) -> Trial | None:
-    """A recorded time with the model's prediction; None where the schedule no longer reads."""
+def _predict(context: Context, text: str, seconds: float) -> Trial | None:
+    """A recorded time with the model's prediction; None where the schedule no longer parses."""
     try:
-        plan = schedule.parse(text)
-        plan.check({d.name: d.extent for d in context.contraction.dims})
-        return Trial(plan, predict_seconds(context, plan), seconds)
+        recorded = schedule.parse(text)
+        recorded.check({d.name: d.extent for d in context.contraction.dims})
+        return Trial(recorded, predict_seconds(context, recorded), seconds)
     except PolysciError:
         return None
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs no other file, no network and no script."""
+"""A report as one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORDS = ("layer", "schedule", "binds")  # columns of text
 
 
 def page(report: Report) -> str:
-    """The page as text. Everything that users named is escaped."""
+    """The page as text. All names from users are escaped."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -44,14 +44,14 @@ def page(report: Report) -> str:
 def _header(report: Report) -> Element:
     machine, target = report.machine, report.target
     caches = ", ".join(f"{n.upper()} {size_text(getattr(target, n))}" for n in ("l1", "l2", "l3"))
-    told = ", ".join(
+    rates = ", ".join(
         f"{name} {rate:.0f}" for name, rate in zip(SOURCES, report.bandwidths, strict=True)
     )
     facts = [
         ("machine", f"{target.model_name}, {target.isa}, {target.cores} cores"),
         ("caches", caches),
         (report.peak_name, f"{report.peak:.1f} GFLOP/s on {_threads(report)}"),
-        ("bandwidth", f"{told} GB/s" + ("" if machine.measured else " (assumed)")),
+        ("bandwidth", f"{rates} GB/s" + ("" if machine.measured else " (assumed)")),
         ("threads", str(report.threads)),
         ("level", report.level),
         ("date", report.date),
@@ -116,7 +116,7 @@ def _table(report: Report) -> Element:
 
 
 def _kind(column: str) -> str:
-    """Classes of a cell; what a narrow screen has no room for stands in the sections below."""
+    """Classes of a cell; ``roomy`` columns are hidden on narrow screens, sections repeat them."""
     kind = "word" if column in _WORDS else "number"
     return f"{kind} roomy" if column in _ROOMY else kind
 
@@ -129,9 +129,9 @@ def _row(report: Report, at: int, layer: ReportLayer) -> Element:
     first = [tag("td", str(at), class_="number"), name]
     result = layer.result
     if result is None:
-        told = tag("td", f"failed: {layer.fault.splitlines()[0] if layer.fault else ''}",
+        failure = tag("td", f"failed: {layer.fault.splitlines()[0] if layer.fault else ''}",
                    class_="word fault", colspan=str(len(_COLUMNS) - 2))  # fmt: skip
-        return tag("tr", *first, told)
+        return tag("tr", *first, failure)
     seconds, share = layer.seconds, _share(report, layer)
     cells: dict[str, Child] = {
         "schedule": tag("code", str(result.schedule)),

@@ -1,4 +1,4 @@
-"""One layer's section: its loops with their working sets, its traffic, and where time goes."""
+"""One layer's section: loops with working sets, traffic, and the terms of the predicted time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polysci.report.markup import Child, tag
 from polysci.report.model import ReportLayer, shape_text
 from polysci.text.tables import bytes_text, time_text
 
-_TERM_COLOURS = 7  # in the style
+_TERM_COLOURS = 7  # in style.css
 _SMALL = (460, 270)
 
 
@@ -33,7 +33,7 @@ def section(at: int, layer: ReportLayer) -> Element:
     if layer.fault:
         parts.append(tag("pre", layer.fault, class_="fault"))
     if layer.account:
-        left = tag("div", *_loops(layer.account), *_tried(layer))
+        left = tag("div", *_loops(layer.account), *_trial_scatter(layer))
         right = tag("div", *_time(layer, layer.account), *_traffic(layer.account))
         parts.append(tag("div", left, right, class_="halves"))
     return tag("section", *parts, class_="layer", id=f"layer-{at}")
@@ -52,8 +52,8 @@ def _loops(own: Explanation) -> Iterator[Element]:
                 tag("td"), class_="scale")  # fmt: skip
     rows, depth = [], 0
     steps = (None, *own.schedule.steps)
-    for one, step in zip(own.inside, steps, strict=True):
-        rows.append(tag("tr", *_cells(own, one, step, depth, low, high)))
+    for inside, step in zip(own.inside, steps, strict=True):
+        rows.append(tag("tr", *_cells(own, inside, step, depth, low, high)))
         depth += isinstance(step, Loop)
     rows.append(_call(own, depth))
     yield tag("h4", "Schedule and working sets")
@@ -63,7 +63,7 @@ def _loops(own: Explanation) -> Iterator[Element]:
 
 
 def _span(own: Explanation) -> tuple[float, float]:
-    sizes = [one.working_set for one in own.inside]
+    sizes = [inside.working_set for inside in own.inside]
     return min(*sizes, own.caches[0]) / 4, 1.5 * max(*sizes, *own.caches)
 
 
@@ -81,7 +81,7 @@ def _scale(own: Explanation, low: float, high: float) -> Element:
 
 def _cells(
     own: Explanation,
-    one: Inside,
+    inside: Inside,
     step: Loop | Pack | Transform | None,
     depth: int,
     low: float,
@@ -89,16 +89,16 @@ def _cells(
 ) -> Iterator[Element]:
     indent = f"padding-left:{0.4 + 0.9 * depth:.1f}em"
     yield tag("td", tag("code", _words(step)), style=indent, class_="word")
-    yield tag("td", str(one.trips) if isinstance(step, Loop) else "", class_="number")
-    told = ", ".join(
+    yield tag("td", str(inside.trips) if isinstance(step, Loop) else "", class_="number")
+    sizes = ", ".join(
         f"{letter} {bytes_text(size)}"
-        for letter, size in zip("ABC", (one.a, one.b, one.c), strict=True)
+        for letter, size in zip("ABC", (inside.a, inside.b, inside.c), strict=True)
     )
-    bar = tag("i", style=f"width:{_place(one.working_set, low, high)}", class_=one.fits)
+    bar = tag("i", style=f"width:{_place(inside.working_set, low, high)}", class_=inside.fits)
     lines = [tag("u", style=f"left:{_place(size, low, high)}") for size in own.caches]
-    yield tag("td", tag("div", bar, lines, class_="track", title=told))
-    yield tag("td", bytes_text(one.working_set), class_="number")
-    yield tag("td", one.fits, class_="word roomy")
+    yield tag("td", tag("div", bar, lines, class_="track", title=sizes))
+    yield tag("td", bytes_text(inside.working_set), class_="number")
+    yield tag("td", inside.fits, class_="word roomy")
 
 
 def _words(step: Loop | Pack | Transform | None) -> str:
@@ -116,9 +116,9 @@ def _call(own: Explanation, depth: int) -> Element:
     tile = {d.name: d.extent for d in own.dims}
     tile = own.schedule.tile(tile)
     inner = " ".join(f"{name}={size}" for name, size in tile.items() if size > 1)
-    told: list[Child] = [tag("code", own.schedule.kernel), f" one call: {inner}"]
+    call: list[Child] = [tag("code", own.schedule.kernel), f" one call: {inner}"]
     indent = f"padding-left:{0.4 + 0.9 * depth:.1f}em"
-    return tag("tr", tag("td", told, colspan="5", style=indent, class_="word call"))
+    return tag("tr", tag("td", call, colspan="5", style=indent, class_="word call"))
 
 
 def _packing(own: Explanation) -> str:
@@ -128,12 +128,12 @@ def _packing(own: Explanation) -> str:
         if own.schedule.pack_depth else "A is copied once, before all loops."
     )  # fmt: skip
     streamed = " C is stored past the caches." if own.schedule.stream else ""
-    held = f"A cache counts as holding what takes at most {100 * HELD:.0f} % of its size."
-    return f"{copied} B is packed ahead.{streamed} {held}"
+    note = f"A cache counts as holding what takes at most {100 * HELD:.0f} % of its size."
+    return f"{copied} B is packed ahead.{streamed} {note}"
 
 
 def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:
-    """Predicted time by terms over the measured one, on one scale."""
+    """The predicted time by terms, and the measured time, on one scale."""
     measured, terms = layer.seconds, own.terms
     longest = max(measured or 0.0, terms.seconds)
     names = [name for name, _ in terms.shares]
@@ -143,10 +143,10 @@ def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:
         for name, value in terms.stack()
     ]  # fmt: skip
     yield tag("h4", "Where predicted time goes")
-    yield _timed("predicted", pieces, terms.seconds, own)
+    yield _time_bar("predicted", pieces, terms.seconds, own)
     if measured:
         bar = tag("i", class_="measured", style=f"width:{100 * measured / longest:.2f}%")
-        yield _timed("measured", [bar], measured, own)
+        yield _time_bar("measured", [bar], measured, own)
     else:
         yield tag("p", "Not measured.", class_="note")
     yield tag(
@@ -161,7 +161,7 @@ def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:
     yield tag("p", _bound(layer, own), class_="note")
 
 
-def _tried(layer: ReportLayer) -> Iterator[Element]:
+def _trial_scatter(layer: ReportLayer) -> Iterator[Element]:
     """The layer's own rank scatter."""
     picture = scatter([layer], *_SMALL) if layer.tau is not None else None
     if picture is not None:
@@ -169,9 +169,9 @@ def _tried(layer: ReportLayer) -> Iterator[Element]:
         yield tag("div", picture, class_="small")
 
 
-def _timed(name: str, pieces: Sequence[Element], seconds: float, own: Explanation) -> Element:
-    told = f"{time_text(seconds)}, {own.rate(seconds):.1f} GFLOP/s"
-    return tag("div", tag("span", name), tag("div", pieces, class_="stack"), tag("span", told),
+def _time_bar(name: str, pieces: Sequence[Element], seconds: float, own: Explanation) -> Element:
+    speed = f"{time_text(seconds)}, {own.rate(seconds):.1f} GFLOP/s"
+    return tag("div", tag("span", name), tag("div", pieces, class_="stack"), tag("span", speed),
                class_="timed")  # fmt: skip
 
 
@@ -180,19 +180,19 @@ def _colour(name: str, names: Sequence[str]) -> str:
 
 
 def _entry(name: str, seconds: float, total: float, colour: str) -> Element:
-    told = f"{name} {100 * seconds / total:.1f} %"
-    return tag("span", tag("i", class_=f"key {colour}"), told, class_="entry",
+    label = f"{name} {100 * seconds / total:.1f} %"
+    return tag("span", tag("i", class_=f"key {colour}"), label, class_="entry",
                title=MEANING.get(name))  # fmt: skip
 
 
 def _bound(layer: ReportLayer, own: Explanation) -> str:
     roof = own.binding
-    told = f"{roof.name} binds at {roof.rate:.1f} GFLOP/s"
+    text = f"{roof.name} binds at {roof.rate:.1f} GFLOP/s"
     if layer.seconds:
-        told += f"; {100 * own.rate(layer.seconds) / roof.rate:.0f} % of that was measured"
+        text += f"; {100 * own.rate(layer.seconds) / roof.rate:.0f} % of that was measured"
     if layer.tau is not None:
-        told += f". {len(layer.trials)} schedules tried, Kendall's τ {layer.tau:.2f}"
-    return told + "."
+        text += f". {len(layer.trials)} schedules tried, Kendall's τ {layer.tau:.2f}"
+    return text + "."
 
 
 def _traffic(own: Explanation) -> Iterator[Element]:

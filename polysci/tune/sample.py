@@ -12,7 +12,7 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
 from polysci.rank.ranker import space_of
-from polysci.rank.shortlist import Choice, Ranked, distinct, seen
+from polysci.rank.shortlist import Choice, Ranked, distinct, view_contexts
 from polysci.space.enumerate import Family
 
 BANDS = (1.1, 1.5, 4.0)  # predicted seconds over the least: as many schedules from each
@@ -29,7 +29,7 @@ def stratified_sample(
     """
     ranked = [
         Ranked(view, wide, family)
-        for view, wide in seen(context)
+        for view, wide in view_contexts(context)
         for family in space_of(wide, 8, 2)
     ]
     seconds = [traffic(one.context, one.family).seconds for one in ranked]
@@ -76,7 +76,7 @@ def _members(
     if not len(order):
         return iter(())
     pool = ((float(time[at]), int(number[at]), int(index[at])) for at in order)
-    return distinct(context, pool, ranked, known=True)
+    return distinct(context, pool, ranked, costs_are_seconds=True)
 
 
 def _kinds(number: int, family: Family) -> NDArray[np.int64]:

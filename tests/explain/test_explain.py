@@ -205,7 +205,7 @@ def test_text_has_every_section_and_json_the_same() -> None:
 def test_the_picture(tmp_path: Path, suffix: str, measured: float | None) -> None:
     context = samples.fixed_context(SQUARE)
     found = explain(HOSTILE, model_of(SQUARE)[0], context, measured=measured,
-                    plan=explained().schedule)  # fmt: skip
+                    schedule=explained().schedule)  # fmt: skip
     path = tmp_path / f"picture{suffix}"
     draw(found, path)
     data = path.read_bytes()

@@ -15,7 +15,7 @@ from polysci.rank import RANKERS, Context
 from polysci.rank.batch import batch, costs
 from polysci.rank.constant import DEFAULT, best_template, distance
 from polysci.rank.rules import use_of
-from polysci.rank.shortlist import as_family, choices, cost_of, seen
+from polysci.rank.shortlist import as_family, choices, cost_of, view_contexts
 from polysci.rank.template import PLACES, ROWS, WORDS, Template, outlines, parse
 from polysci.space.enumerate import RegisterTile
 from polysci.target.microkernels import find
@@ -40,7 +40,7 @@ def test_a_family_costs_what_its_members_do(
 ) -> None:
     context = samples.fixed_context(problem, threads)
     wide, family = data.draw(
-        st.sampled_from([(w, f) for _, w in seen(context) for f in samples.families(w)])
+        st.sampled_from([(w, f) for _, w in view_contexts(context) for f in samples.families(w)])
     )
     picked = data.draw(st.lists(st.integers(0, len(family) - 1), min_size=1, max_size=4))
     fitting = [i for i in picked if samples.fits(wide, family.schedule(i))]

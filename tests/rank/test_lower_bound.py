@@ -12,7 +12,7 @@ from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.conv2d import Conv2d
 from polysci.rank import traffic
 from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import as_family, every
+from polysci.rank.shortlist import as_family, rank_all
 from polysci.target.machine import Machine
 from polysci.tune import LEVELS, Result, context_of, optimize
 from polysci.tune.sample import stratified_sample
@@ -56,7 +56,7 @@ def test_a_full_search_discards_only_what_is_slower(
     found = optimize(TINY, "exhaustive", wisdom=Wisdom())
     tried = {str(trial.schedule): trial for trial in found.trials}
     context = context_of(TINY)
-    assert set(tried) == {str(c.schedule) for c in every(context, tiles=2, blocks=1)}
+    assert set(tried) == {str(c.schedule) for c in rank_all(context, tiles=2, blocks=1)}
     best = least_time(found)
     for trial in tried.values():
         if trial.seconds is None:
@@ -69,7 +69,7 @@ def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
 ) -> None:
     small = {"exhaustive": LEVELS["exhaustive"].__class__(None, 2, 0)}
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
-    count = len(list(every(context_of(TINY), tiles=2, blocks=0)))
+    count = len(list(rank_all(context_of(TINY), tiles=2, blocks=0)))
     for bound, run in ((0.0, count), (1e9, min(count, 4))):  # the first batch has no rival yet
         monkeypatch.setattr("polysci.tune.search.lower_bound", lambda *_, bound=bound: [bound])
         found = optimize(TINY, "exhaustive", wisdom=Wisdom(fresh_cache / f"{bound}.sqlite"))

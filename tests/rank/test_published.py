@@ -32,7 +32,7 @@ from polysci.rank.cache_placement import PLACEMENTS, caches_of, optimistic, pess
 from polysci.rank.polydl import WEIGHTS, polydl
 from polysci.rank.polyscientist import LATENCIES, polyscientist
 from polysci.rank.shortlist import cost_of
-from polysci.rank.working_sets import Sizes, of_exact, working_set_bytes
+from polysci.rank.working_sets import Sizes, from_exact, working_set_bytes
 from polysci.space.enumerate import Family
 from polysci.target.host import KIB, MIB
 from polysci.tune import model_of
@@ -298,7 +298,7 @@ def test_the_published_program_found_the_same_sizes(loops: str, taps: int, size:
         "O[img][ofm_t][oj][oi][ofm] +="
         " I[img][ifm_t][oj + kj][oi + ki][ifm] * W[ofm_t][ifm_t][kj][ki][ifm][ofm];",
     )  # fmt: skip
-    sizes = of_exact(working_sets(text_order(extract(text))))
+    sizes = from_exact(working_sets(text_order(extract(text))))
     assert tuple(optimistic(sizes, CACHES)[0]) == FOUND[loops, taps, size]
 
 

@@ -18,9 +18,9 @@ from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
 from polysci.rank import RANKERS, Context, tiles
 from polysci.rank.batch import costs
-from polysci.rank.bottleneck import bottleneck, bytes_moved, unkept
+from polysci.rank.bottleneck import bottleneck, bytes_moved, bytes_without_reuse
 from polysci.rank.continuous_tiles import Blocks, Levels, solve
-from polysci.rank.shortlist import as_family, choices, seen
+from polysci.rank.shortlist import as_family, choices, view_contexts
 from polysci.rank.trip_counts import trip_counts
 from polysci.space import enumerate as space
 from polysci.space.resolve import resolve
@@ -152,7 +152,7 @@ def test_the_continuous_model_is_that_of_the_volumes() -> None:
             moves = [
                 bytes_moved(family_nest, op, size, depth)
                 if keeps
-                else unkept(family_nest, op, size)
+                else bytes_without_reuse(family_nest, op, size)
                 for op, size in zip(operands, inside, strict=True)
             ]
             assert into[level + 1, 0] - 1 == pytest.approx((moves[0] + moves[1] + 2 * moves[2])[0])
@@ -176,7 +176,11 @@ def test_rounding_stays_feasible(problem: Conv2d, threads: int, data: st.DataObj
 
 
 def proposed(context: Context) -> list[tuple[Context, space.Family]]:
-    return [(wide, family) for _, wide in seen(context) for family in tiles.families(wide, 8, 2)]
+    return [
+        (wide, family)
+        for _, wide in view_contexts(context)
+        for family in tiles.families(wide, 8, 2)
+    ]
 
 
 @pytest.mark.parametrize(("layout", "threads"), [("nhwc", 2), ("nchw", 1)])

@@ -16,7 +16,7 @@ from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
 from polysci.rank import RANKERS, traffic
 from polysci.rank.lower_bound import SAFE, lower_bound
-from polysci.rank.shortlist import choices, seen
+from polysci.rank.shortlist import choices, view_contexts
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of, group_views, rotate_groups, shift_of
 from polysci.space.resolve import resolve
@@ -86,7 +86,7 @@ def test_a_rotated_contraction_has_the_same_points_and_elements(problem: Conv2d)
 
 def test_every_view_is_undone() -> None:
     context = samples.fixed_context(FOURS, 2)
-    for view, wide in seen(context):
+    for view, wide in view_contexts(context):
         for family in samples.families(wide)[:3]:
             for index in range(0, len(family), max(1, len(family) // 5)):
                 inside = family.schedule(index)
@@ -94,7 +94,7 @@ def test_every_view_is_undone() -> None:
                 assert group_view_of(context.contraction, schedule) == view
                 assert view.inside(context.contraction, schedule) == inside
                 assert parse(str(schedule)) == schedule
-    assert {view for view, _ in seen(context)} == {
+    assert {view for view, _ in view_contexts(context)} == {
         GroupView(), GroupView(shifts=4), *(GroupView(groups=n) for n in (2, 3, 4))
     }  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_every_ranker_knows_what_to_do(ranker: str) -> None:
 def test_the_bound_of_a_rotated_family_is_that_of_the_work() -> None:
     """Merged groups issue the zeros as well."""
     bounds = {}
-    for view, wide in seen(samples.fixed_context(FOURS)):
+    for view, wide in view_contexts(samples.fixed_context(FOURS)):
         for family in samples.families(wide):
             bound, direct = lower_bound(wide, family), family.pack < 0
             assert (bound <= traffic(wide, family).seconds * (1 + 1e-9)).all()

@@ -10,7 +10,7 @@ from polysci.errors import PolysciError
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.rank.shortlist import seen
+from polysci.rank.shortlist import view_contexts
 from polysci.space import enumerate as space
 from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve
@@ -78,7 +78,7 @@ def members(
 
 def _families_by_view(context: Context) -> list[tuple[GroupView, space.Family]]:
     """Families of the problem as it is, and of all ways to put several groups into one call."""
-    return [(view, family) for view, wide in seen(context) for family in families(wide)]
+    return [(view, family) for view, wide in view_contexts(context) for family in families(wide)]
 
 
 @st.composite

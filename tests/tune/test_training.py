@@ -18,7 +18,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, traffic
 from polysci.rank.features import features
 from polysci.rank.learned import score
-from polysci.rank.shortlist import as_family, cost_of, every
+from polysci.rank.shortlist import as_family, cost_of, rank_all
 from polysci.rank.weights import LearnedScore, Weights, from_json
 from polysci.tune.training import HeldOutScores, TrainingSample, held_out, judge_ranker, train
 from tests.support import samples
@@ -166,14 +166,14 @@ def test_a_text_that_is_no_object_of_ours_is_refused(text: str) -> None:
 def test_without_weights_the_ranker_says_what_to_do() -> None:
     context = samples.fixed_context(LAYERS["one"][0])
     with pytest.raises(SpecError, match=r"nothing was learned .*'polysci learn'"):
-        next(every(context, 1, ranker="learned"))
+        next(rank_all(context, 1, ranker="learned"))
 
 
 def test_weights_of_other_features_are_refused(weights: Weights) -> None:
     context = samples.fixed_context(LAYERS["one"][0])
     other = replace(weights, features=("new", *weights.features[1:]))
     with pytest.raises(SpecError, match=r"features: .*new, seconds in one of them only"):
-        next(every(replace(context, weights=other), 1, ranker="learned"))
+        next(rank_all(replace(context, weights=other), 1, ranker="learned"))
 
 
 def test_the_score_is_a_sum_whose_squares_are_cut_at_the_limit() -> None:
@@ -234,7 +234,7 @@ def test_a_network_is_not_learned_from_while_it_is_held_out(training: list[Train
 def test_the_search_chooses_by_what_was_learned(weights: Weights) -> None:
     context = samples.fixed_context(Conv2d(N=1, C=96, H=13, W=13, K=128, R=1, S=1))
     context = replace(context, weights=weights)
-    best = {name: next(every(context, 1, ranker=name)) for name in ("learned", "traffic")}
+    best = {name: next(rank_all(context, 1, ranker=name)) for name in ("learned", "traffic")}
     seconds = {name: truth(context, choice.schedule) for name, choice in best.items()}
     assert seconds["learned"] < seconds["traffic"]
 

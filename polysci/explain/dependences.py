@@ -1,4 +1,4 @@
-"""What the nest allows: dependences by distance, and the reuse that an order can exploit."""
+"""A loop nest's dependences by distance, and the reuse of each operand."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from polysci.polyhedral.scop import KINDS, Scop, bound_operations
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """All dependences of one kind: least and largest distance along every loop that has any.
+    """All dependences of one kind: the range of their distances along every loop that carries any.
 
-    ``reduction`` says that they are a reduction's own, which may be reordered; ``fault`` why isl
-    could not tell.
+    ``reduction`` says that a reduction causes all of them, so that they may be reordered; ``fault``
+    is isl's error where it could not compute them.
     """
 
     kind: str
@@ -34,8 +34,8 @@ class Reuse:
     """How often an operand's elements are used, and along which loops.
 
     ``whole`` lists the loops that do not index it: every iteration uses the same elements again;
-    ``window`` pairs of loops on one axis, whose tiles overlap; ``contiguous`` the loops along which
-    neighbours in memory follow each other: of B, which is packed ahead, the columns.
+    ``window`` the pairs of loops on one axis, whose tiles overlap; ``contiguous`` the loops with
+    stride 1 in memory: for B, which is packed ahead, the columns.
     """
 
     operand: str
@@ -60,28 +60,30 @@ def dependences(scop: Scop) -> tuple[Dependence, ...]:
 def _dependence(scop: Scop, kind: str) -> Dependence:
     try:
         with bound_operations(f"distances of {kind} dependences"):
-            found = scop.dependences(kind)
-            own = found.is_subset(scop.reduction_dependences())
-            return Dependence(kind, tuple(_distances(scop, found)), kind != "input" and bool(own))
+            relation = scop.dependences(kind)
+            own = relation.is_subset(scop.reduction_dependences())
+            return Dependence(
+                kind, tuple(_distances(scop, relation)), kind != "input" and bool(own)
+            )
     except UnsupportedError as error:
         return Dependence(kind, (), fault=str(error))
 
 
-def _distances(scop: Scop, found: Any) -> Iterator[tuple[str, int, int]]:
-    """Range of the distance along each loop that some pair lies apart on, statement by statement.
+def _distances(scop: Scop, relation: Any) -> Iterator[tuple[str, int, int]]:
+    """Range of the distance along each loop that carries a dependence.
 
-    Pairs of different statements have no distance and are left out.
+    Only nests of one statement have distances.
     """
     sets: list[Any] = []
-    if len(scop.statements) == 1 and not found.is_empty():
-        found.deltas().foreach_set(sets.append)
+    if len(scop.statements) == 1 and not relation.is_empty():
+        relation.deltas().foreach_set(sets.append)
     for distance in sets:
         for at, name in enumerate(scop.statements[0].iterators):
-            least, most = (
+            low, high = (
                 int(str(value)) for value in (distance.dim_min_val(at), distance.dim_max_val(at))
             )
-            if least or most:
-                yield name, least, most
+            if low or high:
+                yield name, low, high
 
 
 def reuses(roles: Contraction, strides: Mapping[str, Sequence[int]]) -> tuple[Reuse, ...]:
@@ -106,7 +108,7 @@ def _along(
 def _reuse(letter: str, operand: Operand, roles: Contraction, contiguous: tuple[str, ...]) -> Reuse:
     tile = {d.name: np.full(1, float(d.extent)) for d in roles.dims}
     elements = float(footprint(operand, tile)[0])
-    whole = tuple(d.name for d in roles.dims if d.extent > 1 and not operand.uses(d.name))
+    unindexed = tuple(d.name for d in roles.dims if d.extent > 1 and not operand.uses(d.name))
     return Reuse(
         letter,
         str(operand),
@@ -114,7 +116,7 @@ def _reuse(letter: str, operand: Operand, roles: Contraction, contiguous: tuple[
         operand.shape,
         elements * operand.bytes,
         prod(d.extent for d in roles.dims) / elements,
-        whole,
+        unindexed,
         tuple(_windows(operand, tile)),
         contiguous,
     )
