@@ -1,24 +1,20 @@
 """Checking and timing compiled candidates in a process of their own; the numbers that come out."""
 
-import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from polysci.errors import CheckError
+from polysci.errors import CheckError, UnsupportedError
 from polysci.ops.problem import Problem
-from polysci.runtime.build.process import Child
 from polysci.runtime.measurement import MIN_SAMPLE_S
+from polysci.runtime.worker_process import WorkerProcess
 from polysci.target.host import detect
 
 Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it
 
 LEAST_SAMPLES: Final = 3
-_ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the worker finds this package
 _PREPARE_S: Final = 600.0  # the largest layers at batch 16 take some seconds
 _COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache than it can tell
 
@@ -31,7 +27,7 @@ class CandidateError(CheckError):
         super().__init__(f"{candidate[1]} in {candidate[0]}: {reason}")
 
 
-class Bench:
+class Bench(WorkerProcess):
     """A worker process prepared with exact inputs of ``problem``, to check and time candidates.
 
     ``threads`` bounds the OpenMP pool of code that does not fix its own; ``timeout`` is the limit
@@ -45,36 +41,15 @@ class Bench:
         self, problem: Problem, threads: int = 1, *, timeout: float = 30.0, seed: int = 0
     ) -> None:
         self.problem = problem
-        self.threads = threads
-        self.timeout = timeout
         self.seed = seed
-        env = {
-            "OMP_NUM_THREADS": str(threads),
-            "OMP_DYNAMIC": "FALSE",
-            # Idle threads of NumPy's matrix product would disturb the first timings.
-            "OPENBLAS_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
-        }
-        # -P: no module of the current directory stands in for one of ours.
-        self._child = Child([sys.executable, "-P", "-m", "polysci.measure.worker"], env)
+        env = {"OMP_DYNAMIC": "FALSE", "MKL_NUM_THREADS": "1"}
+        super().__init__("polysci.measure.worker", threads=threads, env=env, timeout=timeout)
         self._prepared = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the worker process; any number of times."""
         self._prepared = False
-        self._child.close()
+        super().close()
 
     def check(self, so: Path, symbol: str, winograd: int = 0) -> None:
         """Three calls, bit for bit, between guard pages.
@@ -85,16 +60,16 @@ class Bench:
         the signal, the time limit or the buffer that was overrun.
         """
         question = {"op": "check", "so": str(so), "symbol": symbol, "winograd": winograd}
-        self._ask((so, symbol), question)
+        self._ask_about((so, symbol), question)
 
     def bound(self, so: Path, symbol: str, winograd: int = 0) -> float:
         """As ``check``, for random reals within the error bound; returns its largest share used.
 
         ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
         """
-        self._ask((so, symbol), {"op": "prepare_bound", "winograd": winograd}, _PREPARE_S)
+        self._ask_about((so, symbol), {"op": "prepare_bound", "winograd": winograd}, _PREPARE_S)
         question = {"op": "bound", "so": str(so), "symbol": symbol, "winograd": winograd}
-        return float(self._ask((so, symbol), question)["worst"])
+        return float(self._ask_about((so, symbol), question)["worst"])
 
     def load(
         self, candidate: Candidate, min_sample_s: float = MIN_SAMPLE_S, cold_bytes: int = 0
@@ -103,12 +78,12 @@ class Bench:
         so, symbol = candidate
         question = {"op": "load", "so": str(so), "symbol": symbol}
         options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
-        return int(self._ask(candidate, question | options)["handle"])
+        return int(self._ask_about(candidate, question | options)["handle"])
 
     def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> float:
         """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
         question = {"op": "sample", "handle": handle, "warm_up_s": warm_up_s}
-        return float(self._ask(candidate, question)["seconds"])
+        return float(self._ask_about(candidate, question)["seconds"])
 
     def time(
         self,
@@ -141,7 +116,7 @@ class Bench:
         finally:
             with suppress(CheckError):
                 if self._prepared:
-                    self._child.ask({"op": "unload"}, self.timeout)
+                    self.ask({"op": "unload"})
         return [tuple(its) for its in taken]
 
     def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
@@ -150,23 +125,20 @@ class Bench:
         The best of some runs of ``run_s`` seconds.
         """
         question = {"op": "peak", "so": str(so), "symbol": symbol, "run_s": run_s}
-        return float(self._ask((so, symbol), question)["gflops"])
+        return float(self._ask_about((so, symbol), question)["gflops"])
 
-    def _ask(
+    def _ask_about(
         self, candidate: Candidate, question: Mapping[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
         self._prepare()
         try:
-            answer = self._child.ask(question, timeout or self.timeout)
-            if "fault" in answer:
-                raise CheckError(answer["fault"])
-        except CheckError as error:
+            return self.ask(question, timeout)
+        except (CheckError, UnsupportedError) as error:
             self.close()  # even a survivor may have had its memory overwritten
             raise CandidateError(candidate, str(error)) from error
         except BaseException:
             self.close()
             raise
-        return answer
 
     def _prepare(self) -> None:
         if self._prepared:
@@ -180,9 +152,8 @@ class Bench:
             "seed": self.seed,
         }
         try:
-            if not self._child.alive:
-                self._child.restart()
-            self._child.ask(question, max(_PREPARE_S, self.timeout))
+            self.start()
+            self.ask(question, max(_PREPARE_S, self.timeout))
         except BaseException:
             self.close()
             raise

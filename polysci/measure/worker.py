@@ -1,25 +1,21 @@
 """The process that loads untrusted binaries: ``python -m polysci.measure.worker``.
 
-JSON lines in and out. One question a line, ``{"op": "check", "so": ..., "symbol": ...}``: the
-public methods of ``Worker``. One answer a line; an error that the process survives is
-``{"fault": text, "unsupported": whether it is an UnsupportedError}``. Whatever the loaded code
-prints goes to stderr.
+JSON lines in and out: the questions are the public methods of ``Worker``.
 """
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
 from math import ceil, inf, prod
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from polysci.codegen import interface
-from polysci.errors import CheckError, PolysciError, UnsupportedError
+from polysci.errors import CheckError
 from polysci.measure.error_bound import Reals
 from polysci.measure.guard_pages import Guarded, Side
 from polysci.measure.integer_reference import Array, Arrays
@@ -29,7 +25,7 @@ from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.runtime import binary_interface
 from polysci.runtime.build.library import load
-from polysci.runtime.build.process import exit_with_parent
+from polysci.runtime.worker_process import serve
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
@@ -48,33 +44,6 @@ _UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 def main() -> None:
     """Answer questions until stdin ends."""
     serve(Worker(), OPERATIONS)
-
-
-def serve(service: object, operations: Sequence[str]) -> None:
-    """Let the methods of ``service`` called ``operations`` answer the questions on stdin."""
-    exit_with_parent()
-    questions, answers = _private_pipes()
-    for line in questions:
-        question = json.loads(line)
-        op = question.pop("op")
-        if op not in operations:
-            raise ValueError(f"op: expected one of {', '.join(operations)}, got {op!r}")
-        try:
-            answer = getattr(service, op)(**question)
-        except PolysciError as error:
-            answer = {"fault": str(error), "unsupported": isinstance(error, UnsupportedError)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-
-def _private_pipes() -> tuple[IO[str], IO[str]]:
-    """Take stdin and stdout away from the code that will be loaded: its stdout joins stderr."""
-    questions = os.fdopen(os.dup(0), "r", encoding="utf-8")
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    return questions, answers
 
 
 def _stage(text: str) -> None:

@@ -3,8 +3,8 @@
 import importlib
 import sys
 
-from polysci.measure.worker import serve
 from polysci.peers import PEERS
+from polysci.runtime.worker_process import serve
 
 
 def main() -> None:

@@ -97,25 +97,25 @@ class LayerRival(PeerProcess):
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 120.0) -> None:
         # Results stay in the heap: without it every large one costs its page faults again.
         heap = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-        super().__init__(peer, threads, heap)
-        self.timeout = timeout
+        super().__init__(peer, threads, env=heap, timeout=timeout)
 
     def prepare(self, problem: Conv2d) -> tuple[str, str, dict[str, float]]:
         """Check the peer's result, choose its fastest path.
 
         Returns that path, the version, and the least seconds that every path took on trial.
         """
-        if not self._child.alive:
-            self._child.restart()
+        self.start()
         words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
-        found = self.ask({"op": "prepare", "threads": self.threads, "seed": 0, **words}, _PREPARE_S)
-        chosen = self.ask({"op": "load", "min_sample_s": SAMPLE_S}, _PREPARE_S)
-        paths = {str(name): float(seconds) for name, seconds in chosen["seconds"].items()}
-        return str(chosen["path"]), str(found["version"]), paths
+        prepared = self.ask(
+            {"op": "prepare", "threads": self.threads, "seed": 0, **words}, _PREPARE_S
+        )
+        loaded = self.ask({"op": "load", "min_sample_s": SAMPLE_S}, _PREPARE_S)
+        paths = {str(name): float(seconds) for name, seconds in loaded["seconds"].items()}
+        return str(loaded["path"]), str(prepared["version"]), paths
 
     def sample(self) -> float:
         """One sample, in seconds a call, after a warm-up."""
-        return float(self.ask({"op": "sample", "warm_up_s": WARM_UP_S}, self.timeout)["seconds"])
+        return float(self.ask({"op": "sample", "warm_up_s": WARM_UP_S})["seconds"])
 
 
 def compare(

@@ -1,20 +1,14 @@
-"""A peer's worker process, as the parent sees it: found, started, asked, ended."""
+"""A peer's worker process, as the parent sees it."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
 from collections.abc import Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from types import MappingProxyType
 
-from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.peers import PEERS, Peer, Whole
-from polysci.runtime.build.process import Child
-
-_ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the child finds this package
+from polysci.runtime.worker_process import WorkerProcess
 
 
 def peer_named(name: str, runs: Whole = "layers") -> Peer:
@@ -35,50 +29,20 @@ def peer_named(name: str, runs: Whole = "layers") -> Peer:
     return peer
 
 
-class PeerProcess:
-    """The process of one peer, from now until ``close`` or the end of a ``with`` block.
-
-    ``module`` is what it runs, with the peer's name.
-    """
+class PeerProcess(WorkerProcess):
+    """The process of one peer; ``module`` is what it runs, with the peer's name."""
 
     def __init__(
         self,
         peer: Peer,
         threads: int,
-        env: Mapping[str, str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] = MappingProxyType({}),
         module: str = "polysci.peers",
     ) -> None:
-        self.peer, self.threads = peer, threads
-        path = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-        limits = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
-        self._child = Child(
-            [sys.executable, "-P", "-m", module, peer.name],
-            {**limits, "PYTHONPATH": os.pathsep.join(path), **env},
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process; any number of times."""
-        self._child.close()
-
-    def ask(self, question: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """The answer, within ``timeout`` seconds.
-
-        Raises UnsupportedError for what the peer does not have, else CheckError where it fails.
-        """
-        answer = self._child.ask(question, timeout)
-        if "fault" in answer:
-            if answer.get("unsupported"):
-                raise UnsupportedError(str(answer["fault"]))
-            raise CheckError(f"the peer {self.peer.name} failed: {answer['fault']}")
-        return answer
+        self.peer = peer
+        super().__init__(
+            module, peer.name,
+            threads=threads, env=env, timeout=timeout, name=f"the peer {peer.name}",
+        )  # fmt: skip

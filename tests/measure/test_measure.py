@@ -156,7 +156,7 @@ def test_an_endless_loop_ends_at_the_time_limit() -> None:
 
 def test_a_killed_worker_costs_one_error(bench: Bench) -> None:
     bench.check(sound(), "naive")
-    pid = bench._child.pid
+    pid = bench.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(CandidateError, match="SIGKILL"):
@@ -180,11 +180,11 @@ from polysci.measure.bench import Bench
 from polysci.ops import parse_problem
 with Bench(parse_problem(sys.argv[1]), timeout=60) as bench:
     bench._prepare()
-    print(bench._child.pid, flush=True)
+    print(bench.pid, flush=True)
     try:
         bench.check(Path(sys.argv[2]), "naive")
     except KeyboardInterrupt:
-        print("interrupted", bench._child.alive, flush=True)
+        print("interrupted", bench.alive, flush=True)
         raise
 """
 

@@ -210,7 +210,7 @@ def test_our_process_ends_where_the_network_cannot_be_saved(
     class Side(side.CompiledContestant):
         def close(self) -> None:
             super().close()
-            closed.append(not self._child.alive)
+            closed.append(not self.alive)
 
     def full(*_: object) -> None:
         raise OSError("no space left")

@@ -31,8 +31,9 @@ class CompiledContestant(PeerProcess):
         self, network: Network, inputs: Mapping[str, Array], *, timeout: float = 600.0
     ) -> None:
         us = Peer(OURS, OURS, "", "networks")
-        super().__init__(us, network.threads, {}, "polysci.network.tools.service")
-        self.timeout, self.version = timeout, ""
+        module = "polysci.network.tools.service"
+        super().__init__(us, network.threads, timeout=timeout, module=module)
+        self.version = ""
         self.choice = f"{network.dtype}, {network.options.algorithm}, {network.options.target.isa}"
         try:
             self._load(network, inputs)
@@ -47,14 +48,14 @@ class CompiledContestant(PeerProcess):
             np.savez(given, *(inputs[port.name] for port in network.inputs))
             save(network, folder)
             words = {"folder": name, "inputs": str(given), "outputs": str(written)}
-            answer = self.ask({"op": "load", **words}, self.timeout)
+            answer = self.ask({"op": "load", **words})
             self.peak_bytes = int(answer["peak_bytes"])
             self.outputs: Sequence[Array] = read(written, int(answer["outputs"]))
 
     def sample(self) -> float:
         """One sample, in seconds a run, after a warm-up."""
         words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return float(self.ask({"op": "sample", **words}, self.timeout)["seconds"])
+        return float(self.ask({"op": "sample", **words})["seconds"])
 
 
 def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.measure.worker import serve
 from polysci.network.tools.stored import restore
 from polysci.numerics import arrays as aligned
 from polysci.peers.networks.service import Array, LoadedModel, mean_seconds, measure_samples
+from polysci.runtime.worker_process import serve
 
 
 class Compiled:

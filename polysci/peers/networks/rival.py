@@ -30,8 +30,7 @@ class NetworkRival(PeerProcess):
     """
 
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 600.0) -> None:
-        super().__init__(peer, threads, {})
-        self.timeout = timeout
+        super().__init__(peer, threads, timeout=timeout)
         self.version, self.choice, self.peak_bytes = "", "", 0
         self.settings: Mapping[str, float] = {}
         self.outputs: Sequence[Array] = ()
@@ -60,9 +59,7 @@ class NetworkRival(PeerProcess):
                 "inputs": str(given), "names": list(inputs),
             }  # fmt: skip
             self._fresh()
-            names = [
-                str(each) for each in self.ask({"op": "choices", **words}, self.timeout)["choices"]
-            ]
+            names = list(map(str, self.ask({"op": "choices", **words})["choices"]))
             least = dict.fromkeys(names, inf)
             for name in names:
                 self._take(name, words, written)
@@ -74,18 +71,18 @@ class NetworkRival(PeerProcess):
     def sample(self) -> float:
         """One sample, in seconds a run, after a warm-up."""
         words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return float(self.ask({"op": "sample", **words}, self.timeout)["seconds"])
+        return float(self.ask({"op": "sample", **words})["seconds"])
 
     def _fresh(self) -> None:
-        if self.choice or not self._child.alive:
+        if self.choice or not self.alive:
             self.choice = ""
-            self._child.restart()
+            self.restart()
 
     def _take(self, choice: str, words: Mapping[str, Any], written: Path) -> None:
         """Load in a process that holds no other setting's threads and memory."""
         self._fresh()
         question = {"op": "load", "choice": choice, "outputs": str(written), **words}
-        answer = self.ask(question, self.timeout)
+        answer = self.ask(question)
         self.choice, self.version = choice, str(answer["version"])
         self.peak_bytes = int(answer["peak_bytes"])
         self.outputs = read(written, int(answer["outputs"]))
