@@ -23,7 +23,8 @@ from polysci.runtime.build import cache
 
 _TEMPLATES = {
     "{0}/__init__.py": "package.txt",
-    "{0}/_runtime.py": "runtime.py",
+    "{0}/_library.py": "_library.py",
+    "{0}/_layers.py": "_layers.py",
     "{0}/_values.py": "_values.py",
     "{0}/py.typed": "typed.txt",
     "pyproject.toml": "pyproject.txt",
@@ -133,9 +134,10 @@ def _loaded(whole: Project, unit: ProjectFile, binary: bytes) -> str:
         f"{_library(whole, unit.key)} = _load(\n"
         f'    "{whole.name}",\n'
         "    _Path(__file__).parent,\n"
-        f'    file="{_stem(whole, unit)}",\n'
+        f'    file="{_stem(whole, unit)}.so",\n'
         f'    digest="{hashlib.sha256(binary).hexdigest()}",\n'
         f'    features="{unit.features}",\n'
+        f'    sources=("{_stem(whole, unit)}.c",),\n'
         ")"
     )
 

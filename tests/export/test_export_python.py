@@ -27,8 +27,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("python") / "net"
     paths = export_python(layers(RUNS[-1]), out)
     assert {str(path.relative_to(out)) for path in paths} == {
-        "pyproject.toml", "README.md", "net/__init__.py", "net/_runtime.py", "net/_native.c",
-        "net/_native.so", "net/_values.py", "net/py.typed",
+        "pyproject.toml", "README.md", "net/__init__.py", "net/_layers.py", "net/_library.py",
+        "net/_native.c", "net/_native.so", "net/_values.py", "net/py.typed",
     }  # fmt: skip
     return out
 

@@ -78,7 +78,7 @@ class Scales:
         values, share = _finite(scale), _finite(residual_scale)
         if values is None or values.ndim > 1 or not values.size:
             raise ValueError(
-                f"scale: expected a finite number or one a channel, got {_told(scale)}"
+                f"scale: expected a finite number or one a channel, got {_describe(scale)}"
             )
         if share is None or share.ndim or abs(share) > MOST:
             raise ValueError(
@@ -102,22 +102,22 @@ class Scales:
         return Struct(values.ctypes.data, self.residual_scale, self.residual_zero, self.y_zero)
 
 
-def _finite(given: Any) -> Array | None:
+def _finite(value: Any) -> Array | None:
     """Finite numbers as an array of their own, or None."""
     try:
-        if np.asarray(given).dtype.kind not in "iuf":
+        if np.asarray(value).dtype.kind not in "iuf":
             return None
         with np.errstate(over="ignore"):
-            found = np.array(given, np.float32)
+            numbers = np.array(value, np.float32)
     except ValueError:  # rows of different lengths
         return None
-    return found if np.isfinite(found).all() else None
+    return numbers if np.isfinite(numbers).all() else None
 
 
-def _told(given: Any) -> str:
-    if isinstance(given, np.ndarray) and given.size:
-        return f"shape {given.shape}, values from {given.min()} to {given.max()}"
-    return f"{given!r:.80}"
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size:
+        return f"shape {value.shape}, values from {value.min()} to {value.max()}"
+    return f"{value!r:.80}"
 
 
 def to_bf16(array: Any) -> Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from polysci.export import folder
+from polysci.export import project as export
 from polysci.export.folder import Content
 from polysci.network.compile.compiled import Network
 from polysci.network.runtime.runner import TensorPort
@@ -16,12 +17,12 @@ from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 _FILES = MappingProxyType(
     {
         "{0}/__init__.py": "package.txt",
-        "{0}/_runtime.py": "runtime.py",
         "{0}/py.typed": "typed.txt",
         "pyproject.toml": "pyproject.txt",
         "README.md": "python_readme.md",
     }
 )
+_MODULES = ("_library.py", "_network.py")  # of the templates of all exported packages
 _PATTERNS = ("{0}/{0}.h", "{0}/{0}.c", "{0}/{0}_*.c", "{0}/{0}.weights", "{0}/_native.so")
 _LEFTOVERS = ("__pycache__", "*.egg-info", "build", "dist")
 
@@ -39,6 +40,7 @@ def write_package(network: Network, out: Path, *, force: bool = False) -> list[P
 def check_package(out: Path, name: str, *, force: bool = False) -> None:
     """Raise what ``write_package`` would find wrong with ``out``, before there is a network."""
     paths = [path.format(name) for path in (*_PATTERNS, *_FILES)]
+    paths += [f"{name}/{module}" for module in _MODULES]
     folder.check(out, paths, leftovers=_LEFTOVERS, force=force)
 
 
@@ -62,6 +64,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
         path.format(name): fill_template(template, values) for path, template in _FILES.items()
     }
     return {
+        **{f"{name}/{module}": export.fill_template(module, {}) for module in _MODULES},
         **{f"{name}/{path}": text for path, text in code.items()},
         f"{name}/{name}.weights": network.code.weights_file.pieces,
         f"{name}/_native.so": binary,
