@@ -1,4 +1,5 @@
 # make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
+# make docs: build the documentation in docs/_build/html; warnings are errors.
 PYTHON ?= python3
 INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
 
@@ -17,6 +18,12 @@ test: .venv/installed-dev
 .venv/installed-dev: pyproject.toml | tools
 	$(INSTALL) '.[dev]' && touch $@
 
+docs: .venv/installed-docs
+	.venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
+
+.venv/installed-docs: pyproject.toml | tools
+	$(INSTALL) '.[docs]' && touch $@
+
 tools:
 	@$(PYTHON) -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || \
 	{ echo "polysci needs Python 3.11 or newer with its venv module; $(PYTHON) is not that. Install" \
@@ -27,4 +34,4 @@ tools:
 	"apt install gcc; Fedora: dnf install gcc; Alpine: apk add gcc musl-dev) or name one in CC."; \
 	exit 1; } >&2
 
-.PHONY: resnet50 test tools
+.PHONY: resnet50 test docs tools

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from polysci.tune import Result, optimize
     from polysci.tune.wisdom import Wisdom
 
+__version__ = "0.1.0"
+
 __all__ = [
     "PRECISIONS",
     "Conv2d",

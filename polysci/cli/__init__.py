@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
+from polysci import __version__
 from polysci.cli import (
     bench,
     check,
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"polysci {_version()}")
+    top.add_argument("--version", action="version", version=f"polysci {__version__}")
     top.add_argument(
         "--traceback", action="store_true", help="show where an error was raised, for a report"
     )
@@ -64,13 +64,6 @@ def parser() -> argparse.ArgumentParser:
     for module in COMMANDS:
         module.add(commands)
     return top
-
-
-def _version() -> str:
-    try:
-        return version("polysci")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

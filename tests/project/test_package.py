@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from polysci import __version__
 from polysci.target.machine import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +88,7 @@ def test_installed_it_optimises_outside_the_checkout(
 ) -> None:
     polysci = installed / "polysci"
     version = run(polysci, "--version", cwd=tmp_path, PYTHONPATH="")
-    assert f'version = "{version.split()[-1]}"' in (ROOT / "pyproject.toml").read_text()
+    assert version.split() == ["polysci", __version__]
     command = [polysci, "optimize", LAYER, "--level", "estimate"]
     assert "brgemm_" in run(*command, cwd=tmp_path, PYTHONPATH="")
 
