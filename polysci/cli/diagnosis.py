@@ -17,7 +17,8 @@ from polysci.errors import BuildError, SpecError
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.target import host as target_module
 from polysci.target.host import Target
-from polysci.target.isas import Isa
+from polysci.target.isa import Isa
+from polysci.target.isas import permissions
 
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
 PEERS = {
@@ -50,7 +51,7 @@ def checks(target: Target | None = None) -> list[Check]:
     found = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
     found += [_runtimes(), _cache_directory(), _free_space(), _packages()]
     found += [_peer(name, remedy) for name, remedy in PEERS.items()]
-    return found + ([_amx(target)] if target.withheld or target.has("amx_tile") else [])
+    return found + list(_permissions(target))
 
 
 def _compiler(target: Target) -> Iterator[Check]:
@@ -74,9 +75,11 @@ def _program(found: compiler.Compiler, target: Target) -> Check:
         "print(f(*map(ctypes.c_float, (2, 3, 4))), flush=True)\n"
         for name in names
     )
+    wanted = dict.fromkeys(flag for isa in target.allowed for flag in isa.flags)
+    flags = (*compiler.default_flags(openmp=False), *wanted)
     start = time.monotonic()
     try:
-        done = _in_child(found, text, compiler.default_flags(openmp=False), code)
+        done = _in_child(found, text, flags, code)
     except (BuildError, OSError) as error:
         return Check(name, False, str(error), "repair the compiler or name another one in CC")
     values = done.stdout.split()
@@ -244,9 +247,10 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _amx(target: Target) -> Check:
-    """Whether the kernel lets a process have the tile registers."""
-    if target.withheld:
-        told = "the CPU has tiles, the kernel withholds them: unused"
-        return Check("AMX", False, told, "use Linux 5.16 or newer, and allow a guest its tiles")
-    return Check("AMX", True, "the kernel grants tiles on request")
+def _permissions(target: Target) -> Iterator[Check]:
+    """Whether the kernel lets a process have what it must ask for, where the CPU has it."""
+    for permission in permissions():
+        if any(word.startswith(permission.prefix) for word in target.withheld):
+            yield Check(permission.title, False, permission.denied, permission.remedy)
+        elif any(word.startswith(permission.prefix) for word in target.features):
+            yield Check(permission.title, True, permission.allowed)

@@ -229,17 +229,18 @@ class _Emitter:
 
     def _tiles(self, args: str) -> list[c.Generable]:
         """A thread has no tile registers configured yet."""
-        if not self.plan.kernel.on_tiles:
+        registers = self.plan.kernel.tile_registers
+        if registers is None:
             return []
-        return [c.Statement("int tiles = 0"), c.Statement(f"{args}.tiles = &tiles")]
+        return [c.Statement(registers.declaration()), c.Statement(registers.attachment(args))]
 
     def _fence(self) -> list[c.Generable]:
         """Streamed stores become visible before the caller goes on; no tiles stay configured."""
         last: list[c.Generable] = []
         if self.plan.schedule.stream:
             last.append(c.Statement("ps_fence()"))
-        if self.plan.kernel.on_tiles:
-            last.append(c.Statement("ps_tiles_release(&tiles)"))
+        if registers := self.plan.kernel.tile_registers:
+            last.append(c.Statement(registers.ending()))
         return last
 
     def _parallel(self) -> list[c.Generable]:

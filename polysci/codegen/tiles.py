@@ -228,8 +228,8 @@ def _merged(
             yield from _runs(tile, place, len(values) * tile.depth, stride)
 
 
-def step_words(tile: Tile) -> int:
-    """Words of k in a step on tile registers, at most 16.
+def step_words(tile: Tile, most: int) -> int:
+    """Words of k in a step on tile registers, at most ``most``.
 
     What a run has left behind its last whole step is copied. A number that divides every run
     avoids that, where it needs hardly more steps.
@@ -237,8 +237,8 @@ def step_words(tile: Tile) -> int:
     plan = tile.plan
     run = tile.depth * (plan.extent(plan.joined) if plan.joined else 1)
     words = max(run // plan.compute.vnni_factor, 1)
-    fits = max(size for size in range(1, 17) if words % size == 0)
-    return fits if words // fits <= 1.25 * -(-words // 16) else 16
+    fits = max(size for size in range(1, most + 1) if words % size == 0)
+    return fits if words // fits <= 1.25 * -(-words // most) else most
 
 
 def parameters(plan: Plan) -> list[str]:
@@ -274,7 +274,8 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         fields["shifts"] = shifts
     if plan.schedule.stream:
         fields["stream"] = 1
-    if plan.kernel.on_tiles and (words := step_words(tile)) < 16:
+    registers = plan.kernel.tile_registers
+    if registers and (words := step_words(tile, registers.words)) < registers.words:
         fields["words"] = words
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
@@ -289,7 +290,7 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
             c.Statement("const ps_b *restrict B = g->packed + b"),
             c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
             c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
-            *[c.Statement("ps_tiles_configure(g->tiles, t)")] * plan.kernel.on_tiles,
+            *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
             c.Statement(f"ps_begin(acc, t, g->y + c, {first})"),
             c.Statement("ps_ahead(t, e.residual)"),
             *steps,

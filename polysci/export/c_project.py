@@ -8,6 +8,7 @@ from textwrap import wrap
 
 from polysci.export import elements, folder, selftest, units
 from polysci.export.candidates import with_isas
+from polysci.export.file_flags import file_flags
 from polysci.export.project import Entry, Project, TunedProblem, fill_template, project, title
 
 _TEMPLATES = {
@@ -82,6 +83,7 @@ def files(whole: Project) -> dict[str, str]:
     }
     several = len(whole.units) > 1
     sources = units.files(whole, values) if several else {f"{whole.name}.c": _source(whole, values)}
+    values |= file_flags(sources)
     made = {
         path.format(whole.name): fill_template(name, values) for path, name in _TEMPLATES.items()
     }

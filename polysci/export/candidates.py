@@ -10,7 +10,8 @@ from polysci.errors import SpecError
 from polysci.export.project import ExportedLayer, TunedProblem
 from polysci.target import microkernels
 from polysci.target.host import Target, detect
-from polysci.target.isas import ISAS, Isa, caps, isa_named, up_to
+from polysci.target.isa import Isa
+from polysci.target.isas import ISAS, caps, isa_named, up_to
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import optimize
 from polysci.tune.calibrate import load_rates
@@ -46,7 +47,7 @@ def check_isas(isas: Sequence[str], cap: str | None = None, *, source: str = "is
     for setter, limit in caps(cap).items():
         if above := [name for name, isa in found.items() if isa not in up_to(limit)]:
             raise SpecError(f"{source}: {', '.join(above)} is above {limit}, the cap of {setter}")
-    return [isa for isa in reversed(ISAS.values()) if isa.name in found]
+    return [isa for isa in reversed(tuple(ISAS.values())) if isa.name in found]
 
 
 def search_targets(

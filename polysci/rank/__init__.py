@@ -1,4 +1,23 @@
-"""Rankers: each orders the schedules of a problem by a cost of its own; one row a ranker."""
+"""Rankers: each orders the schedules of a problem by a cost of its own; one row a ranker.
+
+An installed package adds a row by an entry point of the group ``polysci.rankers``, whose name is
+the ranker's and which names a ``Ranker``. In the package's pyproject.toml ::
+
+    [project.entry-points."polysci.rankers"]
+    bytes = "my_rankers:BYTES"
+
+and in ``my_rankers.py``, for a cost that is one number for each schedule of a family ::
+
+    from polysci.rank import Context, Family, Ranker, traffic
+
+    def packed_bytes(context: Context, family: Family) -> NDArray[np.float64]: ...
+
+    BYTES = Ranker("bytes of packed copies", packed_bytes)
+
+Then ``polysci rank --list`` shows it, ``--ranker bytes`` takes it, and every comparison of rankers
+has a line of it. A row whose package is broken, or whose name is taken, is left out with a logged
+warning; errors while it ranks name the package.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +28,7 @@ from polysci.rank.bottleneck import bottleneck
 from polysci.rank.constant import constant
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.learned import tournament
+from polysci.rank.packages import add_rankers
 from polysci.rank.polydl import polydl
 from polysci.rank.polyscientist import polyscientist
 from polysci.rank.random_order import random_order
@@ -16,8 +36,10 @@ from polysci.rank.ranker import Ranker
 from polysci.rank.rules import rules
 from polysci.rank.tiles import families as tile_families
 from polysci.rank.traffic import traffic
+from polysci.space.enumerate import Family
+from polysci.target.extensions import Table
 
-RANKERS: Mapping[str, Ranker] = MappingProxyType(
+_OWN: Mapping[str, Ranker] = MappingProxyType(
     {
         "traffic": Ranker(
             "seconds by register-tile rates, traffic over the caches, packing and balance",
@@ -41,5 +63,6 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
         "random": Ranker("a hash of the schedule's words", random_order),
     }
 )
+RANKERS: Mapping[str, Ranker] = Table(_OWN, add_rankers)
 
-__all__ = ["RANKERS", "Context", "Estimate", "Ranker", "traffic"]
+__all__ = ["RANKERS", "Context", "Estimate", "Family", "Ranker", "traffic"]

@@ -154,9 +154,10 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
         useful *= extents[dim]
         lanes = tile.kernel.lanes if dim == tile.sizes[0][0] else 1
         issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
-    if tile.kernel.on_tiles:  # four tiles of sums, square ones load least
-        down, across = -(-tile.rows // 16), tile.kernel.vecs
-        busy = min(1.0, down * across / 4) * min(1.0, down * across / (down + across)) ** 0.1
+    if registers := tile.kernel.tile_registers:  # square arrangements of them load least
+        down, across = -(-tile.rows // registers.rows), tile.kernel.vecs
+        used = min(1.0, down * across / registers.sums)
+        busy = used * min(1.0, down * across / (down + across)) ** 0.1
         return float(useful / issued * busy)
     of_b = tile.kernel.vecs * tile.kernel.shifts
     accumulators = tile.rows * of_b

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES
+from polysci.target.isa import Isa
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel, header
 
-TILES = ("tiles_amx", "grid_amx", "brgemm_amx")  # the same steps on tile registers
+_FLAGS = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TARGET", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,23 @@ def headers(unit: HeaderSet) -> str:
     names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
     names += ["brgemm", "sliding", "grouped", _end(unit)]
-    names += [*(TILES if unit.isa == "amx" else ()), "pack"]
+    names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack"]
     texts = [header(name) for name in names]
-    return "\n".join([f"#define PS_TARGET {isa.attribute}".rstrip(), *texts])
+    return "\n".join([target_lines(isa), *texts])
+
+
+def target_lines(isa: Isa) -> str:
+    """The first lines of C for an instruction set: its compiler flags if any, its attribute.
+
+    The flags stand in the text, so that whatever compiles it reads them there (``flags_in``).
+    """
+    define = f"#define PS_TARGET {isa.attribute}".rstrip()
+    return f"/* compile with: {' '.join(isa.flags)} */\n{define}" if isa.flags else define
+
+
+def flags_in(text: str) -> tuple[str, ...]:
+    """The compiler flags that a C text asks for, those of all its instruction sets."""
+    return tuple(dict.fromkeys(flag for line in _FLAGS.findall(text) for flag in line.split()))
 
 
 def _end(unit: HeaderSet) -> str:

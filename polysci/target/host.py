@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from polysci.errors import SpecError
-from polysci.target.isas import ISAS, Isa, caps, up_to
+from polysci.target.isa import Isa
+from polysci.target.isas import ISAS, caps, permissions, up_to
 
 MOST_THREADS = 1024  # of one primitive, and cores of a described machine
 KIB = 1024
@@ -28,10 +28,6 @@ L3_PER_GUEST_CPU = 4 * MIB
 FEATURE_PREFIXES = (
     "amx", "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "bf16", "i8mm", "sve",
 )  # fmt: skip
-
-# Linux lends the tile registers to a process that asks, unless it was told not to: then cpuinfo's
-# flags are of no use. Documentation/arch/x86/xstate.rst.
-_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, _XFEATURE_TILEDATA = 158, 0x1021, 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +114,9 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     """
     fields, cpus = _cpuinfo(root)
     words = (fields.get("flags") or fields.get("Features") or "").split()
-    features = tuple(sorted({word for word in words if word.startswith(FEATURE_PREFIXES)}))
-    tiles = tuple(word for word in features if word.startswith("amx"))
-    withheld = tiles if tiles and root == Path("/") and not tiles_granted() else ()
-    features = tuple(word for word in features if word not in withheld)
+    known = _known_features(words)
+    withheld = _withheld(known) if root == Path("/") else ()
+    features = tuple(word for word in known if word not in withheld)
     found, cores, caches = _sysfs_caches(root), available_cores(), dict[str, int]()
     for name, default in ASSUMED_CACHES.items():  # none is smaller than the one inside it
         caches[name] = found.get(name) or max(default, *caches.values(), 0)
@@ -141,14 +136,6 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
         withheld=withheld,
         **shared,
     )
-
-
-def tiles_granted() -> bool:
-    """Whether the kernel lets a process have AMX's tile registers."""
-    mask = ctypes.c_ulong(0)
-    ask: Callable[..., int] = ctypes.CDLL(None).syscall
-    refused = ask(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, ctypes.byref(mask))
-    return not refused and bool(mask.value >> _XFEATURE_TILEDATA & 1)
 
 
 def available_cores() -> int:
@@ -175,6 +162,19 @@ def _best(features: tuple[str, ...], cap: str | Isa | None) -> Isa:
             raise SpecError(f"{setter} {isa}: for {isa.machine}; this CPU has portable, {names}")
     allowed = [isa for isa in ISAS.values() if all(isa in limit for limit in limits)]
     return [isa for isa in allowed if isa.runs_on(features)][-1]
+
+
+def _known_features(words: list[str]) -> tuple[str, ...]:
+    """Those of cpuinfo's flags that may decide about code: all that an instruction set needs."""
+    needed = {feature for isa in ISAS.values() for feature in isa.features}
+    return tuple(sorted({w for w in words if w in needed or w.startswith(FEATURE_PREFIXES)}))
+
+
+def _withheld(features: tuple[str, ...]) -> tuple[str, ...]:
+    """The features that the kernel denies to processes."""
+    asked = [p for p in permissions() if any(word.startswith(p.prefix) for word in features)]
+    denied = tuple(permission.prefix for permission in asked if not permission.granted())
+    return tuple(word for word in features if word.startswith(denied))
 
 
 def _cpuinfo(root: Path) -> tuple[dict[str, str], int]:

@@ -1,119 +1,55 @@
-"""Instruction sets: what a CPU must have for each, and what each gives to a microkernel."""
+"""The table of instruction sets, and the caps that a user sets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
 
 from polysci.errors import SpecError
-
-# What compilers call the features of aarch64 that they must be told of.
-ARM_EXTENSIONS = {"asimddp": "dotprod", "bf16": "bf16"}
-
-
-@dataclass(frozen=True, slots=True)
-class Isa:
-    """An instruction set: what the CPU must have, and what it gives to a microkernel.
-
-    ``features`` are spelled as in cpuinfo. Generated C asks for them itself; ``cflags`` say the
-    same to a compiler of other sources. It has the kernels of what it ``extends`` and its own; its
-    own f32 ones serve inputs of the type that it ``rounds`` to, alone.
-    """
-
-    name: str
-    features: tuple[str, ...]
-    lanes_f32: int
-    registers: int
-    extends: str = ""
-    rounds: str = ""
-
-    @property
-    def cflags(self) -> tuple[str, ...]:
-        return tuple(f"-m{option}" for option in self._options)
-
-    @property
-    def attribute(self) -> str:
-        """The GNU C attribute that enables the set for one function; empty if it needs none."""
-        names = ",".join(self._options)
-        return f'__attribute__((target("{names}")))' if names else ""
-
-    @property
-    def machine(self) -> str:
-        """The only kind of machine that has it, as ``uname -m`` says; empty for any."""
-        return "aarch64" if "asimd" in self.features else "x86_64" if self.features else ""
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        """The features as compilers spell them."""
-        if self.machine != "aarch64":
-            return tuple(map(_option, self.features))
-        names = "".join(f"+{ARM_EXTENSIONS[f]}" for f in self.features if f in ARM_EXTENSIONS)
-        return (f"arch=armv8.2-a{names}",) if names else ()
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """It and what it extends, the best first."""
-        return (self.name, *ISAS[self.extends].chain) if self.extends else (self.name,)
-
-    def runs_on(self, features: Iterable[str]) -> bool:
-        """Whether a CPU with these features executes it."""
-        return set(self.features) <= set(features)
-
-    def __str__(self) -> str:
-        return self.name
+from polysci.target import amx
+from polysci.target.extensions import Table
+from polysci.target.isa import Isa, Permission
+from polysci.target.packages import KernelSources, collect
 
 
-def _option(feature: str) -> str:
-    """A feature as compilers spell it."""
-    head, _, tail = feature.partition("_")
-    return f"{head}-{tail}" if head == "amx" else head + tail
+def _rows() -> Iterator[Isa]:
+    """Our rows; of the instruction sets of a machine the best comes last."""
+    yield Isa("portable", (), 4, 16)
+    neon = Isa("neon", ("asimd",), 4, 32, own_options=())  # every aarch64 has it
+    neondot = Isa("neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",))
+    yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))
+    avx2 = Isa("avx2", ("avx2", "fma", "f16c"), 8, 16)
+    yield from (avx2, Isa("avx2vnni", ("avx_vnni",), 8, 16, avx2))
+    words = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+    avx512 = Isa("avx512", (*avx2.own_features, *words), 16, 32)
+    vnni = Isa("avx512vnni", ("avx512_vnni",), 16, 32, avx512)
+    bf16 = Isa("avx512bf16", ("avx512_bf16",), 16, 32, vnni, rounds="bf16")
+    fp16 = Isa("avx512fp16", ("avx512_fp16",), 16, 32, bf16)
+    yield from (avx512, vnni, bf16, fp16)
+    yield Isa(
+        "amx", ("amx_tile", "amx_bf16", "amx_int8"), 16, 32, fp16,
+        own_options=("amx-tile", "amx-bf16", "amx-int8"),
+        tile_registers=amx.REGISTERS, permission=amx.PERMISSION,
+    )  # fmt: skip
 
 
-ISAS: dict[str, Isa] = {}
+_OWN: Mapping[str, Isa] = MappingProxyType({isa.name: isa for isa in _rows()})
 
 
-def _isa(
-    name: str, features: str, lanes_f32: int, registers: int, extends: str = "", rounds: str = ""
-) -> None:
-    """Add a row to ISAS; ``features`` beside those of what it extends."""
-    own = tuple(features.split())
-    inherited = ISAS[extends].features if extends else ()
-    ISAS[name] = Isa(name, (*inherited, *own), lanes_f32, registers, extends, rounds)
+@cache
+def _collected() -> KernelSources:
+    return collect(_OWN)
 
 
-# The best of a machine comes last.
-_isa("portable", "", 4, 16)
+ISAS: Mapping[str, Isa] = Table(_OWN, lambda _: _collected().isas)
 
 
-_isa("neon", "asimd", 4, 32)
-
-
-_isa("neondot", "asimddp", 4, 32, extends="neon")
-
-
-_isa("neonbf16", "bf16", 4, 32, extends="neondot")
-
-
-_isa("avx2", "avx2 fma f16c", 8, 16)
-
-
-_isa("avx2vnni", "avx_vnni", 8, 16, extends="avx2")
-
-
-_isa("avx512", "avx2 fma f16c avx512f avx512bw avx512dq avx512vl", 16, 32)
-
-
-_isa("avx512vnni", "avx512_vnni", 16, 32, extends="avx512")
-
-
-_isa("avx512bf16", "avx512_bf16", 16, 32, extends="avx512vnni", rounds="bf16")
-
-
-_isa("avx512fp16", "avx512_fp16", 16, 32, extends="avx512bf16")
-
-
-_isa("amx", "amx_tile amx_bf16 amx_int8", 16, 32, extends="avx512fp16")
+def kernel_sources() -> KernelSources:
+    """The instruction sets, register tiles and header folders of polysci and installed packages."""
+    iter(ISAS)  # first: a package that is being loaded may read the table
+    return _collected()
 
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
@@ -124,6 +60,11 @@ def isa_named(name: str, *, source: str = "isa") -> Isa:
         raise SpecError(
             f"{source}: no instruction set {name!r}; known: {', '.join(ISAS)}"
         ) from None
+
+
+def permissions() -> tuple[Permission, ...]:
+    """What the operating system must grant for one instruction set or another."""
+    return tuple(dict.fromkeys(isa.permission for isa in ISAS.values() if isa.permission))
 
 
 def up_to(cap: Isa) -> tuple[Isa, ...]:
@@ -137,9 +78,9 @@ def caps(isa: str | Isa | None = None) -> dict[str, Isa]:
 
     SpecError: no such instruction set.
     """
-    found: dict[str, Isa] = {}
+    limits: dict[str, Isa] = {}
     if isa is not None:
-        found["--isa"] = isa_named(isa) if isinstance(isa, str) else isa
+        limits["--isa"] = isa_named(isa) if isinstance(isa, str) else isa
     if variable := os.environ.get("POLYSCI_ISA"):
-        found["POLYSCI_ISA"] = isa_named(variable, source="environment variable POLYSCI_ISA")
-    return found
+        limits["POLYSCI_ISA"] = isa_named(variable, source="environment variable POLYSCI_ISA")
+    return limits

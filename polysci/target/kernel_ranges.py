@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import COMPUTES
-from polysci.target.isas import isa_named
 
 MOST_ROWS, MOST_VECTORS = 64, 8  # of a tile: a row mask has 64 bits at most
 _FAMILY = re.compile(r"brgemm|depthwise|grouped[1-9][0-9]?")
@@ -37,18 +37,22 @@ class KernelRange:
         return self.family, self.isa, self.compute, self.vectors
 
 
-def parse_ranges(text: str, source: str) -> tuple[KernelRange, ...]:
+def parse_ranges(text: str, source: str, isas: Collection[str]) -> tuple[KernelRange, ...]:
     """The ranges of a ``kernels.def``, in its order; ``#`` begins a line that is a comment.
 
-    SpecError: ``source`` and the line, for what is no range, or holds a tile of an earlier line.
+    ``isas`` are the names of instruction sets. SpecError: ``source``, and the line that is no range
+    or the two that overlap.
     """
     ranges: list[KernelRange] = []
     for number, line in _lines(text):
         try:
-            ranges.append(_parse_range(line))
-            _refuse_overlap(ranges)
+            ranges.append(_parse_range(line, isas))
         except SpecError as error:
             raise SpecError(f"{source}, line {number}: {error}") from None
+    try:
+        refuse_overlap(ranges)
+    except SpecError as error:
+        raise SpecError(f"{source}: {error}") from None
     return tuple(ranges)
 
 
@@ -58,12 +62,14 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip()
 
 
-def _parse_range(line: str) -> KernelRange:
+def _parse_range(line: str, isas: Collection[str]) -> KernelRange:
     match = _LINE.fullmatch(line)
     if match is None:
         raise SpecError(f"expected {FORM}, got {line!r:.100}")
     family, isa, compute, *numbers = match.groups()
-    tiles = KernelRange(family, isa_named(isa).name, compute, *map(int, numbers))
+    tiles = KernelRange(family, isa, compute, *map(int, numbers))
+    if isa not in isas:
+        raise SpecError(f"isa: no instruction set {isa!r}; known: {', '.join(isas)}")
     if not _FAMILY.fullmatch(family):
         raise SpecError(f"family: expected brgemm, depthwise or groupedN, got {family!r}")
     if compute not in COMPUTES:
@@ -76,9 +82,9 @@ def _parse_range(line: str) -> KernelRange:
     return tiles
 
 
-def _refuse_overlap(ranges: list[KernelRange]) -> None:
-    """The last range shares no tile with those before it."""
-    *earlier, last = ranges
-    for other in earlier:
-        if other.width == last.width and other.first <= last.last and last.first <= other.last:
-            raise SpecError(f"{last} overlaps {other}")
+def refuse_overlap(ranges: Sequence[KernelRange]) -> None:
+    """SpecError for a tile that two ranges hold."""
+    ordered = sorted(ranges, key=lambda tiles: (tiles.width, tiles.first))
+    for before, after in pairwise(ordered):
+        if before.width == after.width and after.first <= before.last:
+            raise SpecError(f"{after} overlaps {before}")

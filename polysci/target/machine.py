@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import SpecError
+from polysci.target import microkernels
 from polysci.target.host import Target
 
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
@@ -20,7 +21,6 @@ PRICES = (
 # Multiplications a second over those of f32, where nothing was measured: wider words, or one
 # instruction more.
 SPEED = MappingProxyType({"f32": 1.0, "f16": 1.0, "bf16": 2.0, "i8": 4.0, "i16": 1.0})
-TILES = 7.5  # of what vectors multiply: tile registers (a bf16 peak of 3200 beside 2 * 213 GFLOP/s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,13 @@ class Machine:
         """
         if name in self.efficiency:
             return self.efficiency[name]
-        if "_amx_" in name:  # four tiles of sums hide the latency; few rows waste a tile
-            tall = -(-rows // 16)
-            return SPEED[compute] * TILES * min(1.0, tall * vecs / 4) * rows / (16 * tall)
-        tile = rows * vecs
-        busy = min(1.0, tile / 8, tile / max(1.0, 0.55 * (rows + vecs)))
+        kernel = microkernels.registry().get(name)
+        if kernel and (tile := kernel.tile_registers):  # enough sums hide the latency
+            tall = -(-rows // tile.rows)  # and few rows waste a register
+            busy = min(1.0, tall * vecs / tile.sums)
+            return SPEED[compute] * tile.speed * busy * rows / (tile.rows * tall)
+        sums = rows * vecs
+        busy = min(1.0, sums / 8, sums / max(1.0, 0.55 * (rows + vecs)))
         return SPEED[compute] * float(busy)
 
     def to_json(self) -> str:

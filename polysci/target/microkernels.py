@@ -1,4 +1,4 @@
-"""The registry of microkernels, read from ``microkernels/kernels.def``."""
+"""The registry of microkernels: the register tiles of every kernels.def, and C headers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import computes
-from polysci.target.isas import isa_named
-from polysci.target.kernel_ranges import KernelRange, parse_ranges
+from polysci.target.isa import TileRegisters
+from polysci.target.isas import isa_named, kernel_sources
+from polysci.target.kernel_ranges import KernelRange
 from polysci.target.resources import resource
 
 
@@ -51,9 +52,9 @@ class Microkernel:
         return self.cols // self.lanes
 
     @property
-    def on_tiles(self) -> bool:
-        """Whether sums stay in tile registers, whose shapes a thread configures first."""
-        return self.isa == "amx"
+    def tile_registers(self) -> TileRegisters | None:
+        """The tile registers that hold its sums, if they are not in vector registers."""
+        return isa_named(self.isa).tile_registers
 
 
 def lanes(isa: str) -> int:
@@ -63,8 +64,10 @@ def lanes(isa: str) -> int:
 
 @cache
 def header(name: str) -> str:
-    """C text of ``microkernels/NAME.h``. Raises UnsupportedError where there is none."""
+    """C text of NAME.h in microkernels/ or a package. UnsupportedError where there is none."""
     path = resource("microkernels", f"{name}.h")
+    others = (folder / path.name for folder in kernel_sources().folders)
+    path = next((other for other in others if other.exists()), path)
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -73,13 +76,8 @@ def header(name: str) -> str:
 
 @cache
 def registry() -> Mapping[str, Microkernel]:
-    """Every kernel of kernels.def by name, in the order of the file."""
-    text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
-    kernels = [
-        kernel
-        for tiles in parse_ranges(text, "microkernels/kernels.def")
-        for kernel in _kernels_in(tiles)
-    ]
+    """Every kernel by name: those of kernels.def in its order, then those of packages."""
+    kernels = [kernel for tiles in kernel_sources().ranges for kernel in _kernels_in(tiles)]
     return MappingProxyType({str(kernel): kernel for kernel in kernels})
 
 

@@ -19,6 +19,8 @@ from polysci.runtime.build.folder import cache_dir
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.host import Target
+from polysci.target.isa import TileRegisters
+from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
 from polysci.tune.fit import fit_coefficients
@@ -28,12 +30,6 @@ TAPS = 3  # of a depthwise filter's line
 DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
 PASSES = 12  # over all probes at most
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
-_CONFIGURED = (  # what an entry does before its first register tile
-    "    int tiles = 0;",
-    "    if (!PS_CPU_OK())",
-    "        return 0;",
-    "    ps_tiles_configure(&tiles, t);",
-)
 _log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
@@ -192,7 +188,8 @@ def _parts(kernels: Sequence[Microkernel], size: int) -> list[Sequence[Microkern
 
 def peak_text(unit: HeaderSet) -> str:
     """C of ``double peak(int64_t iterations)``: the multiplications of a unit, from registers."""
-    probes = ("probe", "probe_amx") if unit.isa == "amx" else ("probe",)
+    registers = isa_named(unit.isa).tile_registers
+    probes = ("probe", registers.probe) if registers else ("probe",)
     return "\n".join([
         headers(unit), *map(microkernels.header, probes), "double peak(int64_t n);",
         "double peak(int64_t n)", "{", "    return ps_probe_peak(n);", "}", "",
@@ -273,6 +270,16 @@ def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
     return f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})", DEPTH
 
 
+def _configuration(registers: TileRegisters) -> tuple[str, ...]:
+    """C of what an entry does before its first register tile on tile registers."""
+    return (
+        f"    {registers.declaration()};",
+        "    if (!PS_CPU_OK())",
+        "        return 0;",
+        f"    {registers.configuration(f'&{registers.state}')};",
+    )
+
+
 def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
     """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH words from L1."""
     parts = [headers(_unit(kernels[0], x)), microkernels.header("probe")]
@@ -282,7 +289,7 @@ def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
             COMPUTES[kernel.compute].vnni_factor,
             kernel.shifts,
         )
-        rows, cols = kernel.rows, kernel.cols
+        rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
         a_row, a_step = (DEPTH * word, word) if dense else (cols, 0)
         run, steps = _reduction(kernel, a_step)
         flops = 2.0 * steps * rows * cols * (word if dense else 1)
@@ -299,14 +306,14 @@ def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
             f"    ps_acc acc[{rows * kernel.vecs * shifts}];",
             "    ps_probe_fill(a, sizeof a);",
             "    ps_probe_fill(b, sizeof b);",
-            *_CONFIGURED * kernel.on_tiles,
+            *(_configuration(registers) if registers else ()),
             "    ps_begin(acc, t, c, 0);",
             "    for (int64_t i = 0; i < n; ++i)",
             f"        {run};",
             *(["    ps_unshift(acc, t);"] if shifts > 1 else []),
             *(["    ps_unpair(acc, t);"] if kernel.family == "depthwise" else []),
             "    ps_end(acc, t, c, 0);",
-            *("    ps_tiles_release(&tiles);",) * kernel.on_tiles,
+            *((f"    {registers.ending()};",) if registers else ()),
             '    __asm__ volatile("" : : "r"(c) : "memory");',  # c is read: keep the loop
             f"    return {flops} * (double)n;",
             "}",

@@ -32,7 +32,9 @@ BUILDS += [("gcc", dtype) for dtype in NARROW if dtype not in USUAL]
 def kinds(dtype: str) -> list[str]:
     """The instruction sets that have matrix kernels of their own for a precision, best first."""
     x = PRECISIONS[dtype].x.name
-    return [isa for isa in reversed(ISAS) if microkernels.best("brgemm", isa, x)[0].isa == isa]
+    return [
+        isa for isa in reversed(list(ISAS)) if microkernels.best("brgemm", isa, x)[0].isa == isa
+    ]
 
 
 def mixed(isa: str) -> list[ExportedLayer]:

@@ -103,7 +103,7 @@ def test_every_unit_of_every_precision_is_among_them() -> None:
             for family in sorted({kernel.family for kernel in microkernels.registry().values()}):
                 for kernel in microkernels.best(family, isa, x):
                     both = {header_set_of(kernel, x, y, packed=packed) for packed in (True, False)}
-                    assert both <= checked or kernel.on_tiles
+                    assert both <= checked or kernel.tile_registers
     assert HeaderSet("avx512bf16", "bf16", "bf16", "f32") in checked
 
 
@@ -133,7 +133,7 @@ def test_every_line_of_the_list_is_registered() -> None:
         assert name == str(kernel) and microkernels.find(name) == kernel
         assert kernel.isa in ISAS and kernel.compute in COMPUTES
         assert kernel.cols == kernel.vecs * kernel.lanes == kernel.vecs * ISAS[kernel.isa].lanes_f32
-        assert kernel.rows <= 32 or kernel.on_tiles, f"{name}: a row mask has 32 bits"
+        assert kernel.rows <= 32 or kernel.tile_registers, f"{name}: a row mask has 32 bits"
 
 
 def test_register_tiles_fit_the_registers() -> None:

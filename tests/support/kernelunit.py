@@ -142,7 +142,7 @@ def groups() -> list[Group]:
 
 def on_vectors() -> list[Microkernel]:
     """All kernels but those on tile registers, which tests/test_tiles.py has."""
-    return [kernel for kernel in microkernels.registry().values() if not kernel.on_tiles]
+    return [kernel for kernel in microkernels.registry().values() if kernel.tile_registers is None]
 
 
 def _natural(kernel: Microkernel) -> HeaderSet:

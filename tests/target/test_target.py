@@ -2,13 +2,13 @@
 
 import itertools
 import os
-from dataclasses import replace
 
 import pytest
 
 from polysci.errors import SpecError
 from polysci.target import host
 from polysci.target.host import KIB, MIB, Target, detect
+from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
 
 AVX512 = "fpu sse2 avx avx2 f16c fma avx512f avx512bw avx512dq avx512vl"
@@ -64,7 +64,7 @@ def test_attribute_and_flags_name_the_same_features():
     assert ISAS["avx512bf16"].attribute.endswith(',avx512vl,avx512vnni,avx512bf16")))')
     assert ISAS["avx2vnni"].cflags[-1] == "-mavxvnni"
     assert (ISAS["neon"].attribute, ISAS["neon"].cflags) == ("", ())  # every aarch64 has it
-    dot = replace(ISAS["neon"], name="dot", features=("asimd", "asimddp", "bf16"))
+    dot = Isa("dot", ("asimd", "asimddp", "bf16"), 4, 32, own_options=("dotprod", "bf16"))
     assert dot.attribute == '__attribute__((target("arch=armv8.2-a+dotprod+bf16")))'
     assert dot.cflags == ("-march=armv8.2-a+dotprod+bf16",)
 

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -132,7 +133,8 @@ def _compile(command: list[str], sources: Sequence[Path], built: Path) -> None:
     """Compile with OpenMP, else without it. OSError with the first line of the compiler's words."""
     message = ""
     for openmp in _OPENMP:
-        words = [*_FLAGS, *_SHARED, openmp, "-o", str(built), *map(str, sources), "-lm"]
+        flags = [*_FLAGS, *_flags_in(sources), *_SHARED, openmp]
+        words = [*flags, "-o", str(built), *map(str, sources), "-lm"]
         with subprocess.Popen(
             [*command, *words],
             stdin=subprocess.DEVNULL,
@@ -150,6 +152,12 @@ def _compile(command: list[str], sources: Sequence[Path], built: Path) -> None:
         if process.returncode == 0 and built.is_file():
             return
     raise OSError(f"{command[0]} failed: {message.strip().partition(chr(10))[0]}")
+
+
+def _flags_in(sources: Sequence[Path]) -> list[str]:
+    """The flags that comments of the C files ask for beside ours."""
+    text = "".join(source.read_text(encoding="utf-8") for source in sources)
+    return " ".join(re.findall(r"^/\* compile with: (.*) \*/$", text, re.MULTILINE)).split()
 
 
 def _digest(path: Path) -> str:

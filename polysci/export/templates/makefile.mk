@@ -11,7 +11,7 @@ lib@NAME@.a: @OBJECTS@
 
 %.o: %.c @HEADERS@
 	$(CC) $(FLAGS) -c -o $@ $<
-
+@FILE_FLAGS_MAKE@
 selftest: selftest.o lib@NAME@.a
 	$(CC) $(FLAGS) $(LDFLAGS) -o $@ selftest.o lib@NAME@.a -lm
 

@@ -19,7 +19,8 @@ from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of
 from polysci.numerics.arrays import round_up
 from polysci.polyhedral.schedule import Schedule
-from polysci.target.isas import Isa
+from polysci.target.header_sets import target_lines
+from polysci.target.isa import Isa
 from polysci.target.microkernels import header
 from polysci.text import templates
 
@@ -159,7 +160,7 @@ def _headers(isa: Isa) -> str:
     """What loops need: vector types, functions."""
     names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
     texts = [header(name) for name in (*names, "functions", "functions_exact")]
-    return "\n".join([f"#define PS_TARGET {isa.attribute}".rstrip(), *texts])
+    return "\n".join([target_lines(isa), *texts])
 
 
 def _declarations(calls: Sequence[LayerCall]) -> str:

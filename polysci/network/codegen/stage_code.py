@@ -13,7 +13,7 @@ from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
 from polysci.network.passes.arena import Arena, arrange
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
-from polysci.target.isas import Isa
+from polysci.target.isa import Isa
 
 Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
 

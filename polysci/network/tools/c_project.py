@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from polysci.export import folder, names
+from polysci.export.file_flags import file_flags
 from polysci.export.folder import Content
 from polysci.export.project import MARK
 from polysci.network.compile.compiled import Network
@@ -70,7 +71,7 @@ def files(network: Network, told: SelftestData, embed: bool = False) -> dict[str
             "weights.c", {"NAME": name, "UPPER": name.upper()}
         )
     stems = [path.removesuffix(".c") for path in code if path.endswith(".c")]
-    values = _values(network, told, stems, embed)
+    values = _values(network, told, stems, embed) | file_flags(code)
     made = {path: fill_template(template, values) for path, template in _FILES.items()}
     return {
         **code,

@@ -37,6 +37,7 @@ from polysci.runtime.build.compiler import (
 )
 from polysci.runtime.build.folder import cache_dir, instead_of, log
 from polysci.runtime.build.parallel import together
+from polysci.target.header_sets import flags_in
 
 __all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear"]
 
@@ -237,7 +238,8 @@ def _compile(job: _Job, root: Path, out: Path) -> None:
             timeout=job.timeout,
         )  # fmt: skip
         return
-    header = precompiled.header_for(job.compiler, job.flags, root / "headers", timeout=job.timeout)
+    flags = (*job.flags, *flags_in(job.texts[0]))
+    header = precompiled.header_for(job.compiler, flags, root / "headers", timeout=job.timeout)
     if header:
         try:
             _compile_with(job, out, header)

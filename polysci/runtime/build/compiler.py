@@ -17,6 +17,7 @@ from polysci.errors import BuildError
 from polysci.runtime.build import process
 from polysci.runtime.build.elf import fault_of
 from polysci.runtime.build.parallel import together
+from polysci.target.header_sets import flags_in
 
 CANDIDATES = ("cc", "gcc", "clang")
 TIMEOUT_S = 300.0
@@ -44,7 +45,7 @@ _FLAGS = (
 
 
 def default_flags(openmp: bool = True) -> tuple[str, ...]:
-    """The flags of every build; the instruction set is chosen in the text, never here."""
+    """The flags of every build; a text chooses its instruction set, and adds flags for it."""
     return (*_FLAGS, "-fopenmp") if openmp else (*_FLAGS, "-Wno-unknown-pragmas")
 
 
@@ -125,7 +126,8 @@ def compile_shared(
     source = out.with_name("source.c")
     source.write_text(text, encoding="utf-8")
     first = ("-include", str(header)) if header else ()
-    _run(compiler, (*flags, *first, "-shared", "-o", str(out), str(source), "-lm"), out, timeout)
+    words = (*flags, *flags_in(text), *first, "-shared", "-o", str(out), str(source), "-lm")
+    _run(compiler, words, out, timeout)
     _check(out)
 
 
@@ -148,7 +150,8 @@ def compile_together(
     def one(source: Path, text: str) -> str:
         source.write_text(text, encoding="utf-8")
         made = source.with_suffix(".o")
-        _run(compiler, (*flags, "-c", "-o", str(made), str(source)), out, timeout)
+        words = (*flags, *flags_in(text), "-c", "-o", str(made), str(source))
+        _run(compiler, words, out, timeout)
         return str(made)
 
     calls = [partial(one, *each) for each in zip(sources, texts, strict=True)]

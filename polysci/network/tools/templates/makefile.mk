@@ -21,7 +21,7 @@ lib@NAME@.so: $(OBJECTS)
 
 %.o: %.c @NAME@.h
 	$(CC) $(FLAGS) -c -o $@ $<
-@EMBEDDED_RULE@
+@FILE_FLAGS_MAKE@@EMBEDDED_RULE@
 selftest: selftest.c @NAME@.h lib@NAME@.a
 	$(CC) $(FLAGS) $(COUNTED) $(LDFLAGS) -o $@ selftest.c lib@NAME@.a -lm -pthread
 

@@ -1,0 +1,137 @@
+"""What an instruction set is: the CPU features it needs, its registers, its compiler flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What the operating system must grant to a process before some features are of any use.
+
+    ``prefix`` begins the names of these features in cpuinfo; ``granted`` asks. The rest is what
+    ``polysci doctor`` says: a title, the good and the bad finding, and the remedy for the latter.
+    """
+
+    prefix: str
+    granted: Callable[[], bool]
+    title: str
+    allowed: str
+    denied: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class TileRegisters:
+    """Two-dimensional registers, whose shapes a thread configures before its first register tile.
+
+    A register holds ``rows`` rows; ``sums`` registers hold sums; a step takes up to ``words`` words
+    of k. ``speed``: multiplications a second over those of vectors, where nothing was measured.
+    ``headers`` follow those of the vector kernels, ``probe`` measures the peak. ``state`` is the
+    field of ps_args that points to what a thread has configured; ``configure`` and ``release`` are
+    the C functions that change it.
+    """
+
+    rows: int
+    sums: int
+    words: int
+    speed: float
+    headers: tuple[str, ...]
+    probe: str
+    state: str
+    configure: str
+    release: str
+
+    def declaration(self) -> str:
+        """The C statement of a thread that has nothing configured yet."""
+        return f"int {self.state} = 0"
+
+    def attachment(self, args: str) -> str:
+        """The C statement that hands a thread's state to its register tiles."""
+        return f"{args}.{self.state} = &{self.state}"
+
+    def configuration(self, state: str) -> str:
+        """The C statement before a register tile ``t``; ``state`` points to the thread's."""
+        return f"{self.configure}({state}, t)"
+
+    def ending(self) -> str:
+        """The C statement after a thread's last register tile."""
+        return f"{self.release}(&{self.state})"
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """An instruction set: what the CPU must have, and what it gives to a microkernel.
+
+    It has the kernels of what it ``extends`` and its own; its own f32 ones serve inputs of the
+    type that it ``rounds`` to, alone. ``own_features`` are what it needs beyond those, as cpuinfo
+    spells them; ``own_options`` the same as compilers spell it, by default without underscores.
+    Generated C asks for them function by function; what only a flag of the whole file can say, as
+    ``-msve-vector-bits=256``, is in ``own_flags``. ``lanes_f32`` of a vector, vector ``registers``.
+    """
+
+    name: str
+    own_features: tuple[str, ...]
+    lanes_f32: int
+    registers: int
+    extends: Isa | None = None
+    rounds: str = ""
+    own_options: tuple[str, ...] | None = None
+    own_flags: tuple[str, ...] = ()
+    tile_registers: TileRegisters | None = None
+    permission: Permission | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """All that the CPU must have."""
+        return (*(self.extends.features if self.extends else ()), *self.own_features)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The compiler flags that every C file of this instruction set needs."""
+        return (*(self.extends.flags if self.extends else ()), *self.own_flags)
+
+    @property
+    def cflags(self) -> tuple[str, ...]:
+        """The flags that enable it for a whole file, for C that does not ask itself."""
+        return (*(f"-m{option}" for option in self._targets), *self.flags)
+
+    @property
+    def attribute(self) -> str:
+        """The GNU C attribute that enables the set for one function; empty if it needs none."""
+        names = ",".join(self._targets)
+        return f'__attribute__((target("{names}")))' if names else ""
+
+    @property
+    def machine(self) -> str:
+        """The only kind of machine that has it, as ``uname -m`` says; empty for any."""
+        return "aarch64" if "asimd" in self.features else "x86_64" if self.features else ""
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """It and what it extends, the best first."""
+        return (self.name, *(self.extends.chain if self.extends else ()))
+
+    def runs_on(self, features: Iterable[str]) -> bool:
+        """Whether a CPU with these features executes it."""
+        return set(self.features) <= set(features)
+
+    @property
+    def _targets(self) -> tuple[str, ...]:
+        """What compilers are told to enable."""
+        if self.machine != "aarch64":
+            return self._options
+        names = "".join(f"+{option}" for option in self._options)
+        return (f"arch=armv8.2-a{names}",) if names else ()
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """The features as compilers spell them."""
+        own = self.own_options
+        if own is None:
+            own = tuple(feature.replace("_", "") for feature in self.own_features)
+        return (*(self.extends._options if self.extends else ()), *own)
+
+    def __str__(self) -> str:
+        return self.name
