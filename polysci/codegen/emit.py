@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen import interface
+from polysci.codegen import interface, openmp
 from polysci.codegen.loops import TileCall, declare_origins, nest, tile_schedule
 from polysci.codegen.packing import (
     box_function,
@@ -277,9 +277,7 @@ class _Emitter:
     def _team(self, body: c.Block, *, last: bool) -> list[c.Generable]:
         """A loop over thread numbers, one OpenMP thread each; serial without OpenMP."""
         return [
-            c.Line("#ifdef _OPENMP"),
-            c.Line(interface.team(self.threads, joined=self.joined, last=last)),
-            c.Line("#endif"),
+            *map(c.Line, openmp.guard(openmp.team(self.threads, joined=self.joined, last=last))),
             c.loop("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
         ]
 

@@ -195,13 +195,3 @@ def _refuse(row: Function, symbol: str) -> str:
     value = NO_ISA if row.role == "run" else 0
     body = f"    return {value};\n" if row.returns else ""
     return f"{row.head(symbol)}\n{{\n{unused}{body}}}"
-
-
-def team(threads: int, *, joined: bool, last: bool) -> str:
-    """The pragma of a loop over thread numbers: a region of its own, or a share of the caller's.
-
-    In the caller's region nobody waits after the ``last`` one.
-    """
-    if not joined:
-        return f"#pragma omp parallel for num_threads({threads}) schedule(static)"
-    return "#pragma omp for schedule(static)" + " nowait" * last

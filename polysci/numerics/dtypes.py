@@ -11,6 +11,15 @@ import numpy as np
 
 from polysci.errors import SpecError
 
+# The C type that holds an element, by NumPy's name for it; NumPy has no bfloat16.
+C_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        **{"float16": "uint16_t", "bf16": "uint16_t", "float32": "float", "float64": "double"},
+        "bool": "uint8_t",
+        **{f"{s}int{bits}": f"{s}int{bits}_t" for s in ("", "u") for bits in (8, 16, 32, 64)},
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -20,7 +29,6 @@ class DType:
     """
 
     name: str
-    c_type: str
     numpy: np.dtype[Any]
     bytes: int
     integer: bool = False  # whether it holds whole numbers only
@@ -28,14 +36,19 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def c_type(self) -> str:
+        """The C type that holds an element; of narrow floats their bits."""
+        return C_TYPES[self.numpy.name]
+
 
 _TYPES = (
-    DType("f32", "float", np.dtype("float32"), 4),
-    DType("bf16", "uint16_t", np.dtype("uint16"), 2),
-    DType("f16", "uint16_t", np.dtype("float16"), 2),
-    DType("s8", "int8_t", np.dtype("int8"), 1, integer=True),
-    DType("u8", "uint8_t", np.dtype("uint8"), 1, integer=True),
-    DType("s32", "int32_t", np.dtype("int32"), 4, integer=True),
+    DType("f32", np.dtype("float32"), 4),
+    DType("bf16", np.dtype("uint16"), 2),
+    DType("f16", np.dtype("float16"), 2),
+    DType("s8", np.dtype("int8"), 1, integer=True),
+    DType("u8", np.dtype("uint8"), 1, integer=True),
+    DType("s32", np.dtype("int32"), 4, integer=True),
 )
 DTYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _TYPES})
 F32 = DTYPES["f32"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from polysci.codegen import openmp
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.numerics.dtypes import COMPUTES
@@ -240,7 +241,7 @@ def _together_text(target: Target) -> str:
             f"    for (int i = 0; !filled && i < {cores}; ++i)",
             f"        ps_probe_fill({level}_buffer[i], sizeof {level}_buffer[i]);",
             "    filled = 1;",
-            f"    #pragma omp parallel for num_threads({cores}) reduction(+ : bytes)",
+            f"    {openmp.parallel_loop(cores, 'reduction(+ : bytes)')}",
             f"    for (int i = 0; i < {cores}; ++i)",
             f"        bytes += ps_probe_read({level}_buffer[i], {count}, n);",
             "    return bytes;",
@@ -252,7 +253,7 @@ def _together_text(target: Target) -> str:
         "double fork(int64_t n)",
         "{",
         "    for (int64_t i = 0; i < n; ++i) {",
-        f"        #pragma omp parallel num_threads({cores})",
+        f"        {openmp.parallel(cores)}",
         '        __asm__ volatile("" : : : "memory");',
         "    }",
         "    return 1e3 * (double)n;",

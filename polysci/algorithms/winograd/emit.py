@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polysci.algorithms.winograd.plan import WinogradPlan, resolve
-from polysci.codegen import Source, interface
+from polysci.codegen import Source, interface, openmp
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.problem import Problem
@@ -214,9 +214,7 @@ def _team(plan: WinogradPlan, body: Lines, *, joined: bool, last: bool) -> Lines
     if plan.teams == 1:
         return [f"    {line}" for line in body]
     return [
-        "#ifdef _OPENMP",
-        interface.team(plan.teams, joined=joined, last=last),
-        "#endif",
+        *openmp.guard(openmp.team(plan.teams, joined=joined, last=last)),
         f"    for (int64_t thread = 0; thread < {plan.teams}; ++thread) {{",
         *(f"        {line}" for line in body),
         "    }",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polysci import codegen
+from polysci.codegen import openmp
 from polysci.codegen.interface import SCALES
 from polysci.export.names import remark
-from polysci.network.codegen.loops import C_TYPES
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.stage_code import StageCode
 from polysci.network.codegen.weights_file import WeightsFile
@@ -18,6 +18,7 @@ from polysci.network.passes.arena import Arena
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of
 from polysci.numerics.arrays import round_up
+from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
@@ -100,7 +101,7 @@ def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
     inside = _inside(emitter)
     team = ""
     if emitter.threads > 1:
-        team = f"#ifdef _OPENMP\n#pragma omp parallel num_threads({emitter.threads})\n#endif\n"
+        team = "\n".join([*openmp.guard(openmp.parallel(emitter.threads)), ""])
     parameters = ", ".join([*inputs, *outputs])
     return {
         "NAME": name,

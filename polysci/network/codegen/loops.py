@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
+from polysci.codegen import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.ir.expressions import (
     Apply,
@@ -23,18 +24,12 @@ from polysci.network.ir.expressions import (
 from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, REAL, kind_of, number
 from polysci.network.ir.stages import LoopStage
 from polysci.network.passes.buffers import BufferPlace
+from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
 ROW = "i2"
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
-C_TYPES: Mapping[str, str] = {
-    "float32": "float",
-    "float64": "double",
-    "bf16": "uint16_t",
-    "bool": "uint8_t",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
 
 
 @dataclass(slots=True)
@@ -147,13 +142,10 @@ class LoopWriter:
 
     def shared(self, loops: int, *, simd: bool = False) -> None:
         """The threads share the loops that follow."""
-        if self.threads == 1 or self.rows:
-            if simd:
-                self.put("#pragma omp simd")
-            return
-        words = " simd" if simd else ""
-        collapse = f" collapse({loops})" if loops > 1 else ""
-        self.put(f"#pragma omp for{words}{collapse} schedule(static) nowait")
+        if self.threads > 1 and not self.rows:
+            self.put(openmp.loop(loops, simd=simd))
+        elif simd:
+            self.put(openmp.SIMD)
 
     def function(self) -> str:
         """The whole C function, and its tables before it."""
@@ -201,7 +193,7 @@ class LoopWriter:
         if few or not outer:
             self.shared(1, simd=True)
         else:
-            self.put("#pragma omp simd")
+            self.put(openmp.SIMD)
         self.open_loop(last, self.extents[last])
         self.put(store)
         self.close_blocks(len(names))
@@ -209,7 +201,7 @@ class LoopWriter:
     def alone(self, body: Sequence[str]) -> None:
         """Statements that one thread executes."""
         if self.threads > 1:
-            self.put("#pragma omp single nowait")
+            self.put(openmp.single(wait=False))
         self.put("{")
         self.depth += 1
         for line in body:
@@ -248,7 +240,7 @@ class LoopWriter:
         self.close_blocks(len(outer) + 1)
 
     def vector(self, statement: str) -> None:
-        self.put("#pragma omp simd")
+        self.put(openmp.SIMD)
         self.open_loop("j", "length")
         self.put(statement)
         self.close_blocks()
@@ -273,7 +265,7 @@ class LoopWriter:
 
     def alone_begin(self) -> None:
         if self.threads > 1:
-            self.put("#pragma omp single nowait")
+            self.put(openmp.single(wait=False))
         self.put("{")
         self.depth += 1
 
@@ -306,7 +298,7 @@ class LoopWriter:
         for name, extent in over:
             low, high = bounds.get(name, ("0", str(extent)))
             if name == last:
-                self.put("#pragma omp simd reduction(+ : acc)")
+                self.put(openmp.SIMD_SUM)
             self.open_loop(name, high, low)
         return len(over), rest
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from polysci.codegen import openmp
 from polysci.network.ir.stages import RowFusion
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall
@@ -161,7 +162,7 @@ class RowFusionWriter:
             f"{self.ring_bytes(inside)}, .done = -1}}"
             for inside in range(last)
         ]
-        share = "#pragma omp for schedule(static) nowait\n" if self.threads > 1 else ""
+        share = f"{openmp.loop()}\n" if self.threads > 1 else ""
         return "\n".join([
             f"static void {self.symbol}(const ps_memory *m)",
             "{",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from polysci.codegen import openmp
 from polysci.export.names import remark
 from polysci.network.codegen.loops import LoopWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
@@ -86,7 +87,7 @@ class StageCode:
         lines, pending = list[str](), list[int]()
         for at, stage in enumerate(self.placed.program.stages):
             if self.threads > 1 and any(self.conflicts(at, other) for other in pending):
-                lines.append(self.barrier())
+                lines.append(openmp.BARRIER)
                 pending.clear()
             pending.append(at)
             if isinstance(stage, LoopStage):
@@ -104,11 +105,7 @@ class StageCode:
         """The time when all threads have ended a stage."""
         if self.threads == 1:
             return [f"m->times[{at}] = ps_now();"]
-        return [self.barrier(), "#pragma omp master", f"m->times[{at}] = ps_now();"]
-
-    @staticmethod
-    def barrier() -> str:
-        return "#pragma omp barrier"
+        return [openmp.BARRIER, openmp.MASTER, f"m->times[{at}] = ps_now();"]
 
     def conflicts(self, at: int, other: int) -> bool:
         """Whether one of two stages writes memory that the other one uses."""
@@ -182,7 +179,7 @@ class StageCode:
             self.tables.append(
                 f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
             )
-            again = [self.barrier()] if self.threads > 1 else []
+            again = [openmp.BARRIER] if self.threads > 1 else []
             lines.append(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{")
             lines += self.pack_weights(at, call, f"{table}[i][1]")
             moved = (f" + {table}[i][0]", f" + {table}[i][2]")
@@ -204,7 +201,7 @@ class StageCode:
         text = f"{call.source.symbol}_pack_weights({where}, {to}{zero});"
         if self.threads == 1:
             return [text]
-        return ["#pragma omp single", text]
+        return [openmp.single(), text]
 
     def call_primitive(self, spot: Spot, x_moved: str, y_moved: str) -> str:
         """One call of a primitive."""
@@ -240,7 +237,7 @@ class StageCode:
         if source.by_rows:
             return text
         if self.threads > 1 and not call.shared:
-            return f"#pragma omp single nowait\n{text}"
+            return f"{openmp.single(wait=False)}\n{text}"
         return text
 
     def scales(self, spot: Spot, layer: LayerStage) -> str:

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, Where
+from polysci.numerics.dtypes import C_TYPES
 
-REAL, EXACT, WHOLE, LONG = "float", "double", "int32_t", "int64_t"
+REAL, EXACT, WHOLE, LONG = (C_TYPES[n] for n in ("float32", "float64", "int32", "int64"))
 
 _ANY: Final = {
     "add": "({0} + {1})",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from polysci.errors import PolysciError
 from polysci.numerics import arrays as aligned
+from polysci.numerics.dtypes import C_TYPES
 from polysci.runtime.build.library import Library, load
 
 Array = NDArray[Any]
@@ -96,16 +97,7 @@ class Runner:
         return [times[at + 1] - times[at] for at in range(stages)]
 
     def pointer(self, array: Array) -> Any:
-        kind = _C[array.dtype.name]
-        return self._ffi.cast(f"{kind} *", array.ctypes.data)
-
-
-_C = {
-    "float32": "float",
-    "float64": "double",
-    "bool": "uint8_t",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
+        return self._ffi.cast(f"{C_TYPES[array.dtype.name]} *", array.ctypes.data)
 
 
 def check_inputs(port: TensorPort, value: object) -> Array:
