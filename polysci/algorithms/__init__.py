@@ -1,1 +1,1 @@
-"""Ways to compute a problem: direct loops around the microkernel, Winograd."""
+"""Ways to compute a problem, behind one interface: a row of ``registry`` each."""

@@ -1,103 +1,98 @@
-"""Direct or Winograd: which algorithms a search may choose, in one order by predicted seconds."""
+"""Which algorithms a search may choose, and their schedules in one order by predicted seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import merge
+from itertools import chain
 from typing import Final
 
-from polysci.algorithms.winograd.cost import estimate
-from polysci.algorithms.winograd.plan import resolve
-from polysci.algorithms.winograd.rules import convolution, refusal
-from polysci.algorithms.winograd.space import rank_schedules
-from polysci.errors import SpecError
+from polysci.algorithms.algorithm import Candidate, SpaceLimits
+from polysci.algorithms.registry import (
+    ALGORITHMS,
+    AUTO,
+    DEFAULT,
+    algorithm_named,
+    algorithm_of,
+    name_of,
+    names,
+)
+from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context, shortlist
-from polysci.rank.shortlist import choices, rank_all
+from polysci.rank import Context
 
-ALGORITHMS: Final = ("direct", "auto", "winograd")
 LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A schedule and its predicted seconds."""
-
-    schedule: Schedule
-    seconds: float
-
-
 def resolve_algorithm(problem: Problem, algorithm: str) -> str:
-    """The algorithm to search with: auto is direct where Winograd does not apply.
+    """The algorithm to search with: auto is the only one that applies where no other does.
 
-    Raises SpecError for a name that does not exist, UnsupportedError for winograd of a problem that
-    has no transform.
+    Raises SpecError for a name that does not exist, UnsupportedError for an algorithm that does not
+    compute the problem.
     """
+    if algorithm == AUTO:
+        applicable = [name for name in ALGORITHMS if not algorithm_named(name).refusal(problem)]
+        return applicable[0] if len(applicable) == 1 else AUTO
     if algorithm not in ALGORITHMS:
-        raise SpecError(f"algorithm {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")
-    if algorithm == "winograd":
-        convolution(problem)
-    return "direct" if algorithm == "auto" and refusal(problem) else algorithm
+        raise SpecError(f"algorithm {algorithm!r}: expected one of {', '.join(names())}")
+    if reason := algorithm_named(algorithm).refusal(problem):
+        raise UnsupportedError(f"{problem}: algorithm {algorithm}: {reason}")
+    return algorithm
 
 
 def key_of(problem: Problem, algorithm: str) -> str:
     """Under which records of a search are kept: those of direct searches hold direct schedules."""
     chosen = resolve_algorithm(problem, algorithm)
-    return problem.key if chosen == "direct" else f"{problem.key} {chosen}"
+    return problem.key if chosen == DEFAULT else f"{problem.key} {chosen}"
+
+
+def admits(algorithm: str, schedule: Schedule) -> bool:
+    """Whether a search with ``algorithm`` may take the schedule. Raises as ``name_of`` does."""
+    return name_of(schedule) == algorithm or algorithm == AUTO
 
 
 def candidates(
     problem: Problem,
     context: Context,
     count: int | None,
-    algorithm: str = "direct",
+    algorithm: str = DEFAULT,
     *,
     ranker: str = "traffic",
     tiles: int = 8,
     blocks: int = 2,
 ) -> list[Candidate]:
-    """The best ``count`` schedules of an algorithm (None: all); with auto, of both in one order.
+    """The best ``count`` schedules of an algorithm (None: all); with auto, of all in one order.
 
-    Raises as ``choices`` and ``resolve_algorithm`` do.
+    Raises as ``Algorithm.candidates`` and ``resolve_algorithm`` do.
     """
     chosen = resolve_algorithm(problem, algorithm)
-    direct, other = list[Candidate](), list[Candidate]()
-    if chosen != "winograd":
-        space = {"tiles": tiles, "blocks": blocks}
-        ranked = (
-            rank_all(context, ranker=ranker, **space) if count is None
-            else choices(context, count, ranker=ranker, **space)
-        )  # fmt: skip
-        direct = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
-    if chosen != "direct":
-        best = rank_schedules(problem, context.target, context.machine, context.threads, count)
-        other = [Candidate(one.schedule, one.seconds) for one in best]
-    return _merged(direct, other, count) if direct and other else direct or other
+    limits = SpaceLimits(ranker, tiles, blocks)
+    algorithms = [algorithm_named(name) for name in (ALGORITHMS if chosen == AUTO else [chosen])]
+    ranked = [
+        algorithm.candidates(problem, context, count, limits)
+        for algorithm in algorithms
+        if not algorithm.refusal(problem)
+    ]
+    return _merge(ranked, count)
 
 
-def _merged(
-    direct: Sequence[Candidate], other: Sequence[Candidate], count: int | None
-) -> list[Candidate]:
+def _merge(ranked: Sequence[Sequence[Candidate]], count: int | None) -> list[Candidate]:
     """The best LEAST of each, so that whatever is measured first compares them; then the rest.
 
-    Each keeps its ranker's order. Ties go to direct.
+    Each keeps its ranker's order. Ties go to the algorithm whose row comes first.
     """
-
-    def merged(*ranked: Sequence[Candidate]) -> list[Candidate]:
-        return list(merge(*ranked, key=lambda one: one.seconds))
-
-    if count is None:
-        return merged(direct, other)
-    sure = merged(direct[:LEAST], other[:LEAST])
-    return [*sure, *merged(direct[LEAST:], other[LEAST:])][:count]
+    if count is None or len(ranked) == 1:
+        return _by_seconds(ranked)
+    first = _by_seconds([part[:LEAST] for part in ranked])
+    rest = _by_seconds([part[LEAST:] for part in ranked])
+    return list(chain(first, rest))[:count]
 
 
-def predict_seconds(problem: Problem, context: Context, plan: Schedule) -> float:
-    """Predicted seconds of one schedule of either algorithm."""
-    if plan.transform is None:
-        return shortlist.predict_seconds(context, plan)
-    return estimate(
-        resolve(problem, plan, context.threads), context.target, context.machine
-    ).seconds
+def _by_seconds(ranked: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+    return list(merge(*ranked, key=lambda candidate: candidate.seconds))
+
+
+def predict_seconds(problem: Problem, context: Context, schedule: Schedule) -> float:
+    """Predicted seconds of one schedule of any algorithm. Raises as ``Algorithm.lower`` does."""
+    return algorithm_of(schedule).predict_seconds(problem, context, schedule)

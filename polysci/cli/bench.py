@@ -83,10 +83,9 @@ def _compared(one: shared.TunedLayer, rival: LayerRival, asked: argparse.Namespa
     path = cache.build(one.result.source.file)
     best = peak_unit(shared.target_of(asked).isa.name, precision_named(one.problem.dtype).x.name)
     peak, rounds = cache.build(peak_text(best)), asked.rounds or ROUNDS
-    unit, m = PEAK_UNITS[best.compute], one.result.schedule.winograd
     return compare(
         one.problem, (path, SYMBOL), (peak, "peak"), rival,
-        unit=unit, rounds=rounds, winograd=m,
+        unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=one.result.schedule,
     )  # fmt: skip
 
 

@@ -70,19 +70,19 @@ def _plans(asked: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
     from polysci.algorithms.choice import candidates
     from polysci.tune import context_of
 
-    given = shared.schedule_of(asked)
-    if given:
-        yield given
+    wanted = shared.schedule_of(asked)
+    if wanted:
+        yield wanted
     elif asked.all:
         context = context_of(problem, shared.threads_of(asked), shared.target_of(asked))
         options = {"ranker": asked.ranker}
-        found = candidates(problem, context, asked.all, asked.algorithm, **options)
-        yield from (one.schedule for one in found)
+        ranked = candidates(problem, context, asked.all, asked.algorithm, **options)
+        yield from (candidate.schedule for candidate in ranked)
     else:
-        one = next(iter(shared.tune_layers([problem], asked)))
-        if one.result is None:
-            raise PolysciError(one.fault)
-        yield one.result.schedule
+        layer = next(iter(shared.tune_layers([problem], asked)))
+        if layer.result is None:
+            raise PolysciError(layer.fault)
+        yield layer.result.schedule
 
 
 def _show(asked: argparse.Namespace, problem: Problem, verdict: Any) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polysci.cli import compile
 from polysci.cli import layers as shared
 from polysci.errors import SpecError, WisdomError
+
+if TYPE_CHECKING:
+    from polysci.algorithms.algorithm import ExplainRequest, ScheduleExplanation
+    from polysci.ops.problem import Problem
+    from polysci.polyhedral.schedule import Schedule
+    from polysci.rank import Context
+    from polysci.tune.wisdom import Wisdom
+
+SHORTLIST = 4  # schedules ranked to take the first of
 
 _HELP = (
     "show domain, accesses, dependences, GEMM roles, working sets, traffic, bounds, the "
@@ -38,32 +47,45 @@ def run(asked: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
     if models := [text for text in asked.layers if text.endswith(".onnx")]:
         return compile.print_explanation(asked, _only(models, asked))
-    from polysci.explain import members, render
+    from polysci.algorithms.registry import algorithm_of
 
-    threads = shared.threads_of(asked)
-    given = shared.schedule_of(asked)
+    wanted = shared.schedule_of(asked)
     todo = shared.problems(asked)
     pictures = _pictures(asked.plot, len(todo))
     for problem, picture in zip(todo, pictures, strict=True):
-        context = _context(problem, asked)
-        plan, origin, measured = _chosen(problem, given, context, asked)
-        if plan and plan.transform:
-            _show_winograd(problem, plan, origin, measured, context, asked)
-            continue
-        found = _explained(problem, plan, origin, measured, context, asked)
-        source = _source(problem, found, threads) if asked.source else None
-        if asked.json:
-            print(json.dumps(members(found) | ({"source": source} if source else {})))
-        else:
-            print(render(found))
-            if source:
-                print(source)
-        if picture:
-            from polysci.explain.plot import draw
-
-            draw(found, picture)
-            shared.say(f"written: {picture}")
+        request = _request(problem, wanted, _context(problem, asked), asked)
+        _show(request, algorithm_of(request.schedule).explain(request), picture, asked)
     return 0
+
+
+def _show(
+    request: ExplainRequest,
+    explanation: ScheduleExplanation,
+    picture: Path | None,
+    asked: argparse.Namespace,
+) -> None:
+    if picture:
+        _draw(request, explanation, picture)
+    source = _source(request) if asked.source else None
+    if asked.json:
+        print(json.dumps(explanation.members() | ({"source": source} if source else {})))
+        return
+    print(explanation.render())
+    if source:
+        print(source)
+
+
+def _draw(request: ExplainRequest, explanation: ScheduleExplanation, picture: Path) -> None:
+    """Raises SpecError for a schedule without loops of the nest."""
+    from polysci.algorithms.registry import DEFAULT
+    from polysci.explain.plot import draw
+
+    if explanation.nest is None:
+        raise SpecError(
+            f"--plot: nothing is drawn for {request.schedule}: use --algorithm {DEFAULT}"
+        )
+    draw(explanation.nest, picture)
+    shared.say(f"written: {picture}")
 
 
 def _only(models: list[str], asked: argparse.Namespace) -> str:
@@ -88,7 +110,7 @@ def _pictures(path: str | None, count: int) -> list[Path | None]:
     return [Path(path).with_stem(f"{Path(path).stem}-{at + 1}") for at in range(count)]
 
 
-def _context(problem: Any, asked: argparse.Namespace) -> Any:
+def _context(problem: Problem, asked: argparse.Namespace) -> Context:
     from polysci.cli.display import Display
     from polysci.tune import context_of
 
@@ -99,78 +121,33 @@ def _context(problem: Any, asked: argparse.Namespace) -> Any:
         )
 
 
-def _chosen(problem: Any, given: Any, context: Any, asked: argparse.Namespace) -> Any:
-    """The schedule to explain, where it comes from and its time; None leaves it to the ranker."""
-    from polysci.algorithms.choice import candidates, key_of, resolve_algorithm
+def _request(
+    problem: Problem, wanted: Schedule | None, context: Context, asked: argparse.Namespace
+) -> ExplainRequest:
+    """The schedule to explain, where it comes from, and its time if it was ever measured here."""
+    from polysci.algorithms.algorithm import ExplainRequest
+    from polysci.algorithms.choice import candidates, key_of
     from polysci.tune.wisdom import Wisdom
 
-    plan, origin, measured = given, "given", None
-    if plan is None and shared.machine_of(asked) is None:
-        key = key_of(problem, asked.algorithm)
-        plan, measured = _recorded(Wisdom(), key, context.threads, context.target)
+    wisdom = Wisdom() if shared.machine_of(asked) is None else None
+    key = key_of(problem, asked.algorithm)
+    schedule, origin, measured = wanted, "given", None
+    if schedule is None and wisdom:
+        schedule, measured = _recorded(wisdom, key, context)
         origin = "wisdom"
-    if plan is None and resolve_algorithm(problem, asked.algorithm) != "direct":
-        options = {"ranker": asked.ranker}
-        plan = candidates(problem, context, 4, asked.algorithm, **options)[0].schedule
-        origin = "estimate"
-    return plan, origin, measured
+    if schedule is None:
+        ranked = candidates(problem, context, SHORTLIST, asked.algorithm, ranker=asked.ranker)
+        schedule, origin = ranked[0].schedule, "estimate"
+    if measured is None and wisdom:
+        measured = _measured(wisdom, key, context, schedule)
+    title = shared.title(problem)
+    return ExplainRequest(title, problem, schedule, context, origin, measured, asked.ranker)
 
 
-def _show_winograd(
-    problem: Any,
-    plan: Any,
-    origin: str,
-    measured: float | None,
-    context: Any,
-    asked: argparse.Namespace,
-) -> None:
-    """A Winograd schedule has parts of its own: no loops of the nest, rivals or working sets."""
-    from polysci.algorithms.winograd.plan import resolve
-    from polysci.algorithms.winograd.text import members, render
+def _source(request: ExplainRequest) -> str:
     from polysci.tune import emit
 
-    if asked.plot:
-        raise SpecError(f"--plot: nothing is drawn for {plan}: use --algorithm direct")
-    found, name = resolve(problem, plan, context.threads), shared.title(problem)
-    source = emit(problem, plan, context.threads).file if asked.source else None
-    on = (context.target, context.machine)
-    if asked.json:
-        told = members(name, found, *on, measured)
-        print(json.dumps(told | ({"source": source} if source else {})))
-        return
-    print(render(name, found, *on, origin=origin, measured=measured))
-    if source:
-        print(source)
-
-
-def _explained(
-    problem: Any,
-    plan: Any,
-    origin: str,
-    measured: float | None,
-    context: Any,
-    asked: argparse.Namespace,
-) -> Any:
-    from polysci.explain import explain
-    from polysci.tune import model_of
-    from polysci.tune.wisdom import Wisdom
-
-    threads, target = context.threads, context.target
-    found = explain(
-        shared.title(problem), model_of(problem)[0], context, plan,
-        origin=origin, measured=measured, ranker=asked.ranker,
-    )  # fmt: skip
-    return (
-        found
-        if measured or shared.machine_of(asked)
-        else _measured(Wisdom(), problem, threads, target, found)
-    )
-
-
-def _source(problem: Any, found: Any, threads: int) -> str:
-    from polysci.tune import emit
-
-    return emit(problem, found.schedule, threads).file
+    return emit(request.problem, request.schedule, request.context.threads).file
 
 
 def _calibrating(display: Any, problem: Any) -> Any:
@@ -179,30 +156,31 @@ def _calibrating(display: Any, problem: Any) -> Any:
     return lambda done, total: display.watch(problem, Progress("calibrating", done, total))
 
 
-def _recorded(wisdom: Any, key: str, threads: int, target: Any) -> tuple[Any, float | None]:
+def _recorded(wisdom: Wisdom, key: str, context: Context) -> tuple[Schedule | None, float | None]:
     """The measured schedule of this machine, if there is one and it still reads."""
+    from polysci.algorithms.registry import name_of
     from polysci.polyhedral import schedule
     from polysci.runtime.measurement import host_of
 
-    record = wisdom.best(key, threads, target.isa.features, host=host_of(target))
+    target = context.target
+    record = wisdom.best(key, context.threads, target.isa.features, host=host_of(target))
     if record is None:
         return None, None
     try:
-        return schedule.parse(record.schedule), record.seconds
+        recorded = schedule.parse(record.schedule)
+        name_of(recorded)
     except SpecError:
         return None, None
+    return recorded, record.seconds
 
 
-def _measured(wisdom: Any, problem: Any, threads: int, target: Any, found: Any) -> Any:
-    """The explanation with the time of its schedule, if it was ever tried on this machine."""
-    from dataclasses import replace
-
+def _measured(wisdom: Wisdom, key: str, context: Context, schedule: Schedule) -> float | None:
+    """The least time of the schedule, if it was ever tried on this machine."""
     from polysci.runtime.measurement import host_of
 
     try:
-        records = wisdom.measured(host_of(target), threads=threads)
+        records = wisdom.measured(host_of(context.target), threads=context.threads)
     except WisdomError:
-        return found
-    text = str(found.schedule)
-    times = [one.seconds for one in records if (one.problem, one.schedule) == (problem.key, text)]
-    return replace(found, measured=min(times)) if times else found
+        return None
+    tried = (record for record in records if record.problem == key)
+    return min((it.seconds for it in tried if it.schedule == str(schedule)), default=None)

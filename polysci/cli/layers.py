@@ -100,12 +100,10 @@ def isa(text: str) -> str:
 
 
 def algorithm_option(command: argparse.ArgumentParser) -> None:
-    """Whether Winograd may be chosen."""
-    command.add_argument(
-        "--algorithm", choices=("direct", "auto", "winograd"), default="direct",
-        help="direct sums products exactly as written; winograd rounds more, within a bound, and "
-        "needs fewer of them; auto takes the faster one (direct)",
-    )  # fmt: skip
+    """Which algorithms may be chosen."""
+    from polysci.algorithms.registry import DEFAULT, help_text, names
+
+    command.add_argument("--algorithm", choices=names(), default=DEFAULT, help=help_text())
 
 
 def threads(text: str) -> int:
@@ -156,22 +154,26 @@ def target_of(asked: argparse.Namespace) -> Target:
 
 def schedule_of(asked: argparse.Namespace) -> Schedule | None:
     """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
+    from polysci.algorithms.registry import AUTO, DEFAULT, name_of
     from polysci.polyhedral import schedule
     from polysci.target.microkernels import find
 
     if asked.schedule is None:
         return None
-    given, target = schedule.parse(asked.schedule), target_of(asked)
-    if asked.algorithm == "winograd" and given.transform is None:
-        raise SpecError(f"--schedule: {given} is direct, and --algorithm asks for winograd")
-    isa = find(given.kernel).isa
+    wanted, target = schedule.parse(asked.schedule), target_of(asked)
+    name = name_of(wanted)
+    if asked.algorithm not in (name, DEFAULT, AUTO):
+        raise SpecError(
+            f"--schedule: {wanted} is {name}, and --algorithm asks for {asked.algorithm}"
+        )
+    isa = find(wanted.kernel).isa
     if isa not in map(str, target.runnable):
-        raise SpecError(f"--schedule: {given.kernel} needs {isa}, which this CPU does not run")
+        raise SpecError(f"--schedule: {wanted.kernel} needs {isa}, which this CPU does not run")
     if isa in map(str, target.hidden):
         raise SpecError(
-            f"--schedule: {given.kernel} is above {target.isa}, to which --isa or POLYSCI_ISA caps"
+            f"--schedule: {wanted.kernel} is above {target.isa}, to which --isa or POLYSCI_ISA caps"
         )
-    return given
+    return wanted
 
 
 def machine_of(asked: argparse.Namespace) -> Machine | None:

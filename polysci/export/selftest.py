@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci import tune
-from polysci.algorithms.winograd.integers import MOST, SCALE
+from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.interface import SCALES, Function, Role, function
 from polysci.export.project import Entry, Project, fill_template
 from polysci.numerics.dtypes import Precision
@@ -119,11 +119,11 @@ def _row(entry: Entry) -> tuple[str, int, int]:
     precision = entry.precision
     types = (precision.x, precision.w, precision.y, precision.sum)
     plans = (entry.layer.schedule, *entry.layer.others)
-    weights = (SCALE, MOST) if any(plan.winograd for plan in plans) else (1, 0)
+    exact = max((algorithm_of(plan).exact_inputs for plan in plans), key=lambda it: it.scale)
     lines = [
         f'"{entry.identifier}", AS_{_word(precision)}, {", ".join(t.name.upper() for t in types)}',
         ", ".join(map(str, [*sizes, inner, w.const])),
-        ", ".join(map(str, [*ends, len(axes), *weights])),
+        ", ".join(map(str, [*ends, len(axes), exact.scale, exact.channels])),
         f"{{{', '.join(steps or ['{1, 0, 0, {0}}'])}}}",
         f"{{{', '.join(axes)}}}",
     ]

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from polysci.algorithms.registry import ALGORITHMS, algorithm_of, name_of
 from polysci.errors import CheckError, UnsupportedError
 from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.measurement import MIN_SAMPLE_S
 from polysci.runtime.worker_process import WorkerProcess
 from polysci.target.host import detect
@@ -17,6 +20,12 @@ Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive i
 LEAST_SAMPLES: Final = 3
 _PREPARE_S: Final = 600.0  # the largest layers at batch 16 take some seconds
 _COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache than it can tell
+
+
+def bound_of(schedule: Schedule) -> dict[str, Any]:
+    """What the worker is told of a schedule's error bound."""
+    numbers = schedule.transform.numbers if schedule.transform else ()
+    return {"algorithm": ALGORITHMS[name_of(schedule)].location, "numbers": numbers}
 
 
 class CandidateError(CheckError):
@@ -51,24 +60,25 @@ class Bench(WorkerProcess):
         self._prepared = False
         super().close()
 
-    def check(self, so: Path, symbol: str, winograd: int = 0) -> None:
+    def check(self, so: Path, symbol: str, schedule: Schedule | None = None) -> None:
         """Three calls, bit for bit, between guard pages.
 
-        ``winograd``: its m, where inputs must be such that the transforms are exact.
+        ``schedule`` says which algorithm's exact inputs it takes (None: the default one's).
 
         ``CandidateError`` gives the first mismatch's index, expected, got and how many differ, or
         the signal, the time limit or the buffer that was overrun.
         """
-        question = {"op": "check", "so": str(so), "symbol": symbol, "winograd": winograd}
-        self._ask_about((so, symbol), question)
+        exact = {"exact": asdict(algorithm_of(schedule).exact_inputs)} if schedule else {}
+        self._ask_about((so, symbol), {"op": "check", "so": str(so), "symbol": symbol, **exact})
 
-    def bound(self, so: Path, symbol: str, winograd: int = 0) -> float:
+    def bound(self, so: Path, symbol: str, schedule: Schedule | None = None) -> float:
         """As ``check``, for random reals within the error bound; returns its largest share used.
 
-        ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
+        ``schedule`` says whose bound it is (None: the default algorithm's).
         """
-        self._ask_about((so, symbol), {"op": "prepare_bound", "winograd": winograd}, _PREPARE_S)
-        question = {"op": "bound", "so": str(so), "symbol": symbol, "winograd": winograd}
+        terms = bound_of(schedule) if schedule else {}
+        self._ask_about((so, symbol), {"op": "prepare_bound", **terms}, _PREPARE_S)
+        question = {"op": "bound", "so": str(so), "symbol": symbol, **terms}
         return float(self._ask_about((so, symbol), question)["worst"])
 
     def load(
@@ -143,11 +153,10 @@ class Bench(WorkerProcess):
     def _prepare(self) -> None:
         if self._prepared:
             return
-        layout = self.problem.layout
         question = {
             "op": "prepare",
             "problem": str(self.problem),
-            "layout": layout,
+            "layout": self.problem.layout,
             "dtype": self.problem.dtype,
             "seed": self.seed,
         }

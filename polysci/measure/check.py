@@ -69,10 +69,10 @@ def check(
     ``exact``: integers, bit for bit. ``bound``: random reals against float64, within
     gamma_n (|W| * |X| + |bias| + |residual|), n the products and additions of one result, and the
     rounding of y to its type; where x is whole nothing is rounded, and other integers stand in.
-    Both put the buffers against guard pages. A Winograd schedule has a bound of its own,
-    ``winograd.bound``, and integers for which its transforms are exact, ``winograd.integers``. A
-    fault is a verdict. Raises SpecError for another mode, IllegalScheduleError, SpecError or
-    UnsupportedError for a schedule that does not fit.
+    Both put the buffers against guard pages. An algorithm may have integers and a bound of its own
+    (``Algorithm.exact_inputs``, ``error_terms``). A fault is a verdict. Raises SpecError for
+    another mode, IllegalScheduleError, SpecError or UnsupportedError for a schedule that does not
+    fit.
     """
     for mode in modes:
         if mode not in MODES:
@@ -90,8 +90,8 @@ def _verdict(bench: Bench, text: str, asked: Verdict) -> Verdict:
     try:
         path = cache.build(text)
         if asked.mode == "bound":
-            return Verdict(*what, worst=bench.bound(path, SYMBOL, asked.schedule.winograd))
-        bench.check(path, SYMBOL, asked.schedule.winograd)
+            return Verdict(*what, worst=bench.bound(path, SYMBOL, asked.schedule))
+        bench.check(path, SYMBOL, asked.schedule)
     except (BuildError, CandidateError) as error:
         return Verdict(*what, fault=str(error))
     return asked

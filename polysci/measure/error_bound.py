@@ -1,13 +1,13 @@
 """Random reals with a float64 reference and the error that no order of summation in f32 exceeds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polysci.algorithms.winograd.bound import roundings
-from polysci.algorithms.winograd.bound import sizes as winograd_sizes
+from polysci.algorithms.algorithm import Algorithm, Doubles
+from polysci.algorithms.registry import DEFAULT, algorithm_named
 from polysci.measure.integer_reference import Array
 from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, to_stored, values
 from polysci.ops.problem import Problem, bias_shape, input_shapes
@@ -18,8 +18,6 @@ _EPILOGUE: Final = 2  # additions: bias and residual; a clamp rounds nothing
 # Largest relative error of rounding to a type, and half of its least denormal.
 _ROUNDING: Final = {"f32": (0.0, 0.0), "bf16": (2.0**-8, 2.0**-134), "f16": (2.0**-11, 2.0**-25)}
 _FLUSHED: Final = 2.0**-126  # a product or sum below it may count as zero (VDPBF16PS)
-
-Doubles = NDArray[np.float64]
 
 
 def gamma(count: int) -> float:
@@ -35,8 +33,8 @@ class Reals:
     """Inputs from (-1, 1) in the problem's layout, and what the results are compared with.
 
     ``inputs`` as of ``exact.Arrays``; ``sums`` is the result in float64, ``sizes`` the same of
-    absolute values, ``terms`` the products in one sum, ``along`` the shape that adds a bias to y,
-    ``dtype`` the type of y.
+    absolute values, ``terms`` the roundings on the way into one of them, ``along`` the shape that
+    adds a bias to y, ``dtype`` the type of y.
     """
 
     inputs: dict[str, Array]
@@ -47,10 +45,17 @@ class Reals:
     dtype: DType = PRECISIONS["f32"].y
 
     @classmethod
-    def of(cls, problem: Problem, seed: int, winograd: int = 0) -> "Reals":
+    def of(
+        cls,
+        problem: Problem,
+        seed: int,
+        algorithm: Algorithm[Any] | None = None,
+        numbers: Sequence[int] = (),
+    ) -> "Reals":
         """Reproducible inputs of floating point; the clamp cuts a part of the results.
 
-        ``winograd``: the m of F(m x m, 3 x 3), whose bound replaces that of direct summation.
+        The bound is that of ``algorithm`` (None: the default one) with the ``numbers`` of its
+        transform.
         """
         random, precision = np.random.default_rng(seed), precision_named(problem.dtype)
         types = {"x": precision.x, "w": precision.w, "residual": precision.y, "bias": precision.sum}
@@ -64,13 +69,11 @@ class Reals:
         sums = problem.reference(x, w)
         limit = float(np.std(sums)) or 1.0
         inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
-        if winograd:
-            sizes, terms = winograd_sizes(problem, x, w, winograd), roundings(problem, winograd)
-        else:
-            sizes, terms = problem.reference(abs(x), abs(w)), problem.terms
-        return cls(inputs, sums, sizes, terms, bias_shape(problem), precision.y)
+        terms = (algorithm or algorithm_named(DEFAULT)).error_terms(problem, numbers, x, w)
+        shape = bias_shape(problem)
+        return cls(inputs, sums, terms.sizes, terms.roundings, shape, precision.y)
 
-    def share(self, variant: str, got: Array) -> Doubles:
+    def share(self, variant: str, result: Array) -> Doubles:
         """Error over bound, element by element; above 1, or NaN, where the result is wrong.
 
         ``variant`` is ``plain`` or ``fused`` (bias, residual and clamp).
@@ -81,7 +84,7 @@ class Reals:
             residual = values(self.inputs["residual"], self.dtype).astype(np.float64)
             expected = np.clip(expected + bias + residual, *self.inputs["clamp"])
             sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
-        error = abs(values(got, self.dtype).astype(np.float64) - expected)
+        error = abs(values(result, self.dtype).astype(np.float64) - expected)
         bound = gamma(count) * _REFERENCE * sizes
         if self.dtype.bytes < 4 or self.inputs["x"].dtype.itemsize < 4:
             relative, least = _ROUNDING[self.dtype.name]
@@ -89,9 +92,9 @@ class Reals:
             bound = bound + relative * (abs(expected) + bound) + least
         return np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
 
-    def fault(self, variant: str, got: Array) -> str | None:
+    def fault(self, variant: str, result: Array) -> str | None:
         """The worst element outside its bound, or None."""
-        share = np.nan_to_num(self.share(variant, got), nan=np.inf)
+        share = np.nan_to_num(self.share(variant, result), nan=np.inf)
         wrong = np.count_nonzero(share > 1)
         if not wrong:
             return None
@@ -99,10 +102,10 @@ class Reals:
         index = ", ".join(str(int(i)) for i in worst)
         return (
             f"{wrong} of {share.size} elements are outside the error bound, the worst at [{index}]:"
-            f" got {float(values(got, self.dtype)[worst])!r}, "
+            f" got {float(values(result, self.dtype)[worst])!r}, "
             f"{float(share[worst]):.3g} times the bound away"
         )
 
-    def worst(self, variant: str, got: Array) -> float:
+    def worst(self, variant: str, result: Array) -> float:
         """The largest share of the bound that an error takes."""
-        return float(np.max(self.share(variant, got), initial=0.0))
+        return float(np.max(self.share(variant, result), initial=0.0))

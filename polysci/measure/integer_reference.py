@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.algorithms.winograd.integers import exact_weights
+from polysci.algorithms.algorithm import ExactInputs
 from polysci.numerics.dtypes import Precision, precision_named, to_stored
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, bias_shape, input_shapes
@@ -40,21 +40,21 @@ class Arrays:
     scales: Scales | None = None
 
     @classmethod
-    def of(cls, problem: Problem, seed: int, winograd: int = 0) -> "Arrays":
+    def of(cls, problem: Problem, seed: int, exact: ExactInputs | None = None) -> "Arrays":
         """Reproducible: integers, small ones for floating point; the clamp cuts a third.
 
-        ``winograd``: such that Winograd's transforms are exact as well.
+        ``exact`` are those that an algorithm computes without rounding.
         """
         precision, random = precision_named(problem.dtype), np.random.default_rng(seed)
+        exact = exact or ExactInputs()
         if precision.integer:
             return _whole(problem, precision, random)
-        top = 1 if winograd else largest_value(problem)
+        top = exact.largest or largest_value(problem)
         reals = {
             name: random.integers(-top, top + 1, shape, np.int8).astype(np.float32)
             for name, shape in input_shapes(problem).items()
         }
-        if winograd:
-            reals["w"] = exact_weights(reals["w"])
+        reals["w"] = exact_weights(reals["w"], exact)
         sums = np.asarray(problem.reference(reals["x"], reals["w"]), np.float32)
         fused = sums + reals["residual"] + reals["bias"].reshape(bias_shape(problem))
         limit = max(1.0, float(np.rint(np.std(fused))))
@@ -65,13 +65,27 @@ class Arrays:
             plain = to_stored(sums, precision.y)
         return cls(inputs | {"clamp": clamp}, plain, to_stored(np.clip(fused, *clamp), precision.y))
 
-    def fault(self, variant: str, got: Array) -> str | None:
-        """How ``got`` differs from the ``plain`` or ``fused`` result, or None."""
-        return difference(got, self.fused if variant == "fused" else self.plain)
+    def fault(self, variant: str, result: Array) -> str | None:
+        """How ``result`` differs from the ``plain`` or ``fused`` one, or None."""
+        return difference(result, self.fused if variant == "fused" else self.plain)
 
-    def worst(self, variant: str, got: Array) -> float:
+    def worst(self, variant: str, result: Array) -> float:
         """The share of the error bound that was used: nothing is rounded."""
-        return float(self.fault(variant, got) is not None)
+        return float(self.fault(variant, result) is not None)
+
+
+def exact_weights(w: Floats, exact: ExactInputs) -> Floats:
+    """``w`` times the scale, zero but for some channels of each filter.
+
+    ``w`` has filters and channels as its first axes where channels are limited; every channel
+    serves some filter.
+    """
+    if not exact.channels:
+        return np.asarray(exact.scale * w, np.float32)
+    filters, channels = w.shape[:2]
+    at = (np.arange(channels)[None, :] - exact.channels * np.arange(filters)[:, None]) % channels
+    kept = (at < exact.channels).reshape(filters, channels, *[1] * (w.ndim - 2))
+    return np.asarray(exact.scale * w * kept, np.float32)
 
 
 def _whole(problem: Problem, precision: Precision, random: np.random.Generator) -> Arrays:
@@ -114,14 +128,14 @@ def _any(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
     return random.integers(limits.min, limits.max + 1, shape).astype(dtype.numpy)
 
 
-def difference(got: Array, expected: Array) -> str | None:
+def difference(result: Array, expected: Array) -> str | None:
     """How two arrays differ: how many elements, the first one's index and both values; or None."""
-    wrong = got != expected  # NaN differs from everything
+    wrong = result != expected  # NaN differs from everything
     if not wrong.any():
         return None
     first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     index = ", ".join(str(int(i)) for i in first)
     return (
         f"{np.count_nonzero(wrong)} of {wrong.size} elements differ, the first at [{index}]: "
-        f"expected {expected[first].item()!r}, got {got[first].item()!r}"
+        f"expected {expected[first].item()!r}, got {result[first].item()!r}"
     )

@@ -36,31 +36,31 @@ def build_trials(
 ) -> list[BuiltSchedule]:
     """Every schedule compiled, ``jobs`` compilers at a time, in the order given."""
     sources: dict[int, Source] = {}
-    found: dict[int, BuiltSchedule] = {}
-    for at, plan in enumerate(schedules):
+    trials: dict[int, BuiltSchedule] = {}
+    for at, schedule in enumerate(schedules):
         try:
-            sources[at] = emit(problem, plan, threads)
+            sources[at] = emit(problem, schedule, threads)
         except PolysciError as error:
-            found[at] = BuiltSchedule(plan, error=error)
-    for at, path in _compiled(sources, jobs).items():
+            trials[at] = BuiltSchedule(schedule, error=error)
+    for at, path in _compile(sources, jobs).items():
         source = sources[at]
-        found[at] = (
+        trials[at] = (
             BuiltSchedule(schedules[at], source, error=path)
             if isinstance(path, BuildError)
             else BuiltSchedule(schedules[at], source, path)
         )
-    return [found[at] for at in range(len(schedules))]
+    return [trials[at] for at in range(len(schedules))]
 
 
-def _compiled(sources: dict[int, Source], jobs: int) -> dict[int, Path | BuildError]:
+def _compile(sources: dict[int, Source], jobs: int) -> dict[int, Path | BuildError]:
     try:
         paths = cache.build_many([source.file for source in sources.values()], jobs=jobs)
         return dict(zip(sources, paths, strict=True))
     except BuildError:
-        return {at: _alone(source) for at, source in sources.items()}  # find out which
+        return {at: _compile_alone(source) for at, source in sources.items()}  # find out which
 
 
-def _alone(source: Source) -> Path | BuildError:
+def _compile_alone(source: Source) -> Path | BuildError:
     try:
         return cache.build(source.file)
     except BuildError as error:
@@ -78,22 +78,20 @@ def time_trials(
 ) -> Iterator[tuple[BuiltSchedule, tuple[float, ...] | PolysciError]]:
     """Each one's samples in seconds a call, or its error; all are checked before any is timed."""
     faults: dict[int, PolysciError] = {}
-    for at, one in enumerate(tried):
-        if one.error is None and check:
+    for at, trial in enumerate(tried):
+        if trial.error is None and check:
             try:
-                bench.check(*one.candidate, one.schedule.winograd)
+                bench.check(*trial.candidate, trial.schedule)
             except CheckError as error:
                 faults[at] = error
-    for at, one in enumerate(tried):
-        if fault := one.error or faults.get(at):
-            yield one, fault
+    for at, trial in enumerate(tried):
+        if fault := trial.error or faults.get(at):
+            yield trial, fault
             continue
         try:
-            yield (
-                one,
-                bench.time([one.candidate], samples=samples, min_sample_s=min_sample_s, cold=cold)[
-                    0
-                ],
+            (seconds,) = bench.time(
+                [trial.candidate], samples=samples, min_sample_s=min_sample_s, cold=cold
             )
+            yield trial, seconds
         except CheckError as error:
-            yield one, error
+            yield trial, error

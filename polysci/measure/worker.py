@@ -5,15 +5,19 @@ JSON lines in and out: the questions are the public methods of ``Worker``.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from math import ceil, inf, prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from polysci.algorithms.algorithm import ExactInputs
+from polysci.algorithms.registry import ALGORITHMS, DEFAULT
+from polysci.algorithms.registry import load as load_algorithm
 from polysci.codegen import interface
 from polysci.errors import CheckError
 from polysci.measure.error_bound import Reals
@@ -87,8 +91,8 @@ class Timed:
         """Mean time of one of several calls in a row; the Python loop adds 0.3 us to each."""
         run, arguments = self.run, list(islice(self.arguments, calls))
         start = time.perf_counter_ns()
-        for each in arguments:
-            run(*each)
+        for words in arguments:
+            run(*words)
         return (time.perf_counter_ns() - start) / calls * 1e-9
 
 
@@ -98,9 +102,9 @@ class Worker:
     def __init__(self) -> None:
         self._problem: tuple[Problem, int]
         self._arrays: Arrays
-        self._scaled: Arrays | None = None
+        self._special: tuple[ExactInputs, Arrays] | None = None
         self._reals: Arrays | Reals | None = None
-        self._winograd = 0  # of the reals' bound
+        self._bound: tuple[str, tuple[int, ...]]  # of the reals: an algorithm and its numbers
         self._guarded: dict[tuple[int, str, Side], Guarded] = {}
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
@@ -108,43 +112,44 @@ class Worker:
     def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
         self._problem = parse_problem(problem, layout, dtype), seed
-        self._arrays, self._scaled, self._reals = Arrays.of(*self._problem), None, None
+        self._arrays, self._special, self._reals = Arrays.of(*self._problem), None, None
         self._guarded = {}
         return self.unload()
 
-    def check(self, so: str, symbol: str, winograd: int = 0) -> dict[str, Any]:
+    def check(
+        self, so: str, symbol: str, exact: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
         """Compare with the references, bit for bit, between guard pages: both ends of buffers.
 
-        ``winograd``: with integers for which its transforms are exact.
+        ``exact`` are the fields of ``ExactInputs``.
         """
-        if winograd and self._scaled is None:
-            self._scaled, self._guarded = Arrays.of(*self._problem, winograd), {}
-        arrays = self._scaled if winograd else self._arrays
-        assert arrays is not None
-        for _ in self._verified(so, symbol, arrays):
+        for _ in self._verify(so, symbol, self._integers(ExactInputs(**exact))):
             pass
         return {}
 
-    def prepare_bound(self, winograd: int = 0) -> dict[str, Any]:
+    def prepare_bound(
+        self, algorithm: str = ALGORITHMS[DEFAULT].location, numbers: Sequence[int] = ()
+    ) -> dict[str, Any]:
         """Make random reals and their float64 references, if they are not there."""
         problem, seed = self._problem
-        if self._reals is None or self._winograd != winograd:
-            self._guarded, self._winograd = {}, winograd
+        bound = algorithm, tuple(numbers)
+        if self._reals is None or self._bound != bound:
+            self._guarded, self._bound = {}, bound
             if precision_named(problem.dtype).integer:  # nothing is rounded: other numbers
                 self._reals = Arrays.of(problem, seed + 1)
             else:
-                self._reals = Reals.of(problem, seed, winograd)
+                self._reals = Reals.of(problem, seed, load_algorithm(algorithm), numbers)
         return {}
 
-    def bound(self, so: str, symbol: str, winograd: int = 0) -> dict[str, Any]:
+    def bound(self, so: str, symbol: str, **terms: Any) -> dict[str, Any]:
         """Compare random reals with float64; ``worst`` is the largest share of the error bound.
 
-        ``winograd``: the bound is that of F(m x m, 3 x 3) with this m.
+        ``terms`` as ``prepare_bound`` takes them.
         """
-        self.prepare_bound(winograd)
+        self.prepare_bound(**terms)
         assert self._reals is not None
-        verified = self._verified(so, symbol, self._reals)
-        return {"worst": max(self._reals.worst(variant, y) for variant, y in verified)}
+        results = self._verify(so, symbol, self._reals)
+        return {"worst": max(self._reals.worst(variant, y) for variant, y in results)}
 
     def load(self, so: str, symbol: str, cold_bytes: int, min_sample_s: float) -> dict[str, Any]:
         """Pack weights, warm up and decide how many calls make a sample; answers a handle.
@@ -153,7 +158,7 @@ class Worker:
         """
         functions = self._bind(so, symbol)
         # The largest problems need the memory now.
-        self._guarded, self._scaled, self._reals = {}, None, None
+        self._guarded, self._special, self._reals = {}, None, None
         _stage(f"timing {symbol}")
         timed = self._ready(functions, cold_bytes)
         self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
@@ -193,7 +198,15 @@ class Worker:
                 rates.append(flops / seconds * 1e-9)
         return {"gflops": max(rates)}
 
-    def _verified(
+    def _integers(self, exact: ExactInputs) -> Arrays:
+        """Exact inputs with their results; those of one algorithm beside the usual ones."""
+        if exact == ExactInputs():
+            return self._arrays
+        if self._special is None or self._special[0] != exact:
+            self._special, self._guarded = (exact, Arrays.of(*self._problem, exact)), {}
+        return self._special[1]
+
+    def _verify(
         self, so: str, symbol: str, reference: Arrays | Reals
     ) -> Iterator[tuple[str, Array]]:
         """Every variant and its result, once found right, with buffers at either guard page."""
@@ -234,10 +247,10 @@ class Worker:
             )
             _expect_ok(what, status)
             _expect_intact(what, y=y, workspace=workspace)
-            got = y.raw.view(y_type.numpy).reshape(shape)
-            if fault := reference.fault(variant, got):
+            result = y.raw.view(y_type.numpy).reshape(shape)
+            if fault := reference.fault(variant, result):
                 raise CheckError(f"{what}: wrong result: {fault}")
-            yield variant, got
+            yield variant, result
 
     def _bind(self, so: str, symbol: str) -> binary_interface.LoadedFunctions:
         _stage(f"loading {symbol}")
@@ -260,8 +273,8 @@ class Worker:
     def _ready(self, functions: binary_interface.LoadedFunctions, cold_bytes: int) -> Timed:
         pointer = _pointers(functions)
         x, y = self._arrays.inputs["x"], self._arrays.plain
-        each = x.nbytes + y.nbytes + functions.packed_size
-        count = 1 + min(cold_bytes // max(each, 1), _COPIES)
+        size = x.nbytes + y.nbytes + functions.packed_size
+        count = 1 + min(cold_bytes // max(size, 1), _COPIES)
         while len(self._copies) < count:
             self._copies.append((aligned.copy(x, _APART[0]), aligned.copy(y, _APART[1])))
         packed = [aligned.empty([ceil(functions.packed_size / 4)], _APART[2])]

@@ -16,6 +16,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import Peer
 from polysci.peers.process import PeerProcess
+from polysci.polyhedral.schedule import Schedule
 
 LEAST_ROUNDS: Final = 9
 ROUNDS: Final = 15
@@ -126,13 +127,13 @@ def compare(
     *,
     unit: str = PEAK_UNITS["f32"],
     rounds: int = ROUNDS,
-    winograd: int = 0,
+    schedule: Schedule | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Time a compiled candidate and the rival in turns; both are checked first.
 
-    ``winograd``: the m of the candidate's schedule, for the check. ``peak`` is the probe of the
-    peak of ``unit``, run before and after. Raises SpecError for fewer than LEAST_ROUNDS,
+    ``schedule`` is the candidate's, for the check. ``peak`` is the probe of the peak of ``unit``,
+    run before and after. Raises SpecError for fewer than LEAST_ROUNDS,
     UnsupportedError for no convolution and CheckError where either side fails.
     """
     if rounds < LEAST_ROUNDS:
@@ -140,7 +141,7 @@ def compare(
     path, version, paths = rival.prepare(convolution(problem))
     ours, theirs = list[float](), list[float]()
     with Bench(problem, rival.threads) as bench:
-        bench.check(*candidate, winograd)
+        bench.check(*candidate, schedule)
         peaks = [bench.peak(*peak)]
         handle = bench.load(candidate, SAMPLE_S)
         for turn in range(rounds):

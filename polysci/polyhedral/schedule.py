@@ -11,7 +11,9 @@ from polysci.errors import SpecError
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
 STREAM = "stream(C)"
 _PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
-_TRANSFORM = re.compile(r"winograd\((?P<m>[0-9]{1,3})\)")
+_TRANSFORM = re.compile(
+    r"(?!pack\(|stream\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +45,16 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """``winograd(m)``: the loops inside compute tiles of m x m outputs in Winograd's domain.
+    """``name(numbers)``: the loops around and inside it are those of the algorithm of that name.
 
-    What they read of the input is transformed here; the loops are over tiles ``t`` and filters
-    ``k``. ``polysci.algorithms.winograd`` says which loops may stand around it.
+    The algorithm says which dimensions they run over, and what the numbers mean.
     """
 
-    m: int
+    name: str
+    numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"winograd({self.m})"
+        return f"{self.name}({','.join(map(str, self.numbers))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,6 @@ class Schedule:
     @property
     def transform(self) -> Transform | None:
         return next((step for step in self.steps if isinstance(step, Transform)), None)
-
-    @property
-    def winograd(self) -> int:
-        """The m of ``winograd(m)``; 0 without."""
-        return self.transform.m if self.transform else 0
 
     @property
     def pack_depth(self) -> int:
@@ -151,19 +148,20 @@ def parse(text: str) -> Schedule:
     words = body.split()
     stream = words[-1:] == [STREAM]
     for word in words[:-1] if stream else words:
-        if found := _LOOP.fullmatch(word):
-            steps.append(Loop(found["dim"], int(found["step"] or 1), found["parallel"] is not None))
-        elif found := _PACK.fullmatch(word):
+        if match := _LOOP.fullmatch(word):
+            steps.append(Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None))
+        elif match := _PACK.fullmatch(word):
             if any(isinstance(step, Pack) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one packing at most")
-            steps.append(Pack(int(found["pad"] or 0)))
-        elif found := _TRANSFORM.fullmatch(word):
+            steps.append(Pack(int(match["pad"] or 0)))
+        elif match := _TRANSFORM.fullmatch(word):
             if any(isinstance(step, Transform) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")
-            steps.append(Transform(int(found["m"])))
+            numbers = tuple(map(int, filter(None, match["numbers"].split(","))))
+            steps.append(Transform(match["name"], numbers))
         else:
             raise SpecError(
                 f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor 'winograd(m)' nor a last {STREAM!r}"
+                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a last {STREAM!r}"
             )
     return Schedule(tuple(steps), kernel, stream)

@@ -8,8 +8,10 @@ from math import exp, log
 
 import numpy as np
 
+from polysci.algorithms.algorithm import ExplainRequest
+from polysci.algorithms.registry import algorithm_of
 from polysci.errors import PolysciError
-from polysci.explain import Explanation, account
+from polysci.explain import Explanation
 from polysci.explain.roofline import bandwidths, peak_name
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
@@ -18,7 +20,7 @@ from polysci.rank.metrics import tau
 from polysci.rank.shortlist import predict_seconds
 from polysci.target.host import Target
 from polysci.target.machine import Machine
-from polysci.tune import Result, Trial, model_of
+from polysci.tune import Result, Trial
 
 LEAST_TRIALS = 3  # for a rank correlation
 
@@ -144,17 +146,16 @@ def layer_of(
     """
     if result is None or context is None:
         return ReportLayer(title, problem, result, fault)
-    if result.schedule.transform:  # it has no loops of the nest, so the model has no account of it
-        return ReportLayer(title, problem, result, trials=trial_points(context, result, {}))
     measured = result.measurement.median if result.measurement else None
+    request = ExplainRequest(
+        title, problem, result.schedule, context, result.level, measured, ranker=None
+    )
     try:
-        own = account(
-            title, model_of(problem)[0], context, result.schedule,
-            origin=result.level, measured=measured,
-        )  # fmt: skip
+        nest = algorithm_of(result.schedule).explain(request).nest
     except PolysciError as error:  # a schedule that the model cannot count still has its times
         return ReportLayer(title, problem, result, fault=str(error))
-    return ReportLayer(title, problem, result, "", own, trial_points(context, result, recorded))
+    points = trial_points(context, result, recorded if nest else {})
+    return ReportLayer(title, problem, result, "", nest, points)
 
 
 def trial_points(

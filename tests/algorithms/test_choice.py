@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from polysci import tune
-from polysci.algorithms import choice
 from polysci.algorithms.choice import candidates, key_of, resolve_algorithm
+from polysci.algorithms.registry import algorithm_named, names
 from polysci.algorithms.winograd import bound
 from polysci.algorithms.winograd.cost import estimate
-from polysci.algorithms.winograd.integers import MOST, SCALE, exact_weights
+from polysci.algorithms.winograd.integers import EXACT
 from polysci.algorithms.winograd.plan import resolve
 from polysci.algorithms.winograd.rules import SIZES, refusal
 from polysci.algorithms.winograd.space import rank_schedules, schedules
@@ -20,6 +20,7 @@ from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
+from polysci.measure.integer_reference import exact_weights
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
@@ -61,7 +62,8 @@ def test_schedules_round_trip(text: str) -> None:
     ("text", "error", "told"),
     [
         ("winograd(2) winograd(4)", SpecError, "'winograd(4)': one transform at most"),
-        ("winograd()", SpecError, "'winograd()' is neither a loop"),
+        ("winograd()", UnsupportedError, "expected winograd(m); m is one of (2, 4)"),
+        ("winograd(2,4)", UnsupportedError, "expected winograd(m); m is one of (2, 4)"),
         ("winograd(3)", UnsupportedError, "m is one of (2, 4)"),
         ("k:16 winograd(4)", UnsupportedError, "only a loop over t may enclose winograd(4)"),
         ("t:4 winograd(4) t:2", UnsupportedError, "one loop over t and one over k at most"),
@@ -100,7 +102,7 @@ def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
-    with pytest.raises(SpecError, match="algorithm 'fft': expected one of direct, auto, winograd"):
+    with pytest.raises(SpecError, match="algorithm 'fft': expected one of direct, winograd, auto"):
         tune.optimize(CONV, "estimate", algorithm="fft")
 
 
@@ -137,7 +139,9 @@ def test_sizes_are_those_of_plain_loops(m: int, layout: str) -> None:
 
 
 def test_the_bound_is_wider_than_that_of_direct_sums_and_no_wider_than_stated() -> None:
-    direct, f2, f4 = (Reals.of(CONV, 0, m) for m in (0, 2, 4))
+    winograd = algorithm_named("winograd")
+    f2, f4 = (Reals.of(CONV, 0, winograd, (m,)) for m in SIZES)
+    direct = Reals.of(CONV, 0, algorithm_named("direct"))
     assert (f2.sizes > direct.sizes).all() and (f4.sizes > f2.sizes).all()
     assert (f2.terms, f4.terms) == (CONV.C + 8, CONV.C + 14)
     assert np.array_equal(direct.sums, f4.sums)
@@ -236,15 +240,15 @@ def test_a_check_has_integers_and_a_bound_of_its_own() -> None:
 
 def test_exact_weights_touch_every_channel_and_few_of_a_filter() -> None:
     w = np.ones((9, 40, 3, 3), np.float32)
-    found = exact_weights(w)
-    assert set(np.unique(found)) == {0, 576}
-    assert ((found != 0).sum(axis=(1, 2, 3)) == 9 * MOST).all() and found.any(axis=(0, 2, 3)).all()
-    assert (exact_weights(w[:, :5]) == 576).all()
+    some, count = exact_weights(w, EXACT), EXACT.channels
+    assert set(np.unique(some)) == {0, 576}
+    assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * count).all() and some.any(axis=(0, 2, 3)).all()
+    assert (exact_weights(w[:, :5], EXACT) == 576).all()
     largest = [
         (abs(bound.OUTPUT[m]) @ (abs(bound.FILTER[m]).sum(1) * abs(bound.INPUT[m]).sum(1))).max()
         for m in SIZES
     ]
-    assert MOST * SCALE * max(largest) ** 2 + 2 < 2**24
+    assert EXACT.channels * EXACT.scale * max(largest) ** 2 + 2 < 2**24
 
 
 SPEC = "mb1ic16ih8oc48oh8kh3ph1"
@@ -284,4 +288,4 @@ def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_names_of_algorithms_are_those_of_the_option() -> None:
-    assert choice.ALGORITHMS == ("direct", "auto", "winograd")
+    assert names() == ("direct", "winograd", "auto")

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 
 from polysci import codegen
+from polysci.algorithms.winograd.integers import EXACT
 from polysci.codegen import Source
 from polysci.errors import CheckError
 from polysci.export import ExportedLayer, export_c
+from polysci.measure.bench import bound_of
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Loop, Schedule, Transform, parse
 from polysci.runtime.build import cache
@@ -69,7 +72,7 @@ def plan_of(problem: Conv2d, m: int, isa: str, threads: int, form: int) -> Sched
     kernels = {k.rows: str(k) for k in microkernels.best("brgemm", isa, "f32") if k.cols == cols}
     t = max(1, min(tiles - 1, (tiles + 2) // 2 if form % 3 else 5))
     rows = max(1, min(t, max(kernels), 2 + form % 4))
-    shared, word = threads > 1, Transform(m)
+    shared, word = threads > 1, Transform("winograd", (m,))
     over_t = [Loop("t", t, shared)] if t < tiles else []
     over_k = [Loop("k", cols, shared)] if cols < filters else []
     serial = [Loop("k", cols)] if cols < filters else []
@@ -140,10 +143,10 @@ def test_results_are_within_the_bound_between_guard_pages(
     for source in sources:
         problem = PROBLEMS[int(source.symbol[1:-2])]
         judge.prepare(problem)
-        question = {"op": "bound", "so": str(path), "symbol": source.symbol, "winograd": m}
-        worst = judge.ask(**question)["worst"]
+        binary = {"so": str(path), "symbol": source.symbol}
+        worst = judge.ask(op="bound", **binary, **bound_of(source.schedule))["worst"]
         assert worst <= 1, f"{problem} {source.schedule}"
-        judge.ask(**question | {"op": "check"})
+        judge.ask(op="check", **binary, exact=asdict(EXACT))
 
 
 def primitive(problem: Conv2d, text: str) -> Primitive:
@@ -223,9 +226,9 @@ def test_faults_are_noticed(judge: Judge) -> None:
     paths = cache.build_many(texts, flags=QUICK)
     judge.prepare(problem)
     for fault, path in zip(FAULTS, paths, strict=True):
-        question = {"op": "bound", "so": str(path), "symbol": "primitive", "winograd": 4}
+        question = {"op": "bound", "so": str(path), "symbol": "primitive"}
         try:
-            judge.ask(**question)
+            judge.ask(**question, **bound_of(source.schedule))
         except CheckError:
             judge.prepare(problem)  # the worker may have crashed
         else:

@@ -71,7 +71,9 @@ def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
     count = len(list(rank_all(context_of(TINY), tiles=2, blocks=0)))
     for bound, run in ((0.0, count), (1e9, min(count, 4))):  # the first batch has no rival yet
-        monkeypatch.setattr("polysci.tune.search.lower_bound", lambda *_, bound=bound: [bound])
+        monkeypatch.setattr(
+            "polysci.algorithms.direct.lower_bound", lambda *_, bound=bound: [bound]
+        )
         found = optimize(TINY, "exhaustive", wisdom=Wisdom(fresh_cache / f"{bound}.sqlite"))
         assert sum(trial.seconds is not None for trial in found.trials) == run
 

@@ -192,7 +192,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
 
         monkeypatch.setattr("polysci.tune.search.emit", emit)
         monkeypatch.setattr("polysci.measure.trials.emit", emit)
-        monkeypatch.setattr("polysci.tune.search.Bench", partial(Bench, timeout=2))
+        monkeypatch.setattr("polysci.tune.trials.Bench", partial(Bench, timeout=2))
         return list(broken)
 
     return replaced

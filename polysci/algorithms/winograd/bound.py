@@ -64,15 +64,15 @@ def sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], m: int) -> Doubles
     images = np.asarray(abs(x), np.float64)
     images = images if conv.layout == "nhwc" else images.transpose(0, 2, 3, 1)
     filters = np.einsum("ar,kcrs,bs->abck", g, np.asarray(abs(w), np.float64), g, optimize=True)
-    found = np.empty((conv.N, conv.P, conv.Q, conv.K))
-    for image, result in zip(images, found, strict=True):
+    results = np.empty((conv.N, conv.P, conv.Q, conv.K))
+    for image, result in zip(images, results, strict=True):
         v = np.einsum("ai,pqcij,bj->abpqc", into, _tiles(image, conv, m), into, optimize=True)
         points = v.reshape(*v.shape[:2], -1, conv.C) @ filters
         points = points.reshape(*v.shape[:4], conv.K)
         whole = np.einsum("ia,abpqk,jb->piqjk", back, points, back, optimize=True)
         down, _, across, *_ = whole.shape
         result[...] = whole.reshape(down * m, across * m, conv.K)[: conv.P, : conv.Q]
-    return found if conv.layout == "nhwc" else np.ascontiguousarray(found.transpose(0, 3, 1, 2))
+    return results if conv.layout == "nhwc" else np.ascontiguousarray(results.transpose(0, 3, 1, 2))
 
 
 def _tiles(image: Doubles, conv: Any, m: int) -> Doubles:

@@ -105,9 +105,9 @@ class _Cost:
     def _transforms(self) -> tuple[float, float]:
         plan, conv, lanes = self.plan, self.plan.problem, self.plan.kernel.lanes
         slots = SLOTS[plan.m, conv.layout == "nhwc"]
-        one = 2e-9 * lanes / self.machine.peak
+        slot = 2e-9 * lanes / self.machine.peak
         far = self._rate(self._images() + (self._u_bytes() if self._u_far() else 0))
-        near = [-(-count // lanes) * plan.tiles * n * one
+        near = [-(-count // lanes) * plan.tiles * n * slot
                 for count, n in zip((conv.C, conv.K), slots, strict=True)]  # fmt: skip
         halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
         x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)

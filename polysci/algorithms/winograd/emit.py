@@ -4,52 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polysci.algorithms.winograd.plan import WinogradPlan, resolve
+from polysci.algorithms.algorithm import EmitOptions
+from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.codegen import Source, interface, openmp
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import HeaderSet
 
 HEADERS = ("winograd", "winograd_back")
 Lines = list[str]
-
-
 Strides = Mapping[str, tuple[int, ...]]
 
 
-def emit(
-    problem: Problem,
-    schedule: Schedule,
-    threads: int,
-    symbol: str,
-    *,
-    strides: Strides | None = None,
-    joined: bool = False,
-) -> Source:
+def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     """C source of a convolution under a Winograd schedule; the interface is every primitive's.
 
-    ``strides`` and ``joined`` as ``lowering.emit`` takes them.
-
-    Raises SpecError or UnsupportedError for a schedule that does not fit.
+    Raises SpecError or UnsupportedError for options that do not fit.
     """
+    symbol, schedule = options.symbol, plan.schedule
+    if options.by_rows:
+        raise UnsupportedError(f"schedule {schedule}: its outermost loop is over tiles, not rows")
     interface.check_symbol(symbol)
-    if threads < 1:
-        raise SpecError(f"threads={threads}: at least one thread is needed")
-    plan = resolve(problem, schedule, threads)
+    if plan.threads < 1:
+        raise SpecError(f"threads={plan.threads}: at least one thread is needed")
     unit, precision = HeaderSet(plan.kernel.isa), PRECISIONS["f32"]
     head = Source("", symbol, unit, schedule, precision, HEADERS)
     rows = [plan.kernel.rows, *plan.rests]
     parts = [
         [f"/* {symbol}: {schedule} */"],
-        _shape(plan, symbol, strides or {}),
+        _shape(plan, symbol, options.strides),
         *(_tile(plan, symbol, count) for count in dict.fromkeys(rows)),
         _steps(plan, symbol),
         _multiply(plan, symbol),
         _block(plan, symbol),
         _sizes(plan, symbol),
-        _entry(plan, symbol, joined),
+        _entry(plan, symbol, options.joined),
     ]
     text = head.declarations + "\n".join("\n".join(part) + "\n" for part in parts)
     return Source(

@@ -99,14 +99,17 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     transform = schedule.transform
     if transform is None:
         raise SpecError(f"schedule {schedule}: no winograd(m) in it")
-    if transform.m not in SIZES:
-        raise UnsupportedError(f"schedule {schedule}: {transform}: m is one of {SIZES}")
+    if len(transform.numbers) != 1 or transform.numbers[0] not in SIZES:
+        raise UnsupportedError(
+            f"schedule {schedule}: {transform}: expected winograd(m); m is one of {SIZES}"
+        )
+    (m,) = transform.numbers
     kernel = microkernels.find(schedule.kernel)
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
     if any(isinstance(step, Pack) for step in schedule.steps) or schedule.stream:
         raise UnsupportedError(f"schedule {schedule}: winograd(m) neither packs nor streams")
-    across, down = -(-conv.Q // transform.m), -(-conv.P // transform.m)
+    across, down = -(-conv.Q // m), -(-conv.P // m)
     filters = _up(conv.K, kernel.cols)
     extents = {"t": max(1, conv.N * across * down), "k": filters}
     schedule.check(extents)
@@ -128,7 +131,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
             f"schedule {schedule}: {kernel.rows} rows exceed the {size['t']} tiles of a block"
         )
     return WinogradPlan(
-        conv, schedule, threads, transform.m, kernel, across, down, size["t"], size["k"],
+        conv, schedule, threads, m, kernel, across, down, size["t"], size["k"],
         before == ["t"],
     )  # fmt: skip
 

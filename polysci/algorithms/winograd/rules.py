@@ -20,7 +20,7 @@ def refusal(problem: Problem) -> str:
         ("dilation", problem.dilation, (1, 1)),
         ("groups", problem.groups, 1),
     )
-    wrong = [f"{name}={found}: expected {rule}" for name, found, rule in rules if found != rule]
+    wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
     return "; ".join(wrong)
 
 

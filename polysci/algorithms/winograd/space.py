@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.winograd.cost import estimate
 from polysci.algorithms.winograd.plan import resolve
 from polysci.algorithms.winograd.rules import SIZES, convolution
@@ -21,39 +21,33 @@ PANELS = (1, 2, 4, 8)  # of filters
 ALIKE = 4  # at most a fourth of the choices may share tile and kernel
 
 
-@dataclass(frozen=True, slots=True)
-class RankedSchedule:
-    """A schedule and its predicted seconds."""
-
-    schedule: Schedule
-    seconds: float
-
-
 def rank_schedules(
     problem: Problem, target: Target, machine: Machine, threads: int, count: int | None = None
-) -> list[RankedSchedule]:
+) -> list[Candidate]:
     """The ``count`` schedules of least predicted time (None: all), ties by their text.
 
     At most a fourth of them share tile and kernel, so that an error of the model does not decide
     for all. Raises UnsupportedError for a problem without a Winograd transform.
     """
     convolution(problem)
-    every: dict[str, RankedSchedule] = {}
+    every: dict[str, Candidate] = {}
     for plan in schedules(problem, target.isa.name, threads):
         text = str(plan)
         if text not in every:
             seconds = estimate(resolve(problem, plan, threads), target, machine).seconds
-            every[text] = RankedSchedule(plan, seconds)
-    ordered = sorted(every.values(), key=lambda one: (one.seconds, str(one.schedule)))
+            every[text] = Candidate(plan, seconds)
+    ordered = sorted(
+        every.values(), key=lambda candidate: (candidate.seconds, str(candidate.schedule))
+    )
     if count is None:
         return ordered
     alike: Counter[tuple[str, str]] = Counter()
-    chosen = list[RankedSchedule]()
-    for one in ordered:
-        kind = str(one.schedule.transform), one.schedule.kernel
+    chosen = list[Candidate]()
+    for candidate in ordered:
+        kind = str(candidate.schedule.transform), candidate.schedule.kernel
         alike[kind] += 1
         if alike[kind] <= max(2, count // ALIKE) and len(chosen) < count:
-            chosen.append(one)
+            chosen.append(candidate)
     return chosen
 
 
@@ -91,7 +85,7 @@ def _orders(
     m: int, t: int, k: int, tiles: int, filters: int, threads: int
 ) -> Iterator[tuple[Loop | Transform, ...]]:
     """Loops around and inside the transform; with threads some loop is parallel."""
-    word, shared = Transform(m), threads > 1
+    word, shared = Transform("winograd", (m,)), threads > 1
     over_t = [Loop("t", t, shared)] if t < tiles else []
     over_k = [Loop("k", k, shared)] if k < filters else []
     serial_t = [Loop("t", t)] if t < tiles else []

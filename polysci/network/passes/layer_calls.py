@@ -76,14 +76,14 @@ def by_rows(schedule: Schedule) -> Schedule:
     """The same schedule with a loop over rows around all others, in one thread.
 
     What was packed once before all loops is packed once a band. Raises UnsupportedError where a
-    call takes all rows, or the schedule is Winograd's.
+    call takes all rows.
     """
     steps = tuple(
         replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
     )
     loops = [step for step in steps if isinstance(step, Loop)]
     rows = [loop for loop in loops if loop.dim == ROWS]
-    if not rows or schedule.transform:
+    if not rows:
         raise UnsupportedError(f"schedule {schedule}: no loop over rows")
     first = steps[0]
     if isinstance(first, Loop) and first.dim == ROWS:

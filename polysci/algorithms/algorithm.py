@@ -1,0 +1,149 @@
+"""What an algorithm is: its schedules and their cost, its code, its numerics, its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # a process that only checks results needs none of them
+    from polysci.codegen import Source
+    from polysci.explain import Explanation
+    from polysci.ops.problem import Problem
+    from polysci.polyhedral.schedule import Schedule
+    from polysci.rank import Context
+
+Doubles = NDArray[np.float64]
+Lowered = TypeVar("Lowered")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule and its predicted seconds."""
+
+    schedule: Schedule
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLimits:
+    """The ranker that orders a space, and its size: register tiles, dimensions with cache blocks.
+
+    An algorithm with a cost model and a small space of its own needs none of them.
+    """
+
+    ranker: str = "traffic"
+    tiles: int = 8
+    blocks: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EmitOptions:
+    """What code depends on beside its schedule: ``codegen.emit`` explains the last two.
+
+    ``strides`` are of arrays that are stored otherwise than the problem says.
+    """
+
+    symbol: str
+    strides: Mapping[str, tuple[int, ...]]
+    joined: bool = False
+    by_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExactInputs:
+    """Integers for which an algorithm rounds nothing, in any order of its sums.
+
+    ``largest`` bounds absolute values (None: as many as the sums of products allow); weights are
+    then multiplied by ``scale``, and only ``channels`` input channels of a filter are not zero
+    (0: all of them).
+    """
+
+    largest: int | None = None
+    scale: int = 1
+    channels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTerms:
+    """The bound of an f32 result: gamma of ``roundings`` times ``sizes``, element by element."""
+
+    sizes: Doubles
+    roundings: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """Which schedule to explain, where it comes from (``origin``) and its seconds, if measured.
+
+    ``ranker`` orders the rivals that it is compared with; None: the schedule alone.
+    """
+
+    title: str
+    problem: Problem
+    schedule: Schedule
+    context: Context
+    origin: str = "given"
+    measured: float | None = None
+    ranker: str | None = "traffic"
+
+
+class ScheduleExplanation(Protocol):
+    """An explanation as text and as JSON members; ``nest`` is None where no loop nest is run."""
+
+    @property
+    def nest(self) -> Explanation | None: ...
+
+    def render(self) -> str: ...
+
+    def members(self) -> dict[str, Any]: ...
+
+
+class Algorithm(Protocol[Lowered]):
+    """A way to compute problems; ``registry`` has one row for each.
+
+    All schedules of an algorithm but the default one hold a transform of its name,
+    ``name(numbers)``; what the numbers and the loops mean is its own affair. ``Lowered`` is a
+    schedule resolved for one problem.
+    """
+
+    @property
+    def exact_inputs(self) -> ExactInputs:
+        """Inputs for which results equal the reference bit for bit."""
+
+    def refusal(self, problem: Problem) -> str:
+        """Why it does not compute the problem; empty where it does."""
+
+    def candidates(
+        self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
+    ) -> Sequence[Candidate]:
+        """The best ``count`` schedules of its space (None: all), best first.
+
+        Raises UnsupportedError for a problem that it refuses or where nothing fits.
+        """
+
+    def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
+        """Predicted seconds of one schedule. Raises as ``lower`` does."""
+
+    def lower_bound(self, context: Context, schedule: Schedule) -> float:
+        """Seconds below which no run can be, whatever is predicted; 0 where none is known."""
+
+    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> Lowered:
+        """The schedule resolved for the problem.
+
+        Raises IllegalScheduleError, SpecError or UnsupportedError for one that does not fit.
+        """
+
+    def emit(self, lowered: Lowered, options: EmitOptions) -> Source:
+        """C source with the interface of every primitive. Raises SpecError, UnsupportedError."""
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        """The error bound for these operands; ``numbers`` are those of the transform."""
+
+    def explain(self, request: ExplainRequest) -> ScheduleExplanation:
+        """Why this schedule. Raises as ``lower`` does."""

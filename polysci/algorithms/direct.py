@@ -1,0 +1,112 @@
+"""Tile loops of the problem's own nest around the microkernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polysci import codegen, explain
+from polysci.algorithms.algorithm import (
+    Algorithm,
+    Candidate,
+    Doubles,
+    EmitOptions,
+    ErrorTerms,
+    ExactInputs,
+    ExplainRequest,
+    SpaceLimits,
+)
+from polysci.algorithms.lowering import model_of
+from polysci.codegen import Source
+from polysci.explain import Explanation
+from polysci.ops.problem import Problem
+from polysci.polyhedral import legality
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context, shortlist
+from polysci.rank.lower_bound import lower_bound
+from polysci.space.enumerate import Strides
+
+
+@dataclass(frozen=True, slots=True)
+class LegalSchedule:
+    """A schedule that isl has found legal for the contraction."""
+
+    contraction: Contraction
+    strides: Strides
+    schedule: Schedule
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class NestExplanation:
+    """What the model counts of the nest's loops."""
+
+    nest: Explanation
+
+    def render(self) -> str:
+        return explain.render(self.nest)
+
+    def members(self) -> dict[str, Any]:
+        return explain.members(self.nest)
+
+
+class Direct(Algorithm[LegalSchedule]):
+    """Every problem; the default."""
+
+    @property
+    def exact_inputs(self) -> ExactInputs:
+        return ExactInputs()
+
+    def refusal(self, problem: Problem) -> str:
+        return ""
+
+    def candidates(
+        self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
+    ) -> list[Candidate]:
+        space: dict[str, Any] = {
+            "ranker": limits.ranker, "tiles": limits.tiles, "blocks": limits.blocks,
+        }  # fmt: skip
+        ranked = (
+            shortlist.rank_all(context, **space) if count is None
+            else shortlist.choices(context, count, **space)
+        )  # fmt: skip
+        return [Candidate(choice.schedule, choice.seconds) for choice in ranked]
+
+    def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
+        return shortlist.predict_seconds(context, schedule)
+
+    def lower_bound(self, context: Context, schedule: Schedule) -> float:
+        return float(lower_bound(*shortlist.as_family(context, schedule))[0])
+
+    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
+        scop, roles, strides = model_of(problem)
+        legality.check(scop, roles, schedule)
+        return LegalSchedule(roles, strides, schedule, threads)
+
+    def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:
+        return codegen.emit(
+            lowered.contraction,
+            {**lowered.strides, **options.strides},
+            lowered.schedule,
+            symbol=options.symbol,
+            threads=lowered.threads,
+            joined=options.joined,
+            by_rows=options.by_rows,
+        )
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        """``|W| * |X|``, and the products in one sum."""
+        return ErrorTerms(problem.reference(abs(x), abs(w)), problem.terms)
+
+    def explain(self, request: ExplainRequest) -> NestExplanation:
+        it, scop = request, model_of(request.problem)[0]
+        told: dict[str, Any] = {"origin": it.origin, "measured": it.measured}
+        if it.ranker is None:
+            return NestExplanation(explain.account(it.title, scop, it.context, it.schedule, **told))
+        return NestExplanation(
+            explain.explain(it.title, scop, it.context, it.schedule, ranker=it.ranker, **told)
+        )

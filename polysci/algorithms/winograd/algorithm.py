@@ -1,0 +1,65 @@
+"""Winograd's algorithm as a row: F(m x m, 3 x 3) around the same GEMMs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polysci.algorithms.algorithm import (
+    Algorithm,
+    Candidate,
+    Doubles,
+    EmitOptions,
+    ErrorTerms,
+    ExactInputs,
+    ExplainRequest,
+    SpaceLimits,
+)
+from polysci.algorithms.winograd import bound, cost, integers, rules, space
+from polysci.algorithms.winograd.emit import emit
+from polysci.algorithms.winograd.explain import WinogradExplanation
+from polysci.algorithms.winograd.plan import WinogradPlan, resolve
+from polysci.codegen import Source
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context
+
+
+class Winograd(Algorithm[WinogradPlan]):
+    """Convolutions of 3x3 filters in f32; ``winograd(m)`` computes m x m outputs a tile."""
+
+    @property
+    def exact_inputs(self) -> ExactInputs:
+        return integers.EXACT
+
+    def refusal(self, problem: Problem) -> str:
+        return rules.refusal(problem)
+
+    def candidates(
+        self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
+    ) -> list[Candidate]:
+        return space.rank_schedules(
+            problem, context.target, context.machine, context.threads, count
+        )
+
+    def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
+        plan = resolve(problem, schedule, context.threads)
+        return cost.estimate(plan, context.target, context.machine).seconds
+
+    def lower_bound(self, context: Context, schedule: Schedule) -> float:
+        return 0.0
+
+    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> WinogradPlan:
+        return resolve(problem, schedule, threads)
+
+    def emit(self, lowered: WinogradPlan, options: EmitOptions) -> Source:
+        return emit(lowered, options)
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        (m,) = numbers
+        return ErrorTerms(bound.sizes(problem, x, w, m), bound.roundings(problem, m))
+
+    def explain(self, request: ExplainRequest) -> WinogradExplanation:
+        plan = resolve(request.problem, request.schedule, request.context.threads)
+        return WinogradExplanation(request, plan)

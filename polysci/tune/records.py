@@ -1,0 +1,115 @@
+"""What a search takes from earlier ones, and what it leaves to later ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from polysci.algorithms.choice import admits
+from polysci.algorithms.lowering import emit
+from polysci.codegen import Source
+from polysci.errors import PolysciError, UnsupportedError, WisdomError
+from polysci.ops.problem import Problem
+from polysci.polyhedral import schedule
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.build.compiler import find_compiler
+from polysci.runtime.measurement import Measurement, host_of
+from polysci.target.host import Target
+from polysci.tune.result import Trial
+from polysci.tune.wisdom import Record, Wisdom
+
+SEEDS = 2  # schedules of other machines that are tried here
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSchedule:
+    """A schedule that was measured on this machine, and its C."""
+
+    schedule: Schedule
+    source: Source
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecords:
+    """The records of one problem: those under ``key``, for this machine and so many threads."""
+
+    problem: Problem
+    key: str
+    algorithm: str
+    threads: int
+    target: Target
+    wisdom: Wisdom
+
+    @property
+    def host(self) -> str:
+        return host_of(self.target)
+
+    def best(self, level: str) -> RecordedSchedule | None:
+        """The best at this level or above, if its schedule still works.
+
+        Raises WisdomError where ``level`` is ``wisdom-only`` and the records cannot be read.
+        """
+        least = "estimate" if level == "wisdom-only" else level
+        features = self.target.isa.features
+        try:
+            record = self.wisdom.best(self.key, self.threads, features, host=self.host, level=least)
+        except WisdomError as error:
+            if level == "wisdom-only":
+                raise
+            _log.warning("searching without records: %s", error)
+            return None
+        if record is None:
+            return None
+        try:
+            recorded = schedule.parse(record.schedule)
+            self._check(recorded)
+            source = emit(self.problem, recorded, self.threads)
+        except PolysciError as error:
+            _log.warning("ignoring the record %s: %s", record.schedule, error)
+            return None
+        return RecordedSchedule(recorded, source, record.seconds)
+
+    def seeds(self) -> Iterator[Schedule]:
+        """What did well on other machines and may be tried here."""
+        records: Sequence[Record] = ()
+        with suppress(WisdomError):
+            records = self.wisdom.seeds(
+                self.key, self.threads, self.target.isa.features, host=self.host
+            )
+        for record in records[:SEEDS]:
+            with suppress(PolysciError):
+                recorded = schedule.parse(record.schedule)
+                self._check(recorded)
+                yield recorded
+
+    def _check(self, recorded: Schedule) -> None:
+        """Raise UnsupportedError unless this search may take the schedule."""
+        if not admits(self.algorithm, recorded):
+            raise UnsupportedError(f"it is not {self.algorithm}")
+        if not any(f"_{isa.name}_" in recorded.kernel for isa in self.target.allowed):
+            raise UnsupportedError(f"{self.target.isa} does not run {recorded.kernel}")
+
+    def keep(self, measurement: Measurement, level: str, trials: Iterable[Trial]) -> None:
+        """Record the winner and, to learn from, what it was compared with."""
+        features, isa = self.target.isa.features, self.target.isa.name
+        winner, compiler = measurement.schedule, find_compiler().identity
+        others = {
+            str(trial.schedule): trial.seconds
+            for trial in trials
+            if trial.seconds and str(trial.schedule) != winner
+        }
+        try:
+            self.wisdom.record(
+                self.key, self.threads, features, level, winner, measurement.median,
+                host=self.host, gflops=measurement.gflops, isa=isa, compiler=compiler,
+            )  # fmt: skip
+            self.wisdom.record_trials(
+                self.key, self.threads, features, others,
+                host=self.host, flops=self.problem.flops, isa=isa, compiler=compiler,
+            )  # fmt: skip
+        except WisdomError as error:
+            _log.warning("the result is not recorded: %s", error)

@@ -1,0 +1,177 @@
+"""Candidates built, checked and timed in batches; the fastest few compared again in turns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from polysci.algorithms import choice
+from polysci.algorithms.algorithm import Candidate
+from polysci.algorithms.registry import algorithm_of
+from polysci.codegen import Source
+from polysci.errors import BuildError, CheckError, PolysciError
+from polysci.measure.bench import Bench, CandidateError
+from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context
+from polysci.runtime.build import cache
+from polysci.runtime.build.compiler import find_compiler
+from polysci.runtime.measurement import Measurement, protocol
+from polysci.tune.calibrate import peak_text, peak_unit
+from polysci.tune.result import Progress, SearchLevel, Trial
+
+TIE = 0.01  # of the median: within it the schedule that the model prefers wins
+BATCH = 4  # candidates built and tried together
+Samples = tuple[float, ...]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The schedule that a search takes: its C, predicted seconds and measurement."""
+
+    schedule: Schedule
+    source: Source
+    predicted: float
+    measurement: Measurement
+
+
+@dataclass(slots=True)
+class Trials:
+    """The trials of one search, by schedule text; ``interrupted`` by Ctrl-C after the first."""
+
+    problem: Problem
+    context: Context
+    level: SearchLevel
+    start: float
+    time_limit: float | None
+    progress: Callable[[Progress], None]
+    host: str
+    trials: dict[str, Trial] = field(default_factory=dict)
+    built: dict[str, BuiltSchedule] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def run(self, candidates: Sequence[Candidate]) -> Winner:
+        """Build, check and time the candidates in batches; then time the best ones together.
+
+        Raises CheckError where none survives, BuildError where none can be compiled.
+        """
+        find_compiler()  # its absence is no fault of a candidate
+        with Bench(self.problem, self.context.threads) as bench:
+            try:
+                self._try_all(bench, candidates)
+                samples = self._compare_best(bench)
+            except KeyboardInterrupt:
+                if self._best() is None:
+                    raise
+                self.interrupted = True
+                samples = {}
+            return self._winner(bench, samples or self._first_samples())
+
+    @property
+    def late(self) -> bool:
+        """Whether the time limit has passed."""
+        return self.time_limit is not None and self._spent() > self.time_limit
+
+    def _spent(self) -> float:
+        return time.monotonic() - self.start
+
+    def _best(self) -> float | None:
+        return min((t.seconds for t in self.trials.values() if t.seconds), default=None)
+
+    def _note(self, trial: Trial) -> None:
+        self.trials[str(trial.schedule)] = trial
+
+    def _try_all(self, bench: Bench, candidates: Sequence[Candidate]) -> None:
+        """All in batches, until time is up and something was measured."""
+        for at in range(0, len(candidates), BATCH):
+            best = self._best()
+            if best and (self.late or self._spent() > self.level.seconds):
+                return
+            self.progress(Progress("measuring", at, len(candidates), best))
+            batch = [it for it in candidates[at : at + BATCH] if self._may_win(it)]
+            if batch:
+                self._try(bench, batch)
+
+    def _try(self, bench: Bench, batch: Sequence[Candidate]) -> None:
+        predicted = {candidate.schedule: candidate.seconds for candidate in batch}
+        built = build_trials(self.problem, list(predicted), self.context.threads)
+        if not self.trials and all(isinstance(it.error, BuildError) for it in built):
+            raise next(it.error for it in built if it.error)
+        for it, samples in time_trials(bench, built):
+            trial = Trial(it.schedule, predicted[it.schedule])
+            if isinstance(samples, PolysciError):
+                if isinstance(samples, CheckError):
+                    _log.warning("%s: %s fell out: %s", self.problem, it.schedule, samples)
+                self._note(replace(trial, fault=str(samples)))
+                continue
+            self.built[str(it.schedule)] = it
+            self._note(replace(trial, seconds=min(samples)))
+
+    def _may_win(self, candidate: Candidate) -> bool:
+        """False for what cannot, by a bound that is no prediction; only a full search asks."""
+        best, schedule = self._best(), candidate.schedule
+        if best is None or self.level.measured is not None:
+            return True
+        bound = algorithm_of(schedule).lower_bound(self.context, schedule)
+        if bound > best:
+            predicted = choice.predict_seconds(self.problem, self.context, schedule)
+            fault = f"not run: it takes {bound:.3g} s at the least"
+            self._note(Trial(schedule, predicted, fault=fault))
+        return bound <= best
+
+    def _compare_best(self, bench: Bench) -> dict[str, Samples]:
+        """Samples of the fastest few, taken in turns."""
+        finalists = self.level.finalists
+        while True:
+            timed = [trial for trial in self.trials.values() if trial.seconds is not None]
+            best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))
+            names = [str(trial.schedule) for trial in best[:finalists]]
+            self.progress(Progress("comparing", 0, 1, self._best()))
+            objects = {name: self.built[name].candidate for name in names}
+            try:
+                return dict(zip(names, bench.time([*objects.values()], samples=11), strict=True))
+            except CandidateError as error:  # the others are still there
+                guilty = next(name for name, it in objects.items() if it == error.candidate)
+                self._note(replace(self.trials[guilty], seconds=None, fault=str(error)))
+
+    def _first_samples(self) -> dict[str, Samples]:
+        """Of every trial its first time. Raises CheckError where there is none."""
+        samples: dict[str, Samples]
+        samples = {n: (t.seconds,) for n, t in self.trials.items() if t.seconds is not None}
+        if not samples:
+            faults = "; ".join(f"{t.schedule}: {t.fault}" for t in self.trials.values())
+            raise CheckError(f"{self.problem}: no candidate survived: {faults}")
+        return samples
+
+    def _winner(self, bench: Bench, samples: Mapping[str, Samples]) -> Winner:
+        """The fastest, or within a tie the model's preference."""
+        median = {name: sorted(its)[len(its) // 2] for name, its in samples.items()}
+        least = min(median.values())
+        near = [name for name, seconds in median.items() if seconds <= least * (1 + TIE)]
+        name = min(near, key=lambda name: (self.trials[name].predicted, name))
+        measurement = Measurement(
+            samples[name], self.problem.flops, name, protocol(len(samples[name])),
+            self.context.threads, self.host, None if self.interrupted else self._peak(bench),
+        )  # fmt: skip
+        for other, seconds in median.items():
+            self._note(replace(self.trials[other], seconds=seconds, fault=""))
+        source, trial = self.built[name].source, self.trials[name]
+        assert source is not None
+        return Winner(trial.schedule, source, trial.predicted, measurement)
+
+    def _peak(self, bench: Bench) -> float:
+        """Peak of one core for these types, now or when it was calibrated, times the threads.
+
+        The higher one: a busy neighbour can take half of either, and nothing adds to it.
+        """
+        peak = self.context.peak
+        with suppress(PolysciError):
+            isa = self.context.target.isa.name
+            unit = peak_unit(isa, self.context.contraction.a.dtype)
+            peak = max(peak, bench.peak(cache.build(peak_text(unit)), "peak"))
+        return peak * self.context.threads
