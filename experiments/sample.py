@@ -21,11 +21,10 @@ from polysci.measure.bench import Bench
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops import layer_lists, parse_problem
 from polysci.ops.problem import Problem
-from polysci.runtime.measurement import Measurement, protocol
+from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import detect
 from polysci.tune import context_of
 from polysci.tune.sample import stratified_sample
-from polysci.tune.search import host_of
 
 # Beside MOpt's 32: layers of ResNet-50, VGG-16, Inception v3 and YOLOv2 that are like none of them.
 LAYERS = {

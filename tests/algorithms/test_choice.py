@@ -25,9 +25,9 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
 from polysci.polyhedral.schedule import parse
+from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
-from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context
 

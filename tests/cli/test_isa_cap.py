@@ -14,11 +14,11 @@ from polysci import compile, optimize
 from polysci.cli import COMMANDS, parser
 from polysci.errors import SpecError
 from polysci.ops import parse_problem
+from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.isas import ISAS, caps, up_to
 from polysci.target.machine import assume_rates
 from polysci.tune.calibrate import load_rates, stored_path
-from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"

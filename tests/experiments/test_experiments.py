@@ -26,11 +26,10 @@ from polysci.polyhedral.footprint import load_bound_bytes
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS
 from polysci.rank.shortlist import cost_of, estimate_of
-from polysci.runtime.measurement import Measurement, protocol
+from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import Target, detect
 from polysci.target.machine import assume_rates
 from polysci.tune.calibrate import stored_path
-from polysci.tune.search import host_of
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 

@@ -258,8 +258,8 @@ def test_a_tried_schedule_is_shown_with_its_time(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from polysci.ops import parse_problem
+    from polysci.runtime.measurement import host_of
     from polysci.target.host import detect
-    from polysci.tune.search import host_of
     from polysci.tune.wisdom import Wisdom
 
     target, plan = detect("portable"), "p q:5 > brgemm_portable_f32_5x4"
