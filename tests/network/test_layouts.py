@@ -77,22 +77,22 @@ def test_no_choice_is_cheaper(steps: list[str]) -> None:
         at = made
     nodes.append(node("Sigmoid", at, "y"))
     program = program_of(nodes, {"w": reals(8, 8, 1, 1)})
-    prices = layouts._Prices(program, MACHINE, layouts._roots(program))
-    prices.count()
-    names = sorted(set(prices.root.values()))
+    costs = layouts._Costs(program, MACHINE, layouts._roots(program))
+    costs.count()
+    names = sorted(set(costs.root.values()))
 
     def total(last: set[str]) -> float:
-        price = sum(p for name, p in prices.plain.items() if name not in last)
-        price += sum(p for name, p in prices.last.items() if name in last)
-        return price + sum(p for (a, b), p in prices.apart.items() if (a in last) != (b in last))
+        cost = sum(p for name, p in costs.plain.items() if name not in last)
+        cost += sum(p for name, p in costs.last.items() if name in last)
+        return cost + sum(p for (a, b), p in costs.apart.items() if (a in last) != (b in last))
 
-    free = [name for name in names if prices.last.get(name) != float("inf")]
-    free = [name for name in free if prices.choice(name)]
+    free = [name for name in names if costs.last.get(name) != float("inf")]
+    free = [name for name in free if costs.choice(name)]
     assume(len(free) <= 10)
     tried = (
         {name for name, chosen in zip(free, choice, strict=True) if chosen}
         for choice in product((False, True), repeat=len(free))
     )
     best = min(map(total, tried))
-    found = total(layouts._last(prices) & set(free))
-    assert found == pytest.approx(best, abs=len(names) + len(prices.apart))  # whole nanoseconds
+    found = total(layouts._last(costs) & set(free))
+    assert found == pytest.approx(best, abs=len(names) + len(costs.apart))  # whole nanoseconds

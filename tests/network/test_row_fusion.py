@@ -1,4 +1,4 @@
-"""Stages that run together by bands of rows: what is read, what is refused, and the results."""
+"""Stages that run together, some rows at a time: what is read, what is refused, and the results."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import LoopStage, RowFusion
 from polysci.network.passes import row_fusion
 from polysci.network.passes.layer_calls import by_rows
+from polysci.network.passes.operands import RowWindow
+from polysci.network.passes.row_windows import rows_read
 from polysci.polyhedral import schedule
 from polysci.polyhedral.affine import Affine
 from polysci.target.host import detect
@@ -53,7 +55,7 @@ def inverted_bottleneck(size: int, stride: int) -> Graph:
 def test_results(
     size: int, stride: int, threads: int, dtype: str, ring: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rings that move after every band, threads that begin in the middle, both precisions."""
+    """Rings that move after every call, threads that begin in the middle, both precisions."""
     monkeypatch.setattr(row_fusion_code, "RING", ring)
     monkeypatch.setattr(row_fusion, "SHARE", SMALL)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
@@ -91,18 +93,18 @@ def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (Affine((("i2", 2), ("r", 1)), -1), row_fusion.Rows(2, -1, 1, 11)),
-        (Affine((("i2", 1), ("r", -1)), 2), row_fusion.Rows(1, 0, 2, 11)),
-        (Affine((("i2", 1), ("r", 4))), row_fusion.Rows(1, 0, 8, 11)),
+        (Affine((("i2", 2), ("r", 1)), -1), RowWindow(2, -1, 1, 11)),
+        (Affine((("i2", 1), ("r", -1)), 2), RowWindow(1, 0, 2, 11)),
+        (Affine((("i2", 1), ("r", 4))), RowWindow(1, 0, 8, 11)),
         (Affine((("r", 1),)), None),
         (Affine((("i2", -1),), 10), None),
         (Affine((("i2", 1), ("i3", 1))), None),
     ],
 )
-def test_rows_read(row: Affine, expected: row_fusion.Rows | None) -> None:
+def test_rows_read(row: Affine, expected: RowWindow | None) -> None:
     """A window that moves on with the rows, or nothing."""
     shape = (1, 4, 11, 11)
-    assert row_fusion.rows_read(loops(row, (Guard(row, 11),)), "t", shape, (1, 4, 5, 5)) == expected
+    assert rows_read(loops(row, (Guard(row, 11),)), "t", shape, (1, 4, 5, 5)) == expected
 
 
 @pytest.mark.parametrize(
@@ -119,11 +121,11 @@ def test_rows_read(row: Affine, expected: row_fusion.Rows | None) -> None:
 )
 def test_by_rows(text: str, expected: str) -> None:
     """The loop over rows moves out, packing stays inside it."""
-    assert str(by_rows(schedule.parse(text))) == expected
+    assert str(by_rows(schedule.parse(text), "p")) == expected
 
 
 def test_no_loop_over_rows() -> None:
     """A call that takes all rows, or Winograd's tiles, cannot run by rows."""
     for text in ("k:64 > brgemm_avx512_f32_7x64", "t:16 winograd(4) > brgemm_avx512_f32_16x32"):
         with pytest.raises(UnsupportedError, match="no loop over rows"):
-            by_rows(schedule.parse(text))
+            by_rows(schedule.parse(text), "p")

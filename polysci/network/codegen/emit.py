@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from polysci import codegen
@@ -144,8 +145,7 @@ def _packing(emitter: StageCode) -> list[str]:
     for call in emitter.calls.values():
         if call.packed_at is None:
             continue
-        size = call.layer.problem.w_shape
-        count = call.source.precision.w.bytes * size[0] * size[1] * size[2] * size[3]
+        count = call.source.precision.w.bytes * prod(call.layer.problem.w_shape)
         kind = call.source.precision.w.c_type
         zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""
         lines += [

@@ -22,12 +22,12 @@ from polysci.network.ir.expressions import (
     walk,
 )
 from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, REAL, kind_of, number
-from polysci.network.ir.stages import LoopStage
+from polysci.network.ir.stages import ROW_AXIS, LoopStage
 from polysci.network.passes.buffers import BufferPlace
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
-ROW = "i2"
+ROW = f"i{ROW_AXIS}"
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
 

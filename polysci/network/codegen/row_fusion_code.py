@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polysci.codegen import openmp
-from polysci.network.ir.stages import RowFusion
+from polysci.network.ir.stages import ROW_AXIS, RowFusion
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall
-from polysci.network.passes.row_fusion import ROW_AXIS, Rows, rows_read
+from polysci.network.passes.operands import RowWindow
+from polysci.network.passes.row_windows import rows_read
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 
@@ -38,7 +39,7 @@ class RowFusionWriter:
     symbol: str
     calls_to: dict[int, str] = field(default_factory=dict)
 
-    def rows(self, inside: int) -> Rows:
+    def rows(self, inside: int) -> RowWindow:
         """What member ``inside`` reads of the one before it."""
         tensor = self.stage.members[inside - 1].output
         values = self.placed.program.values

@@ -242,7 +242,7 @@ class StageCode:
 
     def scales(self, spot: Spot, layer: LayerStage) -> str:
         assert layer.scales is not None
-        values = layer.scales.by_channel(layer.problem.K)
+        values = layer.scales.by_channel(layer.problem.y_shape[layer.problem.bias_axis])
         name = f"{self.name}_f{spot[0]}_{spot[1]}"
         numbers = ", ".join(f"{float(one).hex()}f" for one in values)
         self.tables.append(f"static const float {name}[] = {{{numbers}}};")

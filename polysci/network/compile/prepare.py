@@ -17,7 +17,7 @@ from polysci.network.operators.lower import SUPPORTED, lower
 from polysci.network.passes.buffers import PlacedProgram, place_buffers
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import problems
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import Progress, Result, optimize
@@ -25,7 +25,7 @@ from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
 
 DTYPES = ("f32", "bf16")
-Watch = Callable[[Conv2d, Progress | Result], None]  # what a search does, then what it found
+Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
 
 
 @dataclass(frozen=True, slots=True)

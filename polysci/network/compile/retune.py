@@ -23,7 +23,7 @@ from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.measurement import host_of
@@ -62,7 +62,7 @@ def retune(
 
 
 def rivals(
-    problem: Conv2d, result: Result, options: CompileOptions, wisdom: Wisdom
+    problem: Problem, result: Result, options: CompileOptions, wisdom: Wisdom
 ) -> list[Schedule]:
     """The winner alone, then what was measured nearly as fast, then what the model prefers."""
     found = {str(result.schedule): result.schedule}

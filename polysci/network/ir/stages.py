@@ -1,4 +1,4 @@
-"""What a network computes, step by step: layers by primitives, loops, views, joined tensors."""
+"""What a network computes, step by step: layers by primitives, loops, views, concatenations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 from polysci.network.ir.expressions import Expr, loads
 from polysci.network.ir.graph import Array
 from polysci.numerics.quantization import Scales
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
 
 CLAMP = tuple[float, float]
+ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class LayerStage:
-    """A convolution by a primitive: ``y = clamp(conv(x, w) + bias + residual)``.
+    """A problem by a primitive: ``y = clamp(problem(x, w) + bias + residual)``.
 
-    ``weights`` names a constant of shape KCRS, or a tensor that is packed on every run. ``w`` are
-    its strides in elements where they are not those of KCRS. It runs once for each place
-    in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights and y lie
-    behind the first ones there.
+    ``weights`` names a constant of the problem's ``w_shape``, or a tensor that is packed on every
+    run; ``w`` are its strides in elements where they are not row-major. It runs once for each
+    position in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights
+    and y lie behind the first ones there.
     """
 
     name: str
-    problem: Conv2d
+    problem: Problem
     x: Window
     y: Window
     weights: str
@@ -211,7 +212,7 @@ class Program:
         return found
 
     def layers(self) -> list[LayerStage]:
-        """All layers, those inside bands included, in order."""
+        """All layers, those inside row fusions included, in order."""
         found: list[LayerStage] = []
         for stage in self.stages:
             members = stage.members if isinstance(stage, RowFusion) else (stage,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
@@ -72,6 +72,38 @@ def layer(
         axes = y_axes = _AXES[len(windows)]
     problem = _problem(build, x, axes, build.shape(y)[1], windows, groups, dtype)
     return LayerStage(str(node), problem, Window(x, axes), Window(y, y_axes), w)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A tensor as a matrix: the axes that its rows run over together, and that of its columns."""
+
+    tensor: str
+    rows: tuple[int, ...]
+    columns: int
+
+    @property
+    def window(self) -> Window:
+        """Rows as the pixels of one image row, columns as channels."""
+        return Window(self.tensor, ((), (self.columns,), (), self.rows))
+
+
+def matrix_product(
+    build: Builder, node: Node, x: Matrix, y: Matrix, weights: str, *, bias: str = "",
+    strides: tuple[int, ...] = (), stack: tuple[tuple[int, ...], ...] = (),
+) -> None:  # fmt: skip
+    """A layer ``y = x @ weights' + bias``: a convolution by 1 x 1 of one row of pixels.
+
+    ``weights`` are (columns of y, columns of x), or lie by ``strides`` along these two; ``stack``
+    as ``LayerStage`` has it.
+    """
+    rows = prod(build.shape(x.tensor)[at] for at in x.rows)
+    k, n = build.shape(x.tensor)[x.columns], build.shape(y.tensor)[y.columns]
+    problem = Conv2d(1, k, 1, rows, n, 1, 1)
+    steps = (*strides, 1, 1) if strides else ()
+    build.stages.append(LayerStage(
+        str(node), problem, x.window, y.window, weights, bias, w=steps, stack=stack
+    ))  # fmt: skip
 
 
 def _problem(

@@ -1,4 +1,4 @@
-"""Matrix products as convolutions of one row of pixels."""
+"""Matrix products: layers where the elements are f32, else loops."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from polysci.network.ir.expressions import Expr, Load, Reduce, axis, constant
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import LayerStage, ViewStage, Window
+from polysci.network.ir.stages import ViewStage
 from polysci.network.operators.builder import FLOATS, Builder, apply
-from polysci.ops.conv2d import Conv2d
+from polysci.network.operators.convolution import Matrix, matrix_product
 from polysci.polyhedral.affine import Affine
 
 Axes = tuple[int, ...]
@@ -44,9 +44,10 @@ def gemm(build: Builder, node: Node) -> None:
     else:
         w = b
         k, n = build.shape(a)[1], build.shape(y)[1]
-        strides = (k, 1, 1, 1) if back else (1, n, 1, 1)
-    rows = Window(a, ((), (1,), (), (0,)))
-    _matrix(build, node, rows, Window(whole, rows.axes), w, bias if whole == y else "", strides)
+        strides = (k, 1) if back else (1, n)
+    left, product = (Matrix(name, rows=(0,), columns=1) for name in (a, whole))
+    own_bias = bias if whole == y else ""
+    matrix_product(build, node, left, product, w, bias=own_bias, strides=strides)
     if whole != y:
         expr: Expr = build.load(whole, y)
         if rest:
@@ -147,41 +148,25 @@ def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     extra = len(build.shape(out)) - rank  # leading axes of 1 that only B has
     value, (k, n) = build.constant(b), build.shape(b)[-2:]
     w = b
-    strides: Axes = (1, n, 1, 1)
+    strides: Axes = (1, n)
     if value is not None:
         w = build.number(f"{b}.kc", np.ascontiguousarray(value.reshape(k, n).T))
         strides = ()
-    rows = Window(a, ((), (rank - 1,), (), tuple(range(rank - 1))))
-    places = tuple(range(extra, extra + rank - 1))
-    y = Window(out, ((), (extra + rank - 1,), (), places))
-    _matrix(build, node, rows, y, w, "", strides)
+    x = Matrix(a, rows=tuple(range(rank - 1)), columns=rank - 1)
+    y = Matrix(out, rows=tuple(range(extra, extra + rank - 1)), columns=extra + rank - 1)
+    matrix_product(build, node, x, y, w, strides=strides)
 
 
 def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     """A product for every pair of matrices; B may be the same for several."""
     left, right, full = build.shape(a), build.shape(b), build.shape(out)
     stack = full[:-2]
-    w, strides = b, (1, right[-1], 1, 1)
-    rank, high = len(left), len(full)
-    x = Window(a, ((), (rank - 1,), (), (rank - 2,)))
-    y = Window(out, ((), (high - 1,), (), (high - 2,)))
-    _matrix(build, node, x, y, w, "", strides, tuple(np.ndindex(*stack)))
-
-
-def _matrix(
-    build: Builder,
-    node: Node,
-    x: Window,
-    y: Window,
-    weights: str,
-    bias: str,
-    strides: Axes,
-    stack: tuple[tuple[int, ...], ...] = (),
-) -> None:
-    rows = prod(build.shape(x.tensor)[at] for at in x.axes[3])
-    k, n = build.shape(x.tensor)[x.axes[1][0]], build.shape(y.tensor)[y.axes[1][0]]
-    problem = Conv2d(1, k, 1, rows, n, 1, 1)
-    build.stages.append(LayerStage(str(node), problem, x, y, weights, bias, w=strides, stack=stack))
+    x, y = (
+        Matrix(name, rows=(rank - 2,), columns=rank - 1)
+        for name, rank in ((a, len(left)), (out, len(full)))
+    )
+    stacked = tuple(np.ndindex(*stack))
+    matrix_product(build, node, x, y, b, strides=(1, right[-1]), stack=stacked)
 
 
 OPERATORS = {"Gemm": gemm, "MatMul": matmul}

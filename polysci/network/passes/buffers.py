@@ -20,6 +20,9 @@ from polysci.network.ir.stages import (
     Window,
 )
 from polysci.network.passes.concat import ConcatPart, hosts
+from polysci.network.passes.operands import operands_of
+from polysci.numerics.dtypes import precision_named
+from polysci.ops.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,10 @@ class _Placer:
         if weights not in self.program.constants or stage.stack:
             weights = self.plain(weights, self.kind(stage))
         if bias:
-            bias = self.plain(bias, "int32" if stage.problem.dtype[0] in "us" else "float32")
-        target, residual = self.result(stage.y), stage.residual
+            bias = self.plain(
+                bias, "int32" if precision_named(stage.problem.dtype).integer else "float32"
+            )
+        target, residual = self.result(stage.y, stage.problem), stage.residual
         y = self.place_of(target.tensor)
         if residual:
             own = self.place_of(residual)
@@ -194,12 +199,13 @@ class _Placer:
             return name
         return self.copy(name, tuple(range(len(value.shape))), dtype)
 
-    def result(self, window: Window) -> Window:
+    def result(self, window: Window, problem: Problem) -> Window:
         """Where a layer writes: elsewhere, if what counts as one axis does not run on there."""
         value = self.values[window.tensor]
         if stretch(window, value.shape, self.place_of(window.tensor).strides) is not None:
             return window
-        order = tuple(at for number in (0, 2, 3, 1) for at in window.axes[number])
+        _, _, y = operands_of(problem)
+        order = tuple(at for axis in y.order for at in window.axes[axis])
         missing = tuple(at for at in range(len(value.shape)) if at not in order)
         made = self.fresh(window.tensor, value, order=(*missing, *order))
         self.place_of(made)
@@ -238,10 +244,11 @@ class _Placer:
         place, value = self.place_of(window.tensor), self.values[window.tensor]
         kind = self.kind(stage)
         strides = stretch(window, value.shape, place.strides)
-        good = strides is not None and (strides[1] == 1 or stage.problem.C == 1)
-        if good and place.dtype == kind:
+        x, _, _ = operands_of(stage.problem)
+        neighbours = strides is not None and (strides[x.fastest] == 1 or x.shape[x.fastest] == 1)
+        if neighbours and place.dtype == kind:
             return window
-        order = tuple(at for number in (0, 2, 3, 1) for at in window.axes[number])
+        order = tuple(at for axis in x.order for at in window.axes[axis])
         missing = tuple(at for at in range(len(value.shape)) if at not in order)
         if stage.stack:
             missing, order = (), tuple(range(len(value.shape)))
@@ -254,22 +261,17 @@ def alike(one: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:
     return all(a == b for a, b, size in pairs if size > 1)
 
 
-def stretch(
-    window: Window, shape: Sequence[int], strides: Sequence[int]
-) -> tuple[int, int, int, int] | None:
-    """Strides of a problem's N, C, H, W in a tensor; None where merged axes do not run on."""
-    found = []
+def stretch(window: Window, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides of a problem's axes in a tensor; None where merged axes do not run on."""
+    steps = []
     for axes in window.axes:
         real = [at for at in axes if shape[at] > 1]
         for outer, inner in pairwise(real):
             if strides[outer] != shape[inner] * strides[inner]:
                 return None
         last = real[-1] if real else (axes[-1] if axes else None)
-        found.append(strides[last] * window.step.get(last, 1) if last is not None else 0)
-    if len(window.axes[1]) and all(shape[at] == 1 for at in window.axes[1]):
-        found[1] = 1
-    n, c, h, w = found
-    return n, c, h, w
+        steps.append(strides[last] * window.step.get(last, 1) if last is not None else 0)
+    return tuple(steps)
 
 
 def start_of(window: Window, strides: Sequence[int]) -> int:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from polysci.algorithms.lowering import emit, model_of
+from polysci.algorithms.lowering import emit
 from polysci.codegen import Source
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
+from polysci.network.passes.operands import operands_of, row_dim
 from polysci.numerics.arrays import round_up
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Schedule
 
 Strides = dict[str, tuple[int, ...]]
-Spot = tuple[int, int]  # position of a stage, and inside a band
-ROWS = "p"
-LEAST_ROWS = 2  # of a band, where the schedule says nothing
+Spot = tuple[int, int]  # position of a stage, and inside a row fusion
+LEAST_ROWS = 2  # at a time in a row fusion, where the schedule says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class LayerCall:
 def calls_of(
     placed: PlacedProgram, schedules: Mapping[str, Schedule], name: str, threads: int
 ) -> dict[Spot, LayerCall]:
-    """By position of the stage, and inside a band; layers that share code share a symbol."""
+    """By position of the stage, and inside a row fusion; layers that share code share a symbol."""
     found: dict[Spot, LayerCall] = {}
     sources: dict[tuple[str, ...], Source] = {}
     at = 0
-    for spot, layer, band in _spots(placed.program):
+    for spot, layer, fused in _spots(placed.program):
         schedule = plain(schedules[layer.problem.key])
-        if band:
-            schedule = by_rows(schedule)
+        if fused:
+            schedule = by_rows(schedule, row_dim(layer))
         strides = strides_of(layer, placed)
-        key = (layer.problem.key, str(schedule), str(band), repr(sorted(strides.items())))
+        key = (layer.problem.key, str(schedule), str(fused), repr(sorted(strides.items())))
         if key not in sources:
             sources[key] = emit(
-                layer.problem, schedule, 1 if band else threads, f"{name}_l{len(sources)}",
-                strides=strides, joined=not band, by_rows=band,
+                layer.problem, schedule, 1 if fused else threads, f"{name}_l{len(sources)}",
+                strides=strides, joined=not fused, by_rows=fused,
             )  # fmt: skip
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
@@ -62,7 +62,7 @@ def calls_of(
 
 
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
-    """Every layer, where it stands, and whether that is inside a band."""
+    """Every layer, where it stands, and whether that is inside a row fusion."""
     for position, stage in enumerate(program.stages):
         if isinstance(stage, LayerStage):
             yield (position, 0), stage, False
@@ -72,26 +72,26 @@ def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
                     yield (position, inside), member, True
 
 
-def by_rows(schedule: Schedule) -> Schedule:
-    """The same schedule with a loop over rows around all others, in one thread.
+def by_rows(schedule: Schedule, row: str) -> Schedule:
+    """The same schedule with the loop over rows, ``row``, around all others, in one thread.
 
-    What was packed once before all loops is packed once a band. Raises UnsupportedError where a
-    call takes all rows.
+    What was packed once before all loops is packed once for every few rows. Raises
+    UnsupportedError where a call takes all rows.
     """
     steps = tuple(
         replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
     )
     loops = [step for step in steps if isinstance(step, Loop)]
-    rows = [loop for loop in loops if loop.dim == ROWS]
+    rows = [loop for loop in loops if loop.dim == row]
     if not rows:
         raise UnsupportedError(f"schedule {schedule}: no loop over rows")
     first = steps[0]
-    if isinstance(first, Loop) and first.dim == ROWS:
+    if isinstance(first, Loop) and first.dim == row:
         return replace(schedule, steps=steps)
     inner = rows[0].step
     height = inner * max(1, -(-LEAST_ROWS // inner))
     outer = [step for step in steps if step != rows[0] or inner != height]
-    return replace(schedule, steps=(Loop(ROWS, height), *outer))
+    return replace(schedule, steps=(Loop(row, height), *outer))
 
 
 def plain(schedule: Schedule) -> Schedule:
@@ -102,23 +102,22 @@ def plain(schedule: Schedule) -> Schedule:
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
     """How the arrays of a layer are stored, where its problem does not say so."""
-    _, _, own = model_of(layer.problem)
-    found: Strides = {}
-    for array, window, extents in (
-        ("I", layer.x, (layer.problem.N, layer.problem.C, layer.problem.H, layer.problem.W)),
-        ("O", layer.y, (layer.problem.N, layer.problem.K, layer.problem.P, layer.problem.Q)),
-    ):
+    x, w, y = operands_of(layer.problem)
+    stored: Strides = {}
+    for operand, window in ((x, layer.x), (y, layer.y)):
         value, place = placed.program.values[window.tensor], placed.places[window.tensor]
-        given = stretch(window, value.shape, place.strides)
-        if given is None:
-            raise PolysciError(f"{layer.name}: {array} does not run on")
-        usual = own[array]
-        strides = tuple(usual[at] if extents[at] == 1 else given[at] for at in range(4))
-        if strides != usual:
-            found[array] = strides
+        steps = stretch(window, value.shape, place.strides)
+        if steps is None:
+            raise PolysciError(f"{layer.name}: {operand.array} does not run on")
+        strides = tuple(
+            own if extent == 1 else step
+            for own, extent, step in zip(operand.strides, operand.shape, steps, strict=True)
+        )
+        if strides != operand.strides:
+            stored[operand.array] = strides
     if layer.w:
-        found["W"] = layer.w
-    return found
+        stored[w.array] = layer.w
+    return stored
 
 
 def first_of(window: Window, place: BufferPlace) -> int:
@@ -126,6 +125,6 @@ def first_of(window: Window, place: BufferPlace) -> int:
     return place.first + start_of(window, place.strides)
 
 
-def problems(program: Program) -> dict[str, Conv2d]:
+def problems(program: Program) -> dict[str, Problem]:
     """The distinct problems of a program, by key, in order."""
     return {layer.problem.key: layer.problem for layer in reversed(program.layers())}

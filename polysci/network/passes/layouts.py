@@ -24,6 +24,7 @@ from polysci.network.ir.stages import (
     channels_last,
 )
 from polysci.network.passes.concat import hosts
+from polysci.network.passes.operands import operands_of
 from polysci.target.machine import Machine
 
 LINE = 64  # bytes
@@ -71,9 +72,10 @@ class _Costs:
 
     def layer(self, stage: LayerStage) -> None:
         """Channels are neighbours, or they are packed; products of matrices know no channels."""
-        for window in (stage.x, stage.y):
+        x, _, y = operands_of(stage.problem)
+        for window, operand in ((stage.x, x), (stage.y, y)):
             if self.choice(window.tensor):
-                table = self.plain if window.axes[1] == (1,) else self.last
+                table = self.plain if window.axes[operand.fastest] == (1,) else self.last
                 self.add(table, window.tensor, self.gather(window.tensor))
 
     def loops(self, stage: LoopStage) -> None:

@@ -33,7 +33,7 @@ def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Ma
 
     None where a table stands between, which isl does not see through.
     """
-    index = [one for one in load.index if isinstance(one, Affine)]
+    index = [subscript for subscript in load.index if isinstance(subscript, Affine)]
     if len(index) < len(load.index):
         return None
     if around:
@@ -47,14 +47,27 @@ def pointwise(load: Load, domain: Extents, shape: Sequence[int]) -> bool:
     Then the only dependence between producer and consumer is from each iteration to itself: they
     may share a loop, whatever its order.
     """
-    found = of_load(load, domain)
-    if found is None or len(load.index) != len(domain):
+    reads = of_load(load, domain)
+    if reads is None or len(load.index) != len(domain):
         return False
     own = relation(iterators(shape), tuple(Affine(((name, 1),)) for name, _ in iterators(shape)))
-    return bool(found.is_equal(own))
+    return bool(reads.is_equal(own))
 
 
 def reads_once(load: Load, domain: Extents, around: Reduce | None) -> bool:
     """Whether no element is read by two iterations: then nothing is computed twice in its place."""
-    found = of_load(load, domain, around)
-    return found is not None and bool(found.is_injective())
+    reads = of_load(load, domain, around)
+    return reads is not None and bool(reads.is_injective())
+
+
+def reads_within(
+    load: Load, domain: Extents, around: Reduce | None, *, axis: int, low: Affine, extent: int
+) -> bool:
+    """Whether every read lies, along an axis, in the ``extent`` elements from ``low`` on."""
+    reads = of_load(load, domain, around)
+    if reads is None:
+        return False
+    names = ", ".join(name for name, _ in (*domain, *(around.over if around else ())))
+    elements = ", ".join(f"h{number}" for number in range(len(load.index)))
+    window = isl.Map(f"{{ [{names}] -> [{elements}] : {low} <= h{axis} < {low} + {extent} }}")
+    return bool(reads.is_subset(window))

@@ -1,7 +1,7 @@
-"""Which stages run together by bands of rows, so that what lies between them stays in a cache.
+"""Which stages run together, some rows at a time, so that what lies between stays in a cache.
 
-isl says which rows of a tensor each row of the next one reads; a band is legal where these are a
-window that moves on with the rows. It is of use where the tensor is beyond the cache of a core, the
+A row fusion is legal where the rows of a tensor that each row of the next one reads are a window
+that moves on with the rows. It is of use where the tensor is beyond the cache of a core, the
 weights of all members are not, and the bytes that no longer move weigh more than what other loops
 around the members may cost.
 """
@@ -10,92 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import islpy as isl
+from math import prod
 
 from polysci.errors import PolysciError
-from polysci.network.ir.expressions import Load, Reduce, loads, reductions
-from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion, Stage, channels_last
+from polysci.network.ir.stages import (
+    ROW_AXIS,
+    LayerStage,
+    LoopStage,
+    RowFusion,
+    Stage,
+    channels_last,
+)
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import by_rows
-from polysci.network.passes.relations import iterators, of_load
-from polysci.polyhedral.affine import Affine
+from polysci.network.passes.operands import row_dim
+from polysci.network.passes.row_windows import rows_read
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 
-ROW_AXIS = 2
 SHARE = 0.5  # of a cache that tensors or weights may fill
-RISK = 0.03  # of the time of its members that a band may cost: loops it needs are not the best ones
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a tensor that row p of the next one reads: p * step + low to p * step + high."""
-
-    step: int
-    low: int
-    high: int
-    extent: int  # rows of the tensor
-
-
-def rows_read(
-    stage: LayerStage | LoopStage, tensor: str, shape: tuple[int, ...], made: tuple[int, ...]
-) -> Rows | None:
-    """None where these are no window that moves on with the rows.
-
-    ``shape`` is the tensor's, ``made`` that of what the stage makes of it.
-    """
-    if isinstance(stage, LayerStage):
-        conv = stage.problem
-        low = -conv.pad[0]
-        high = low + (conv.R - 1) * conv.dilation[0]
-        return Rows(conv.stride[0], low, high, conv.H)
-    found = None
-    for load, around in _uses(stage, tensor):
-        at = load.index[ROW_AXIS]
-        if not isinstance(at, Affine) or at.coef(f"i{ROW_AXIS}") < 1:
-            return None
-        over = dict(around.over) if around else {}
-        moves = [(coef, over.get(name)) for name, coef in at.terms if name != f"i{ROW_AXIS}"]
-        if any(extent is None for _, extent in moves):
-            return None
-        ends = [coef * ((extent or 1) - 1) for coef, extent in moves]
-        low = at.const + sum(min(0, end) for end in ends)
-        high = at.const + sum(max(0, end) for end in ends)
-        one = Rows(at.coef(f"i{ROW_AXIS}"), low, high, shape[ROW_AXIS])
-        if found not in (None, one) or not _holds(load, around, one, made):
-            return None
-        found = one
-    return found
-
-
-def _uses(stage: LoopStage, tensor: str) -> list[tuple[Load, Reduce | None]]:
-    """Reads of a tensor with the reduction around them."""
-    inside = [
-        (load, one) for one in reductions(stage.expr) for load in loads(one.body)
-        if load.tensor == tensor
-    ]  # fmt: skip
-    known = [load for load, _ in inside]
-    every = [load for load in loads(stage.expr) if load.tensor == tensor]
-    return inside + [(load, None) for load in every if load not in known]
-
-
-def _holds(load: Load, around: Reduce | None, rows: Rows, made: tuple[int, ...]) -> bool:
-    """Whether isl finds every read of a row inside its window."""
-    domain = iterators(made)
-    found = of_load(load, domain, around)
-    if found is None:
-        return False
-    names = [name for name, _ in (*domain, *(around.over if around else ()))]
-    places = ", ".join(f"h{at}" for at in range(len(load.index)))
-    row, p = f"h{ROW_AXIS}", f"i{ROW_AXIS}"
-    window = isl.Map(
-        f"{{ [{', '.join(names)}] -> [{places}] : "
-        f"{rows.step}*{p} + {rows.low} <= {row} <= {rows.step}*{p} + {rows.high} }}"
-    )
-    return bool(found.is_subset(window))
+RISK = 0.03  # of the time of its members that it may cost: loops it needs are not the best ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +47,9 @@ class Setting:
 def fuse_rows(
     placed: PlacedProgram, setting: Setting, refused: Mapping[str, str] | None = None
 ) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
-    """The program with bands where they pay, and all that was considered.
+    """The program with row fusions where they pay, and all that was considered.
 
-    ``refused`` are reasons, by tensor, why it is not to lie inside a band.
+    ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
     """
     program = placed.program
     readers, considered = program.readers(), list[Fusion]()
@@ -182,9 +118,9 @@ def _refusal(
     layers = [one for one in members if isinstance(one, LayerStage)]
     if any(one.weights not in program.constants for one in layers):
         return "its weights are computed"
-    for one in layers:
+    for layer in layers:
         try:
-            by_rows(setting.schedules[one.problem.key])
+            by_rows(setting.schedules[layer.problem.key], row_dim(layer))
         except PolysciError as error:
             return str(error)
     won = 2 * value.bytes / (setting.machine.l3 * 1e9)
@@ -197,8 +133,8 @@ def _refusal(
 
 
 def _weights(layer: LayerStage) -> int:
-    shape = layer.problem.w_shape
-    return 4 * shape[0] * shape[1] * shape[2] * shape[3]
+    """Bytes of a layer's weights in f32."""
+    return 4 * prod(layer.problem.w_shape)
 
 
 def _with(placed: PlacedProgram, chains: list[list[LayerStage | LoopStage]]) -> PlacedProgram:
