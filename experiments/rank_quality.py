@@ -141,7 +141,7 @@ def learned(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
             learn.TrainingSample(layer.network, context_of(layer), plans_of(layer), layer.seconds)
             for layer in layers
         ]
-        found = learn.held_out(lessons)
+        found = learn.cross_validate(lessons)
     except PolysciError as error:
         yield from ((layer, error) for layer in layers)
         return

@@ -24,7 +24,7 @@ from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import detect
 from polysci.tune import context_of
-from polysci.tune.sample import stratified_sample
+from polysci.tune.sample import sample_schedules
 
 # Beside MOpt's 32: layers of ResNet-50, VGG-16, Inception v3 and YOLOv2 that are like none of them.
 LAYERS = {
@@ -106,7 +106,7 @@ def measured(
     if min(map(len, there.values())) >= count:
         return
     context = context_of(problem, threads, target)
-    plans = stratified_sample(context, count)
+    plans = sample_schedules(context, count)
     title = f"{network} {problem.name or problem} {threads}t"
     with Bench(problem, threads) as bench:
         for at in track(range(0, len(plans), BATCH), title):

@@ -47,7 +47,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank.shortlist import choices
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
-from polysci.tune.calibrate import machine_of, stored_path
+from polysci.tune.calibrate import machine_of, machine_path
 from polysci.tune.wisdom import Wisdom
 
 LAYERS = ("res2a_branch2b", "res3a_branch2b", "res4a_branch2a", "res5a_branch2b", "res5b_branch2a")
@@ -233,7 +233,7 @@ def retimed(problem: Problem, plans: Sequence[Schedule], threads: int, samples: 
 @contextmanager
 def empty_cache() -> Iterator[None]:
     """A cache directory with the machine's rates and the compiler's header, and nothing else."""
-    before, rates = os.environ.get("POLYSCI_CACHE_DIR"), stored_path(detect())
+    before, rates = os.environ.get("POLYSCI_CACHE_DIR"), machine_path(detect())
     with tempfile.TemporaryDirectory(prefix="polysci-search-") as folder:
         if rates.exists():
             shutil.copy(rates, folder)

@@ -14,7 +14,7 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
-from polysci.tune.calibrate import machine_of, stored_path
+from polysci.tune.calibrate import machine_of, machine_path
 from tests.support.judge import Judge
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -53,7 +53,7 @@ def lesser_machines() -> None:
     for isa, x in product(best.runnable, INPUTS):
         if (isa, x) != (best.isa, "f32"):
             target = detect(isa)
-            stored_path(target, x).write_text(assume_rates(target).to_json(), encoding="utf-8")
+            machine_path(target, x).write_text(assume_rates(target).to_json(), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +68,7 @@ def fresh_cache(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "fresh-cache"
     path.mkdir(mode=0o700)
     for isa, x in product(detect().runnable, INPUTS):
-        shutil.copy(stored_path(detect(isa), x), path)
+        shutil.copy(machine_path(detect(isa), x), path)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
     return path
 

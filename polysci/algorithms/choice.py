@@ -21,6 +21,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
+from polysci.text.suggestions import suggest
 
 LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
 
@@ -35,7 +36,8 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
         applicable = [name for name in ALGORITHMS if not algorithm_named(name).refusal(problem)]
         return applicable[0] if len(applicable) == 1 else AUTO
     if algorithm not in ALGORITHMS:
-        raise SpecError(f"algorithm {algorithm!r}: expected one of {', '.join(names())}")
+        known = f"{', '.join(names())}{suggest(algorithm, names())}"
+        raise SpecError(f"algorithm {algorithm!r}: expected one of {known}")
     if reason := algorithm_named(algorithm).refusal(problem):
         raise UnsupportedError(f"{problem}: algorithm {algorithm}: {reason}")
     return algorithm

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from polysci import __version__
 from polysci.cli import (
@@ -24,6 +25,7 @@ from polysci.cli import (
 )
 from polysci.cli.layers import Interrupted
 from polysci.errors import PolysciError, SpecError
+from polysci.text.suggestions import suggest
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
@@ -47,9 +49,20 @@ environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors suggest the choice that was probably meant."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += suggest(str(value), map(str, action.choices or ()))
+            raise
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole grammar of the command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="polysci",
         description="Fast CPU primitives: polyhedral outer loops around hand-written microkernels.",
         epilog=_EXAMPLES,

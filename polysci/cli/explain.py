@@ -179,7 +179,7 @@ def _measured(wisdom: Wisdom, key: str, context: Context, schedule: Schedule) ->
     from polysci.runtime.measurement import host_of
 
     try:
-        records = wisdom.measured(host_of(context.target), threads=context.threads)
+        records = wisdom.measurements(host_of(context.target), threads=context.threads)
     except WisdomError:
         return None
     tried = (record for record in records if record.problem == key)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.errors import PolysciError, SpecError
 from polysci.target.isas import ISAS, isa_named
+from polysci.text.suggestions import suggest
 
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
@@ -211,7 +212,11 @@ def _read(text: str, layout: str, dtype: str) -> list[Problem]:
     file = Path(text).suffix in (".txt", ".c") or (os.sep in text and '"' not in text)
     if file or text in layer_lists.names():
         return layer_lists.load(text, layout, dtype)
-    return [parse_problem(text, layout, dtype)]
+    try:
+        return [parse_problem(text, layout, dtype)]
+    except SpecError as error:
+        hint = suggest(text, layer_lists.names()).removeprefix("; ")
+        raise SpecError(f"{error}\n{hint}" if hint else str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

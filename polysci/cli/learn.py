@@ -67,9 +67,9 @@ def _judgements(training: list[TrainingSample]) -> dict[str, Judgement]:
     if len(groups) < 2:
         shared.say(f"only {groups[0]} was measured: how well this does elsewhere is not known")
         return {}
-    held = learn.held_out(training, shared.say)
+    held = learn.cross_validate(training, shared.say)
     found = {
-        group: learn.judge_ranker([one for one in held if one.lesson.group == group])
+        group: learn.judge_ranker([one for one in held if one.sample.group == group])
         for group in groups
     }
     return {**found, "all": learn.judge_ranker(held)}

@@ -59,7 +59,7 @@ def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
     if again:
         shared.say("measuring this machine (less than a minute)")
         calibrate.calibrate(target)
-    return calibrate.load_rates(target), str(calibrate.stored_path(target))
+    return calibrate.load_rates(target), str(calibrate.machine_path(target))
 
 
 def _rates(machine: Machine | None, origin: str, kernels: bool) -> Iterator[tuple[str, str]]:

@@ -116,7 +116,7 @@ def _recorded(threads: int, target: Target) -> Mapping[str, Mapping[str, float]]
 
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)
     try:
-        records = Wisdom().measured(host_of(target), threads=threads)
+        records = Wisdom().measurements(host_of(target), threads=threads)
     except WisdomError:  # a report of what was found now is worth having without it
         return found
     features = canonical_features(target.isa.features)

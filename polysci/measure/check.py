@@ -13,6 +13,7 @@ from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache
+from polysci.text.suggestions import suggest
 
 MODES: Final = ("exact", "bound")
 _SECONDS: Final = 60.0  # for one check of the smallest layer
@@ -76,7 +77,9 @@ def check(
     """
     for mode in modes:
         if mode not in MODES:
-            raise SpecError(f"mode {mode!r}: expected one of {', '.join(MODES)}")
+            raise SpecError(
+                f"mode {mode!r}: expected one of {', '.join(MODES)}{suggest(mode, MODES)}"
+            )
     timeout = _SECONDS + problem.flops / _RATE
     with Bench(problem, threads, timeout=timeout, seed=seed) as bench:
         for plan in schedules:

@@ -1,4 +1,4 @@
-"""Element types, the precisions made of them, and the ways in which products are summed."""
+"""Element types, precisions (types of input, weights and result), and ways to sum products."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.text.suggestions import suggest
 
 # The C type that holds an element, by NumPy's name for it; NumPy has no bfloat16.
 C_TYPES: Mapping[str, str] = MappingProxyType(
@@ -31,7 +32,7 @@ class DType:
     name: str
     numpy: np.dtype[Any]
     bytes: int
-    integer: bool = False  # whether it holds whole numbers only
+    integer: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -58,7 +59,7 @@ F32 = DTYPES["f32"]
 class Precision:
     """The element types of input, weights and result, as benchdnn writes them: ``u8:s8:u8``.
 
-    Floating-point products are summed in f32, whole ones in s32; the bias has the type of the sums.
+    Floating-point products are summed in f32, integer ones in s32; the bias has the sums' type.
     """
 
     x: DType
@@ -72,7 +73,7 @@ class Precision:
 
     @property
     def integer(self) -> bool:
-        """Whether sums are whole numbers."""
+        """Whether sums are integers."""
         return self.x.integer
 
     @property
@@ -86,7 +87,7 @@ class Precision:
 
     @property
     def split(self) -> bool:
-        """Whether y can hold a sum that a later call adds to."""
+        """Whether y can hold a partial sum, to which a later call adds."""
         return self.y == self.sum
 
 
@@ -112,15 +113,16 @@ def precision_named(name: str) -> Precision:
         return full.get(name) or PRECISIONS[ALIASES.get(name, name)]
     except KeyError:
         known = ", ".join([*PRECISIONS, *(f"{a} ({p})" for a, p in ALIASES.items())])
-        raise SpecError(f"dtype {name!r}: expected one of {known}") from None
+        hint = suggest(name, [*PRECISIONS, *ALIASES])
+        raise SpecError(f"dtype {name!r}: expected one of {known}{hint}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """How a microkernel multiplies: the bytes of an element of A and B as it reads them.
+    """How a microkernel multiplies; ``bytes`` are those of an element of A and B as it reads them.
 
-    ``word`` neighbours along k share a 32-bit lane; ``sum`` is what the lane accumulates.
-    ``converts``: A is x, which becomes f32 as it is loaded at no cost.
+    ``vnni_factor`` neighbours along k share a 32-bit lane; ``sum`` is the type that it accumulates.
+    ``converts``: the kernel reads x and converts it to f32 as it loads it, at no cost.
     """
 
     name: str
@@ -145,7 +147,7 @@ COMPUTES: Mapping[str, Compute] = MappingProxyType(
 
 
 def computes(x: str, family: str) -> tuple[str, ...]:
-    """The computes that give the products of inputs of type ``x``, the fastest first.
+    """The ways to multiply inputs of type ``x``, the fastest first.
 
     A vector of channels (any family but ``brgemm``) has no neighbours along k: it is widened.
     """
@@ -167,21 +169,21 @@ def from_bf16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The f32 values of bf16 bits. Raises TypeError for another dtype than uint16."""
     if bits.dtype != np.uint16:
         raise TypeError(f"bits: expected dtype uint16, got {bits.dtype}")
-    found: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
-    return found
+    values: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
+    return values
 
 
 def to_stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Values in the memory format of a type: rounded to the nearest, whole ones saturated."""
+    """Values in the memory format of a type: rounded to the nearest, integers saturated."""
     if dtype.name == "bf16":
         return to_bf16(array)
     if dtype.integer:
         limits = np.iinfo(dtype.numpy)
         array = np.clip(np.rint(array), limits.min, limits.max)
-    found: np.ndarray[Any, Any] = array.astype(dtype.numpy)
-    return found
+    stored: np.ndarray[Any, Any] = array.astype(dtype.numpy)
+    return stored
 
 
 def values(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """What an array in the memory format of a type stands for."""
+    """The values of an array in the memory format of a type."""
     return from_bf16(array) if dtype.name == "bf16" else array

@@ -1,4 +1,4 @@
-"""How whole sums become 8-bit results: scales, zero points, rounding; the arithmetic in NumPy."""
+"""Requantization of integer sums to 8-bit results: scales, zero points, rounding; in NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from polysci.numerics.dtypes import DType
 
 FAR = np.float32(2.0**30)  # beyond any 8-bit result; a zero point still fits beside it
-MOST = 2.0**100  # of the residual's scale: no product with 8 bits is infinite
+MOST = 2.0**100  # largest scale of the residual: no product with 8 bits is infinite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,8 +20,8 @@ class Scales:
 
     ``scale``: x scale * w scale / y scale, a number or one a channel; ``other`` is (residual -
     residual_zero) * residual_scale, which is residual scale / y scale; the bias is in the sum.
-    Every operation rounds to f32 by itself, ``rint`` to the nearest, ties to even. Raises
-    ValueError for what is no finite number, or no zero point of 8 bits.
+    Every operation rounds to f32, ``rint`` to the nearest, ties to even. Raises ValueError for a
+    scale that is not finite and a zero point that does not fit 8 bits.
     """
 
     scale: Any = 1.0
@@ -34,7 +34,7 @@ class Scales:
         values = _finite(self.scale)
         if values is None or values.ndim > 1 or not values.size:
             raise ValueError(
-                f"scale: expected a finite number or one a channel, got {_told(self.scale)}"
+                f"scale: expected a finite number or one a channel, got {_describe(self.scale)}"
             )
         share = _finite(self.residual_scale)
         if share is None or share.ndim or abs(share) > MOST:
@@ -61,9 +61,9 @@ class Scales:
         residual: NDArray[Any] | None = None,
         clamp: tuple[float, float] | None = None,
     ) -> NDArray[Any]:
-        """What a primitive makes of whole ``sums``; ``along`` is the shape of scales beside y."""
+        """The result of a primitive from integer ``sums``; ``along``: shape of the scales."""
         channels = max(along, default=1)
-        with np.errstate(over="ignore"):  # what is infinite is cut off at FAR
+        with np.errstate(over="ignore"):  # infinities are clipped at FAR
             real = sums.astype(np.int64).astype(np.float32)
             real = real * self.by_channel(channels).reshape(along)
             if residual is not None:
@@ -72,25 +72,25 @@ class Scales:
             low, high = np.clip(np.array(clamp or (-FAR, FAR), np.float32), -FAR, FAR)
         real = np.minimum(np.maximum(real, low), high)
         limits = np.iinfo(dtype.numpy)
-        whole = np.rint(real).astype(np.int64) + int(self.y_zero)
-        found: NDArray[Any] = np.clip(whole, limits.min, limits.max).astype(dtype.numpy)
-        return found
+        rounded = np.rint(real).astype(np.int64) + int(self.y_zero)
+        stored: NDArray[Any] = np.clip(rounded, limits.min, limits.max).astype(dtype.numpy)
+        return stored
 
 
-def _finite(given: Any) -> NDArray[np.float32] | None:
-    """Finite numbers as an array of their own, or None."""
+def _finite(value: Any) -> NDArray[np.float32] | None:
+    """A read-only array of finite f32 numbers; None for anything else."""
     try:
-        if np.asarray(given).dtype.kind not in "iuf":
+        if np.asarray(value).dtype.kind not in "iuf":
             return None
         with np.errstate(over="ignore"):
-            values = np.array(given, np.float32)
+            values = np.array(value, np.float32)
     except ValueError:  # rows of different lengths
         return None
     values.flags.writeable = False
     return values if np.isfinite(values).all() else None
 
 
-def _told(given: Any) -> str:
-    if isinstance(given, np.ndarray) and given.size:
-        return f"shape {given.shape}, values from {given.min()} to {given.max()}"
-    return f"{given!r:.80}"
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size:
+        return f"shape {value.shape}, values from {value.min()} to {value.max()}"
+    return f"{value!r:.80}"

@@ -11,6 +11,7 @@ from polysci.ops import check_nest, parse_problem
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
 from polysci.target.resources import resource
+from polysci.text.suggestions import suggest
 
 # A comment starts at a '#' outside the quotes of the layer's name.
 _LAYER = re.compile(r'[^"#]*(?:"(?:\\.|[^"\\])*(?:"[^#]*)?)?')
@@ -59,6 +60,6 @@ def _find(path_or_name: str | PathLike[str]) -> Path:
     if path.name not in names():
         raise SpecError(
             f"no model {path.name!r}: neither a file nor one of {', '.join(names())}; "
-            "give a path or one of these names"
+            f"give a path or one of these names{suggest(path.name, names())}"
         )
     return resource("models", f"{path.name}.txt")

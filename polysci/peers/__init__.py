@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-Whole = Literal["layers", "networks"]
+Scope = Literal["layers", "networks"]
 REMEDY: Final = "pip install 'polysci[peers]'"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library to compare with: its service ``module:class`` and what installs it.
+    """A library to compare with: its service ``module:class`` and the command that installs it.
 
-    ``runs`` says what its service is given: single layers, or whole networks.
+    ``runs`` says what its service runs: single layers, or whole networks.
     """
 
     name: str
     package: str
     service: str
-    runs: Whole = "layers"
+    runs: Scope = "layers"
     install: str = REMEDY
 
 

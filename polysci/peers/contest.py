@@ -1,4 +1,4 @@
-"""Ours and a peer's, side by side: two worker processes take turns, never both at once."""
+"""Time our kernel and a peer's in turns, in two worker processes that never run at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PEAK_UNITS: Final[Mapping[str, str]] = MappingProxyType(  # by how inner product
         "i8": "8-bit dot product",
     }
 )
-WARM_UP_S: Final = 5e-3  # idle OpenMP threads of the other side spin for some milliseconds
+WARM_UP_S: Final = 5e-3  # idle OpenMP threads of the other process spin for some milliseconds
 SAMPLE_S: Final = 5e-3
 _PREPARE_S: Final = 600.0
 
@@ -39,7 +39,7 @@ class Comparison:
     """Samples of ours and of the peer's, in seconds a call, taken in turns.
 
     ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names; ``path`` is
-    what the peer called, ``version`` its own, ``paths`` the least seconds of all its ways.
+    the peer's fastest call, ``version`` its version, ``paths`` the least seconds of all its calls.
     """
 
     problem: Problem
@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def gflops(self) -> float:
-        """GFLOP/s of ours at the median."""
+        """Our GFLOP/s at the median."""
         return self.problem.flops / median(self.seconds) * 1e-9
 
     @property
@@ -96,7 +96,7 @@ class LayerRival(PeerProcess):
     """A peer's worker process, started once for many problems."""
 
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 120.0) -> None:
-        # Results stay in the heap: without it every large one costs its page faults again.
+        # Keep freed results in the heap: otherwise every large one costs page faults again.
         heap = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
         super().__init__(peer, threads, env=heap, timeout=timeout)
 

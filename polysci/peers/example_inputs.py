@@ -1,4 +1,4 @@
-"""What a peer is given: arrays of a precision, and the result that it has to find."""
+"""Inputs for a peer in a precision, and the expected result."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Quant:
 class ExampleInputs:
     """Input and weights in the NumPy dtypes of the precision (bf16: its bits as uint16).
 
-    ``elements`` are the names of the elements of x, w and y; ``expected`` holds the plain result as
-    y can hold it, in f32. ``quant`` is there for 8-bit elements alone.
+    ``elements`` are the names of the element types of x, w and y; ``expected`` is the result
+    rounded to the type of y, in f32. ``quant`` is None except for 8-bit elements.
     """
 
     elements: tuple[str, str, str]
@@ -47,8 +47,8 @@ def example_inputs(
 ) -> ExampleInputs:
     """Integers, small enough for sums to be exact in f32 in any order.
 
-    Zero points are 0 unless told otherwise: that of x costs oneDNN time if it is not. Raises
-    SpecError for a precision that is none.
+    Zero points default to 0: another one of x costs oneDNN time. Raises SpecError for an unknown
+    precision.
     """
     precision = precision_named(dtype)
     random, top = np.random.default_rng(seed), largest_value(problem)
@@ -64,13 +64,13 @@ def example_inputs(
             scale = _scales(problem.K, sums)
         quant = Quant(scale, x_zero, y_zero)
     sums *= scale if problem.layout == "nhwc" else scale[:, None, None]
-    held = values(to_stored(sums + np.float32(y_zero), precision.y), precision.y)
+    stored = values(to_stored(sums + np.float32(y_zero), precision.y), precision.y)
     elements = precision.x.name, precision.w.name, precision.y.name
     arrays = (
         to_stored(x.astype(np.float32), precision.x),
         to_stored(w.astype(np.float32), precision.w),
     )
-    return ExampleInputs(elements, *arrays, held.astype(np.float32), quant)
+    return ExampleInputs(elements, *arrays, stored.astype(np.float32), quant)
 
 
 def _scales(count: int, sums: Floats) -> Floats:

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.peers import PEERS, Peer, Whole
+from polysci.peers import PEERS, Peer, Scope
 from polysci.runtime.worker_process import WorkerProcess
+from polysci.text.suggestions import suggest
 
 
-def peer_named(name: str, runs: Whole = "layers") -> Peer:
+def peer_named(name: str, runs: Scope = "layers") -> Peer:
     """A row of PEERS that runs what is asked for, and whose package is installed.
 
     Raises SpecError for another name and UnsupportedError, with the remedy, where it is missing.
     """
-    fitting = ", ".join(peer.name for peer in PEERS.values() if peer.runs == runs)
+    names = [peer.name for peer in PEERS.values() if peer.runs == runs]
+    fitting = ", ".join(names)
     if name not in PEERS:
-        raise SpecError(f"peer {name!r}: expected one of {fitting}")
+        raise SpecError(f"peer {name!r}: expected one of {fitting}{suggest(name, names)}")
     peer = PEERS[name]
     if peer.runs != runs:
         raise SpecError(

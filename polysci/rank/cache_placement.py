@@ -11,6 +11,7 @@ from polysci.errors import SpecError
 from polysci.polyhedral.footprint import FLOAT, Count
 from polysci.rank.working_sets import Sizes
 from polysci.target.host import Target
+from polysci.text.suggestions import suggest
 
 Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of the shared L3
 
@@ -83,6 +84,9 @@ def weigh(
     Raises SpecError for a placement that does not exist.
     """
     if placement not in PLACEMENTS:
-        raise SpecError(f"placement {placement!r}: expected one of {', '.join(PLACEMENTS)}")
+        raise SpecError(
+            f"placement {placement!r}: expected one of {', '.join(PLACEMENTS)}"
+            f"{suggest(placement, PLACEMENTS)}"
+        )
     cost: Count = PLACEMENTS[placement](sizes, caches) @ np.array(weights)
     return cost

@@ -16,6 +16,7 @@ from polysci.rank.batch import batch
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
+from polysci.text.suggestions import suggest
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
 ALIKE = 4  # at most a fourth of the choices may share register tile and packing
@@ -90,7 +91,9 @@ def rank_all(
 def ranker_of(name: str) -> Ranker:
     """The ranker of that name. Raises SpecError where there is none."""
     if name not in RANKERS:
-        raise SpecError(f"ranker {name!r}: expected one of {', '.join(RANKERS)}")
+        raise SpecError(
+            f"ranker {name!r}: expected one of {', '.join(RANKERS)}{suggest(name, RANKERS)}"
+        )
     return RANKERS[name]
 
 

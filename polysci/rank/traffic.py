@@ -25,7 +25,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     nest, machine = TrafficCounts(context, family), context.machine
     compute, levels = _compute(nest), nest.levels()
     counts = _counts(nest, compute, levels)
-    cost = {name: count * machine.price(name) for name, count in counts.items()}
+    cost = {name: count * machine.coefficient(name) for name, count in counts.items()}
     calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns")
     packing = _sum(cost, "copy_ns", "gather_ns")
     hidden = _sum(cost, "page_ns", "hidden_l2", "hidden_l3", "hidden_memory")

@@ -12,6 +12,7 @@ from polysci.target import amx
 from polysci.target.extensions import Table
 from polysci.target.isa import Isa, Permission
 from polysci.target.packages import KernelSources, collect
+from polysci.text.suggestions import suggest
 
 
 def _rows() -> Iterator[Isa]:
@@ -58,7 +59,7 @@ def isa_named(name: str, *, source: str = "isa") -> Isa:
         return ISAS[name]
     except KeyError:
         raise SpecError(
-            f"{source}: no instruction set {name!r}; known: {', '.join(ISAS)}"
+            f"{source}: no instruction set {name!r}; known: {', '.join(ISAS)}{suggest(name, ISAS)}"
         ) from None
 
 

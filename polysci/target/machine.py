@@ -14,7 +14,7 @@ from polysci.target import microkernels
 from polysci.target.host import Target
 
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
-PRICES = (
+COEFFICIENTS = (
     "call_ns", "run_ns", "store_ns", "reload_ns", "page_ns", "copy_ns", "gather_ns",
     "hidden_l2", "hidden_l3", "hidden_memory",
 )  # fmt: skip
@@ -25,17 +25,17 @@ SPEED = MappingProxyType({"f32": 1.0, "f16": 1.0, "bf16": 2.0, "i8": 4.0, "i16":
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Rates and prices of one core; measured and fitted by ``calibrate``, or documented defaults.
+    """Rates and coefficients of one core: fitted by ``calibrate``, or documented defaults.
 
     Rates: ``peak`` is the FMA peak in GFLOP/s; ``efficiency`` the rate of a microkernel over it
     with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds one
     core, ``l3_all`` and ``memory_all`` all cores of an L3 and of the machine together.
 
-    Prices, which may be 0: ``call_ns`` of entering a register tile, ``run_ns`` of one run of its
-    reduction loop, ``store_ns`` of a vector of C, ``reload_ns`` of one that a later call adds to,
-    ``page_ns`` of a page that the first translation buffer lacks, ``copy_ns`` of a packed line of
-    64 bytes, ``gather_ns`` of one whose source is not contiguous. ``hidden_l2``, ``hidden_l3`` and
-    ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
+    Coefficients, which may be 0: ``call_ns`` of entering a register tile, ``run_ns`` of one run of
+    its reduction loop, ``store_ns`` of a vector of C, ``reload_ns`` of one that a later call adds
+    to, ``page_ns`` of a page that the first translation buffer lacks, ``copy_ns`` of a packed line
+    of 64 bytes, ``gather_ns`` of one whose source is not contiguous. ``hidden_l2``, ``hidden_l3``
+    and ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
     ``fork_us`` is what starting a parallel region takes.
     """
 
@@ -64,8 +64,8 @@ class Machine:
         """GB/s of packing contiguous runs, in and out."""
         return 2 * 64 / max(self.copy_ns, 1e-3)
 
-    def price(self, name: str) -> float:
-        """One of the prices, by its name."""
+    def coefficient(self, name: str) -> float:
+        """A coefficient of the cost model, by its name."""
         return float(getattr(self, name))
 
     def fastest(self, compute: str) -> float:
@@ -108,8 +108,8 @@ def from_json(text: str) -> Machine:
     rates = [*(numbers[name] for name in RATES), *efficiency.values()]
     if not all(isfinite(rate) and rate > 0 for rate in rates):
         raise SpecError("machine parameters: every rate must be positive and finite")
-    if not all(isfinite(price) and price >= 0 for price in numbers.values()):
-        raise SpecError("machine parameters: every price must be finite and not negative")
+    if not all(isfinite(value) and value >= 0 for value in numbers.values()):
+        raise SpecError("machine parameters: every coefficient must be finite and not negative")
     return machine
 
 

@@ -1,1 +1,1 @@
-"""How polysci prints: aligned tables, text files with holes to fill."""
+"""Text for people: aligned tables, templates, suggestions for misspelt names."""

@@ -1,4 +1,4 @@
-"""Text files with ``@HOLES@`` to be filled."""
+"""Text files with ``@NAME@`` placeholders."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-_HOLE = re.compile(r"@([A-Z_]+)@")
+_PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
 
 
 def fill(path: Path, values: Mapping[str, str]) -> str:
-    """The text of a file with every ``@HOLE@`` filled."""
-    return _HOLE.sub(lambda found: values[found[1]], _text(path))
+    """The text of a file with every placeholder ``@NAME@`` replaced by ``values["NAME"]``."""
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], _text(path))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Measure a machine once: FMA peak, microkernels, bandwidths; and fit the cost model's prices."""
+"""Measure a machine once: FMA peak, microkernels, bandwidths; fit the cost model's coefficients."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Progress = Callable[[int, int], None]
 def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
     """The stored parameters of this machine, with the rates of kernels for inputs of type ``x``.
 
-    Measured now if there are none. Where measuring fails the documented defaults stand in, with a
-    logged warning.
+    Measured now if there are none. Where measuring fails, the documented defaults are returned and
+    a warning is logged.
     """
     try:
         return load_rates(target, x) or calibrate(target, progress, x)
@@ -49,15 +49,15 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
 
 
 def load_rates(target: Target, x: str = "f32") -> Machine | None:
-    """The stored parameters of this machine, if it was ever measured."""
+    """The stored parameters of this machine; None if it was never measured."""
     try:
-        return from_json(stored_path(target, x).read_text(encoding="utf-8"))
+        return from_json(machine_path(target, x).read_text(encoding="utf-8"))
     except (OSError, PolysciError):
         return None
 
 
-def stored_path(target: Target, x: str = "f32") -> Path:
-    """Where the parameters of a target are kept; another kernel list is another file."""
+def machine_path(target: Target, x: str = "f32") -> Path:
+    """The file of a target's parameters; its name depends on the list of kernels."""
     kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
     units = "".join(headers(unit) for unit in header_sets_for(target.isa.name, x))
     text = f"{FORMAT} {target} {target.features} {kernels} {units}"
@@ -72,9 +72,9 @@ def kernels_for(isa: str, x: str) -> list[Microkernel]:
 
 
 def header_sets_for(isa: str, x: str) -> list[HeaderSet]:
-    """The units of those kernels, sums as results."""
-    found = [_unit(kernel, x) for kernel in kernels_for(isa, x)]
-    return list(dict.fromkeys(found))
+    """The header sets of those kernels, with sums as results."""
+    header_sets = [_unit(kernel, x) for kernel in kernels_for(isa, x)]
+    return list(dict.fromkeys(header_sets))
 
 
 def _unit(kernel: Microkernel, x: str) -> HeaderSet:
@@ -88,7 +88,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     BuildError or CheckError.
     """
     if x != "f32":
-        return _extended(target, progress, x)
+        return _extend(target, progress, x)
     kernels = kernels_for(target.isa.name, x)
     objects = cache.build_many([_bandwidth_text(target)])
     questions = [("peak", objects[0])]
@@ -105,18 +105,18 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     if target.cores > 1:
         machine = replace(machine, **_together(target, _part(progress, 50, 60)))
     machine = fit_coefficients(target, machine, _part(progress, 60, 100))
-    _write(stored_path(target), machine.to_json())
+    _write(machine_path(target), machine.to_json())
     return machine
 
 
-def _extended(target: Target, progress: Progress | None, x: str) -> Machine:
+def _extend(target: Target, progress: Progress | None, x: str) -> Machine:
     """The machine as f32 knows it, with the rates of the kernels for ``x``."""
     machine = load_rates(target) or calibrate(target, progress)
     kernels = kernels_for(target.isa.name, x)
     rates = _rates(_kernel_questions(kernels, x), 1, progress)
     efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
-    _write(stored_path(target, x), machine.to_json())
+    _write(machine_path(target, x), machine.to_json())
     return machine
 
 

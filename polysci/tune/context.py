@@ -1,4 +1,4 @@
-"""Everything that a ranker needs to know of a problem on this machine."""
+"""Make a ranker's context: a problem on this machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def context_of(
     progress: Callable[[int, int], None] | None = None,
     machine: Machine | None = None,
 ) -> Context:
-    """Everything a ranker needs; ``machine`` instead of what was measured here.
+    """The ranker's context of a problem, with the parameters ``machine`` if given.
 
-    Without it this machine is calibrated if it never was (under a minute).
+    Otherwise this machine's parameters; it is calibrated if it never was (under a minute).
     """
     target = target or detect()
     _, roles, strides = model_of(problem)

@@ -1,4 +1,4 @@
-"""The prices of the cost model on this machine, fitted to schedules that were measured on it."""
+"""Fit the cost model's coefficients to schedules measured on this machine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from polysci.rank import Context
 from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.target.host import Target
-from polysci.target.machine import PRICES, Machine
-from polysci.tune.sample import stratified_sample
+from polysci.target.machine import COEFFICIENTS, Machine
+from polysci.tune.sample import sample_schedules
 
 COUNT = 10  # schedules a layer
-SLOW = 2  # power of (least / seconds) that weighs a schedule: the fit is for the good ones
-TRUST = 0.004  # of the defaults, against one measured schedule: decides what was not exercised
-# Small layers that exercise every price: short and long reductions, outputs and weights that leave
-# the caches, strides, packing, both layouts, no reduction at all.
+SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for the fast ones
+TRUST = 0.004  # weight of the defaults, against one measured schedule
+# Small layers that exercise every coefficient: short and long reductions, outputs and weights that
+# exceed the caches, strides, packing, both layouts, no reduction at all.
 LAYERS = (
     Conv2d(N=1, C=64, H=56, W=56, K=256, R=1, S=1),
     Conv2d(N=1, C=512, H=28, W=28, K=64, R=1, S=1),
@@ -45,46 +45,46 @@ LAYERS = (
 
 Progress = Callable[[int, int], None]
 Numbers = NDArray[np.float64]
-Row = tuple[float, float, dict[str, float], float]  # measured, unpriced, counts, least of the layer
+Row = tuple[float, float, dict[str, float], float]  # measured, fixed part, counts, layer's least
 
 
 def fit_coefficients(target: Target, machine: Machine, progress: Progress | None = None) -> Machine:
-    """The machine with its prices fitted to COUNT measured schedules of every one of LAYERS.
+    """The machine with coefficients fitted to COUNT measured schedules of each layer of LAYERS.
 
     ``progress(done, total)`` after every layer. Raises BuildError or CheckError.
     """
     rows: list[Row] = []
     for done, problem in enumerate(LAYERS):
-        rows += _measured(problem, target, machine)
+        rows += _measure(problem, target, machine)
         if progress:
             progress(done + 1, len(LAYERS))
     return replace(machine, **coefficients(rows, machine))
 
 
-def _measured(problem: Conv2d, target: Target, machine: Machine) -> Iterator[Row]:
+def _measure(problem: Conv2d, target: Target, machine: Machine) -> Iterator[Row]:
     _, roles, strides = model_of(problem)
     context = Context(roles, strides, target, machine)
-    plans = stratified_sample(context, COUNT, first=2)
+    schedules = sample_schedules(context, COUNT, first=2)
     with Bench(problem) as bench:
-        found = [
-            (one.schedule, min(samples))
-            for one, samples in time_trials(bench, build_trials(problem, plans))
+        timed = [
+            (trial.schedule, min(samples))
+            for trial, samples in time_trials(bench, build_trials(problem, schedules))
             if not isinstance(samples, PolysciError)
         ]
-    least = min((seconds for _, seconds in found), default=0.0)
-    for plan, seconds in found:
-        unpriced, counts = work(*as_family(context, plan))
-        yield seconds, float(unpriced[0]), {k: float(v[0]) for k, v in counts.items()}, least
+    fastest = min((seconds for _, seconds in timed), default=0.0)
+    for schedule, seconds in timed:
+        fixed, counts = work(*as_family(context, schedule))
+        yield seconds, float(fixed[0]), {k: float(v[0]) for k, v in counts.items()}, fastest
 
 
 def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
-    """Prices, none below 0, that explain what the unpriced part of the model leaves over.
+    """Coefficients, none below 0, that explain the measured time beyond the model's fixed part.
 
-    Least squares of the relative error (Lawson and Hanson's NNLS). A price that nothing measured
-    depends on keeps the machine's value.
+    Least squares of the relative error (Lawson and Hanson's NNLS). A coefficient on which no
+    measured schedule depends keeps the machine's value.
     """
-    names = [name for name in PRICES if any(row[2][name] > 0 for row in rows)]
-    before = np.array([machine.price(name) for name in names])
+    names = [name for name in COEFFICIENTS if any(row[2][name] > 0 for row in rows)]
+    before = np.array([machine.coefficient(name) for name in names])
     measured = np.array([row[0] for row in rows])
     weight = (np.array([row[3] for row in rows]) / measured) ** SLOW / measured
     counts = np.array([[row[2][name] for name in names] for row in rows])

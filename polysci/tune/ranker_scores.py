@@ -1,4 +1,4 @@
-"""What every ranker chooses for a problem, and how good each choice is once all were timed."""
+"""Every ranker's choices for a problem, and their quality once all of them are timed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 4  # schedules compiled and tried together
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The first choices of a ranker, best first; or the error that there are none."""
+    """The first choices of a ranker, best first; or the error in ``fault``."""
 
     ranker: str
     choices: tuple[Choice, ...] = ()
@@ -29,10 +29,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class RankerScore:
-    """How good a ranker's order is on ``schedules`` timed ones, its own and those of the others.
+    """The quality of a ranker's order on ``schedules`` timed ones, its own and the others'.
 
-    ``first`` and ``few``: the least time of all over that of its first, and of the best of its
-    own; ``tau`` and ``pairs`` as in ``quality``, over all of them.
+    ``first`` and ``few``: the shortest time of all over that of its first choice, and over that of
+    the best of its choices; ``tau`` and ``pairs``: ``tau`` and ``pair_accuracy`` of rank.metrics.
     """
 
     ranker: str
@@ -44,7 +44,7 @@ class RankerScore:
 
 
 def ranking(context: Context, ranker: str, count: int) -> Ranking:
-    """The ``count`` schedules that a ranker would have measured; errors become its ``fault``."""
+    """The first ``count`` schedules of a ranker; an error becomes its ``fault``."""
     try:
         return Ranking(ranker, tuple(choices(context, count, ranker=ranker)))
     except PolysciError as error:
@@ -52,35 +52,40 @@ def ranking(context: Context, ranker: str, count: int) -> Ranking:
 
 
 def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
-    """All schedules that were chosen, each once; every ranker's first before anybody's second."""
-    most = max((len(one.choices) for one in rankings), default=0)
-    turns = (one.choices[at] for at in range(most) for one in rankings if at < len(one.choices))
+    """All chosen schedules, each once: every ranker's first choice, then the second ones, ..."""
+    most = max((len(ranking.choices) for ranking in rankings), default=0)
+    turns = (
+        ranking.choices[at]
+        for at in range(most)
+        for ranking in rankings
+        if at < len(ranking.choices)
+    )
     return list(dict.fromkeys(choice.schedule for choice in turns))
 
 
 def measure_choices(
     problem: Problem, schedules: Sequence[Schedule], threads: int = 1
 ) -> Iterator[tuple[Schedule, float | PolysciError]]:
-    """Each schedule's least seconds a call, warm; or why it cannot be built, run or trusted."""
+    """Each schedule's shortest seconds a call, caches warm; or the error that it causes."""
     with Bench(problem, threads) as bench:
         for at in range(0, len(schedules), BATCH):
-            for one, found in time_trials(
+            for trial, samples in time_trials(
                 bench, build_trials(problem, schedules[at : at + BATCH], threads)
             ):
-                yield one.schedule, found if isinstance(found, PolysciError) else min(found)
+                yield trial.schedule, samples if isinstance(samples, PolysciError) else min(samples)
 
 
 def score(
     context: Context, ranking: Ranking, seconds: Mapping[Schedule, float]
 ) -> RankerScore | None:
-    """A ranker against two measured times or more; None where none of its own choices has one."""
-    own = [one.schedule for one in ranking.choices if one.schedule in seconds]
+    """A ranker's score; None without two measured times, or where none of its choices has one."""
+    own = [choice.schedule for choice in ranking.choices if choice.schedule in seconds]
     every = list(dict.fromkeys([*own, *seconds]))
     if not own or len(every) < 2:
         return None
     places = np.arange(len(every), dtype=np.float64)
-    costs = np.array([cost_of(context, plan, ranking.ranker) for plan in every])
-    times = np.array([seconds[plan] for plan in every])
+    costs = np.array([cost_of(context, schedule, ranking.ranker) for schedule in every])
+    times = np.array([seconds[schedule] for schedule in every])
     return RankerScore(
         ranking.ranker,
         len(every),

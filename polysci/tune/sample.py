@@ -1,4 +1,4 @@
-"""A stratified sample of a problem's schedules: good, middling and bad ones of every kind."""
+"""A stratified sample of a problem's schedules: fast, medium and slow ones of every kind."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from polysci.rank.ranker import space_of
 from polysci.rank.shortlist import Choice, Ranked, distinct, view_contexts
 from polysci.space.enumerate import Family
 
-BANDS = (1.1, 1.5, 4.0)  # predicted seconds over the least: as many schedules from each
+RANGES = (1.1, 1.5, 4.0)  # bounds of predicted seconds over the least; equal shares of the sample
 
 
-def stratified_sample(
+def sample_schedules(
     context: Context, count: int, *, seed: int = 0, first: int = 5
 ) -> list[Schedule]:
     """``count`` distinct schedules that can be generated, or all if there are fewer.
 
-    The model's ``first`` ones; then in turns from three bands of predicted time, and within a band
-    in turns from every kind: loop order, register tile, place of the packing, parallel loops,
+    The model's ``first`` ones; then in turns from three ranges of predicted time, and within a
+    range in turns from every kind: loop order, register tile, place of the packing, parallel loops,
     stores past the caches. The same arguments give the same sample.
     """
     ranked = [
@@ -32,28 +32,28 @@ def stratified_sample(
         for view, wide in view_contexts(context)
         for family in space_of(wide, 8, 2)
     ]
-    seconds = [traffic(one.context, one.family).seconds for one in ranked]
-    number = np.repeat(np.arange(len(ranked)), [len(one.family) for one in ranked])
-    index = np.concatenate([np.arange(len(one.family)) for one in ranked])
+    seconds = [traffic(part.context, part.family).seconds for part in ranked]
+    number = np.repeat(np.arange(len(ranked)), [len(part.family) for part in ranked])
+    index = np.concatenate([np.arange(len(part.family)) for part in ranked])
     time = np.concatenate(seconds)
-    kind = np.concatenate([_kinds(at, one.family) for at, one in enumerate(ranked)])
+    kind = np.concatenate([_kinds(at, part.family) for at, part in enumerate(ranked)])
     rng = np.random.default_rng(seed)
     best = np.argsort(time, kind="stable")
-    least, found = time.min(), dict[Schedule, None]()
+    fastest, sample = time.min(), dict[Schedule, None]()
     orders = [best] + [
-        _in_turns(kind, np.flatnonzero((time >= low * least) & (time <= high * least)), rng)
-        for low, high in zip((0.0, *BANDS), BANDS, strict=False)
+        _in_turns(kind, np.flatnonzero((time >= low * fastest) & (time <= high * fastest)), rng)
+        for low, high in zip((0.0, *RANGES), RANGES, strict=False)
     ]
     sources = [_members(context, order, number, index, time, ranked) for order in orders]
     for choice in islice(sources[0], first):
-        found[choice.schedule] = None
+        sample[choice.schedule] = None
     rounds = [iter(source) for source in sources[1:]]
-    while rounds and len(found) < count:
-        rounds = [one for one in rounds if len(found) >= count or _add(one, found)]
-    return list(found)
+    while rounds and len(sample) < count:
+        rounds = [source for source in rounds if len(sample) >= count or _add(source, sample)]
+    return list(sample)
 
 
-def _add(source: Iterator[Choice], found: dict[Schedule, None]) -> bool:
+def _add(source: Iterator[Choice], sample: dict[Schedule, None]) -> bool:
     """Add the next schedule of a source; False once it has none, or none that can be generated."""
     try:
         choice = next(source, None)
@@ -61,7 +61,7 @@ def _add(source: Iterator[Choice], found: dict[Schedule, None]) -> bool:
         choice = None
     if choice is None:
         return False
-    found[choice.schedule] = None
+    sample[choice.schedule] = None
     return True
 
 
@@ -80,7 +80,7 @@ def _members(
 
 
 def _kinds(number: int, family: Family) -> NDArray[np.int64]:
-    """A number for what kind each member is."""
+    """A number for each member's kind."""
     kind = np.full(len(family), number, dtype=np.int64)
     for part in (family.which, family.pack + 1, family.parallel, family.stream):
         kind = kind * 64 + part

@@ -21,6 +21,7 @@ from polysci.runtime.build import cache
 from polysci.runtime.measurement import Measurement
 from polysci.target.host import MOST_THREADS, Target, detect
 from polysci.target.machine import Machine
+from polysci.text.suggestions import suggest
 from polysci.tune.context import context_of
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, Progress, Result
@@ -59,7 +60,8 @@ def optimize(
         raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
     target = target or detect(isa)
     if level not in LEVELS:
-        raise SpecError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
+        names = f"{', '.join(LEVELS)}{suggest(level, LEVELS)}"
+        raise SpecError(f"level {level!r}: expected one of {names}")
     ranker_of(ranker)
     choice.resolve_algorithm(problem, algorithm)
     if machine and LEVELS[level].measured != 0:

@@ -1,4 +1,4 @@
-"""Learn to order schedules from measured pairs of them; judge that by networks held out."""
+"""Train the learned ranker on measured pairs of schedules; validate it on held-out networks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from polysci.runtime.measurement import host_of
 from polysci.target.host import Target
 from polysci.target.microkernels import find
 
-LAYERS = 3  # with one family of microkernels: fewer say nothing of others
-PAIRS = 400  # of one layer, drawn from all that differ by more than the noise
+LAYERS = 3  # least number of layers with one family of microkernels
+PAIRS = 400  # of one layer, drawn from all pairs that differ by more than the noise
 SEED = 0
 STRENGTH = 0.1  # inverse of the penalty on squared weights
-SQUARES = 0.3  # of a square beside its feature: the smaller, the more its weight is penalised
+SQUARES = 0.3  # scale of squared features: the smaller, the more their weights are penalised
 _log = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 Numbers = NDArray[np.float64]
@@ -37,7 +37,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """Measured schedules of one layer; ``group`` is its network: what is held out together."""
+    """Measured schedules of one layer; ``group`` is its network, held out as a whole."""
 
     group: str
     context: Context
@@ -47,32 +47,34 @@ class TrainingSample:
     def __post_init__(self) -> None:
         if len(self.schedules) != len(self.seconds) or len(self.schedules) < 2:
             raise SpecError(
-                f"lesson of {self.group!r}: expected a time for each of two or more schedules, "
-                f"got {len(self.schedules)} schedules and {len(self.seconds)} times"
+                f"training sample of {self.group!r}: expected a time for each of two or more "
+                f"schedules, got {len(self.schedules)} schedules and {len(self.seconds)} times"
             )
         if not (np.isfinite(self.seconds) & (self.seconds > 0)).all():
-            raise SpecError(f"lesson of {self.group!r}: seconds: expected positive numbers")
+            raise SpecError(
+                f"training sample of {self.group!r}: seconds: expected positive numbers"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutScores:
-    """A lesson as it is ordered by weights learned from the other groups, and by the model."""
+    """A sample's costs by weights trained on the other groups, and by the traffic model."""
 
-    lesson: TrainingSample
+    sample: TrainingSample
     costs: Numbers
     traffic: Numbers
 
     @property
     def accuracy(self) -> tuple[float, float]:
         """Share of pairs in the right order: learned, traffic."""
-        seconds = self.lesson.seconds
+        seconds = self.sample.seconds
         return pair_accuracy(self.costs, seconds), pair_accuracy(self.traffic, seconds)
 
     @property
     def top(self) -> tuple[float, float]:
         """Best time over that of the first choice: learned, traffic."""
-        return best_of_top(self.costs, self.lesson.seconds), best_of_top(
-            self.traffic, self.lesson.seconds
+        return best_of_top(self.costs, self.sample.seconds), best_of_top(
+            self.traffic, self.sample.seconds
         )
 
 
@@ -80,8 +82,8 @@ class HeldOutScores:
 class Judgement:
     """Several held-out layers together; pairs are (learned, traffic).
 
-    ``accuracy`` is the mean of the layers, ``top`` the geometric mean of what the first choice
-    reaches of the best measured speed, ``worst`` the least of that.
+    ``accuracy`` is the mean over the layers. ``top`` is the geometric mean of the first choice's
+    speed over the best measured speed, ``worst`` the minimum of that.
     """
 
     layers: int
@@ -91,12 +93,14 @@ class Judgement:
     worst: tuple[float, float]
 
 
-def judge_ranker(held: Sequence[HeldOutScores]) -> Judgement:
+def judge_ranker(scores: Sequence[HeldOutScores]) -> Judgement:
     """The figures of some held-out layers together."""
-    accuracy, top = (np.array([getattr(one, name) for one in held]) for name in ("accuracy", "top"))
+    accuracy, top = (
+        np.array([getattr(layer, name) for layer in scores]) for name in ("accuracy", "top")
+    )
     return Judgement(
-        len(held),
-        sum(len(one.lesson.schedules) for one in held),
+        len(scores),
+        sum(len(layer.sample.schedules) for layer in scores),
         _both(accuracy.mean(axis=0)),
         _both(np.exp(np.log(top).mean(axis=0))),
         _both(top.min(axis=0)),
@@ -108,114 +112,120 @@ def _both(values: Numbers) -> tuple[float, float]:
 
 
 def train(training: Sequence[TrainingSample]) -> Weights:
-    """Weights for the ranker ``learned``, from all lessons; the same lessons give the same ones.
+    """Weights for the ranker ``learned``; the same samples give the same weights.
 
-    A family of microkernels with fewer than LAYERS lessons is left to ``traffic``. Raises SpecError
-    where there is nothing to learn from, UnsupportedError without scikit-learn.
+    Families of microkernels with fewer than LAYERS samples are left to ``traffic``. Raises
+    SpecError without enough samples, UnsupportedError without scikit-learn.
     """
-    weights = _weights([_studied(lesson) for lesson in training])
+    weights = _weights([_prepare(sample) for sample in training])
     if not weights.scores:
         raise SpecError(
-            f"lessons: expected {LAYERS} or more of one family of microkernels, with times that "
-            f"differ by more than {NOISE:.0%}; got {len(training)}"
+            f"training samples: expected {LAYERS} or more of one family of microkernels, with "
+            f"times that differ by more than {NOISE:.0%}; got {len(training)}"
         )
     return weights
 
 
-def held_out(
+def cross_validate(
     training: Sequence[TrainingSample], progress: Progress | None = None
 ) -> list[HeldOutScores]:
-    """Every lesson under weights from the lessons of all other groups, in the order given.
+    """Score every sample by weights trained on all other groups, in the order of ``training``.
 
-    ``progress(text)`` before every group. Raises SpecError where there is only one group,
+    Calls ``progress(text)`` before every group. Raises SpecError where there is only one group,
     UnsupportedError without scikit-learn.
     """
-    groups = list(dict.fromkeys(lesson.group for lesson in training))
+    groups = list(dict.fromkeys(sample.group for sample in training))
     if len(groups) < 2:
-        raise SpecError(f"lessons: expected two groups or more, to hold one out; got {groups}")
-    studied, learned = [_studied(lesson) for lesson in training], dict[str, Weights]()
+        raise SpecError(
+            f"training samples: expected two groups or more, to hold one out; got {groups}"
+        )
+    prepared, learned = [_prepare(sample) for sample in training], dict[str, Weights]()
     for number, group in enumerate(groups, 1):
         if progress:
             progress(f"[{number}/{len(groups)}] learning without {group}")
-        learned[group] = _weights([one for one in studied if one.lesson.group != group])
+        learned[group] = _weights([sample for sample in prepared if sample.sample.group != group])
     return [
-        HeldOutScores(one.lesson, _costs(learned[one.lesson.group], one), one.traffic)
-        for one in studied
+        HeldOutScores(sample.sample, _costs(learned[sample.sample.group], sample), sample.traffic)
+        for sample in prepared
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Studied:
-    """A lesson, its features [schedules, features], and what the traffic model predicts."""
+class _Prepared:
+    """A sample, its features [schedules, features], and the traffic model's predictions."""
 
-    lesson: TrainingSample
+    sample: TrainingSample
     kind: str
     names: tuple[str, ...]
     table: Features
     traffic: Numbers
 
 
-def _studied(lesson: TrainingSample) -> _Studied:
-    names, predicted = tuple[str, ...](), np.empty(len(lesson.schedules))
+def _prepare(sample: TrainingSample) -> _Prepared:
+    names, predicted = tuple[str, ...](), np.empty(len(sample.schedules))
     rows: dict[int, Features] = {}
-    for one in batch(lesson.context, lesson.schedules):
-        estimate = traffic(one.context, one.family)
-        names, table = features(one.context, one.family, estimate)
-        rows |= dict(zip(map(int, one.indices), table, strict=True))
-        predicted[one.indices] = estimate.seconds
+    for part in batch(sample.context, sample.schedules):
+        estimate = traffic(part.context, part.family)
+        names, table = features(part.context, part.family, estimate)
+        rows |= dict(zip(map(int, part.indices), table, strict=True))
+        predicted[part.indices] = estimate.seconds
     table = np.array([rows[i] for i in range(len(rows))])
-    return _Studied(lesson, find(lesson.schedules[0].kernel).family, names, table, predicted)
+    return _Prepared(sample, find(sample.schedules[0].kernel).family, names, table, predicted)
 
 
-def _costs(weights: Weights, one: _Studied) -> Numbers:
-    found = dict(weights.scores).get(one.kind)
-    return one.traffic if found is None else -score(found, one.table)
+def _costs(weights: Weights, sample: _Prepared) -> Numbers:
+    learned = dict(weights.scores).get(sample.kind)
+    return sample.traffic if learned is None else -score(learned, sample.table)
 
 
-def _weights(studied: Sequence[_Studied]) -> Weights:
-    """A score for every family of microkernels of which there are enough lessons."""
-    kinds: dict[str, list[_Studied]] = {}
-    for one in studied:
-        kinds.setdefault(one.kind, []).append(one)
-    found = {kind: _fit(its) for kind, its in sorted(kinds.items()) if len(its) >= LAYERS}
-    learned = [one for kind in found for one in kinds[kind]]
+def _weights(prepared: Sequence[_Prepared]) -> Weights:
+    """A score for every family of microkernels with enough samples."""
+    kinds: dict[str, list[_Prepared]] = {}
+    for sample in prepared:
+        kinds.setdefault(sample.kind, []).append(sample)
+    scores = {kind: _fit(its) for kind, its in sorted(kinds.items()) if len(its) >= LAYERS}
+    learned = [sample for kind in scores for sample in kinds[kind]]
     return Weights(
-        studied[0].names if studied else (),
-        tuple((kind, one) for kind, one in found.items() if one is not None),
+        prepared[0].names if prepared else (),
+        tuple(
+            (kind, learned_score)
+            for kind, learned_score in scores.items()
+            if learned_score is not None
+        ),
         len(learned),
-        sum(len(one.table) for one in learned),
+        sum(len(sample.table) for sample in learned),
     )
 
 
-def _fit(studied: Sequence[_Studied]) -> LearnedScore | None:
+def _fit(prepared: Sequence[_Prepared]) -> LearnedScore | None:
     """Logistic regression without intercept on differences: sigmoid(s(a) - s(b)) is a's chance.
 
-    None where no two schedules of a lesson differ by more than the noise.
+    None where no two schedules of a sample differ by more than the noise.
     """
-    classifier, drawn = regression(), np.random.default_rng(SEED)
-    everything = np.concatenate([one.table for one in studied])
+    classifier, rng = regression(), np.random.default_rng(SEED)
+    everything = np.concatenate([sample.table for sample in prepared])
     means, scales = everything.mean(axis=0), everything.std(axis=0)
     scales = np.where(scales > 1e-9, scales, 1.0)
     differences, faster = list[Features](), list[NDArray[np.bool_]]()
-    for one in studied:
-        a, b = _pairs(one.lesson.seconds, drawn)
-        terms = _terms((one.table - means) / scales)
+    for sample in prepared:
+        a, b = _pairs(sample.sample.seconds, rng)
+        terms = _terms((sample.table - means) / scales)
         differences.append(terms[a] - terms[b])
-        faster.append(one.lesson.seconds[a] < one.lesson.seconds[b])
+        faster.append(sample.sample.seconds[a] < sample.sample.seconds[b])
     decided = np.concatenate(faster)
-    if decided.all() or not decided.any():  # one kind of answer: not enough pairs
+    if decided.all() or not decided.any():  # a classifier needs both answers
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the last digits are still moving
-        found = classifier.fit(np.concatenate(differences), decided).coef_[0]
-    linear, squares = np.split(found, 2)
+        warnings.simplefilter("ignore")  # that the iteration limit was reached
+        weights = classifier.fit(np.concatenate(differences), decided).coef_[0]
+    linear, squares = np.split(weights, 2)
     return LearnedScore(
         _floats(means), _floats(scales), _floats(linear), _floats(SQUARES * squares)
     )
 
 
 def _terms(z: Features) -> Features:
-    """Features and their squares: what the score is linear in."""
+    """Features and their squares: the score is linear in these."""
     return np.hstack([z, SQUARES * np.clip(z, -LIMIT, LIMIT) ** 2])
 
 
@@ -235,18 +245,16 @@ def regression() -> Any:
     return LogisticRegression(C=STRENGTH, fit_intercept=False, max_iter=500, tol=1e-4)
 
 
-def _pairs(
-    seconds: Numbers, drawn: np.random.Generator
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairs(seconds: Numbers, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Up to PAIRS pairs of schedules whose times differ by more than the noise, either first."""
-    one, two = np.triu_indices(len(seconds), 1)
-    slower = np.maximum(seconds[one], seconds[two])
-    apart = np.flatnonzero(slower > (1 + NOISE) * np.minimum(seconds[one], seconds[two]))
+    first, second = np.triu_indices(len(seconds), 1)
+    slower = np.maximum(seconds[first], seconds[second])
+    apart = np.flatnonzero(slower > (1 + NOISE) * np.minimum(seconds[first], seconds[second]))
     if len(apart) > PAIRS:
-        apart = drawn.choice(apart, PAIRS, replace=False)
-    swapped = drawn.random(len(apart)) < 0.5
-    one, two = one[apart], two[apart]
-    return np.where(swapped, two, one), np.where(swapped, one, two)
+        apart = rng.choice(apart, PAIRS, replace=False)
+    swapped = rng.random(len(apart)) < 0.5
+    first, second = first[apart], second[apart]
+    return np.where(swapped, second, first), np.where(swapped, first, second)
 
 
 def weights_path(target: Target) -> Path:

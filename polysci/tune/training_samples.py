@@ -1,4 +1,4 @@
-"""From the record file to lessons: what was measured on this machine, by layer and network."""
+"""Make training samples from the record file: schedules measured on this machine, by layer."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from polysci.tune import context_of
 from polysci.tune.training import TrainingSample
 from polysci.tune.wisdom import Record, Wisdom
 
-LAYERS, SCHEDULES = 3, 50  # the least to learn from
+LAYERS, SCHEDULES = 3, 50  # least numbers to train on
 
 
 def training_samples(
     wisdom: Wisdom, target: Target, threads: int | None = None
 ) -> list[TrainingSample]:
-    """What the searches on this machine measured, with ``threads`` or any number of them.
+    """Schedules that searches measured on this machine, with ``threads`` or any number of threads.
 
-    Records that mean nothing to this polysci are left out. Raises WisdomError with fewer than
-    LAYERS layers of two schedules or more, or fewer than SCHEDULES schedules.
+    Records that this version cannot read are left out. Raises WisdomError with fewer than LAYERS
+    layers of two schedules or more, or fewer than SCHEDULES schedules.
     """
     layers: dict[tuple[str, int], list[Record]] = {}
-    for record in wisdom.measured(host_of(target), threads=threads):
+    for record in wisdom.measurements(host_of(target), threads=threads):
         layers.setdefault((record.problem, record.threads), []).append(record)
     networks = _networks()
-    found = [
-        lesson
+    samples = [
+        sample
         for (key, count), records in layers.items()
-        if (lesson := _lesson(key, count, records, target, networks))
+        if (sample := _sample(key, count, records, target, networks))
     ]
-    _enough(wisdom, found, threads)
-    return found
+    _enough(wisdom, samples, threads)
+    return samples
 
 
-def _lesson(
+def _sample(
     key: str, threads: int, records: Sequence[Record], target: Target, networks: dict[str, str]
 ) -> TrainingSample | None:
     try:
@@ -52,16 +52,16 @@ def _lesson(
         context = context_of(problem, threads, target)
     except PolysciError:
         return None
-    plans, seconds = list[Schedule](), list[float]()
+    schedules, seconds = list[Schedule](), list[float]()
     for record in records:
         with suppress(PolysciError):
-            plan = schedule.parse(record.schedule)
-            resolve(context.contraction, context.strides, plan)  # it may be another version's
-            plans.append(plan)
+            parsed = schedule.parse(record.schedule)
+            resolve(context.contraction, context.strides, parsed)  # it may be another version's
+            schedules.append(parsed)
             seconds.append(record.seconds)
-    if len(plans) < 2:
+    if len(schedules) < 2:
         return None
-    return TrainingSample(_group(problem, networks), context, tuple(plans), np.array(seconds))
+    return TrainingSample(_group(problem, networks), context, tuple(schedules), np.array(seconds))
 
 
 def problem_of(key: str) -> Problem:
@@ -76,23 +76,23 @@ def problem_of(key: str) -> Problem:
 
 
 def _group(problem: Problem, networks: dict[str, str]) -> str:
-    """The first network that has the layer, at whatever batch; else the layer itself."""
-    one = problem.with_(N=1) if isinstance(problem, Conv2d) else problem
-    return networks.get(one.key, one.key)
+    """The first network that has the layer, at any batch; else the layer itself."""
+    single = problem.with_(N=1) if isinstance(problem, Conv2d) else problem
+    return networks.get(single.key, single.key)
 
 
 def _networks() -> dict[str, str]:
     """The first network by name that has a layer, by the layer's key."""
-    found: dict[str, str] = {}
+    network_by_key: dict[str, str] = {}
     for name in layer_lists.names():
         for layout in ("nhwc", "nchw"):
             for problem in layer_lists.load(name, layout):
-                found.setdefault(problem.key, name)
-    return found
+                network_by_key.setdefault(problem.key, name)
+    return network_by_key
 
 
-def _enough(wisdom: Wisdom, found: Iterable[TrainingSample], threads: int | None) -> None:
-    counts = [len(lesson.schedules) for lesson in found]
+def _enough(wisdom: Wisdom, samples: Iterable[TrainingSample], threads: int | None) -> None:
+    counts = [len(sample.schedules) for sample in samples]
     if len(counts) < LAYERS or sum(counts) < SCHEDULES:
         where = "" if threads is None else f" with {threads} thread(s)"
         raise WisdomError(

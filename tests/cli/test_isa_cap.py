@@ -18,7 +18,7 @@ from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.isas import ISAS, caps, up_to
 from polysci.target.machine import assume_rates
-from polysci.tune.calibrate import load_rates, stored_path
+from polysci.tune.calibrate import load_rates, machine_path
 from polysci.tune.wisdom import Wisdom
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("POLYSCI_ISA", raising=False)
     tmp_path.chmod(0o700)
     for isa in detect().runnable:
-        stored_path(detect(isa)).write_text(assume_rates(detect(isa)).to_json())
+        machine_path(detect(isa)).write_text(assume_rates(detect(isa)).to_json())
     return tmp_path
 
 
@@ -106,8 +106,8 @@ def test_a_better_ones_record_is_neither_taken_nor_tried(cache: Path) -> None:
 def test_the_peak_is_that_of_the_capped_one(cache: Path) -> None:
     """The higher of what was calibrated and what is measured now: here the former."""
     target = detect("portable")
-    stored_path(target).write_text(replace(assume_rates(target), peak=12345.0).to_json())
-    assert stored_path(target) != stored_path(detect("avx2"))
+    machine_path(target).write_text(replace(assume_rates(target), peak=12345.0).to_json())
+    assert machine_path(target) != machine_path(detect("avx2"))
     assert layer("--isa", "portable", "--time-limit", "0.1")["peak_gflops"] == 12345.0
     peak = layer("--isa", "avx2", "--time-limit", "0.1")["peak_gflops"]
     assert isinstance(peak, float) and assume_rates(detect("avx2")).peak <= peak < 12345.0

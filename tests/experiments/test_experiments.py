@@ -29,7 +29,7 @@ from polysci.rank.shortlist import cost_of, estimate_of
 from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import Target, detect
 from polysci.target.machine import assume_rates
-from polysci.tune.calibrate import stored_path
+from polysci.tune.calibrate import machine_path
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 
@@ -113,7 +113,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "cache"
     path.mkdir(mode=0o700)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
-    stored_path(target()).write_text(assume_rates(target()).to_json(), encoding="utf-8")
+    machine_path(target()).write_text(assume_rates(target()).to_json(), encoding="utf-8")
     return path
 
 

@@ -141,7 +141,7 @@ class Stand:
     def _run(operands: Operands, change: Any) -> Tensor:
         if isinstance(change, Exception):
             raise change
-        y = operands.given.expected
+        y = operands.inputs.expected
         y = y if operands.conv.layout == "nchw" else y.transpose(0, 3, 1, 2)
         return Tensor(change(y))
 

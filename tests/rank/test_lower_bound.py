@@ -15,7 +15,7 @@ from polysci.rank.lower_bound import lower_bound
 from polysci.rank.shortlist import as_family, rank_all
 from polysci.target.machine import Machine
 from polysci.tune import LEVELS, Result, context_of, optimize
-from polysci.tune.sample import stratified_sample
+from polysci.tune.sample import sample_schedules
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 
@@ -31,7 +31,7 @@ TINY = Conv2d(N=1, C=16, H=5, W=5, K=16, R=1, S=1)
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_no_schedule_runs_faster_than_its_bound(layer: Conv2d, machine: Machine) -> None:
     context = context_of(layer)
-    plans = stratified_sample(context, 16)
+    plans = sample_schedules(context, 16)
     bounds = {plan: float(lower_bound(*as_family(context, plan))[0]) for plan in plans}
     with Bench(layer) as bench:
         for one, samples_s in time_trials(bench, build_trials(layer, plans), check=False):

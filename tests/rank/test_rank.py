@@ -14,7 +14,7 @@ from polysci.polyhedral.schedule import parse
 from polysci.rank import Context, Estimate, traffic
 from polysci.rank.shortlist import as_family, predict_seconds
 from polysci.space.enumerate import Family
-from polysci.target.machine import PRICES
+from polysci.target.machine import COEFFICIENTS
 from tests.support import samples
 
 LAYER = Conv2d(N=1, C=64, H=28, W=28, K=96, R=3, S=3, pad=1)
@@ -86,10 +86,10 @@ def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize("price", PRICES)
+@pytest.mark.parametrize("price", COEFFICIENTS)
 def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
     context = replace(samples.fixed_context(LAYER.with_(layout=layout)), cold=True)
-    dearer = replace(context.machine, **{price: 3 * context.machine.price(price)})
+    dearer = replace(context.machine, **{price: 3 * context.machine.coefficient(price)})
     before, after = all_of(context), all_of(replace(context, machine=dearer))
     assert (after >= before).all()
     copies = {"copy_ns": "nchw", "gather_ns": "nhwc"}.get(price)  # each layout has one of the two

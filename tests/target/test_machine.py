@@ -112,7 +112,7 @@ def test_another_precision_adds_its_kernels(
     assert all(0.05 < found.efficiency[str(kernel)] < 64 for kernel in few)
     assert replace(found, efficiency=machine.efficiency) == machine
     monkeypatch.undo()
-    assert calibrate.stored_path(target, "bf16") != calibrate.stored_path(target)
+    assert calibrate.machine_path(target, "bf16") != calibrate.machine_path(target)
 
 
 @pytest.mark.parametrize("x", ["bf16", "f16", "s8", "u8"])
@@ -140,8 +140,8 @@ def other_targets() -> list[Target]:
 
 @pytest.mark.parametrize("target", other_targets(), ids=str)
 def test_another_machine_has_another_file(target: Target) -> None:
-    assert calibrate.stored_path(target) != calibrate.stored_path(detect())
-    assert calibrate.stored_path(target).parent == Path(os.environ["POLYSCI_CACHE_DIR"])
+    assert calibrate.machine_path(target) != calibrate.machine_path(detect())
+    assert calibrate.machine_path(target).parent == Path(os.environ["POLYSCI_CACHE_DIR"])
 
 
 @pytest.mark.parametrize("text", [None, "", "not JSON", '{"peak": 0}'])
@@ -155,7 +155,7 @@ def test_without_a_compiler_assumed_rates_serve(
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "/nonexistent/cc")
     if text is not None:
-        calibrate.stored_path(detect()).write_text(text)
+        calibrate.machine_path(detect()).write_text(text)
     with caplog.at_level(logging.WARNING):
         assert calibrate.machine_of(detect()) == assume_rates(detect())
     assert "calibration failed, using assumed rates" in caplog.text

@@ -21,7 +21,7 @@ from polysci.target.isas import ISAS
 from polysci.target.machine import RATES, Machine, assume_rates
 from polysci.target.machine_file import MachineFile, numbers, parse, read
 from polysci.tune import context_of, optimize
-from polysci.tune.calibrate import stored_path
+from polysci.tune.calibrate import machine_path
 from tests.support.samples import FIXED
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -247,7 +247,7 @@ def test_machine_writes_what_machine_shows(tmp_path: Path, fresh_cache: Path) ->
     assert read(path).target == detect()
     again = polysci("machine", "--machine", str(path), "--kernels")
     assert str(path) in again.stdout and "brgemm_" in again.stdout
-    stored_path(detect()).unlink()
+    machine_path(detect()).unlink()
     ran = polysci("machine", "-o", str(path))
     assert "with assumed rates" in ran.stderr
     assert read(path) == MachineFile(detect(), assume_rates(detect()))

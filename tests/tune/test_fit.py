@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.target.host import detect
-from polysci.target.machine import PRICES, Machine, assume_rates
+from polysci.target.machine import COEFFICIENTS, Machine, assume_rates
 from polysci.tune.fit import LAYERS, coefficients
-from polysci.tune.sample import stratified_sample
+from polysci.tune.sample import sample_schedules
 from tests.support import samples
 
 ASSUMED = assume_rates(detect())
@@ -22,10 +22,10 @@ ASSUMED = assume_rates(detect())
     st.integers(0, 1000),
 )
 def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -> None:
-    rng, names = np.random.default_rng(seed), PRICES[:3]
+    rng, names = np.random.default_rng(seed), COEFFICIENTS[:3]
     rows = []
     for _ in range(200):
-        counts = dict.fromkeys(PRICES, 0.0)
+        counts = dict.fromkeys(COEFFICIENTS, 0.0)
         counts |= dict(zip(names, rng.uniform(0, 1, 3), strict=True))
         seconds = 1.0 + sum(price * counts[name] for name, price in zip(names, true, strict=True))
         rows.append((seconds, 1.0, counts, seconds))
@@ -35,7 +35,7 @@ def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -
 
 
 def test_no_price_is_negative() -> None:
-    counts = dict.fromkeys(PRICES, 0.0) | {"call_ns": 1.0}
+    counts = dict.fromkeys(COEFFICIENTS, 0.0) | {"call_ns": 1.0}
     found = coefficients([(0.5, 1.0, counts, 0.5)] * 50, ASSUMED)
     assert found["call_ns"] == pytest.approx(0.0, abs=1e-6)
 
@@ -44,15 +44,15 @@ def test_the_layers_exercise_every_price() -> None:
     seen = set[str]()
     for layer in LAYERS:
         context = samples.fixed_context(layer)
-        for plan in stratified_sample(context, 24):
+        for plan in sample_schedules(context, 24):
             _, counts = work(*as_family(context, plan))
             seen |= {name for name, count in counts.items() if count[0] > 0}
-    missing = set(PRICES) - seen
+    missing = set(COEFFICIENTS) - seen
     assert not missing - {"hidden_memory"}  # none of them leaves a large last-level cache
 
 
 def test_calibration_fits_this_machine(machine: Machine) -> None:
     assert machine.measured
-    assert all(machine.price(name) >= 0 for name in PRICES)
-    assert any(machine.price(name) != ASSUMED.price(name) for name in PRICES)
+    assert all(machine.coefficient(name) >= 0 for name in COEFFICIENTS)
+    assert any(machine.coefficient(name) != ASSUMED.coefficient(name) for name in COEFFICIENTS)
     assert machine.memory_all > 0 and machine.fork_us > 0

@@ -20,7 +20,7 @@ from polysci.rank.features import features
 from polysci.rank.learned import score
 from polysci.rank.shortlist import as_family, cost_of, rank_all
 from polysci.rank.weights import LearnedScore, Weights, from_json
-from polysci.tune.training import HeldOutScores, TrainingSample, held_out, judge_ranker, train
+from polysci.tune.training import HeldOutScores, TrainingSample, cross_validate, judge_ranker, train
 from tests.support import samples
 
 LAYERS = {
@@ -40,7 +40,7 @@ def truth(context: Context, plan: Schedule) -> float:
     return float(predicted * (3.0 if wide else 1.0) * (0.8 if plan.pack else 1.0))
 
 
-def lessons(count: int = 30) -> list[TrainingSample]:
+def make_samples(count: int = 30) -> list[TrainingSample]:
     found = []
     for group, layers in LAYERS.items():
         for number, layer in enumerate(layers):
@@ -53,7 +53,7 @@ def lessons(count: int = 30) -> list[TrainingSample]:
 
 @pytest.fixture(scope="module")
 def training() -> list[TrainingSample]:
-    return lessons()
+    return make_samples()
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_microkernels_that_were_not_learned_are_left_to_the_model(weights: Weigh
         assert (cost == traffic(context, family).seconds).all()
 
 
-def test_the_same_lessons_give_the_same_weights(
+def test_the_same_samples_give_the_same_weights(
     training: list[TrainingSample], weights: Weights
 ) -> None:
     again = train(training)
@@ -211,8 +211,8 @@ def test_networks_held_out_are_ordered_better_than_by_the_model(
     training: list[TrainingSample],
 ) -> None:
     told: list[str] = []
-    held = held_out(training, told.append)
-    assert [one.lesson for one in held] == training
+    held = cross_validate(training, told.append)
+    assert [one.sample for one in held] == training
     assert told == [f"[{i}/3] learning without {group}" for i, group in enumerate(LAYERS, 1)]
     found = judge_ranker(held)
     learned, model = found.accuracy
@@ -225,7 +225,7 @@ def test_a_network_is_not_learned_from_while_it_is_held_out(training: list[Train
     """Nonsense in one group changes what the others are told, not what it is told itself."""
     shuffled = np.random.default_rng(1).permutation(training[0].seconds)
     spoilt = [replace(training[0], seconds=shuffled), *training[1:]]
-    before, after = held_out(training), held_out(spoilt)
+    before, after = cross_validate(training), cross_validate(spoilt)
     assert training[0].group == training[1].group
     assert (before[0].costs == after[0].costs).all() and (before[1].costs == after[1].costs).all()
     assert (before[2].costs != after[2].costs).any()
@@ -243,10 +243,12 @@ def test_what_cannot_be_learned_from_is_refused(training: list[TrainingSample]) 
     one = training[0]
     equal = [replace(one, seconds=np.ones(len(one.schedules)))] * 3
     for few in ([], training[:2], equal):
-        with pytest.raises(SpecError, match=f"lessons: expected 3 or more .* got {len(few)}"):
+        with pytest.raises(
+            SpecError, match=f"training samples: expected 3 or more .* got {len(few)}"
+        ):
             train(few)
     with pytest.raises(SpecError, match="two groups or more"):
-        held_out(training[:2])
+        cross_validate(training[:2])
     with pytest.raises(SpecError, match="a time for each of two or more"):
         replace(one, seconds=one.seconds[1:])
     with pytest.raises(SpecError, match="expected positive numbers"):
@@ -271,14 +273,14 @@ def test_without_scikit_learn_the_extra_is_named(
 RANKING = """
 import sys
 from dataclasses import replace
-from polysci.rank.shortlist import every
+from polysci.rank.shortlist import rank_all
 from polysci.ops.conv2d import Conv2d
 from polysci.rank.weights import from_json
 from tests.support import samples
 sys.modules["sklearn"] = None
 context = samples.fixed_context(Conv2d(N=1, C=32, H=14, W=14, K=32, R=1, S=1))
 context = replace(context, weights=from_json(sys.stdin.read()))
-print(next(every(context, 1, ranker="learned")).schedule)
+print(next(rank_all(context, 1, ranker="learned")).schedule)
 """
 
 

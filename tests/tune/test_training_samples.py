@@ -18,7 +18,7 @@ from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import context_of, training
-from polysci.tune.calibrate import stored_path
+from polysci.tune.calibrate import machine_path
 from polysci.tune.training_samples import problem_of, training_samples
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
@@ -44,7 +44,7 @@ def wisdom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wisdom:
     """An empty file, in a cache directory that knows the rates of TARGET."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
-    stored_path(TARGET).write_text(assume_rates(TARGET).to_json(), encoding="utf-8")
+    machine_path(TARGET).write_text(assume_rates(TARGET).to_json(), encoding="utf-8")
     return Wisdom()
 
 
@@ -76,20 +76,20 @@ def test_what_is_no_key_is_refused(key: str) -> None:
 def test_layers_are_grouped_by_network_and_unknown_ones_stand_alone(full: Wisdom) -> None:
     tried(full, load("resnet50", "nchw")[15].with_(N=4))
     tried(full, OWN.with_(N=2), host="another machine")
-    found = {lesson.group: lesson for lesson in training_samples(full, TARGET)}
+    found = {sample.group: sample for sample in training_samples(full, TARGET)}
     assert sorted(found) == sorted([*NETWORKS, OWN.key])
-    assert [lesson.group for lesson in training_samples(full, TARGET)].count("resnet50") == 2
-    for lesson in found.values():
-        assert len(lesson.schedules) == len(lesson.seconds) == 20
-        assert (lesson.seconds > 0).all()
+    assert [sample.group for sample in training_samples(full, TARGET)].count("resnet50") == 2
+    for sample in found.values():
+        assert len(sample.schedules) == len(sample.seconds) == 20
+        assert (sample.seconds > 0).all()
 
 
 def test_records_that_mean_nothing_here_are_left_out(full: Wisdom) -> None:
-    before = [lesson.schedules for lesson in training_samples(full, TARGET)]
+    before = [sample.schedules for sample in training_samples(full, TARGET)]
     nonsense = {"no arrow": 1.0, "k:8 p > brgemm_avx512_f32_99x99": 1.0, "z:3 > depthwise": 1.0}
     full.record_trials(OWN.key, 1, FEATURES, nonsense, host=HOST)
     full.record_trials("no problem f32", 1, FEATURES, {"k:8 > k": 1.0}, host=HOST)
-    assert [lesson.schedules for lesson in training_samples(full, TARGET)] == before
+    assert [sample.schedules for sample in training_samples(full, TARGET)] == before
 
 
 def test_too_little_says_how_much_there_is_and_how_to_get_more(wisdom: Wisdom) -> None:

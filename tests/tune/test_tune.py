@@ -26,7 +26,7 @@ from polysci.runtime.measurement import host_digest
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import LEVELS, Progress, Result
-from polysci.tune.calibrate import stored_path
+from polysci.tune.calibrate import machine_path
 from polysci.tune.wisdom import Wisdom
 from tests.support import naive
 
@@ -298,7 +298,7 @@ def test_a_useless_record_is_ignored(
     text: str, wisdom: Wisdom, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = replace(TARGET, features=())
-    stored_path(old).write_text(assume_rates(old).to_json())
+    machine_path(old).write_text(assume_rates(old).to_json())
     put(wisdom, old, text)
     with caplog.at_level(logging.WARNING):
         result = optimize(TINY, "estimate", target=old, wisdom=wisdom)

@@ -16,7 +16,7 @@ import pytest
 
 from polysci.cli import main
 from polysci.errors import WisdomError
-from polysci.tune.wisdom import LEVELS, TRIAL, Record, Repaired, Wisdom, canonical_features
+from polysci.tune.wisdom import LEVELS, TRIAL, Record, Repair, Wisdom, canonical_features
 from tests.support.records import FEATURES, HERE, SAMPLE, put
 
 
@@ -30,7 +30,7 @@ def test_an_absent_file_holds_nothing_and_is_not_created(wisdom: Wisdom) -> None
     assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE) is None
     assert wisdom.seeds("mb1ic64", 1, FEATURES, host=HERE) == ()
     assert wisdom.forget("mb1ic64") == 0
-    assert wisdom.repair() == Repaired(None, 0)
+    assert wisdom.repair() == Repair(None, 0)
     assert not wisdom.path.exists()
 
 
@@ -95,13 +95,13 @@ def test_trials_are_kept_to_learn_from_and_answer_nothing(wisdom: Wisdom) -> Non
     slow = put(wisdom, seconds=1e-3)
     for level in (TRIAL, "estimate", "measure"):
         assert wisdom.best("mb1ic64", 1, FEATURES, host=HERE, level=level) == slow
-    found = wisdom.measured(HERE)
+    found = wisdom.measurements(HERE)
     assert [(r.schedule, r.seconds, r.level) for r in found] == [
         ("a > k", 1e-6, TRIAL), ("b > k", 2e-6, TRIAL), (slow.schedule, 1e-3, "measure")
     ]  # fmt: skip
     assert found[0].gflops == pytest.approx(2.0) and found[0].isa == "avx2"
-    assert [r.schedule for r in wisdom.measured("another")] == ["c > k"]
-    assert wisdom.measured(HERE, threads=2) == () == wisdom.measured("nobody")
+    assert [r.schedule for r in wisdom.measurements("another")] == ["c > k"]
+    assert wisdom.measurements(HERE, threads=2) == () == wisdom.measurements("nobody")
 
 
 def test_of_several_levels_the_most_thorough_is_learned_from(wisdom: Wisdom) -> None:
@@ -109,8 +109,8 @@ def test_of_several_levels_the_most_thorough_is_learned_from(wisdom: Wisdom) -> 
     put(wisdom, schedule="a > k", level="patient", seconds=3e-6)
     put(wisdom, schedule="a > k", level="estimate", seconds=2e-6)
     put(wisdom, schedule="a > k", threads=2, seconds=4e-6)
-    assert [record.seconds for record in wisdom.measured(HERE)] == [3e-6, 4e-6]
-    assert [record.seconds for record in wisdom.measured(HERE, threads=1)] == [3e-6]
+    assert [record.seconds for record in wisdom.measurements(HERE)] == [3e-6, 4e-6]
+    assert [record.seconds for record in wisdom.measurements(HERE, threads=1)] == [3e-6]
 
 
 def test_trials_are_stored_together_or_not_at_all(wisdom: Wisdom) -> None:
@@ -225,7 +225,7 @@ def test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader(wisdom: Wisdo
     assert done.returncode == -9
     assert Path(f"{wisdom.path}-journal").stat().st_size > 4096
     assert wisdom.list() == before
-    assert wisdom.repair() == Repaired(None, 100)
+    assert wisdom.repair() == Repair(None, 100)
 
 
 @contextmanager
@@ -294,7 +294,7 @@ def test_garbage_is_reported_never_deleted_and_moved_aside_on_request(wisdom: Wi
             use()
     assert wisdom.path.read_bytes() == b"not a database" * 100
     done = wisdom.repair()
-    assert done == Repaired(wisdom.path.with_name("wisdom.sqlite.damaged-1"), 0)
+    assert done == Repair(wisdom.path.with_name("wisdom.sqlite.damaged-1"), 0)
     assert done.aside is not None and done.aside.read_bytes() == b"not a database" * 100
     mine = put(wisdom)
     assert wisdom.list() == (mine,)
@@ -314,7 +314,7 @@ def test_repair_keeps_what_can_still_be_read(wisdom: Wisdom) -> None:
     assert 150 < done.kept < 300
     kept = {record.problem[:5] for record in wisdom.list()}
     assert len(kept) == done.kept and {"mb000", "mb299"} <= kept
-    assert wisdom.repair() == Repaired(None, done.kept)
+    assert wisdom.repair() == Repair(None, done.kept)
 
 
 def test_a_truncated_file_is_damaged(wisdom: Wisdom) -> None:

@@ -69,7 +69,8 @@ def rivals(
     key = key_of(problem, options.algorithm)
     with suppress(PolysciError):
         known = [
-            record for record in wisdom.measured(host_of(options.target), threads=options.threads)
+            record
+            for record in wisdom.measurements(host_of(options.target), threads=options.threads)
             if record.problem == key
         ]  # fmt: skip
         known.sort(key=lambda record: (record.seconds, record.schedule))

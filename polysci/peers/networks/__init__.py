@@ -1,1 +1,1 @@
-"""Libraries that run whole ONNX models, each at its best, beside our compiled network."""
+"""Libraries that run whole ONNX models, with their fastest settings, to compare with."""

@@ -1,4 +1,4 @@
-"""Our network and the peers', side by side: one process after another, in turns."""
+"""Time our network and the peers' in turns, one process at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS: Final = "polysci"
 class Contestant(Protocol):
     """A loaded network, ours or a peer's; ``outputs`` are those of one run, in the model's order.
 
-    ``choice`` says how it is run, ``peak_bytes`` what memory loading and the first runs added.
+    ``choice`` is its setting, ``peak_bytes`` the memory that loading and the first runs added.
     """
 
     @property
@@ -38,7 +38,7 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContestResult:
-    """What came of one side: its samples in seconds a run, and how far its outputs are from ours.
+    """One contestant's samples in seconds a run, and the error of its outputs against ours.
 
     ``error`` is max |ours - its| / max(1, max |its|), the largest of all outputs.
     """
@@ -81,7 +81,7 @@ class NetworkComparison:
     @property
     def peers(self) -> dict[str, float]:
         """Milliseconds a run of each peer's, at the median."""
-        return {name: one.latency_ms for name, one in self.rivals.items()}
+        return {name: result.latency_ms for name, result in self.rivals.items()}
 
     @property
     def fastest(self) -> str:
@@ -96,7 +96,7 @@ class NetworkComparison:
     @property
     def max_error(self) -> float:
         """The largest error against any peer."""
-        return max(one.error for one in self.rivals.values())
+        return max(result.error for result in self.rivals.values())
 
     def row(self) -> dict[str, Any]:
         """The numbers as JSON members."""
@@ -107,7 +107,7 @@ class NetworkComparison:
             "max_error": self.max_error,
             "rounds": len(self.ours.seconds),
             "ours": self.ours.row(),
-            "peers": {name: one.row() for name, one in self.rivals.items()},
+            "peers": {name: result.row() for name, result in self.rivals.items()},
         }
 
 
@@ -119,9 +119,9 @@ def compare(
     pause_s: float = PAUSE_S,
     progress: Callable[[int, int], None] | None = None,
 ) -> NetworkComparison:
-    """Compare outputs, then time every side once a round; each round begins with the next side.
+    """Compare outputs, then time every contestant once a round; rounds start with each in turn.
 
-    ``pause_s`` goes by before each sample: threads of the side before, idle, may spin that long.
+    Waits ``pause_s`` before each sample: idle threads of the previous one may spin that long.
     Raises SpecError for no rival or fewer than LEAST_ROUNDS rounds, CheckError where a rival has
     outputs of another number or shape, or fails.
     """
@@ -129,9 +129,11 @@ def compare(
         raise SpecError("no peer to compare with")
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
-    errors = {name: largest_error(ours.outputs, one.outputs, name) for name, one in rivals.items()}
-    sides: dict[str, Contestant] = {OURS: ours, **rivals}
-    order = list(sides)
+    errors = {
+        name: largest_error(ours.outputs, rival.outputs, name) for name, rival in rivals.items()
+    }
+    contestants: dict[str, Contestant] = {OURS: ours, **rivals}
+    order = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(rounds):
         if progress:
@@ -139,12 +141,16 @@ def compare(
         first = turn % len(order)
         for name in order[first:] + order[:first]:
             time.sleep(pause_s)
-            seconds[name].append(sides[name].sample())
+            seconds[name].append(contestants[name].sample())
     results = {
         name: ContestResult(
-            tuple(seconds[name]), one.version, one.choice, one.peak_bytes, errors.get(name, 0.0)
+            tuple(seconds[name]),
+            contestant.version,
+            contestant.choice,
+            contestant.peak_bytes,
+            errors.get(name, 0.0),
         )
-        for name, one in sides.items()
+        for name, contestant in contestants.items()
     }
     return NetworkComparison(results.pop(OURS), results)
 

@@ -14,32 +14,32 @@ from polysci.peers.networks.service import LoadedModel, Service, TimingRequest, 
 _LEVELS: Final = ("ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 _BF16: Final = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _PROVIDERS: Final = ("CPUExecutionProvider",)
-_ERRORS: Final = 3  # a severity: warnings are for those who write models
+_ERRORS: Final = 3  # a severity: hides warnings, which are meant for authors of models
 
 
 class OnnxRuntime(Service):
-    """A model by the faster of its levels of optimisation."""
+    """A model at the faster of two levels of optimisation."""
 
     package = "onnxruntime"
 
-    def ways(self, library: Any, asked: TimingRequest) -> Mapping[str, Way]:
-        """Each level; bf16 is there for the matrix products of Arm alone."""
-        if asked.dtype == "bf16" and platform.machine() not in ("aarch64", "arm64"):
+    def ways(self, library: Any, request: TimingRequest) -> Mapping[str, Way]:
+        """Each level; bf16 exists only for matrix products on Arm."""
+        if request.dtype == "bf16" and platform.machine() not in ("aarch64", "arm64"):
             raise UnsupportedError("ONNX Runtime computes no network in bf16 on x86 CPUs")
-        return {level: partial(_loaded, library, asked, level) for level in _LEVELS}
+        return {level: partial(_load, library, request, level) for level in _LEVELS}
 
 
-def _loaded(ort: Any, asked: TimingRequest, level: str) -> LoadedModel:
-    session = _session(ort, asked, level, asked.dims)
-    asked.expect([each.name for each in session.get_inputs()])
-    if free := _free(session, asked):
+def _load(ort: Any, request: TimingRequest, level: str) -> LoadedModel:
+    session = _session(ort, request, level, request.dims)
+    request.expect([node.name for node in session.get_inputs()])
+    if free := _free(session, request):
         del session  # both at once would count as memory that is needed
-        session = _session(ort, asked, level, {**asked.dims, **free})
+        session = _session(ort, request, level, {**request.dims, **free})
     binding = session.io_binding()
-    for each in session.get_inputs():
-        value = ort.OrtValue.ortvalue_from_numpy(asked.inputs[each.name])
-        binding.bind_ortvalue_input(each.name, value)
-    names = [each.name for each in session.get_outputs()]
+    for node in session.get_inputs():
+        value = ort.OrtValue.ortvalue_from_numpy(request.inputs[node.name])
+        binding.bind_ortvalue_input(node.name, value)
+    names = [node.name for node in session.get_outputs()]
     for name in names:
         binding.bind_output(name, "cpu")
     session.run_with_iobinding(binding)
@@ -52,26 +52,26 @@ def _loaded(ort: Any, asked: TimingRequest, level: str) -> LoadedModel:
     )
 
 
-def _session(ort: Any, asked: TimingRequest, level: str, dims: Mapping[str, int]) -> Any:
+def _session(ort: Any, request: TimingRequest, level: str, dims: Mapping[str, int]) -> Any:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = asked.threads
+    options.intra_op_num_threads = request.threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     options.log_severity_level = _ERRORS
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-    if asked.dtype == "bf16":
+    if request.dtype == "bf16":
         options.add_session_config_entry(_BF16, "1")
     for name, size in dims.items():
         options.add_free_dimension_override_by_name(name, size)
-    return ort.InferenceSession(asked.model, options, providers=list(_PROVIDERS))
+    return ort.InferenceSession(request.model, options, providers=list(_PROVIDERS))
 
 
-def _free(session: Any, asked: TimingRequest) -> dict[str, int]:
+def _free(session: Any, request: TimingRequest) -> dict[str, int]:
     """Dimensions that have a name and no size, for instance those bound as ``INPUT.AXIS``."""
     return {
         dim: size
-        for each in session.get_inputs()
-        for dim, size in zip(each.shape, asked.inputs[each.name].shape, strict=True)
+        for node in session.get_inputs()
+        for dim, size in zip(node.shape, request.inputs[node.name].shape, strict=True)
         if isinstance(dim, str) and dim
     }

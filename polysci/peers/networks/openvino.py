@@ -19,46 +19,46 @@ class OpenVINO(Service):
 
     package = "openvino"
 
-    def ways(self, library: Any, asked: TimingRequest) -> Mapping[str, Way]:
+    def ways(self, library: Any, request: TimingRequest) -> Mapping[str, Way]:
         """Both; bf16 where the CPU has instructions for it."""
         core = library.Core()
         # Asked for in f32 as well: it loads the plugin, which is no part of a model's memory.
         has = core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
-        if asked.dtype == "bf16" and "BF16" not in has:
+        if request.dtype == "bf16" and "BF16" not in has:
             raise UnsupportedError("OpenVINO computes no network in bf16 on this CPU")
-        return {name: partial(_loaded, library, core, asked, on) for name, on in _PINNED.items()}
+        return {name: partial(_load, library, core, request, on) for name, on in _PINNED.items()}
 
 
-def _loaded(ov: Any, core: Any, asked: TimingRequest, pinned: bool) -> LoadedModel:
-    model = core.read_model(asked.model)
-    names = [_name(port, asked) for port in model.inputs]
-    asked.expect(names)
+def _load(ov: Any, core: Any, request: TimingRequest, pinned: bool) -> LoadedModel:
+    model = core.read_model(request.model)
+    names = [_name(port, request) for port in model.inputs]
+    request.expect(names)
     if model.is_dynamic():
-        model.reshape({name: list(asked.inputs[name].shape) for name in names})
+        model.reshape({name: list(request.inputs[name].shape) for name in names})
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
-        "INFERENCE_NUM_THREADS": asked.threads,
+        "INFERENCE_NUM_THREADS": request.threads,
         "ENABLE_HYPER_THREADING": True,  # else it may take fewer threads than it is given
         "ENABLE_CPU_PINNING": pinned,
-        "INFERENCE_PRECISION_HINT": asked.dtype,
+        "INFERENCE_PRECISION_HINT": request.dtype,
     }
     compiled = core.compile_model(model, _DEVICE, settings)
-    request = compiled.create_infer_request()
+    inference = compiled.create_infer_request()
     for index, (name, port) in enumerate(zip(names, compiled.inputs, strict=True)):
-        request.set_input_tensor(index, _tensor(ov, port, asked.inputs[name]))
-    request.infer(share_outputs=True)
-    tensors = [request.get_output_tensor(index) for index in range(len(compiled.outputs))]
+        inference.set_input_tensor(index, _tensor(ov, port, request.inputs[name]))
+    inference.infer(share_outputs=True)
+    tensors = [inference.get_output_tensor(index) for index in range(len(compiled.outputs))]
     return LoadedModel(
-        partial(request.infer, share_outputs=True),
+        partial(inference.infer, share_outputs=True),
         lambda: [tensor.data.copy() for tensor in tensors],
     )
 
 
-def _name(port: Any, asked: TimingRequest) -> str:
+def _name(port: Any, request: TimingRequest) -> str:
     """The name by which the input was given: OpenVINO may know more of them."""
     names = sorted(map(str, port.get_names()))
-    return next((name for name in names if name in asked.inputs), (names or [""])[0])
+    return next((name for name in names if name in request.inputs), (names or [""])[0])
 
 
 def _tensor(ov: Any, port: Any, array: Array) -> Any:

@@ -51,22 +51,22 @@ class NetworkRival(PeerProcess):
         if dtype not in DTYPES:
             raise SpecError(f"dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
         with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
-            given, written = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
-            np.savez(given, *inputs.values())
+            inputs_file, outputs_file = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+            np.savez(inputs_file, *inputs.values())
             words: dict[str, Any] = {
                 "model": str(Path(model).resolve()), "dims": dict(dims or {}),
                 "threads": self.threads, "dtype": dtype,
-                "inputs": str(given), "names": list(inputs),
+                "inputs": str(inputs_file), "names": list(inputs),
             }  # fmt: skip
             self._fresh()
             names = list(map(str, self.ask({"op": "choices", **words})["choices"]))
-            least = dict.fromkeys(names, inf)
+            fastest = dict.fromkeys(names, inf)
             for name in names:
-                self._take(name, words, written)
-                least[name] = min(self.sample() for _ in range(_TRIALS))
-            self.settings = least
-            if (best := min(least, key=least.__getitem__)) != self.choice:
-                self._take(best, words, written)
+                self._take(name, words, outputs_file)
+                fastest[name] = min(self.sample() for _ in range(_TRIALS))
+            self.settings = fastest
+            if (best := min(fastest, key=fastest.__getitem__)) != self.choice:
+                self._take(best, words, outputs_file)
 
     def sample(self) -> float:
         """One sample, in seconds a run, after a warm-up."""

@@ -1,4 +1,4 @@
-"""What the workers of these peers share: a model is loaded in one of several ways, and timed."""
+"""The workers of these peers: load a model in one of several ways and time it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_RUNS: Final = 3  # until every buffer is there
 
 @dataclass(frozen=True, slots=True)
 class TimingRequest:
-    """A model's file, its inputs by name, its free dimensions, and how it shall be run."""
+    """A model's file, its inputs by name, its free dimensions, threads and element type."""
 
     model: str
     inputs: Mapping[str, Array]
@@ -63,17 +63,17 @@ class Service(ABC):
         self._run: Callable[[], object]
 
     @abstractmethod
-    def ways(self, library: Any, asked: TimingRequest) -> Mapping[str, Way]:
-        """Those worth a trial, by name, the likely best last.
+    def ways(self, library: Any, request: TimingRequest) -> Mapping[str, Way]:
+        """The settings to try, by name, the likely best last.
 
-        Raises UnsupportedError for an element type that the library does not have here.
+        Raises UnsupportedError for an element type that the library does not support here.
         """
 
     def choices(self, **words: Any) -> dict[str, Any]:
         """The names of the ways; the arguments of ``load``."""
-        library, asked = self._library(), _asked(**words)
-        with self._named(library, asked.model):
-            return {"choices": list(self.ways(library, asked))}
+        library, request = self._library(), _read_request(**words)
+        with self._translate_errors(library, request.model):
+            return {"choices": list(self.ways(library, request))}
 
     def load(self, choice: str, outputs: str, **words: Any) -> dict[str, Any]:
         """Load and run by the way ``choice``; ``outputs`` names the .npz to write, as arr_0...
@@ -82,9 +82,9 @@ class Service(ABC):
         ``inputs`` as arr_0... and their ``names``. ``peak_bytes`` is the most resident memory over
         what the process had before, once the library was imported and the inputs were read.
         """
-        library, asked = self._library(), _asked(**words)
-        with self._named(library, asked.model):
-            way = self.ways(library, asked)[choice]
+        library, request = self._library(), _read_request(**words)
+        with self._translate_errors(library, request.model):
+            way = self.ways(library, request)[choice]
             loaded, peak = measure_samples(way)
             arrays = loaded.outputs()
         for index, array in enumerate(arrays):
@@ -111,7 +111,7 @@ class Service(ABC):
                 ) from error
 
     @contextlib.contextmanager
-    def _named(self, library: Any, model: str) -> Iterator[None]:
+    def _translate_errors(self, library: Any, model: str) -> Iterator[None]:
         try:
             yield
         except PolysciError:
@@ -144,7 +144,7 @@ def mean_seconds(run: Callable[[], object], least_s: float) -> float:
             return seconds / runs
 
 
-def _asked(
+def _read_request(
     *, model: str, dims: dict[str, int], threads: int, dtype: str, inputs: str, names: list[str]
 ) -> TimingRequest:
     with np.load(inputs) as file:  # numbered: NumPy has no place for some names
@@ -166,6 +166,6 @@ def _memory(member: str) -> int:
 
 
 def _forget_peak() -> None:
-    """Let VmHWM begin anew: importing a library may need more than it keeps."""
+    """Reset VmHWM: importing a library may need more memory than it keeps."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

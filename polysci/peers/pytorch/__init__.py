@@ -1,4 +1,4 @@
-"""oneDNN as PyTorch calls it at its best, in every precision that it has."""
+"""oneDNN through the fastest calls of PyTorch, in every precision that it supports."""
 
 from polysci.peers.pytorch.service import PyTorch
 

@@ -56,7 +56,7 @@ _WAYS: Final[Mapping[str, Sequence[_Way]]] = MappingProxyType(
 
 def paths(operands: Operands) -> Iterator[Path]:
     """Every call, in f32 as well: oneDNN may lack the instructions of a type of 16 bits."""
-    own, _, result = operands.given.elements
+    own, _, result = operands.inputs.elements
     for element in dict.fromkeys((own, "f32")):
         note = "" if element == own else f", computed in {element}"
         note += "" if element == result else f", {result} made after"
@@ -67,7 +67,7 @@ def paths(operands: Operands) -> Iterator[Path]:
 
 
 def _run(operands: Operands, way: _Way, element: str) -> Run:
-    own, _, result = operands.given.elements
+    own, _, result = operands.inputs.elements
     kinds = {name: getattr(operands.torch, kind) for name, kind in _TYPES.items()}
     steps: list[Step] = [operands.channels_last] if way.before else []
     steps += [lambda x: x.to(kinds[element])] if element != own else []

@@ -1,4 +1,4 @@
-"""Calls out of TorchScript: convolutions by oneDNN Graph, and others without Python's part."""
+"""Calls compiled by TorchScript: convolutions by oneDNN Graph, and others without Python's cost."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def compile_graph(torch: Any, steps: Sequence[Step], x: Any) -> Step:
         script = torch.jit.trace(run, x, check_trace=False)
         for _ in range(_RUNS):
             script(x)
-        found = str(torch.jit.last_executed_optimized_graph())
+        graph = str(torch.jit.last_executed_optimized_graph())
     finally:
         torch.jit.enable_onednn_fusion(False)
-    if "oneDNNFusionGroup" not in found:
+    if "oneDNNFusionGroup" not in graph:
         raise RuntimeError("oneDNN Graph does not take this convolution")
     return script  # type: ignore[no-any-return]
 

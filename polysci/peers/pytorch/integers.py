@@ -24,7 +24,7 @@ def paths(operands: Operands) -> Iterator[Path]:
     PyTorch reads u8 alone: s8 is offset to it ahead of all calls. The first packs weights for no
     zero point of x, and packs them again in each call if there is one; the eager call does not.
     """
-    x, _, y = operands.given.elements
+    x, _, y = operands.inputs.elements
     note = ", x offset to u8 ahead" if x == "s8" else ""
     note += ", layouts changed within and after" if operands.conv.layout == "nchw" else ""
     note += operands.note
@@ -51,22 +51,22 @@ class _Unsigned:
 
 def _unsigned(operands: Operands, quant: Quant) -> _Unsigned:
     torch, x, zero = operands.torch, operands.x, quant.x_zero
-    if operands.given.elements[0] == "s8":
+    if operands.inputs.elements[0] == "s8":
         x, zero = x.view(torch.uint8).bitwise_xor(_HALF), zero + _HALF
     scale = torch.from_numpy(np.array(quant.scale, np.float32))
     return _Unsigned(x, zero, scale, torch.zeros(len(quant.scale), dtype=torch.int64))
 
 
 def _quant(operands: Operands) -> Quant:
-    if operands.given.quant is None:
+    if operands.inputs.quant is None:
         raise SpecError("a peer's 8-bit convolution: no scales are given")
-    return operands.given.quant
+    return operands.inputs.quant
 
 
 def _pointwise(operands: Operands) -> Run:
     torch, geometry, quant = operands.torch, operands.geometry, _quant(operands)
     results = {"u8": torch.uint8, "s8": torch.int8, "s32": torch.float32}
-    result = results[operands.given.elements[2]]
+    result = results[operands.inputs.elements[2]]
     own = _unsigned(operands, quant)
     pack, call = torch.ops.onednn.qconv_prepack, torch.ops.onednn.qconv2d_pointwise.default
     packed = pack(operands.w, own.scale, 1.0, own.zero, *geometry, list(own.x.shape))

@@ -50,26 +50,26 @@ class Operands:
 
     torch: Any
     conv: Conv2d
-    given: ExampleInputs
+    inputs: ExampleInputs
     x: Any
     w: Any
     pad: list[int]
     note: str
 
     @classmethod
-    def of(cls, torch: Any, conv: Conv2d, given: ExampleInputs) -> Self:
+    def of(cls, torch: Any, conv: Conv2d, inputs: ExampleInputs) -> Self:
         """The tensors of a problem."""
-        x = _tensor(torch, given.x, given.elements[0])
-        w = _tensor(torch, given.w, given.elements[1])
+        x = _tensor(torch, inputs.x, inputs.elements[0])
+        w = _tensor(torch, inputs.w, inputs.elements[1])
         x = x.permute(0, 3, 1, 2) if conv.layout == "nhwc" else x
         if _symmetric(conv):
-            return cls(torch, conv, given, x, w, list(conv.pad), "")
+            return cls(torch, conv, inputs, x, w, list(conv.pad), "")
         (top, left), (bottom, right) = conv.pad, conv.pad_end
-        zero = given.quant.x_zero if given.quant else 0
+        zero = inputs.quant.x_zero if inputs.quant else 0
         x = torch.nn.functional.pad(x, (left, right, top, bottom), value=zero)
         last = torch.channels_last if conv.layout == "nhwc" else torch.contiguous_format
         x = x.contiguous(memory_format=last)
-        return cls(torch, conv, given, x, w, [0, 0], ", padded ahead")
+        return cls(torch, conv, inputs, x, w, [0, 0], ", padded ahead")
 
     @property
     def geometry(self) -> tuple[list[int], list[int], list[int], int]:
@@ -88,7 +88,7 @@ class Operands:
         """Raise CheckError unless ``y`` is in the layout and holds the expected results."""
         y = y.int_repr() if y.is_quantized else y
         y = y.permute(0, 2, 3, 1) if self.conv.layout == "nhwc" else y
-        expected = self.given.expected
+        expected = self.inputs.expected
         if tuple(y.shape) != expected.shape or not y.is_contiguous():
             shape = tuple(y.shape)
             raise CheckError(f"{path.name}: result of shape {shape}, strides {y.stride()}")
@@ -111,11 +111,11 @@ def chain(x: Any, steps: Sequence[Step]) -> Run:
     return run
 
 
-def fault(got: NDArray[Any], expected: NDArray[Any], element: str) -> str | None:
+def fault(result: NDArray[Any], expected: NDArray[Any], element: str) -> str | None:
     """How results rounded to ``element`` differ by more than they may, or None."""
     largest = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
     limit = TOLERANCE[element] * largest if element in TOLERANCE else UNIT
-    error = float(np.max(np.abs(got - expected), initial=0.0))
+    error = float(np.max(np.abs(result - expected), initial=0.0))
     if error <= limit:
         return None
     return f"differs from the reference by {error:g}, more than {limit:g}"

@@ -53,7 +53,7 @@ class PyTorch:
         conv = convolution(parse_problem(problem, layout))
         with torch.inference_mode():
             operands = Operands.of(torch, conv, example_inputs(conv, dtype, seed))
-            self._paths, refused = _verified(operands)
+            self._paths, refused = _verify(operands)
         if not self._paths:
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise CheckError(f"PyTorch {torch.__version__} has no {dtype} here: {reasons}")
@@ -62,14 +62,14 @@ class PyTorch:
     def load(self, min_sample_s: float) -> dict[str, Any]:
         """Choose the fastest path and the calls of a sample."""
         timed = {name: Timed(run, repeat(()), ()) for name, run in self._paths.items()}
-        calls = {name: self._inside(each.calls, min_sample_s) for name, each in timed.items()}
-        least = dict.fromkeys(timed, float("inf"))
+        calls = {name: self._inside(run.calls, min_sample_s) for name, run in timed.items()}
+        fastest = dict.fromkeys(timed, float("inf"))
         for _ in range(_TRIALS):
-            for name, each in timed.items():
-                least[name] = min(least[name], self._inside(each.seconds, calls[name]))
-        best = min(least, key=lambda name: (least[name], name))
+            for name, timer in timed.items():
+                fastest[name] = min(fastest[name], self._inside(timer.seconds, calls[name]))
+        best = min(fastest, key=lambda name: (fastest[name], name))
         self._timed = timed[best], calls[best]
-        return {"path": best, "seconds": least}
+        return {"path": best, "seconds": fastest}
 
     def sample(self, warm_up_s: float) -> dict[str, Any]:
         """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
@@ -95,10 +95,10 @@ def _torch(threads: int) -> Any:
     return torch
 
 
-def _verified(operands: Operands) -> tuple[dict[str, Run], dict[str, str]]:
+def _verify(operands: Operands) -> tuple[dict[str, Run], dict[str, str]]:
     """The paths that are there, each found right, and why others are not."""
-    found, refused = dict[str, Run](), dict[str, str]()
-    for path in WAYS[operands.given.elements[0]](operands):
+    verified, refused = dict[str, Run](), dict[str, str]()
+    for path in WAYS[operands.inputs.elements[0]](operands):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # TorchScript and quantised tensors are called old
@@ -108,5 +108,5 @@ def _verified(operands: Operands) -> tuple[dict[str, Run], dict[str, str]]:
             refused[path.name] = str(error).partition("\n")[0]
             continue
         operands.verify(path, y)
-        found[path.name] = run
-    return found, refused
+        verified[path.name] = run
+    return verified, refused

@@ -27,14 +27,14 @@ def extract(
 ) -> Scop:
     """The Scop of the code between ``#pragma scop`` and ``#pragma endscop``.
 
-    A cgen tree without the pragmas is a region as a whole. ``arrays`` maps names to extents, for
-    arrays that the text does not declare. The Scop bears the file's name.
+    A cgen tree without the pragmas is one region. ``arrays`` maps names to extents, for arrays that
+    the text does not declare. The Scop has the file's name.
 
     Raises SpecError with file, line, column and a caret where the text is not C or not affine, or
-    where a subscript can leave its array; UnsupportedError when isl finds it too involved;
+    where a subscript can exceed its array; UnsupportedError where isl needs too many operations;
     TypeError for a source of another kind.
     """
-    text = source if isinstance(source, str) else _printed(source)
+    text = source if isinstance(source, str) else _c_text(source)
     try:
         with bound_operations(f"extraction of {filename}"):
             return _extract(text, filename, shapes_of_arguments(arrays))
@@ -44,17 +44,17 @@ def extract(
         ) from None
 
 
-def _printed(tree: Generable) -> str:
+def _c_text(tree: Generable) -> str:
     if not hasattr(tree, "generate"):
         raise TypeError(f"source: expected C text or a cgen tree, got {type(tree).__name__}")
     text = "\n".join(tree.generate())
     return text if "#pragma scop" in text else f"#pragma scop\n{text}\n#pragma endscop\n"
 
 
-def _extract(text: str, filename: str, given: Mapping[str, tuple[int, ...]]) -> Scop:
+def _extract(text: str, filename: str, shapes: Mapping[str, tuple[int, ...]]) -> Scop:
     code = read(text, filename)
     nodes = parse(code)
-    reach = ArrayTable(code, declarations(code.outside), given)
+    reach = ArrayTable(code, declarations(code.outside), shapes)
     statements = Walk(code, reach).statements(nodes)
     touched = {access.array for statement in statements for access in statement.accesses}
     used = tuple(array for name, array in reach.used.items() if name in touched)

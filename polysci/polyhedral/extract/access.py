@@ -21,14 +21,14 @@ RULE = "Arrays are declared with constant extents: float A[64][56], or #define N
 
 @dataclass(frozen=True, slots=True)
 class ArrayTable:
-    """The arrays in reach: declared in the text or given by the caller.
+    """The arrays of a nest: declared in the text, or with ``shapes`` from the caller.
 
-    ``used`` fills up with those that the nest touches, ``iterators`` with the names of its loops.
+    The walk adds the arrays that the nest touches to ``used``, and its loops to ``iterators``.
     """
 
     source: SourceText
     declared: Mapping[str, Sequence[ArrayDeclaration]]
-    given: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]]
     used: dict[str, Array] = field(default_factory=dict)
     iterators: set[str] = field(default_factory=set)
 
@@ -39,9 +39,9 @@ class ArrayTable:
         return self.used[name]
 
     def declare(self, array: Array, node: c_ast.Node, iterators: Sequence[str]) -> None:
-        """A scalar of the region's own; two of one name and type count as one."""
+        """Add a scalar declared in the region; two with the same name and type are one array."""
         name = array.name
-        taken = name in iterators or name in self.given or name in RESERVED
+        taken = name in iterators or name in self.shapes or name in RESERVED
         if taken or name in self.source.constants or self.used.get(name, array) != array:
             self.source.fail(place_of(node), f"the name {name} is taken; rename this one")
         self.used[name] = array
@@ -54,17 +54,17 @@ class ArrayTable:
         if name in self.iterators:
             what = f"{name} is the iterator of a loop that does not enclose this"
             self.source.fail(place, what, RULE)
-        found = self.declared.get(name, ())
-        shapes = {d.sizes: d for d in found}
-        if not found and name not in self.given:
+        candidates = self.declared.get(name, ())
+        shapes = {d.sizes: d for d in candidates}
+        if not candidates and name not in self.shapes:
             self.source.fail(place, f"{name} is not declared", RULE)
-        if len(shapes) > 1 or any(declared.pointer for declared in found):
+        if len(shapes) > 1 or any(declared.pointer for declared in candidates):
             what = f"{name} is declared as {' and as '.join(map(str, shapes.values()))}"
             self.source.fail(place, what, RULE)
-        dtype = found[0].dtype_c if found else "float"
-        shape = self._shape(found[0]) if found else self.given[name]
-        if self.given.get(name, shape) != shape:
-            what = f"{name} is declared with the extents {shape}, but given {self.given[name]}"
+        dtype = candidates[0].dtype_c if candidates else "float"
+        shape = self._shape(candidates[0]) if candidates else self.shapes[name]
+        if self.shapes.get(name, shape) != shape:
+            what = f"{name} is declared with the extents {shape}, but given {self.shapes[name]}"
             self.source.fail(place, what)
         return Array(name, shape, dtype)
 
@@ -123,11 +123,11 @@ def access(
 
 
 def _subscripts(node: c_ast.Node) -> tuple[c_ast.Node, list[c_ast.Node]]:
-    found = []
+    subscripts = []
     while isinstance(node, c_ast.ArrayRef):
-        found.append(node.subscript)
+        subscripts.append(node.subscript)
         node = node.name
-    return node, found[::-1]
+    return node, subscripts[::-1]
 
 
 def _check_bounds(

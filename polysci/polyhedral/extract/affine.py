@@ -22,9 +22,9 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class LoopLevel:
-    """A place in the nest: the iterators in scope, and the number of dims of its isl space.
+    """The iterators in scope at a point of the nest, and the number of dims of its isl space.
 
-    ``depth`` exceeds the iterators by one while the first value of a new loop is read.
+    ``depth`` is one more than the number of iterators while a new loop's first value is read.
     """
 
     source: SourceText
@@ -67,7 +67,7 @@ def condition(node: c_ast.Node, level: LoopLevel) -> isl.Set:
 
 def constant(node: c_ast.Node, level: LoopLevel) -> int:
     """The value of an expression that has to be an integer constant. Raises SpecError."""
-    value = _known(affine(node, level))
+    value = _constant_value(affine(node, level))
     if value is None:
         _refuse(node, level, "an integer constant is needed here")
     return value
@@ -77,7 +77,7 @@ def _refuse(node: c_ast.Node, level: LoopLevel, what: str) -> NoReturn:
     level.source.fail(place_of(node), what, RULE)
 
 
-def _known(value: isl.PwAff) -> int | None:
+def _constant_value(value: isl.PwAff) -> int | None:
     """The value if it is one constant everywhere."""
     if not value.isa_aff() or not value.is_cst():
         return None
@@ -125,7 +125,7 @@ def _sum(node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: LoopLev
 def _product(
     node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: LoopLevel
 ) -> isl.PwAff:
-    if _known(left) is None and _known(right) is None:
+    if _constant_value(left) is None and _constant_value(right) is None:
         _refuse(node, level, "a product of two values that both vary is not affine")
     return left.mul(right)
 
@@ -133,7 +133,7 @@ def _product(
 def _division(
     node: c_ast.BinaryOp, left: isl.PwAff, right: isl.PwAff, level: LoopLevel
 ) -> isl.PwAff:
-    divisor = _known(right)
+    divisor = _constant_value(right)
     if divisor is None or divisor < 1:
         _refuse(node.right, level, f"{node.op} by anything but a positive constant is not affine")
     return left.tdiv_q(right) if node.op == "/" else left.tdiv_r(right)

@@ -16,7 +16,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, slots=True)
 class ArrayDeclaration:
-    """``type name[size]...``: sizes as text, where it stands, whether it is a pointer."""
+    """``type name[size]...``: sizes as text, offset in the code, whether it is a pointer."""
 
     name: str
     dtype_c: str
@@ -34,7 +34,7 @@ def declarations(code: str) -> dict[str, list[ArrayDeclaration]]:
 
     A declaration is a run of type words before a name, after ``;``, a brace, ``(`` or ``,``.
     """
-    found: dict[str, list[ArrayDeclaration]] = {}
+    by_name: dict[str, list[ArrayDeclaration]] = {}
     tokens = [(match.group(), match.start()) for match in _TOKEN.finditer(code)]
     tokens.append((";", len(code)))
     at = 0
@@ -44,8 +44,8 @@ def declarations(code: str) -> dict[str, list[ArrayDeclaration]]:
             at = max(head, at + 1)
             continue
         words = [word for word, _ in tokens[at:head]]
-        at = _declarators(tokens, at, head, words, found)
-    return found
+        at = _declarators(tokens, at, head, words, by_name)
+    return by_name
 
 
 def _is_word(token: str) -> bool:
@@ -64,9 +64,9 @@ def _declarators(
     start: int,
     at: int,
     words: list[str],
-    found: dict[str, list[ArrayDeclaration]],
+    by_name: dict[str, list[ArrayDeclaration]],
 ) -> int:
-    """Read ``words`` as type and declarators; returns where to go on."""
+    """Read ``words`` as type and declarators; returns the index of the next token to read."""
     pointer = tokens[at][0] == "*"
     kind = [w for w in (words if pointer else words[:-1]) if w not in _QUALIFIERS]
     if not kind or _NOT_A_TYPE & set(words):
@@ -86,7 +86,7 @@ def _declarators(
         if tokens[at][0] not in ";,=)" or not (sizes or plain):
             return max(at, start + 1)
         declared = ArrayDeclaration(name, " ".join(kind), sizes, offset, tokens[stars][0] == "*")
-        found.setdefault(name, []).append(declared)
+        by_name.setdefault(name, []).append(declared)
         at = _after_initialiser(tokens, at)
         if tokens[at][0] != "," or _head(tokens, at + 1) - at > 2:
             return at
@@ -104,14 +104,14 @@ def _sizes(tokens: list[tuple[str, int]], at: int) -> tuple[tuple[str, ...], int
 
 def _closing(tokens: list[tuple[str, int]], at: int) -> int:
     """Index of the bracket that closes the one at ``at``, or of the last token."""
-    wanted: list[str] = []
+    expected: list[str] = []
     for index in range(at, len(tokens)):
         token = tokens[index][0]
         if token in _CLOSING:
-            wanted.append(_CLOSING[token])
-        elif wanted and token == wanted[-1]:
-            wanted.pop()
-            if not wanted:
+            expected.append(_CLOSING[token])
+        elif expected and token == expected[-1]:
+            expected.pop()
+            if not expected:
                 return index
     return len(tokens) - 1
 

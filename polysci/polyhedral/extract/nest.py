@@ -28,9 +28,9 @@ RULE_BODY = "A region holds for, if, { }, and the assignments =, +=, -=, *=."
 
 @dataclass(frozen=True, slots=True)
 class ExtractedNest:
-    """Where the walk stands.
+    """The loops and guards around the current point of the walk.
 
-    ``box`` is the space that the loops span, ``domain`` what guards leave of it; ``places`` the
+    ``box`` is the space that the loops span, ``domain`` the part that guards leave; ``places`` the
     order so far, as (-1, position in a sequence) or (dim of a loop, direction).
     """
 
@@ -45,8 +45,8 @@ class ExtractedNest:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundStatement:
-    """A statement before its place in the order gets its final width."""
+class UnplacedStatement:
+    """A statement whose schedule does not have its final width yet."""
 
     statement: Statement
     places: tuple[tuple[int, int], ...]
@@ -54,20 +54,20 @@ class FoundStatement:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One pass over a region; ``found`` fills up."""
+    """One pass over a region, which adds its statements to ``collected``."""
 
     source: SourceText
     arrays: ArrayTable
-    found: list[FoundStatement] = field(default_factory=list)
+    collected: list[UnplacedStatement] = field(default_factory=list)
 
     def statements(self, nodes: Sequence[c_ast.Node]) -> tuple[Statement, ...]:
-        """Every assignment under ``nodes``. Raises SpecError at the first thing refused."""
-        whole = isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
-        nest = ExtractedNest(LoopLevel(self.source, (), 0), whole, whole)
+        """Every assignment under ``nodes``. Raises SpecError at the first unsupported node."""
+        universe = isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
+        nest = ExtractedNest(LoopLevel(self.source, (), 0), universe, universe)
         for node in nodes:
             self.visit(node, nest)
-        width = max((len(found.places) for found in self.found), default=0)
-        return tuple(_placed(found, width) for found in self.found)
+        width = max((len(statement.places) for statement in self.collected), default=0)
+        return tuple(_place(statement, width) for statement in self.collected)
 
     def visit(self, node: c_ast.Node, nest: ExtractedNest) -> None:
         visitor = _VISITORS.get(type(node))
@@ -157,7 +157,7 @@ class Walk:
         return affine.condition(node.cond, level)
 
     def _check_ends(self, node: c_ast.Node, level: LoopLevel, step: int) -> None:
-        """The condition, once false, has to stay so: then it bounds the loop."""
+        """Raise SpecError unless the condition, once false, stays false."""
         if isinstance(node, c_ast.BinaryOp) and node.op == "&&":
             self._check_ends(node.left, level, step)
             self._check_ends(node.right, level, step)
@@ -186,19 +186,19 @@ class Walk:
     def assignment(self, node: c_ast.Assignment, nest: ExtractedNest) -> None:
         if node.op not in _ASSIGNMENTS:
             self.source.fail(place_of(node), f"the assignment {node.op}", RULE_BODY)
-        if len(self.found) == MAX_STATEMENTS:
+        if len(self.collected) == MAX_STATEMENTS:
             self.source.fail(place_of(node), f"more than {MAX_STATEMENTS} statements")
         self._check_target(node.lvalue, nest.level)
         write = access(node.lvalue, "write", nest.level, nest.domain, None, self.arrays)
-        found: list[Read] = []
+        operands: list[Read] = []
         if node.op != "=":
-            found.append(Read(node.lvalue, replace(write, kind="read")))
-        found += reads(node.rvalue, nest.level, nest.domain, self.arrays)
-        reduction, factors = accumulates(node, write, found, self.arrays)
+            operands.append(Read(node.lvalue, replace(write, kind="read")))
+        operands += reads(node.rvalue, nest.level, nest.domain, self.arrays)
+        reduction, factors = accumulates(node, write, operands, self.arrays)
         statement = Statement(
-            f"S{len(self.found)}",
+            f"S{len(self.collected)}",
             nest.domain,
-            (*(read.access for read in found), write),
+            (*(read.access for read in operands), write),
             isl.Map("{ [] -> [] }"),
             self._text(node),
             node.coord.line,
@@ -206,8 +206,8 @@ class Walk:
             reduction,
             factors,
         )
-        self.found.append(
-            FoundStatement(_named(statement, nest.level.iterators), nest.next_place())
+        self.collected.append(
+            UnplacedStatement(_name(statement, nest.level.iterators), nest.next_place())
         )
 
     def _check_target(self, node: c_ast.Node, level: LoopLevel) -> None:
@@ -267,7 +267,7 @@ def _is_iterator_type(words: Sequence[str]) -> bool:
     return plain in _ITERATOR_TYPES
 
 
-def _named(statement: Statement, iterators: Sequence[str]) -> Statement:
+def _name(statement: Statement, iterators: Sequence[str]) -> Statement:
     domain = _name_set(statement.domain, statement.name, iterators)
     box = _name_set(statement.box, statement.name, iterators)
 
@@ -291,20 +291,20 @@ def _name_domain(relation: isl.Map, name: str, iterators: Sequence[str]) -> isl.
     return relation.set_tuple_name(isl.dim_type.in_, name)
 
 
-def _placed(found: FoundStatement, width: int) -> Statement:
+def _place(item: UnplacedStatement, width: int) -> Statement:
     """The statement with its schedule: positions and iterators in turn, zeros to the end."""
-    domain = found.statement.domain.get_space()
+    domain = item.statement.domain.get_space()
     space = isl.LocalSpace.from_space(
         isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, domain.dim(isl.dim_type.set))
     )
     order = isl.Map.from_domain(isl.Set.universe(space.get_space()))
-    for dim, value in (*found.places, *[(-1, 0)] * (width - len(found.places))):
+    for dim, value in (*item.places, *[(-1, 0)] * (width - len(item.places))):
         place = isl.Aff.val_on_domain(space, isl.Val(value if dim < 0 else 0))
         if dim >= 0:
             place = place.set_coefficient_val(isl.dim_type.in_, dim, isl.Val(value))
         order = order.flat_range_product(isl.Map.from_aff(place))
-    named = _name_domain(order, found.statement.name, found.statement.iterators)
-    return replace(found.statement, schedule=named)
+    named = _name_domain(order, item.statement.name, item.statement.iterators)
+    return replace(item.statement, schedule=named)
 
 
 _VISITORS: dict[type[c_ast.Node], Callable[[Walk, c_ast.Node, ExtractedNest], None]] = {

@@ -1,4 +1,4 @@
-"""pycparser run on the region of a Source, its errors in our words."""
+"""Parse the region with pycparser; translate its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CALLS = re.compile(r"\b(?:asm|__asm__|__attribute__|_Pragma|__extension__)\b")
 
 
 class _Lexer(c_lexer.CLexer):  # type: ignore[misc]
-    """Remembers the last token: some errors of the parser carry no place."""
+    """Remembers the place of the last token: some errors of the parser have none."""
 
     last: SourcePlace = SourcePlace(1)
 
@@ -40,7 +40,7 @@ def parse(source: SourceText) -> Sequence[c_ast.Node]:
         source.fail(source.place(foreign.start()), f"{foreign.group()} inside the region")
     parser = c_parser.CParser(lexer=_Lexer)
     try:
-        tree = parser.parse(_wrapped(source), source.filename)
+        tree = parser.parse(_wrap(source), source.filename)
     except c_parser.ParseError as error:
         _refuse(source, str(error).removeprefix(source.filename), parser.clex.last)
     if len(tree.ext) != len(_TYPES) + 1:
@@ -55,8 +55,8 @@ def place_of(node: c_ast.Node) -> SourcePlace:
     return SourcePlace(node.coord.line, node.coord.column or 1)
 
 
-def _wrapped(source: SourceText) -> str:
-    """A function around the region: it opens on the pragma's own line, blank by now."""
+def _wrap(source: SourceText) -> str:
+    """A function around the region; it opens on the line of the pragma, which is blank."""
     lines = source.inside.split("\n")
     opening = source.code.count("\n", 0, source.region[0])
     lines[opening] = _PREFIX

@@ -1,4 +1,4 @@
-"""The text of a nest: its region, its integer macros, and errors that point into it."""
+"""The text of a nest: its region, its integer macros, and errors that point at a column."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYWORDS = wordset(
     " inline int long register restrict return short signed sizeof static struct switch typedef"
     " union unsigned void volatile while"
 )
-# Words of isl's own notation: they would not survive a round trip through its text.
+# Words of isl's own notation: a round trip through its text would change them.
 RESERVED = wordset(
     "and or not implies exists mod floor ceil floord ceild min max rat true false infty infinity"
     " nan"
@@ -50,7 +50,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A text that errors point into; ``code`` is it with comments and directives blanked out.
+    """A text that errors point at; ``code`` is the text with comments and directives blanked out.
 
     ``region`` is the pair of offsets between the pragmas; ``constants`` the integer macros,
     ``opaque`` every other macro and why it cannot be used.
@@ -65,7 +65,7 @@ class SourceText:
 
     def fail(self, place: SourcePlace, what: str, rule: str = "") -> NoReturn:
         """Raise the SpecError for ``what`` at ``place``."""
-        raise _located(self.filename, self.text, place, what, rule)
+        raise _error_at(self.filename, self.text, place, what, rule)
 
     def place(self, offset: int) -> SourcePlace:
         return _place(self.text, offset)
@@ -78,7 +78,7 @@ class SourceText:
 
     @property
     def inside(self) -> str:
-        """The code of the region, everything before it blanked, so that places stay right."""
+        """The code of the region, everything before it blanked, so that places stay the same."""
         first, last = self.region
         return _blank(self.code[:first]) + self.code[first:last]
 
@@ -103,7 +103,7 @@ def read(text: str, filename: str) -> SourceText:
     return source
 
 
-def _located(filename: str, text: str, place: SourcePlace, what: str, rule: str) -> SpecError:
+def _error_at(filename: str, text: str, place: SourcePlace, what: str, rule: str) -> SpecError:
     lines = text.split("\n")
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     first = max(0, place.column - SHOWN) if len(line) > SHOWN else 0
@@ -122,11 +122,11 @@ def _blank(text: str) -> str:
 
 
 def _without_comment(match: re.Match[str], filename: str, text: str) -> str:
-    found = match.group()
-    if found == "/*":
+    token = match.group()
+    if token == "/*":
         place = _place(text, match.start())
-        raise _located(filename, text, place, "this comment is never closed", "")
-    return _blank(found) if found[0] == "/" else found
+        raise _error_at(filename, text, place, "this comment is never closed", "")
+    return _blank(token) if token[0] == "/" else token
 
 
 def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[int, int]:
@@ -138,12 +138,12 @@ def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[
     rule = "A file has one region: #pragma scop, the loop nest, #pragma endscop."
     if not marks:
         raise SpecError(f"{filename}: no #pragma scop found. {rule}")
-    for (mark, found), expected in zip(marks, ("scop", "endscop"), strict=False):
-        if found != expected:
-            what = "a scop inside a scop" if found == "scop" else "#pragma endscop without a scop"
-            raise _located(filename, text, _place(text, mark.start()), what, rule)
+    for (mark, name), expected in zip(marks, ("scop", "endscop"), strict=False):
+        if name != expected:
+            what = "a scop inside a scop" if name == "scop" else "#pragma endscop without a scop"
+            raise _error_at(filename, text, _place(text, mark.start()), what, rule)
     what = "#pragma scop is never ended" if len(marks) == 1 else "a second region"
-    raise _located(
+    raise _error_at(
         filename, text, _place(text, marks[min(2, len(marks) - 1)][0].start()), what, rule
     )
 
@@ -160,7 +160,7 @@ def _macros(
         name, call, body = match.groups()
         if name in KEYWORDS:
             place = _place(text, directive.start())
-            raise _located(filename, text, place, f"#define of the keyword {name}", "")
+            raise _error_at(filename, text, place, f"#define of the keyword {name}", "")
         value = None if call else integer(body, constants)
         if value is None:
             opaque[name] = f"the macro {name} is not an integer constant"

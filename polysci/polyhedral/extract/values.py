@@ -1,4 +1,4 @@
-"""The right-hand side of an assignment: what it reads, and whether it only accumulates."""
+"""The right-hand side of an assignment: the elements it reads, and whether it accumulates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reads(node: c_ast.Node, level: LoopLevel, domain: isl.Set, arrays: ArrayTabl
 
 
 def accumulates(
-    node: c_ast.Assignment, write: Access, found: Sequence[Read], arrays: ArrayTable
+    node: c_ast.Assignment, write: Access, operands: Sequence[Read], arrays: ArrayTable
 ) -> tuple[str, tuple[Access, ...]]:
     """``+`` or ``*`` if iterations may swap, and the two factors of the one term; else empty.
 
@@ -43,16 +43,16 @@ def accumulates(
     """
     terms = list(_terms(node.rvalue, 1))
     assigned = terms if node.op == "=" else []
-    targets = [term for term in assigned if _is_target(term, found, write)]
+    targets = [term for term in assigned if _is_target(term, operands, write)]
     rest = [term for term in terms if term not in targets[:1]]
-    factors = _factors(rest, found) if node.op in ("=", "+=") else ()
-    others = [read for read in found if read.access.array == write.array]
-    if len(others) != 1 or _truncates(node.rvalue, write, found, arrays):
+    factors = _factors(rest, operands) if node.op in ("=", "+=") else ()
+    others = [read for read in operands if read.access.array == write.array]
+    if len(others) != 1 or _truncates(node.rvalue, write, operands, arrays):
         return "", factors
     if targets or node.op in ("+=", "-="):
         return "+", factors
     scaled = list(_leaves(node.rvalue, "*"))
-    if node.op == "*=" or any(_is_target((1, leaf), found, write) for leaf in scaled):
+    if node.op == "*=" or any(_is_target((1, leaf), operands, write) for leaf in scaled):
         return "*", factors
     return "", factors
 
@@ -121,32 +121,36 @@ def _terms(node: c_ast.Node, sign: int) -> Iterator[tuple[int, c_ast.Node]]:
         yield sign, node
 
 
-def _is_target(term: tuple[int, c_ast.Node], found: Sequence[Read], write: Access) -> bool:
+def _is_target(term: tuple[int, c_ast.Node], operands: Sequence[Read], write: Access) -> bool:
     sign, node = term
     return sign > 0 and any(
         read.node is node
         and read.access.array == write.array
         and read.access.map.is_equal(write.map)
-        for read in found
+        for read in operands
     )
 
 
-def _factors(terms: Sequence[tuple[int, c_ast.Node]], found: Sequence[Read]) -> tuple[Access, ...]:
+def _factors(
+    terms: Sequence[tuple[int, c_ast.Node]], operands: Sequence[Read]
+) -> tuple[Access, ...]:
     if len(terms) != 1 or terms[0][0] < 0:
         return ()
-    of = {id(read.node): read.access for read in found}
+    of = {id(read.node): read.access for read in operands}
     factors = [of.get(id(leaf)) for leaf in _leaves(terms[0][1], "*")]
-    whole = tuple(factor for factor in factors if factor is not None)
-    return whole if len(whole) == len(factors) == 2 else ()
+    accesses = tuple(factor for factor in factors if factor is not None)
+    return accesses if len(accesses) == len(factors) == 2 else ()
 
 
-def _truncates(node: c_ast.Node, write: Access, found: Sequence[Read], arrays: ArrayTable) -> bool:
+def _truncates(
+    node: c_ast.Node, write: Access, operands: Sequence[Read], arrays: ArrayTable
+) -> bool:
     def floats(dtype: str) -> bool:
         return any(word in dtype for word in _FLOATING)
 
     if floats(arrays.used[write.array].dtype_c):
         return False
-    return _has_float(node) or any(floats(arrays.used[r.access.array].dtype_c) for r in found)
+    return _has_float(node) or any(floats(arrays.used[r.access.array].dtype_c) for r in operands)
 
 
 def _has_float(node: c_ast.Node) -> bool:

@@ -1,4 +1,4 @@
-"""Records as a JSON text and back; everything read is checked before any of it is used."""
+"""Records as JSON text; a file is validated completely before any record is used."""
 
 import json
 import tempfile
@@ -16,13 +16,13 @@ _SIZE_LIMIT: Final = 64 << 20  # bytes; a record takes about 500
 
 
 def dump(records: Iterable[Record]) -> str:
-    """The JSON text of some records: same records in the same order, same bytes."""
+    """The JSON text of records; the same records in the same order give the same bytes."""
     content = {"format": FORMAT, "schema": SCHEMA, "records": [asdict(r) for r in records]}
     return json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file whole or leave it alone. Raises ``WisdomError``."""
+    """Replace the file atomically. Raises ``WisdomError``."""
     part: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(
@@ -72,8 +72,8 @@ def _items(path: Path, content: Any) -> list[Any]:
 
 def _record(path: Path, index: int, item: Any, validate: Callable[[Record], object]) -> Record:
     if not isinstance(item, dict) or item.keys() != set(COLUMNS):
-        got = ", ".join(map(str, item)) if isinstance(item, dict) else repr(item)
-        raise _refusal(path, f"record {index}: expected {', '.join(COLUMNS)}; got {got:.200}")
+        actual = ", ".join(map(str, item)) if isinstance(item, dict) else repr(item)
+        raise _refusal(path, f"record {index}: expected {', '.join(COLUMNS)}; got {actual:.200}")
     try:
         record = Record(**item)
         validate(record)

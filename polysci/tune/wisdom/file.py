@@ -1,4 +1,4 @@
-"""The record file: what was measured on this host, and seeds from others."""
+"""The record file: measurements on this host, and seeds from other hosts."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -18,8 +18,8 @@ _NEWER: Final = f"{store.UPSERT} WHERE excluded.timestamp > records.timestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
-    """Where ``Wisdom.repair`` put the damaged file (None: it was sound); records left."""
+class Repair:
+    """Where ``Wisdom.repair`` moved the damaged file (None: it was sound); records kept."""
 
     aside: Path | None
     kept: int
@@ -77,13 +77,13 @@ class Wisdom:
     ) -> int:
         """Store the times of schedules that a search tried and did not choose; returns how many.
 
-        ``seconds`` of each schedule's text. One transaction: all of them or none. They are what
-        ``measured`` gives to learn from; neither ``best`` nor ``seeds`` sees them.
+        ``seconds`` is keyed by schedule text. All are stored in one transaction. ``measurements``
+        returns them for training; ``best`` and ``seeds`` ignore them.
         """
-        known = canonical_features(features)
+        canonical = canonical_features(features)
         trials = [
             self._new(
-                (problem_key, threads, known, host, TRIAL, schedule),
+                (problem_key, threads, canonical, host, TRIAL, schedule),
                 time, flops / time / 1e9 if time > 0 else 0.0, isa, compiler,
             )
             for schedule, time in seconds.items()
@@ -101,7 +101,7 @@ class Wisdom:
         isa: str,
         compiler: str,
     ) -> Record:
-        """A record of now; ``what`` are the values of KEY. Raises ``WisdomError``."""
+        """A record with the present time; ``key`` has the values of KEY. Raises ``WisdomError``."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             return Record(*what, seconds, gflops, isa, compiler, _version(), now)
@@ -117,18 +117,18 @@ class Wisdom:
         host: str,
         level: str = "estimate",
     ) -> Record | None:
-        """The fastest record of this very host planned at ``level`` or more thoroughly, or None.
+        """The fastest record of this host at ``level`` or a more thorough one, or None.
 
-        Trials answer nothing, whatever the level.
+        Trials are ignored.
         """
         levels = [name for name in LEVELS[LEVELS.index(level) :] if name != TRIAL]
-        found = store.rows(
+        records = store.rows(
             self.path,
             "WHERE problem = ? AND threads = ? AND features = ? AND host = ? "
             f"AND level IN ({', '.join('?' * len(levels))}) ORDER BY seconds, schedule LIMIT 1",
             (problem_key, threads, canonical_features(features), host, *levels),
         )
-        return found[0] if found else None
+        return records[0] if records else None
 
     def seeds(
         self, problem_key: str, threads: int, features: str | Iterable[str], *, host: str
@@ -137,29 +137,29 @@ class Wisdom:
 
         One record a schedule; the same number of threads first, then the fastest.
         """
-        found = store.rows(
+        records = store.rows(
             self.path,
             "WHERE problem = ? AND level <> ? AND NOT (threads = ? AND features = ? AND host = ?) "
             "ORDER BY threads <> ?, seconds, schedule, host",
             (problem_key, TRIAL, threads, canonical_features(features), host, threads),
         )
         first: dict[str, Record] = {}
-        for record in found:
+        for record in records:
             first.setdefault(record.schedule, record)
         return tuple(first.values())
 
-    def measured(self, host: str, *, threads: int | None = None) -> tuple[Record, ...]:
-        """What was measured on a host, trials included; sorted as by ``list``.
+    def measurements(self, host: str, *, threads: int | None = None) -> tuple[Record, ...]:
+        """All records of a host, trials included, sorted as by ``list``.
 
-        One record a schedule and problem: of several levels the most thorough.
+        One record a schedule and problem: the most thorough level of several.
         """
         where, values = "WHERE host = ?", [host, *([] if threads is None else [threads])]
         where += "" if threads is None else " AND threads = ?"
-        found = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
+        records = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
         thorough: dict[tuple[str, int, str, str], Record] = {}
-        for record in sorted(found, key=lambda record: LEVELS.index(record.level)):
-            what = (record.problem, record.threads, record.features, record.schedule)
-            thorough[what] = record
+        for record in sorted(records, key=lambda record: LEVELS.index(record.level)):
+            key = (record.problem, record.threads, record.features, record.schedule)
+            thorough[key] = record
         return tuple(record for what, record in sorted(thorough.items()))
 
     def list(self) -> tuple[Record, ...]:
@@ -175,18 +175,18 @@ class Wisdom:
         level: str | None = None,
         schedule: str | None = None,
     ) -> int:
-        """Delete the records that match every criterion given (at least one); returns how many."""
+        """Delete the records that match all criteria (at least one); returns how many."""
         names = ("problem", "threads", "host", "level", "schedule")
-        wanted = zip(names, (problem_key, threads, host, level, schedule), strict=True)
-        given = {name: value for name, value in wanted if value is not None}
-        if not given:
+        columns = zip(names, (problem_key, threads, host, level, schedule), strict=True)
+        criteria = {name: value for name, value in columns if value is not None}
+        if not criteria:
             raise ValueError("forget: expected at least one criterion, got none")
         if not self.list():
             return 0
-        where = " AND ".join(f"{name} = ?" for name in given)
+        where = " AND ".join(f"{name} = ?" for name in criteria)
         with store.writing(self.path) as connection:
             query = f"DELETE FROM records WHERE {where}"
-            return connection.execute(query, tuple(given.values())).rowcount
+            return connection.execute(query, tuple(criteria.values())).rowcount
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all records as JSON (same records, same bytes); returns how many."""
@@ -207,21 +207,21 @@ class Wisdom:
             connection.executemany(_NEWER, map(astuple, records))
             return connection.total_changes - before
 
-    def repair(self) -> Repaired:
+    def repair(self) -> Repair:
         """Move a damaged file aside and start a new one with every record that can be read.
 
-        Only when the user asks. A sound file stays as it is, a database of another program or of a
-        newer polysci is refused, and the damaged bytes are kept unchanged beside the new file.
+        Runs only on request. A sound file stays unchanged, a database of another program or of a
+        newer polysci is refused, and the damaged bytes are kept beside the new file.
         """
         try:
             store.verify(self.path)
-            return Repaired(None, len(self.list()))
+            return Repair(None, len(self.list()))
         except store.DamagedError:
             aside = self._move_aside()
         kept = store.salvage(aside)
         with store.writing(self.path) as connection:
             connection.executemany(store.UPSERT, map(astuple, kept))
-        return Repaired(aside, len(kept))
+        return Repair(aside, len(kept))
 
     def _move_aside(self) -> Path:
         number = 1

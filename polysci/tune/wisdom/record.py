@@ -1,11 +1,11 @@
-"""One measured schedule as checked data: texts and numbers, never code or compiler flags."""
+"""One measured schedule as validated data: texts and numbers, never code or compiler flags."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
-TRIAL: Final = "trial"  # measured on the way to another schedule: to learn from, never an answer
+TRIAL: Final = "trial"  # tried by a search that chose another schedule: for training only
 LEVELS: Final = (TRIAL, "estimate", "measure", "patient", "exhaustive")
 _TEXT_LIMIT: Final = 4000  # characters
 
@@ -32,7 +32,7 @@ class Record:
     timestamp: str
 
     def __post_init__(self) -> None:
-        self._texts("problem", "host", "schedule", least=1)
+        self._texts("problem", "host", "schedule", low=1)
         self._texts("features", "level", "isa", "compiler", "version", "timestamp")
         self._number("threads", int, 1, 65536)
         self._number("seconds", float, 1e-9, 1e6)
@@ -52,33 +52,33 @@ class Record:
             f"{self.seconds * 1e6:.1f} us {self.level}: {self.schedule}"
         )
 
-    def _texts(self, *names: str, least: int = 0) -> None:
+    def _texts(self, *names: str, low: int = 0) -> None:
         for name in names:
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise ValueError(f"{name}: expected a text, got {value!r:.80}")
-            if not least <= len(value) <= _TEXT_LIMIT or not value.isprintable():
+            if not low <= len(value) <= _TEXT_LIMIT or not value.isprintable():
                 raise ValueError(
-                    f"{name}: expected {least} to {_TEXT_LIMIT} printable characters, "
+                    f"{name}: expected {low} to {_TEXT_LIMIT} printable characters, "
                     f"got {value!r:.80}"
                 )
 
-    def _number(self, name: str, kind: type[int] | type[float], least: float, most: float) -> None:
+    def _number(self, name: str, kind: type[int] | type[float], low: float, high: float) -> None:
         value = getattr(self, name)
         allowed = int if kind is int else (int, float)
         # NaN fails the comparison; a bool is an int to Python and nonsense here.
-        if isinstance(value, bool) or not isinstance(value, allowed) or not least <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, allowed) or not low <= value <= high:
             raise ValueError(
-                f"{name}: expected {kind.__name__} in {least:g}..{most:g}, got {value!r:.80}"
+                f"{name}: expected {kind.__name__} in {low:g}..{high:g}, got {value!r:.80}"
             )
         object.__setattr__(self, name, kind(value))
 
 
 COLUMNS: Final = tuple(field.name for field in fields(Record))
-KEY: Final = COLUMNS[:6]  # what identifies a record; the rest is what was measured
+KEY: Final = COLUMNS[:6]  # identify a record; the other columns are the measurement
 
 
 def canonical_features(features: str | Iterable[str]) -> str:
-    """Feature names sorted and joined by spaces, whatever the order and container they came in."""
+    """Feature names, sorted and joined by spaces."""
     names = features.replace(",", " ").split() if isinstance(features, str) else features
     return " ".join(sorted(set(names)))

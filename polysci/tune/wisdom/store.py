@@ -1,4 +1,4 @@
-"""The SQLite file: opening, schema, faults in our own words, salvage. One connection a call."""
+"""The SQLite file: opening, schema, error messages, salvage. One connection a call."""
 
 import shutil
 import sqlite3
@@ -63,7 +63,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
 
     SQLite may have to roll back what a killed writer left, so it may write where it can.
     """
-    with _explained(path):
+    with _translate_errors(path):
         if not _exists(path):
             yield None
             return
@@ -75,7 +75,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection inside one transaction, which an exception rolls back; creates the file."""
-    with _explained(path):
+    with _translate_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         with closing(connection):
@@ -96,9 +96,9 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 def rows(path: Path, clause: str = "", values: tuple[object, ...] = ()) -> tuple[Record, ...]:
     """The records that an SQL clause selects. Raises ``WisdomError``."""
     with reading(path) as connection:
-        found = [] if connection is None else connection.execute(f"{SELECT} {clause}", values)
+        selected = [] if connection is None else connection.execute(f"{SELECT} {clause}", values)
         try:
-            return tuple(Record(*row) for row in found)
+            return tuple(Record(*row) for row in selected)
         except ValueError as error:
             raise DamagedError(path, f"a record with {error}") from None
 
@@ -117,7 +117,7 @@ def salvage(path: Path) -> tuple[Record, ...]:
 
     Works on a copy (SQLite may have to roll back a journal first), so the evidence stays as it is.
     """
-    found: dict[Record, None] = {}
+    records: dict[Record, None] = {}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "wisdom.sqlite"
         shutil.copyfile(path, copy)
@@ -126,8 +126,8 @@ def salvage(path: Path) -> tuple[Record, ...]:
         with closing(sqlite3.connect(copy)) as connection:
             for direction in ("", "DESC"):
                 order = ", ".join(f"{name} {direction}" for name in KEY)
-                found |= dict.fromkeys(_readable(connection, f"{SELECT} ORDER BY {order}"))
-    return tuple(found)
+                records |= dict.fromkeys(_readable(connection, f"{SELECT} ORDER BY {order}"))
+    return tuple(records)
 
 
 def _readable(connection: sqlite3.Connection, query: str) -> Iterator[Record]:
@@ -165,7 +165,7 @@ def _exists(path: Path) -> bool:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
