@@ -12,7 +12,7 @@ from polysci.target.isa import Permission, TileRegisters
 _SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, _XFEATURE_TILEDATA = 158, 0x1021, 18
 
 
-def supported_components() -> int:
+def read_components() -> int:
     """The bits of the register sets that the kernel lends; 0 where it cannot be asked."""
     mask = ctypes.c_ulong(0)
     ask: Callable[..., int] = ctypes.CDLL(None).syscall
@@ -22,7 +22,7 @@ def supported_components() -> int:
 
 def tiles_granted() -> bool:
     """Whether the kernel lets a process have the tile registers."""
-    return bool(supported_components() >> _XFEATURE_TILEDATA & 1)
+    return bool(read_components() >> _XFEATURE_TILEDATA & 1)
 
 
 PERMISSION = Permission(

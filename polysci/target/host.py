@@ -26,7 +26,7 @@ L3_PER_GUEST_CPU = 4 * MIB
 
 # Of the hundred flags in cpuinfo only these families can decide about code or cache sizes.
 FEATURE_PREFIXES = (
-    "amx", "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "bf16", "i8mm", "sve",
+    "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "bf16", "i8mm", "sve",
 )  # fmt: skip
 
 
@@ -117,13 +117,13 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     known = _known_features(words)
     withheld = _withheld(known) if root == Path("/") else ()
     features = tuple(word for word in known if word not in withheld)
-    found, cores, caches = _sysfs_caches(root), available_cores(), dict[str, int]()
+    sizes, cores, caches = _sysfs_caches(root), available_cores(), dict[str, int]()
     for name, default in ASSUMED_CACHES.items():  # none is smaller than the one inside it
-        caches[name] = found.get(name) or max(default, *caches.values(), 0)
+        caches[name] = sizes.get(name) or max(default, *caches.values(), 0)
     shared = {name: min(cores, number) for name, number in _sysfs_sharing(root).items()}
     if "hypervisor" in features:
         caches["l3"] = max(caches["l2"], min(caches["l3"], L3_PER_GUEST_CPU * max(cpus, 1)))
-    assumed = [name for name in ASSUMED_CACHES if name not in found]
+    assumed = [name for name in ASSUMED_CACHES if name not in sizes]
     if not words:
         assumed.insert(0, "features")
     return Target(
@@ -167,7 +167,8 @@ def _best(features: tuple[str, ...], cap: str | Isa | None) -> Isa:
 def _known_features(words: list[str]) -> tuple[str, ...]:
     """Those of cpuinfo's flags that may decide about code: all that an instruction set needs."""
     needed = {feature for isa in ISAS.values() for feature in isa.features}
-    return tuple(sorted({w for w in words if w in needed or w.startswith(FEATURE_PREFIXES)}))
+    prefixes = (*FEATURE_PREFIXES, *(permission.prefix for permission in permissions()))
+    return tuple(sorted({w for w in words if w in needed or w.startswith(prefixes)}))
 
 
 def _withheld(features: tuple[str, ...]) -> tuple[str, ...]:
@@ -204,14 +205,14 @@ def _part(fields: dict[str, str]) -> str:
 
 def _sysfs_caches(root: Path) -> dict[str, int]:
     """Sizes in bytes of the data and unified caches of CPU 0, by level."""
-    found = {f"l{level}": size for level, index in _sysfs(root) if (size := _size(index)) > 0}
-    return {name: size for name, size in found.items() if name in ASSUMED_CACHES}
+    sizes = {f"l{level}": size for level, index in _sysfs(root) if (size := _size(index)) > 0}
+    return {name: size for name, size in sizes.items() if name in ASSUMED_CACHES}
 
 
 def _sysfs_sharing(root: Path) -> dict[str, int]:
     """How many CPUs share each cache of CPU 0: ``l3_cores`` and so on, where the kernel tells."""
-    found = {f"l{level}": _line(index / "shared_cpu_list") for level, index in _sysfs(root)}
-    counts = {name: _count(cpus) for name, cpus in found.items() if name in ASSUMED_CACHES}
+    lists = {f"l{level}": _line(index / "shared_cpu_list") for level, index in _sysfs(root)}
+    counts = {name: _count(cpus) for name, cpus in lists.items() if name in ASSUMED_CACHES}
     return {f"{name}_cores": count for name, count in counts.items() if count}
 
 
@@ -232,8 +233,8 @@ def _line(path: Path) -> str:
 
 def _size(index: Path) -> int:
     """Bytes of a cache, 0 where the file is none."""
-    found = re.fullmatch(r"(\d+)([KM]?)", _line(index / "size"))
-    return int(found[1]) * {"": 1, "K": KIB, "M": MIB}[found[2]] if found else 0
+    match = re.fullmatch(r"(\d+)([KM]?)", _line(index / "size"))
+    return int(match[1]) * {"": 1, "K": KIB, "M": MIB}[match[2]] if match else 0
 
 
 def _count(cpus: str) -> int:

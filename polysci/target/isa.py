@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class Isa:
     own_features: tuple[str, ...]
     lanes_f32: int
     registers: int
-    extends: Isa | None = None
+    extends: Isa | None = field(default=None, repr=False)
     rounds: str = ""
     own_options: tuple[str, ...] | None = None
     own_flags: tuple[str, ...] = ()
-    tile_registers: TileRegisters | None = None
-    permission: Permission | None = None
+    tile_registers: TileRegisters | None = field(default=None, repr=False)
+    permission: Permission | None = field(default=None, repr=False)
 
     @property
     def features(self) -> tuple[str, ...]:

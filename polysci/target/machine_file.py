@@ -128,8 +128,8 @@ def _target_lines(target: Target) -> Iterator[str]:
 
 def _machine_lines(machine: Machine) -> Iterator[str]:
     yield "[machine]"
-    told = "" if machine.measured else ": assumed, or from elsewhere"
-    yield f"measured = {str(machine.measured).lower()}  # the numbers below{told}"
+    origin = "" if machine.measured else ": assumed, or from elsewhere"
+    yield f"measured = {str(machine.measured).lower()}  # the numbers below{origin}"
     for name, value in numbers(machine).items():
         yield f"{name} = {value!r}  # {', '.join(filter(None, note_of(name)))}"
     yield ""
@@ -189,11 +189,11 @@ def _machine(data: Mapping[str, Any], target: Target) -> Machine:
     known = assume_rates(target)
     default = {field.name: getattr(known, field.name) for field in fields(Machine)}
     _refuse_unknown("machine.", data, tuple(default))
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in data.items():
         reader: Reader = _READERS.get(type(default[name]), _number)
-        found[name] = reader(f"machine.{name}", value, name in RATES)
-    return Machine(**(default | found))
+        values[name] = reader(f"machine.{name}", value, name in RATES)
+    return Machine(**(default | values))
 
 
 def _flag(name: str, value: Any, rate: bool) -> bool:
@@ -217,17 +217,17 @@ def _number(name: str, value: Any, rate: bool) -> float:
 
 def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
     """Kernel names to shares of the peak."""
-    found = {}
+    shares = {}
     for kernel, share in _table(name, value).items():
         if kernel not in microkernels.registry():
             raise SpecError(f"{name}: no kernel {kernel!r:.80} in microkernels/kernels.def")
-        found[kernel] = _number(f"{name}.{kernel}", share, True)
+        shares[kernel] = _number(f"{name}.{kernel}", share, True)
         most = 1 if microkernels.find(kernel).compute == "f32" else MOST_SPEED
-        if found[kernel] > most:
+        if shares[kernel] > most:
             raise SpecError(
                 f"{name}.{kernel}: expected a share of the peak, at most {most}, got {share}"
             )
-    return MappingProxyType(found)
+    return MappingProxyType(shares)
 
 
 _READERS: Mapping[type, Reader] = {

@@ -115,6 +115,6 @@ def best(name: str, isa: str, x: str) -> tuple[Microkernel, ...]:
         (c, i) for chain in chains for c in computes(x, name) for i in chain
     ):
         spared = compute == "f32" and isa_named(candidate).rounds not in ("", x)
-        if not spared and (found := family(name, candidate, compute)):
-            return found
+        if not spared and (kernels := family(name, candidate, compute)):
+            return kernels
     return ()

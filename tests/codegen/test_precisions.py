@@ -5,9 +5,10 @@ of them occurs.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,8 @@ LAYERS = {
     "groups of 8": Conv2d(N=1, C=24, H=5, W=7, K=48, R=1, S=3, pad=(0, 1), groups=3),
 }  # fmt: skip
 ISAS = [isa.name for isa in detect().runnable]
+# Layout and threads; five, because that is prime.
+SETTINGS = [("nhwc", 1), ("nchw", 1), ("nhwc", 2), ("nchw", 2), ("nhwc", 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +78,37 @@ class Case:
         return emit(self.problem, plan, self.threads, self.symbol)
 
 
-def cases() -> list[Case]:
-    """Layer i in precision j on instruction set i + j, in layout i + j / 2, with 1 or 2 threads."""
+def cases(isas: Sequence[str]) -> list[Case]:
+    """Layer i in precision j on instruction set i + j, in setting i + 2j of five.
+
+    As many rounds over the precisions as let every layer meet every instruction set. Settings
+    i + 2j differ along every row, column and diagonal of five, as 5 is prime: so each value of the
+    three meets them all.
+    """
+    rounds = -(-len(isas) // len(PRECISIONS))
     return [
         Case(
-            name, dtype, ISAS[-1 - (i + j) % len(ISAS)], ("nhwc", "nchw")[(i + j // 2) % 2],
-            1 + (i + j) // 3 % 2, len(PRECISIONS) * i + j,
+            name, dtype, isas[-1 - (i + j) % len(isas)], *SETTINGS[(i + 2 * j) % len(SETTINGS)],
+            rounds * len(PRECISIONS) * i + j,
         )
         for i, name in enumerate(LAYERS)
-        for j, dtype in enumerate(PRECISIONS)
+        for j, dtype in enumerate([*PRECISIONS] * rounds)
     ]  # fmt: skip
 
 
-def test_every_pair_occurs() -> None:
-    found = cases()
-    assert {(one.name, one.isa) for one in found} == {(n, isa) for n in LAYERS for isa in ISAS}
-    assert len({(one.dtype, one.isa) for one in found}) == len(PRECISIONS) * len(ISAS)
-    for attribute in ("name", "dtype", "isa"):
-        rows = {(getattr(one, attribute), one.layout, one.threads) for one in found}
-        assert len(rows) == 4 * len({value for value, _, _ in rows}), attribute
+@pytest.mark.parametrize("count", range(1, 21))
+def test_every_pair_occurs(count: int) -> None:
+    """Whatever CPU runs the tests: on as many instruction sets as it may have."""
+    isas = [f"isa{number}" for number in range(count)]
+    chosen = cases(isas)
+    assert {(case.name, case.dtype) for case in chosen} == set(product(LAYERS, PRECISIONS))
+    assert {(case.name, case.isa) for case in chosen} == set(product(LAYERS, isas))
+    assert {(case.dtype, case.isa) for case in chosen} == set(product(PRECISIONS, isas))
+    for attribute, values in (("name", LAYERS), ("dtype", PRECISIONS), ("isa", isas)):
+        met = {(getattr(case, attribute), case.layout, case.threads) for case in chosen}
+        assert met == {(value, *setting) for value in values for setting in SETTINGS}
+    assert len({str(case) for case in chosen}) == len({case.symbol for case in chosen})
+    assert len(chosen) == (209 if count <= len(PRECISIONS) else 418)
 
 
 Built = dict[Case, Future[Path] | Exception]
@@ -104,23 +119,23 @@ def built(request: pytest.FixtureRequest) -> Iterator[Built]:
     """The code of all cases that will run, those of one unit in one file; two compilers at work."""
     specs = [getattr(item, "callspec", None) for item in request.session.items]
     wanted = [spec.params.get("case") for spec in specs if spec]
-    found: Built = {}
+    paths: Built = {}
     files: defaultdict[object, list[tuple[Case, Source]]] = defaultdict(list)
     for case in (case for case in wanted if isinstance(case, Case)):
         try:
             source = case.source()
         except Exception as error:  # the fault of one case is for its own test
-            found[case] = error
+            paths[case] = error
         else:
             files[source.header_set].append((case, source))
     with ThreadPoolExecutor(2) as pool:
         for together in files.values():
             path = pool.submit(build, [source for _, source in together])
-            found |= {case: path for case, _ in together}
-        yield found
+            paths |= {case: path for case, _ in together}
+        yield paths
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", cases(ISAS), ids=str)
 def test_random_schedules_are_right(built: Built, judge: Judge, case: Case) -> None:
     path = built[case]
     if isinstance(path, Exception):
@@ -158,13 +173,13 @@ def hand_written(problem: Conv2d, isa: str) -> list[Source]:
     whole, split = BY_HAND.format(kernel=name, **words).split("---")
     lines = (whole + split if row.split else whole).split("\n")
     plans = [parse(line) for line in lines if line]
-    found = []
+    sources = []
     for index, plan in enumerate(plans):
         near = kernel.compute != "f32" and problem.layout == "nchw" and not plan.pack
         if near:  # words are not neighbours in memory
             continue
-        found.append(emit(problem, plan, 3, f"line_{index}"))
-    return found
+        sources.append(emit(problem, plan, 3, f"line_{index}"))
+    return sources
 
 
 @pytest.mark.parametrize(
