@@ -74,15 +74,15 @@ def run(asked: argparse.Namespace) -> int:
 def _compared(one: shared.TunedLayer, rival: LayerRival, asked: argparse.Namespace) -> Comparison:
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
-    from polysci.runtime.build import cache
+    from polysci.runtime.backend import CPU
     from polysci.tune import SYMBOL
     from polysci.tune.calibrate import peak_text, peak_unit
 
     if one.result is None:
         raise CheckError(one.fault)
-    path = cache.build(one.result.source.file)
+    path = CPU.build(one.result.source.file)
     best = peak_unit(shared.target_of(asked).isa.name, precision_named(one.problem.dtype).x.name)
-    peak, rounds = cache.build(peak_text(best)), asked.rounds or ROUNDS
+    peak, rounds = CPU.build(peak_text(best)), asked.rounds or ROUNDS
     return compare(
         one.problem, (path, SYMBOL), (peak, "peak"), rival,
         unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=one.result.schedule,

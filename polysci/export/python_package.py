@@ -19,7 +19,7 @@ from polysci.export.project import (
     project,
     title,
 )
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU
 
 _TEMPLATES = {
     "{0}/__init__.py": "package.txt",
@@ -71,7 +71,7 @@ def check_python(out: Path, *, name: str | None = None, force: bool = False) -> 
 def files(whole: Project) -> dict[str, str | bytes]:
     """The content of every file of the package."""
     native = {unit: _native(whole, unit) for unit in whole.units}
-    binaries = {unit: cache.build(text).read_bytes() for unit, text in native.items()}
+    binaries = {unit: CPU.build(text).read_bytes() for unit, text in native.items()}
     example, told = whole.entries[0], _told(whole)
     features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
     texts = {

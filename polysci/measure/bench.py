@@ -11,6 +11,7 @@ from polysci.algorithms.registry import ALGORITHMS, algorithm_of, name_of
 from polysci.errors import CheckError, UnsupportedError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.backend import CPU, Backend
 from polysci.runtime.measurement import MIN_SAMPLE_S
 from polysci.runtime.worker_process import WorkerProcess
 from polysci.target.host import detect
@@ -47,9 +48,15 @@ class Bench(WorkerProcess):
     """
 
     def __init__(
-        self, problem: Problem, threads: int = 1, *, timeout: float = 30.0, seed: int = 0
+        self,
+        problem: Problem,
+        threads: int = 1,
+        *,
+        timeout: float = 30.0,
+        seed: int = 0,
+        backend: Backend = CPU,
     ) -> None:
-        self.problem = problem
+        self.problem, self.backend = problem, backend
         self.seed = seed
         env = {"OMP_DYNAMIC": "FALSE", "MKL_NUM_THREADS": "1"}
         super().__init__("polysci.measure.worker", threads=threads, env=env, timeout=timeout)
@@ -159,6 +166,7 @@ class Bench(WorkerProcess):
             "layout": self.problem.layout,
             "dtype": self.problem.dtype,
             "seed": self.seed,
+            "backend": self.backend.name,
         }
         try:
             self.start()

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from polysci.algorithms.lowering import SYMBOL, emit
+from polysci.algorithms.lowering import SYMBOL
 from polysci.errors import BuildError, SpecError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU, Backend
 from polysci.text.suggestions import suggest
 
 MODES: Final = ("exact", "bound")
@@ -64,6 +64,7 @@ def check(
     *,
     modes: Sequence[str] = MODES,
     seed: int = 0,
+    backend: Backend = CPU,
 ) -> Iterator[Verdict]:
     """Build every schedule and compare its results with the references.
 
@@ -81,9 +82,9 @@ def check(
                 f"mode {mode!r}: expected one of {', '.join(MODES)}{suggest(mode, MODES)}"
             )
     timeout = _SECONDS + problem.flops / _RATE
-    with Bench(problem, threads, timeout=timeout, seed=seed) as bench:
+    with Bench(problem, threads, timeout=timeout, seed=seed, backend=backend) as bench:
         for plan in schedules:
-            source = emit(problem, plan, threads)
+            source = backend.emit(problem, plan, threads)
             for mode in modes:
                 yield _verdict(bench, source.file, Verdict(problem, plan, threads, mode, seed))
 
@@ -91,7 +92,7 @@ def check(
 def _verdict(bench: Bench, text: str, asked: Verdict) -> Verdict:
     what = (asked.problem, asked.schedule, asked.threads, asked.mode, asked.seed)
     try:
-        path = cache.build(text)
+        path = bench.backend.build(text)
         if asked.mode == "bound":
             return Verdict(*what, worst=bench.bound(path, SYMBOL, asked.schedule))
         bench.check(path, SYMBOL, asked.schedule)

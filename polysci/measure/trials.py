@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polysci.algorithms.lowering import SYMBOL, emit
+from polysci.algorithms.lowering import SYMBOL
 from polysci.codegen import Source
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU, Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,21 @@ class BuiltSchedule:
 
 
 def build_trials(
-    problem: Problem, schedules: Sequence[Schedule], threads: int = 1, jobs: int = 2
+    problem: Problem,
+    schedules: Sequence[Schedule],
+    threads: int = 1,
+    jobs: int = 2,
+    backend: Backend = CPU,
 ) -> list[BuiltSchedule]:
     """Every schedule compiled, ``jobs`` compilers at a time, in the order given."""
     sources: dict[int, Source] = {}
     trials: dict[int, BuiltSchedule] = {}
     for at, schedule in enumerate(schedules):
         try:
-            sources[at] = emit(problem, schedule, threads)
+            sources[at] = backend.emit(problem, schedule, threads)
         except PolysciError as error:
             trials[at] = BuiltSchedule(schedule, error=error)
-    for at, path in _compile(sources, jobs).items():
+    for at, path in _compile(sources, jobs, backend).items():
         source = sources[at]
         trials[at] = (
             BuiltSchedule(schedules[at], source, error=path)
@@ -52,17 +56,20 @@ def build_trials(
     return [trials[at] for at in range(len(schedules))]
 
 
-def _compile(sources: dict[int, Source], jobs: int) -> dict[int, Path | BuildError]:
+def _compile(
+    sources: dict[int, Source], jobs: int, backend: Backend
+) -> dict[int, Path | BuildError]:
     try:
-        paths = cache.build_many([source.file for source in sources.values()], jobs=jobs)
+        paths = backend.build_many([source.file for source in sources.values()], jobs=jobs)
         return dict(zip(sources, paths, strict=True))
     except BuildError:
-        return {at: _compile_alone(source) for at, source in sources.items()}  # find out which
+        # Find out which.
+        return {at: _compile_alone(source, backend) for at, source in sources.items()}
 
 
-def _compile_alone(source: Source) -> Path | BuildError:
+def _compile_alone(source: Source, backend: Backend) -> Path | BuildError:
     try:
-        return cache.build(source.file)
+        return backend.build(source.file)
     except BuildError as error:
         return error
 

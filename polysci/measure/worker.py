@@ -28,7 +28,7 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.runtime import binary_interface
-from polysci.runtime.build.library import load
+from polysci.runtime.backend import BACKENDS, CPU, Backend
 from polysci.runtime.worker_process import serve
 
 OPERATIONS: Final = (
@@ -70,6 +70,7 @@ class Timed:
     run: Callable[..., int]
     arguments: Iterator[tuple[Any, ...]]
     keep: tuple[Any, ...]
+    backend: Backend = CPU
 
     def warm_up(self, least_s: float) -> None:
         """One call, and more of them until ``least_s`` seconds have passed."""
@@ -88,12 +89,8 @@ class Timed:
         return ceil(least / once)
 
     def seconds(self, calls: int) -> float:
-        """Mean time of one of several calls in a row; the Python loop adds 0.3 us to each."""
-        run, arguments = self.run, list(islice(self.arguments, calls))
-        start = time.perf_counter_ns()
-        for words in arguments:
-            run(*words)
-        return (time.perf_counter_ns() - start) / calls * 1e-9
+        """Mean time of one of several calls in a row."""
+        return self.backend.time(self.run, list(islice(self.arguments, calls)))
 
 
 class Worker:
@@ -102,6 +99,7 @@ class Worker:
     def __init__(self) -> None:
         self._problem: tuple[Problem, int]
         self._arrays: Arrays
+        self._backend: Backend = CPU
         self._special: tuple[ExactInputs, Arrays] | None = None
         self._reals: Arrays | Reals | None = None
         self._bound: tuple[str, tuple[int, ...]]  # of the reals: an algorithm and its numbers
@@ -109,8 +107,11 @@ class Worker:
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
 
-    def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
+    def prepare(
+        self, problem: str, layout: str, seed: int, dtype: str = "f32", backend: str = CPU.name
+    ) -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
+        self._backend = BACKENDS[backend]
         self._problem = parse_problem(problem, layout, dtype), seed
         self._arrays, self._special, self._reals = Arrays.of(*self._problem), None, None
         self._guarded = {}
@@ -185,7 +186,7 @@ class Worker:
         The best of some runs of ``run_s`` seconds.
         """
         _stage(f"timing {symbol}")
-        library = load(Path(so), f"double {symbol}(int64_t iterations);")
+        library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
         run: Callable[[int], float] = getattr(library.lib, symbol)
         iterations, rates = 1000, [0.0]
         while len(rates) <= _PEAK_RUNS and iterations < 1 << 50:
@@ -256,7 +257,7 @@ class Worker:
         _stage(f"loading {symbol}")
         precision = precision_named(self._problem[0].dtype)
         return binary_interface.bind(
-            load(Path(so), interface.declarations(symbol, precision)), symbol
+            self._backend.load(Path(so), interface.declarations(symbol, precision)), symbol
         )
 
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
@@ -290,7 +291,7 @@ class Worker:
             for (x, y), p in zip(self._copies[:count], packed, strict=True)
         ]
         _expect_ok("timed call", functions.run(*calls[0]))
-        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
+        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to), self._backend)
 
 
 def _pointers(functions: binary_interface.LoadedFunctions) -> Callable[[Array | None], Any]:

@@ -15,7 +15,7 @@ from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.numerics.dtypes import COMPUTES
 from polysci.ops.conv2d import Conv2d
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU
 from polysci.runtime.build.folder import cache_dir
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
@@ -90,7 +90,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     if x != "f32":
         return _extend(target, progress, x)
     kernels = kernels_for(target.isa.name, x)
-    objects = cache.build_many([_bandwidth_text(target)])
+    objects = CPU.build_many([_bandwidth_text(target)])
     questions = [("peak", objects[0])]
     questions += [(f"read_{level}", objects[0]) for level in ("l2", "l3", "memory")]
     questions += _kernel_questions(kernels, x)
@@ -125,7 +125,7 @@ def _kernel_questions(kernels: Sequence[Microkernel], x: str) -> list[tuple[str,
     parts: list[Sequence[Microkernel]] = []
     for unit in dict.fromkeys(_unit(kernel, x) for kernel in kernels):
         parts += _parts([kernel for kernel in kernels if _unit(kernel, x) == unit], 16)
-    objects = cache.build_many([_tile_text(part, x) for part in parts])
+    objects = CPU.build_many([_tile_text(part, x) for part in parts])
     return [
         (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
     ]
@@ -140,7 +140,7 @@ def _part(progress: Progress | None, first: int, last: int) -> Progress | None:
 
 def _together(target: Target, progress: Progress | None) -> dict[str, Any]:
     """What all cores get together from L3 and memory, and what a parallel region costs."""
-    path = cache.build(_together_text(target))
+    path = CPU.build(_together_text(target))
     names = ("read_l3_all", "read_memory_all", "fork")
     rates = _rates([(name, path) for name in names], target.cores, progress)
     return {

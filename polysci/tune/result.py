@@ -10,8 +10,7 @@ from polysci.algorithms.lowering import SYMBOL
 from polysci.codegen import Source, interface
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.build import cache
-from polysci.runtime.build.library import load
+from polysci.runtime.backend import CPU
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive
 
@@ -66,8 +65,8 @@ class Result:
 
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""
-        path = cache.build(self.source.file)
-        library = load(path, interface.declarations(SYMBOL, self.source.precision))
+        path = CPU.build(self.source.file)
+        library = CPU.load(path, interface.declarations(SYMBOL, self.source.precision))
         return Primitive(
             self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
         )

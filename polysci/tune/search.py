@@ -9,7 +9,6 @@ from typing import Any
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.lowering import emit
 from polysci.algorithms.registry import DEFAULT
 from polysci.codegen import Source
 from polysci.errors import SpecError, UnsupportedError, WisdomError
@@ -17,7 +16,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import ranker_of
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU
 from polysci.runtime.measurement import Measurement
 from polysci.target.host import MOST_THREADS, Target, detect
 from polysci.target.machine import Machine
@@ -161,9 +160,9 @@ class _Search:
         for option in ranked:
             self.progress(Progress("compiling", 0, 1))
             try:
-                source = emit(self.problem, option.schedule, self.threads)
+                source = CPU.emit(self.problem, option.schedule, self.threads)
                 if not self.machine:
-                    cache.build(source.file)
+                    CPU.build(source.file)
             except UnsupportedError as error:
                 refusal = error
                 continue

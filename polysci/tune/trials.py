@@ -18,7 +18,7 @@ from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
 from polysci.tune.calibrate import peak_text, peak_unit
@@ -173,5 +173,5 @@ class Trials:
         with suppress(PolysciError):
             isa = self.context.target.isa.name
             unit = peak_unit(isa, self.context.contraction.a.dtype)
-            peak = max(peak, bench.peak(cache.build(peak_text(unit)), "peak"))
+            peak = max(peak, bench.peak(CPU.build(peak_text(unit)), "peak"))
         return peak * self.context.threads

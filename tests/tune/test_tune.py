@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,8 +182,8 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
         broken = {ranked[index]: fault for index, fault in faults.items()}
         assert len(broken) == len(faults)
 
-        def emit(problem: Conv2d, plan: Schedule, threads: int = 1) -> Source:
-            source = tune.emit(problem, plan, threads)
+        def emit(problem: Conv2d, plan: Schedule, *words: Any, **options: Any) -> Source:
+            source = tune.emit(problem, plan, *words, **options)
             if plan not in broken:
                 return source
             fault = broken[plan]
@@ -190,8 +191,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
                 return replace(source, text=naive.text(problem, source.symbol, fault))
             return replace(source, text=f"{fault}\n{source.text}")
 
-        monkeypatch.setattr("polysci.tune.search.emit", emit)
-        monkeypatch.setattr("polysci.measure.trials.emit", emit)
+        monkeypatch.setattr("polysci.algorithms.lowering.emit", emit)
         monkeypatch.setattr("polysci.tune.trials.Bench", partial(Bench, timeout=2))
         return list(broken)
 
@@ -337,6 +337,7 @@ def test_a_result_survives_a_wisdom_file_that_cannot_be_used(
 PATIENT = """
 import sys
 from pathlib import Path
+from typing import Any
 from polysci.ops import parse_problem
 from polysci.target.host import detect
 from polysci.tune import optimize

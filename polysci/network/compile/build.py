@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polysci.network.codegen.emit import Code
 from polysci.network.runtime.runner import Runner, TensorPort
-from polysci.runtime.build import cache
+from polysci.runtime.backend import CPU
 
 
 def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
@@ -15,7 +15,7 @@ def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
     head = code.files[f"{code.name}.h"]
     texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
     inputs, outputs = ports(code)
-    path = cache.build(texts, flags=flags)
+    path = CPU.build(texts, flags=flags)
     return Runner(path, code.name, code.declarations, code.weights_file.to_bytes(), inputs, outputs)
 
 

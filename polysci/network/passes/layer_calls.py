@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from polysci.algorithms.lowering import emit
 from polysci.codegen import Source
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window
@@ -14,6 +13,7 @@ from polysci.network.passes.operands import operands_of, row_dim
 from polysci.numerics.arrays import round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.runtime.backend import CPU
 
 Strides = dict[str, tuple[int, ...]]
 Spot = tuple[int, int]  # position of a stage, and inside a row fusion
@@ -49,7 +49,7 @@ def calls_of(
         strides = strides_of(layer, placed)
         key = (layer.problem.key, str(schedule), str(fused), repr(sorted(strides.items())))
         if key not in sources:
-            sources[key] = emit(
+            sources[key] = CPU.emit(
                 layer.problem, schedule, 1 if fused else threads, f"{name}_l{len(sources)}",
                 strides=strides, joined=not fused, by_rows=fused,
             )  # fmt: skip

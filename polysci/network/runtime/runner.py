@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from polysci.errors import PolysciError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import C_TYPES
-from polysci.runtime.build.library import Library, load
+from polysci.runtime.backend import CPU
+from polysci.runtime.build.library import Library
 
 Array = NDArray[Any]
 
@@ -41,7 +42,7 @@ class Runner:
         outputs: Sequence[TensorPort],
     ) -> None:
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
-        self.library: Library = load(library, declarations)
+        self.library: Library = CPU.load(library, declarations)
         self._ffi, lib = self.library.ffi, self.library.lib
         self._run = getattr(lib, f"{name}_run")
         self._new, self._free = getattr(lib, f"{name}_new"), getattr(lib, f"{name}_free")

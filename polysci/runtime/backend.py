@@ -1,0 +1,104 @@
+"""What turns a schedule into a running primitive: emit, build, load, time. One row a backend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from polysci.algorithms import lowering
+from polysci.algorithms.lowering import SYMBOL
+from polysci.codegen import Source
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.build import cache, library
+from polysci.runtime.build.library import Library
+
+
+class Backend(Protocol):
+    """A language that primitives are generated in, and what compiles, loads and times it.
+
+    ``name`` is its row in BACKENDS, by which a worker process is told of it.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def emit(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        threads: int = 1,
+        symbol: str = SYMBOL,
+        *,
+        strides: Mapping[str, tuple[int, ...]] | None = None,
+        joined: bool = False,
+        by_rows: bool = False,
+    ) -> Source:
+        """The source of a problem under a schedule, as ``lowering.emit`` describes."""
+        ...
+
+    def build(self, text: str | Sequence[str], *, flags: Sequence[str] | None = None) -> Path:
+        """The file that a source text, or several linked, compile to; built at most once."""
+        ...
+
+    def build_many(self, texts: Sequence[str], *, jobs: int = 2) -> list[Path]:
+        """Every text built, ``jobs`` compilers at a time; paths in the texts' order."""
+        ...
+
+    def load(self, path: Path, declarations: str) -> Library:
+        """A built file, loaded, whose functions ``declarations`` declare."""
+        ...
+
+    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
+        """Mean seconds of a call of ``run``, one with each of ``arguments``, in a row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class COpenMP:
+    """C with OpenMP for CPUs, compiled by this machine's compiler, called through cffi."""
+
+    name: str = "c"
+
+    def emit(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        threads: int = 1,
+        symbol: str = SYMBOL,
+        *,
+        strides: Mapping[str, tuple[int, ...]] | None = None,
+        joined: bool = False,
+        by_rows: bool = False,
+    ) -> Source:
+        """C source; raises IllegalScheduleError, SpecError or UnsupportedError."""
+        return lowering.emit(
+            problem, schedule, threads, symbol, strides=strides, joined=joined, by_rows=by_rows
+        )
+
+    def build(self, text: str | Sequence[str], *, flags: Sequence[str] | None = None) -> Path:
+        """The shared object, as ``cache.build`` makes it. Raises BuildError."""
+        return cache.build(text, flags=flags)
+
+    def build_many(self, texts: Sequence[str], *, jobs: int = 2) -> list[Path]:
+        """Shared objects. BuildError of the first text that fails."""
+        return cache.build_many(texts, jobs=jobs)
+
+    def load(self, path: Path, declarations: str) -> Library:
+        """The shared object in this process. Raises BuildError."""
+        return library.load(path, declarations)
+
+    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
+        """By the clock of the process; the Python loop adds 0.3 us to each call."""
+        start = time.perf_counter_ns()
+        for words in arguments:
+            run(*words)
+        return (time.perf_counter_ns() - start) / len(arguments) * 1e-9
+
+
+CPU: Final[Backend] = COpenMP()
+BACKENDS: Mapping[str, Backend] = MappingProxyType({row.name: row for row in (CPU,)})

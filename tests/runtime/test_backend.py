@@ -1,0 +1,70 @@
+"""Backends: the way from a schedule to seconds, and that drivers go it through their backend."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polysci.codegen import interface
+from polysci.measure.bench import Bench
+from polysci.measure.check import check
+from polysci.measure.trials import build_trials, time_trials
+from polysci.numerics.dtypes import PRECISIONS
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import parse
+from polysci.runtime import binary_interface
+from polysci.runtime.backend import BACKENDS, CPU
+
+LAYER = Conv2d(N=1, C=4, H=4, W=4, K=8, R=1, S=1)
+SCHEDULE = parse("p > brgemm_portable_f32_4x8")
+
+
+@dataclass
+class Recorder:
+    """The CPU's backend, which notes what is asked of it."""
+
+    name: str = CPU.name
+    asked: list[str] = field(default_factory=list)
+
+    def __getattr__(self, method: str) -> Any:
+        self.asked.append(method)
+        return getattr(CPU, method)
+
+
+def test_rows_stand_under_their_names() -> None:
+    assert [row.name for row in BACKENDS.values()] == list(BACKENDS) == ["c"]
+
+
+def test_emit_build_load_time() -> None:
+    source = CPU.emit(LAYER, SCHEDULE, 1, "layer")
+    path = CPU.build(source.file)
+    assert path.suffix == ".so" and CPU.build_many([source.file, source.file]) == [path] * 2
+    library = CPU.load(path, interface.declarations("layer", PRECISIONS["f32"]))
+    functions = binary_interface.bind(library, "layer")
+    assert functions.packed_size == 4 * 4 * 8
+    arrays = [np.ones(4 * 4 * 4, np.float32), np.ones(4 * 8, np.float32), np.zeros(128, np.float32)]
+    x, packed, y = (library.ffi.from_buffer("float[]", array) for array in arrays)
+    null = library.ffi.NULL
+    call = (x, packed, y, null, null, null, null)
+    assert 0 < CPU.time(functions.run, [call] * 3) < 1
+    assert np.array_equal(arrays[2], np.full(128, 4, np.float32))
+
+
+def test_time_is_the_mean_of_the_calls() -> None:
+    calls: list[int] = []
+    seconds = CPU.time(lambda number: calls.append(number), [(number,) for number in range(1000)])
+    assert calls == list(range(1000)) and 0 < seconds < 1e-3
+
+
+def test_checks_and_trials_go_through_their_backend() -> None:
+    backend = Recorder()
+    verdicts = list(check(LAYER, [SCHEDULE], backend=backend))
+    assert [verdict.passed for verdict in verdicts] == [True, True]
+    assert backend.asked == ["emit", "build", "build"]
+    backend.asked.clear()
+    trials = build_trials(LAYER, [SCHEDULE], backend=backend)
+    assert backend.asked == ["emit", "build_many"]
+    with Bench(LAYER, backend=backend) as bench:
+        ((trial, samples),) = time_trials(bench, trials)
+    assert isinstance(trial.path, Path) and isinstance(samples, tuple) and min(samples) > 0
