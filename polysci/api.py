@@ -37,7 +37,7 @@ def compile(
     """
     asked = problem_of(problem, layout, dtype)
     return optimize(
-        asked.with_(N=1) if 0 in asked.y_shape else asked, level, threads,
+        asked.with_batch(1) if 0 in asked.y_shape else asked, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
         wisdom=wisdom, progress=progress,
     ).primitive()  # fmt: skip

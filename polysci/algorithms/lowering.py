@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from polysci.algorithms.algorithm import EmitOptions
@@ -23,7 +24,8 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
-    return scop, contraction(scop).stored_as(precision_named(problem.dtype)), strides
+    roles = contraction(scop).stored_as(precision_named(problem.dtype))
+    return scop, replace(roles, packs_b=problem.w_kind == "activation"), strides
 
 
 def emit(

@@ -200,7 +200,7 @@ def problems(asked: argparse.Namespace) -> list[Problem]:
     """The layers that the arguments name, in order. Raises SpecError."""
     found = [problem for text in asked.layers for problem in _read(text, asked.layout, asked.dtype)]
     if asked.batch is not None:
-        found = [problem.with_(N=asked.batch) for problem in found]
+        found = [problem.with_batch(asked.batch) for problem in found]
     for problem in found:
         problem.check_memory()
     return found

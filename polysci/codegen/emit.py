@@ -16,6 +16,9 @@ from polysci.codegen.packing import (
     channels,
     offsets_at,
     packed_bytes,
+    panel_bytes,
+    panel_count,
+    panels_function,
     weights_function,
 )
 from polysci.codegen.tiles import Tile, tile_function
@@ -105,7 +108,7 @@ def emit(
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
     emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, by_rows)
-    if by_rows and (emitter.shared or not schedule.loops):
+    if by_rows and (emitter.shared or contraction.packs_b or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
@@ -135,6 +138,8 @@ class _Emitter:
         if plan.box:
             parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[a.array]))
         b = plan.contraction.b
+        if plan.contraction.packs_b:
+            parts.append(panels_function(self.symbol, plan, self.strides[b.array]))
         parts += [
             self._size("workspace_size", self.workspace),
             self._size("packed_size", packed_bytes(plan)),
@@ -158,7 +163,11 @@ class _Emitter:
 
     @property
     def workspace(self) -> int:
-        """Bytes of packed copies: one for all threads, or one a thread."""
+        """Bytes of packed copies: of A one for all threads, or one a thread; then of B."""
+        return self._copies_of_a + (panel_bytes(self.plan) if self.plan.contraction.packs_b else 0)
+
+    @property
+    def _copies_of_a(self) -> int:
         if self.plan.box is None:
             return 0
         alone = self.by_rows or self.shared or not self.parameters
@@ -182,7 +191,9 @@ class _Emitter:
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes
             body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
-        if self.plan.box is None:
+        if self.plan.contraction.packs_b:
+            body += self._pack_b()
+        elif self.plan.box is None:
             body.append(c.Statement("(void)workspace"))
         if self.shared:
             body += self._pack_shared()
@@ -289,6 +300,18 @@ class _Emitter:
         first = f"{rows} * thread / {self.threads}"
         last = f"{rows} * (thread + 1) / {self.threads}"
         call = c.Statement(f"{name}(x, workspace, {self._zero}, {first}, {last})")
+        return [*self._team(c.Block([call]), last=False), moved]
+
+    def _pack_b(self) -> list[c.Generable]:
+        """Pack B, which changes from call to call, into panels behind the copies of A."""
+        count, name = panel_count(self.plan), f"{self.symbol}_pack_b"
+        panels = f"(ps_b *)((char *)workspace + {self._copies_of_a})"
+        moved = c.Statement(f"args.packed = {panels}")
+        if not self.parameters or count == 1:
+            return [c.Statement(f"{name}(packed, {panels}, 0, {count})"), moved]
+        first = f"{count} * thread / {self.threads}"
+        last = f"{count} * (thread + 1) / {self.threads}"
+        call = c.Statement(f"{name}(packed, {panels}, {first}, {last})")
         return [*self._team(c.Block([call]), last=False), moved]
 
     @property

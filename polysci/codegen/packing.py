@@ -7,12 +7,19 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.codegen import interface
 from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import DTYPES
 from polysci.space.group_views import shift_of
 from polysci.space.resolve import ALIGNMENT, Plan
 
 
 def packed_bytes(plan: Plan) -> int:
-    """Of packed weights; behind those of whole numbers stand the offsets and what x holds for 0."""
+    """Of what a call takes for B: of panels packed ahead, or of B as it lies."""
+    b = plan.contraction.b
+    return b.bytes * prod(b.shape) if plan.contraction.packs_b else panel_bytes(plan)
+
+
+def panel_bytes(plan: Plan) -> int:
+    """Of panels; behind those of whole numbers stand the offsets and what x holds for 0."""
     tail = 4 * (channels(plan) + 1) if plan.precision.integer else 0
     return offsets_at(plan) + tail if tail else plan.compute.bytes * plan.packed_size
 
@@ -36,6 +43,8 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
     extent and what a word lacks are filled with zeros. Those of rotated groups are [column panel]
     [taps][shifts][columns][word].
     """
+    if plan.contraction.packs_b:
+        return _plain_copy(symbol, plan)
     body: list[c.Generable] = []
     if str(plan.precision) != "f32":
         body.append(c.Statement("ps_b *restrict to = packed"))
@@ -80,8 +89,87 @@ def _weight(
     return f"w[{' + '.join(terms)}]", real
 
 
+def _plain_copy(symbol: str, plan: Plan) -> c.Generable:
+    """``SYMBOL_pack_weights`` where calls pack B themselves: they take it as it lies."""
+    head = interface.function("pack_weights", plan.precision).head(symbol)
+    copy = c.Statement("((char *)packed)[i] = ((const char *)w)[i]")
+    loop = c.loop("int64_t i = 0", f"i < {packed_bytes(plan)}", "++i", c.Block([copy]))
+    return c.Collection([c.Line(head), c.Block([loop])])
+
+
+def panel_count(plan: Plan) -> int:
+    """Parts of packed B that threads share: blocks of the reduction of every column panel."""
+    columns = -(-plan.extent(plan.column) // plan.tile[plan.column])
+    return prod(d.extent for d in plan.groups) * columns * _depth_blocks(plan)
+
+
+def _depth_blocks(plan: Plan) -> int:
+    return -(-plan.extent(plan.depth) // plan.tile[plan.depth]) if plan.depth else 1
+
+
+def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
+    """``static void SYMBOL_pack_b(w, panels, first, last)``: the parts first..last-1 of packed B.
+
+    Where each part starts follows from its number, so that threads may share them.
+    """
+    b, to = plan.contraction.b, "packed" if str(plan.precision) == "f32" else "to"
+    column = c.variable(plan.column)
+    blocks, tile = _depth_blocks(plan), plan.tile[plan.column]
+    panels = -(-plan.extent(plan.column) // tile)
+    lines = []
+    if plan.depth:
+        depth = c.variable(plan.depth)
+        lines.append(f"const int64_t {depth} = part % {blocks} * {plan.tile[plan.depth]}")
+    lines.append(f"const int64_t {column} = part / {blocks} % {panels} * {tile}")
+    rest, start = f"part / {blocks * panels}", [f"{plan.reduction} * {column}"]
+    size = plan.group_size
+    for group in reversed(plan.groups):
+        lines.append(f"const int64_t {c.variable(group.name)} = {rest} % {group.extent}")
+        start.append(f"{size} * {c.variable(group.name)}")
+        rest, size = f"{rest} / {group.extent}", size * group.extent
+    if plan.depth:
+        taps = prod(plan.extent(tap) for tap in plan.taps)
+        start.append(f"{taps} * width * {c.variable(plan.depth)}")
+    width, *inner = c.items(_panel(plan, strides))
+    body = c.Block(
+        [
+            *map(c.Statement, lines),
+            width,
+            c.Statement(f"ps_b *restrict {to} = panels + {' + '.join(start)}"),
+            *inner,
+        ]
+    )
+    w = f"const {DTYPES[b.dtype].c_type} *restrict w"
+    head = f"static void {symbol}_pack_b({w}, ps_b *panels, int64_t first, int64_t last)"
+    loop = c.loop("int64_t part = first", "part < last", "++part", body)
+    return c.Collection([c.Line(head), c.Block([loop])])
+
+
 def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """Loops that write every element of B once, in order."""
+    extent, tile = plan.extent(plan.column), plan.tile[plan.column]
+    width, *inner = c.items(_panel(plan, strides))
+    body: c.Generable = c.Block(inner) if len(inner) > 1 else inner[0]
+    if plan.depth:
+        whole, step = _depth_steps(plan)
+        body = c.counting_loop(plan.depth, whole, body, step=step)
+    body = c.counting_loop(plan.column, extent, c.Block([width, body]), step=tile)
+    for group in reversed(plan.groups):
+        body = c.counting_loop(group.name, group.extent, body)
+    return body
+
+
+def _depth_steps(plan: Plan) -> tuple[int, int]:
+    """Steps of the reduction below the taps that are loops, in all and in one block."""
+    assert plan.depth
+    whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
+    if plan.joined:
+        whole = step = whole * plan.extent(plan.joined)
+    return whole, step
+
+
+def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
+    """What writes one block of the reduction of one column panel, after its width in elements."""
     extent, tile, lanes = plan.extent(plan.column), plan.tile[plan.column], plan.kernel.lanes
     column, depth = c.variable(plan.column), plan.depth and c.variable(plan.depth)
     word, to = plan.compute.vnni_factor, "packed" if str(plan.precision) == "f32" else "to"
@@ -109,18 +197,13 @@ def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     for tap in reversed(plan.taps):
         if tap != joined:
             body = c.counting_loop(tap, plan.extent(tap), body)
-    if plan.depth:
-        whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
-        if joined:
-            whole = step = whole * plan.extent(joined)
-        length = f"const int64_t deep = ps_least({whole} - {depth}, {step})"
-        body = c.counting_loop(plan.depth, whole, c.Block([c.Statement(length), body]), step=step)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
     width = f"const int64_t width = ps_least({vectors}, {plan.columns_padded(tile)})"
-    body = c.counting_loop(plan.column, extent, c.Block([c.Statement(width), body]), step=tile)
-    for group in reversed(plan.groups):
-        body = c.counting_loop(group.name, group.extent, body)
-    return body
+    parts: list[c.Generable] = [c.Statement(width)]
+    if plan.depth:
+        whole, step = _depth_steps(plan)
+        parts.append(c.Statement(f"const int64_t deep = ps_least({whole} - {depth}, {step})"))
+    return c.Block([*parts, body])
 
 
 def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:

@@ -7,8 +7,9 @@ from os import PathLike
 from pathlib import Path
 
 from polysci.errors import SpecError
-from polysci.ops import check_nest, parse_problem
 from polysci.ops.nest import Nest
+from polysci.ops.nest.problem import check_options
+from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
 from polysci.target.resources import resource
 from polysci.text.suggestions import suggest
@@ -35,7 +36,7 @@ def load(
     if path.suffix == ".onnx":
         raise SpecError(f"{path}: a whole model, not a list of layers: polysci compile {path}")
     if path.suffix == ".c":
-        check_nest(layout, dtype)
+        check_options(layout, dtype)
         return [Nest(path)]
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -5,15 +5,33 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from polysci.errors import SpecError
-from polysci.numerics.dtypes import precision_named
+from polysci.numerics.dtypes import DType, precision_named, values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Shape = tuple[int, ...]
+Kind = Literal["constant", "activation", "result"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemOperand:
+    """An array that a call works on: its name there, its kind, its shape and named axes.
+
+    A ``constant`` is packed ahead of the calls. An ``activation`` changes from call to call: what
+    a schedule packs of it is packed inside the call. The ``result`` is written.
+    """
+
+    name: str
+    kind: Kind
+    shape: Shape
+    axes: str
 
 
 @runtime_checkable
@@ -71,6 +89,10 @@ class Problem(Protocol):
     def axes(self) -> Mapping[str, str]:
         """Names of the axes of ``x``, ``w``, ``bias`` and ``y``, for messages."""
 
+    @property
+    def w_kind(self) -> Kind:
+        """Whether w is a ``constant``, packed ahead, or an ``activation``, packed in the call."""
+
     def __hash__(self) -> int: ...
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
@@ -94,6 +116,75 @@ class Problem(Protocol):
 
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
+
+    def with_batch(self, batch: int) -> Self:
+        """A copy with another extent of the batch. Raises SpecError where there is none."""
+
+
+def operands(problem: Problem) -> tuple[ProblemOperand, ...]:
+    """x, w and y: x is read as it lies or packed in the call, w is always read from panels."""
+    axes = problem.axes
+    return (
+        ProblemOperand("x", "activation", problem.x_shape, axes["x"]),
+        ProblemOperand("w", problem.w_kind, problem.w_shape, axes["w"]),
+        ProblemOperand("y", "result", problem.y_shape, axes["y"]),
+    )
+
+
+def check_shapes(
+    problem: Problem,
+    x: NDArray[Any],
+    w: NDArray[Any],
+    bias: NDArray[Any] | None,
+    residual: NDArray[Any] | None,
+) -> None:
+    """Raise ValueError for an argument of a reference that has another shape."""
+    arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
+    for name, shape in input_shapes(problem).items():
+        array = arrays[name]
+        if array is not None and array.shape != shape:
+            raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+
+
+def widen(problem: Problem, array: NDArray[Any], element: DType) -> NDArray[Any]:
+    """An operand as numbers wide enough for sums, where it lies as the precision stores it.
+
+    Integers become int64, narrow reals float64; other arrays are left as they are.
+    """
+    precision = precision_named(problem.dtype)
+    if array.dtype != element.numpy or element.name == "f32":
+        return array
+    return values(array, element).astype(np.int64 if precision.integer else np.float64)
+
+
+def finish(
+    problem: Problem,
+    sums: NDArray[Any],
+    bias: NDArray[Any] | None,
+    residual: NDArray[Any] | None,
+    clamp: tuple[float, float] | None,
+) -> NDArray[Any]:
+    """``clip(sums + bias + residual, *clamp)``, in place."""
+    if bias is not None:
+        sums += bias.reshape(bias_shape(problem))
+    if residual is not None:
+        sums += widen(problem, residual, precision_named(problem.dtype).y)
+    return sums if clamp is None else np.clip(sums, *clamp, out=sums)
+
+
+def check_text(problem: str, field: str, value: object) -> str:
+    """``value`` as a str of printable text. Raises TypeError or SpecError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{problem}: {field} must be a str, got {type(value).__name__}")
+    bad = next((c for c in value if not c.isprintable()), None)
+    if bad is not None:
+        raise SpecError(f"{problem}: {field} holds {bad!r}; a {field} is printable text")
+    return str(value)
+
+
+def row_strides(shape: Shape) -> Shape:
+    """Strides in elements of an array stored contiguously, the last axis fastest."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def bias_shape(problem: Problem) -> Shape:
@@ -119,11 +210,8 @@ def check_memory(problem: Problem, available: int | None) -> None:
     The default is this machine's physical memory.
     """
     precision = precision_named(problem.dtype)
-    items = {"I": precision.x.bytes, "W": precision.w.bytes, "O": precision.y.bytes}
-    sizes = {
-        name: items.get(name, precision.x.bytes) * math.prod(shape)
-        for name, (shape, _) in problem.arrays().items()
-    }
+    items = {"x": precision.x.bytes, "w": precision.w.bytes, "y": precision.y.bytes}
+    sizes = {one.name: items[one.name] * math.prod(one.shape) for one in operands(problem)}
     limit = physical_memory() if available is None else available
     if sum(sizes.values()) > limit:
         told = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())

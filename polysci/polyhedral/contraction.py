@@ -79,6 +79,7 @@ class Contraction:
 
     ``padded``: guards drop the iterations in which ``a`` would be read outside its bounds;
     ``clipped``: likewise where ``out`` would be written outside its own (a scattering nest).
+    ``packs_b``: ``b`` changes from call to call, so that calls pack it; else it is packed ahead.
     """
 
     dims: tuple[Dim, ...]
@@ -87,6 +88,7 @@ class Contraction:
     b: Operand
     padded: bool
     clipped: bool = False
+    packs_b: bool = False
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""

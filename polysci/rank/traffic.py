@@ -73,14 +73,15 @@ def _counts(
     calls = nest.calls()
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
     copied, contiguous = _packing_bytes(nest)
+    panels, in_rows = _panel_bytes(nest)
     counts = {
         "call_ns": calls * 1e-9,
         "run_ns": calls * _runs(nest) * 1e-9,
         "store_ns": stored * 1e-9,
         "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
         "page_ns": nest.pages() * 1e-9,
-        "copy_ns": copied * contiguous / LINE * 1e-9,
-        "gather_ns": copied * (not contiguous) / LINE * 1e-9,
+        "copy_ns": (copied * contiguous + panels * in_rows) / LINE * 1e-9,
+        "gather_ns": (copied * (not contiguous) + panels * (not in_rows)) / LINE * 1e-9,
     }
     for name, seconds in zip(("l2", "l3", "memory"), _transfers(nest, levels), strict=True):
         counts[f"hidden_{name}"] = np.minimum(seconds, compute)
@@ -202,6 +203,15 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
     offset = contraction.a.offset(nest.context.strides[contraction.a.array])
     contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
     return copied, contiguous
+
+
+def _panel_bytes(nest: TrafficCounts) -> tuple[float, bool]:
+    """Bytes of the panels of B that a call writes, and whether it reads B in contiguous runs."""
+    contraction = nest.contraction
+    if not contraction.packs_b:
+        return 0.0, True
+    offset = contraction.b.offset(nest.context.strides[contraction.b.array])
+    return nest.panels(), offset.coef(nest.column.name) == 1
 
 
 def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:

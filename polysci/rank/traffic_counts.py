@@ -210,6 +210,10 @@ class TrafficCounts:
         """Bytes of a packed copy of A."""
         return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.packed_copy))
 
+    def panels(self) -> float:
+        """Bytes of all of packed B."""
+        return float(self._panel(self.tiles[0])[0])
+
     def _panel(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of packed B: whole vectors of columns."""
         total = np.full(1, float(self.compute.bytes))

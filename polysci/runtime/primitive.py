@@ -44,6 +44,7 @@ class Primitive:
     """
 
     __slots__ = (
+        "_activation",
         "_axes",
         "_batched",
         "_buffers",
@@ -101,6 +102,7 @@ class Primitive:
         self._shapes = input_shapes(problem) | {"out": problem.y_shape}
         self._axes = {name: problem.axes.get(name, problem.axes["y"]) for name in self._shapes}
         self._batched = problem.batched
+        self._activation = problem.w_kind == "activation"
         self._ffi: Any = library.ffi
         # The pointer keeps its array alive; a sum made from it does not.
         kinds = {each.c_type for each in self._types.values()} | {"float"}
@@ -124,6 +126,8 @@ class Primitive:
         ``x_zero`` is what x holds for zero, where it holds whole numbers. Raises ``TypeError`` or
         ``ValueError`` as calls do.
         """
+        if self._activation:
+            raise UnsupportedError(f"{self!r}: w changes from call to call: pass it to the call")
         w = self._array("w", w)
         zero = self._zero_point(x_zero)
         packed, pointer = self._new(self._packed_shape, arrays.F32, self._wide)
@@ -134,7 +138,7 @@ class Primitive:
     def __call__(
         self,
         x: Array,
-        wp: PackedWeights,
+        wp: PackedWeights | Array,
         *,
         bias: Array | None = None,
         residual: Array | None = None,
@@ -143,7 +147,10 @@ class Primitive:
         scales: Scales | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Compute ``clamp(conv(x, w) + bias + residual)`` into ``out`` or a new, aligned array.
+        """Compute ``clamp(x * w + bias + residual)`` into ``out`` or a new, aligned array.
+
+        ``wp`` is what ``pack_weights`` made of w; where w is an activation (``problem.w_kind``), w
+        itself, which the call packs.
 
         ``x`` and ``residual`` (like y) in the problem's layout, ``bias`` (K), all C-contiguous and
         of the problem's types: the bias is f32, or s32 in units of the sums where x is whole. bf16
@@ -159,7 +166,7 @@ class Primitive:
         pointers, null = self._pointers, self._null
         source = self._array("x", x)
         if type(wp) is not PackedWeights or wp.identity != self._identity:
-            raise self._wrong_weights(wp)
+            wp = self._plain(wp)
         if not source.size:
             return self._nothing(bias, residual, out)
         limits = null
@@ -185,6 +192,13 @@ class Primitive:
             return y
         out[...] = y
         return out
+
+    def _plain(self, w: PackedWeights | Array) -> PackedWeights:
+        """An activation as it lies, which the code packs itself. Raises for unpacked constants."""
+        if not self._activation or isinstance(w, PackedWeights):
+            raise self._wrong_weights(w)
+        array = self._array("w", w)
+        return PackedWeights(self._identity, array, self._pointers["w"](array))
 
     def _run(self, *arguments: Any) -> None:
         try:

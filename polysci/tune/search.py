@@ -72,7 +72,7 @@ def optimize(
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
-            problem.with_(N=1), "estimate", threads,
+            problem.with_batch(1), "estimate", threads,
             target=target, ranker=ranker, wisdom=wisdom, machine=machine, algorithm=algorithm,
         )  # fmt: skip
         return replace(result, problem=problem, level=level)

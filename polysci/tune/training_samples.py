@@ -7,9 +7,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from polysci.errors import PolysciError, SpecError, WisdomError
-from polysci.ops import layer_lists, parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.errors import PolysciError, WisdomError
+from polysci.ops import layer_lists, parse_key
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
@@ -48,9 +47,11 @@ def _sample(
     key: str, threads: int, records: Sequence[Record], target: Target, networks: dict[str, str]
 ) -> TrainingSample | None:
     try:
-        problem = problem_of(key)
+        problem = parse_key(key)
         context = context_of(problem, threads, target)
     except PolysciError:
+        return None
+    if problem.dtype != "f32":
         return None
     schedules, seconds = list[Schedule](), list[float]()
     for record in records:
@@ -64,20 +65,9 @@ def _sample(
     return TrainingSample(_group(problem, networks), context, tuple(schedules), np.array(seconds))
 
 
-def problem_of(key: str) -> Problem:
-    """The problem that has this key. Raises SpecError where there is none."""
-    words, _, dtype = key.rpartition(" ")
-    text, _, layout = words.rpartition(" ")
-    nest = key.split(maxsplit=1)[:1] == ["nest"]
-    problem = parse_problem(words) if nest else parse_problem(text, layout)
-    if problem.key != key:
-        raise SpecError(f"problem {key!r}: dtype {dtype!r} is not that of {problem.key!r}")
-    return problem
-
-
 def _group(problem: Problem, networks: dict[str, str]) -> str:
     """The first network that has the layer, at any batch; else the layer itself."""
-    single = problem.with_(N=1) if isinstance(problem, Conv2d) else problem
+    single = problem.with_batch(1) if problem.batched else problem
     return networks.get(single.key, single.key)
 
 

@@ -328,7 +328,7 @@ def test_bytes_of_memory(dtype: str, sizes: tuple[int, ...]) -> None:
     problem = Conv2d(N=1, C=4, H=2, W=2, K=4, R=1, S=1, P=1, Q=1, dtype=dtype)
     x, w, y = sizes
     problem.check_memory(x + w + y)
-    told = rf"I {x} bytes, O {y} bytes, W {w} bytes are beyond the {x + w + y - 1} bytes"
+    told = rf"x {x} bytes, w {w} bytes, y {y} bytes are beyond the {x + w + y - 1} bytes"
     with pytest.raises(SpecError, match=told):
         problem.check_memory(x + w + y - 1)
 

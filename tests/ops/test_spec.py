@@ -256,4 +256,4 @@ def test_what_is_no_text() -> None:
 
 
 def test_operators_are_listed() -> None:
-    assert OPS["conv"] is Conv2d
+    assert OPS["conv"].problem is Conv2d

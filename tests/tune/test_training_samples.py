@@ -10,7 +10,7 @@ import pytest
 
 from polysci.cli import main
 from polysci.errors import SpecError, WisdomError
-from polysci.ops import parse_problem
+from polysci.ops import parse_key, parse_problem
 from polysci.ops.layer_lists import load
 from polysci.ops.problem import Problem
 from polysci.rank.shortlist import predict_seconds
@@ -19,7 +19,7 @@ from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import context_of, training
 from polysci.tune.calibrate import machine_path
-from polysci.tune.training_samples import problem_of, training_samples
+from polysci.tune.training_samples import training_samples
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 
@@ -62,15 +62,15 @@ def test_a_key_gives_its_problem_back(layout: str) -> None:
         *load("mobilenet_v1", layout)[:4],
         parse_problem("mb3ic4ih9iw5oc7kh3kw2", layout),
     ):
-        assert problem_of(problem.key) == problem.with_(name="", multiplicity=1)
+        assert parse_key(problem.key) == problem.with_(name="", multiplicity=1)
     nest = parse_problem("nest O[8][4]+=A[8][2]*B[2][4] for i:8 j:4 k:2 : O[i][j] A[i][k] B[k][j]")
-    assert problem_of(nest.key).key == nest.key
+    assert parse_key(nest.key).key == nest.key
 
 
 @pytest.mark.parametrize("key", ["", "mb1", "mb1ic4ih9oc7kh3 nhwc bf16", "a b c", "nest f32"])
 def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(SpecError):
-        problem_of(key)
+        parse_key(key)
 
 
 def test_layers_are_grouped_by_network_and_unknown_ones_stand_alone(full: Wisdom) -> None:

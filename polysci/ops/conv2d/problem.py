@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
-from polysci.ops.problem import Shape, check_memory
+from polysci.ops.problem import Kind, Shape, check_memory
 from polysci.ops.words import Line, read
 
 if TYPE_CHECKING:
@@ -121,6 +121,15 @@ class Conv2d:
             if moved and getattr(self, out) == computed:
                 changes.setdefault(out, None)
         return dataclasses.replace(self, **changes)
+
+    def with_batch(self, batch: int) -> Self:
+        """A copy for another number of images."""
+        return self.with_(N=batch)
+
+    @property
+    def w_kind(self) -> Kind:
+        """The filters are packed ahead."""
+        return "constant"
 
     @property
     def flops(self) -> int:

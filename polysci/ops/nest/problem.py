@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from polysci.errors import SpecError
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest import reference, text
-from polysci.ops.problem import Shape, bias_shape, check_memory, input_shapes
+from polysci.ops.problem import Kind, Shape, check_memory, check_shapes, finish, row_strides
 from polysci.ops.words import Line, label
 
 if TYPE_CHECKING:
     from cgen import Generable
     from numpy.typing import NDArray
 
-    from polysci.polyhedral.contraction import Contraction, Operand
+    from polysci.polyhedral.contraction import Contraction
 
 MAX_TEXT = 2000  # characters; a record of the wisdom holds twice as many
 
@@ -63,11 +62,13 @@ class Nest:
         self._fill(found, stem if name is None else name, multiplicity)
 
     @classmethod
-    def parse(cls, line: str, *, where: str = "") -> Self:
+    def parse(cls, line: str, layout: str = "", dtype: str = "f32", *, where: str = "") -> Self:
         """The nest that ``str(nest)`` describes; white space between its words does not matter.
 
-        Raises SpecError, with a caret under the offending part, or as ``Nest(...)`` does.
+        A nest has no other ``layout`` than its arrays' own, and is computed in f32. Raises
+        SpecError, with a caret under the offending part, or as ``Nest(...)`` does.
         """
+        check_options(layout, dtype)
         code, name, multiplicity = text.read(Line(line, where))
         return cls(code, name=name, multiplicity=multiplicity)
 
@@ -102,6 +103,15 @@ class Nest:
         copy = object.__new__(type(self))
         copy._fill(self.contraction, **values | changes)
         return copy
+
+    def with_batch(self, batch: int) -> Self:
+        """Raises SpecError: no axis of a nest is known to count images."""
+        return self.with_(N=batch)
+
+    @property
+    def w_kind(self) -> Kind:
+        """B is packed ahead."""
+        return "constant"
 
     @property
     def layout(self) -> str:
@@ -164,10 +174,11 @@ class Nest:
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """The nest's arrays: shape, and strides in elements."""
-        return {each.array: (each.shape, _strides(each)) for each in self._operands()}
-
-    def _operands(self) -> tuple[Operand, ...]:
-        return self.contraction.out, self.contraction.a, self.contraction.b
+        contraction = self.contraction
+        return {
+            operand.array: (operand.shape, row_strides(operand.shape))
+            for operand in (contraction.out, contraction.a, contraction.b)
+        }
 
     def nest(self) -> str:
         """The loop nest as a C function, with the guards that it needs."""
@@ -185,17 +196,9 @@ class Nest:
 
         Raises ValueError for an array of another shape.
         """
-        given = {"x": x, "w": w, "bias": bias, "residual": residual}
-        for name, shape in input_shapes(self).items():
-            array = given[name]
-            if array is not None and array.shape != shape:
-                raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
-        y = reference.contract(self.contraction, x, w.astype(x.dtype, copy=False))
-        if bias is not None:
-            y += bias.reshape(bias_shape(self))
-        if residual is not None:
-            y += residual
-        return y if clamp is None else np.clip(y, *clamp, out=y)
+        check_shapes(self, x, w, bias, residual)
+        sums = reference.contract(self.contraction, x, w.astype(x.dtype, copy=False))
+        return finish(self, sums, bias, residual, clamp)
 
     def check_memory(self, available: int | None = None) -> None:
         """Raise SpecError if the arrays need more bytes than ``available``.
@@ -205,12 +208,12 @@ class Nest:
         check_memory(self, available)
 
 
-def _strides(operand: Operand) -> Shape:
-    strides, stride = list[int](), 1
-    for extent in reversed(operand.shape):
-        strides.insert(0, stride)
-        stride *= extent
-    return tuple(strides)
+def check_options(layout: str, dtype: str) -> None:
+    """Raise SpecError for a layout or dtype that is not what every nest has."""
+    if str(precision_named(dtype)) != "f32":
+        raise SpecError(f"dtype {dtype!r}: a loop nest is computed in f32")
+    if layout not in ("", "nhwc"):
+        raise SpecError(f"layout {layout!r}: a loop nest has its arrays' own")
 
 
 def _source(source: str | os.PathLike[str] | Generable) -> tuple[str | Generable, str, str]:

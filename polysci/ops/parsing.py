@@ -1,0 +1,67 @@
+"""From text to problem: the first word chooses the row of OPS that reads it."""
+
+from __future__ import annotations
+
+import re
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.dtypes import precision_named
+from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
+from polysci.ops.registry import OPS
+
+
+def parse_problem(
+    text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
+) -> Problem:
+    """The problem that a text describes: a row's word and what follows it, or benchdnn's words.
+
+    ``layout`` and ``dtype`` complete texts that do not say them, ``where`` (``file:line``) goes
+    before an error. Raises SpecError, with a caret under the offending word, or UnsupportedError.
+    """
+    named = (row for row in OPS.values() if row.word and _begins(text, row.word))
+    plain = (row for row in OPS.values() if not row.word)
+    return next(named, next(plain)).parse(text, layout, dtype, where=where)
+
+
+def _begins(text: str, word: str) -> bool:
+    """Whether a word of letters stands at the beginning of a text."""
+    return re.match(rf"\s*{word}(?!\w)", text) is not None
+
+
+def parse_key(key: str) -> Problem:
+    """The problem that has this key. Raises SpecError where there is none."""
+    words, _, dtype = key.rpartition(" ")
+    text, _, layout = words.rpartition(" ")
+    laid_out = layout in ("nhwc", "nchw")
+    problem = parse_problem(text, layout, dtype) if laid_out else parse_problem(words, "", dtype)
+    if problem.key != key:
+        raise SpecError(f"problem {key!r}: its text is that of {problem.key!r}")
+    return problem
+
+
+def problem_of(
+    problem: Problem | str, layout: str | None = None, dtype: str | None = None
+) -> Problem:
+    """A problem, or the text of one, which ``layout`` ("nhwc") and ``dtype`` ("f32") complete.
+
+    Raises TypeError for anything else, SpecError for another layout or dtype than the problem has.
+    """
+    if isinstance(problem, str):
+        return parse_problem(problem, layout or "nhwc", dtype or "f32")
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem: expected a Problem or the text of one, got {type(problem).__name__}"
+        )
+    if layout not in (None, problem.layout):
+        raise SpecError(f"layout: the problem has {problem.layout!r}, got {layout!r} beside it")
+    if dtype is not None and str(precision_named(dtype)) != problem.dtype:
+        raise SpecError(f"dtype: the problem has {problem.dtype!r}, got {dtype!r} beside it")
+    return problem
+
+
+def convolution(problem: Problem) -> Conv2d:
+    """The problem as a convolution. Raises UnsupportedError for another operator."""
+    if not isinstance(problem, Conv2d):
+        raise UnsupportedError(f"{problem}: expected a convolution")
+    return problem

@@ -1,0 +1,34 @@
+"""The table of operators: what parsing dispatches on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from polysci.ops.conv2d import Conv2d
+from polysci.ops.matmul import Matmul
+from polysci.ops.nest import Nest
+from polysci.ops.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A row: the class of its problems, the word that their text begins with, what reads it.
+
+    ``parse(text, layout, dtype, where=)`` raises SpecError, with a caret under the offending part,
+    or UnsupportedError. The operator whose ``word`` is empty reads every other text.
+    """
+
+    problem: type[Problem]
+    word: str
+    parse: Callable[..., Problem]
+
+
+OPS: Mapping[str, Operator] = MappingProxyType(
+    {
+        "conv": Operator(Conv2d, "", Conv2d.parse),
+        "nest": Operator(Nest, "nest", Nest.parse),
+        "matmul": Operator(Matmul, "mm", Matmul.parse),
+    }
+)
