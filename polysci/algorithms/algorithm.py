@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-if TYPE_CHECKING:  # a process that only checks results needs none of them
+if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.codegen import Source
     from polysci.explain import Explanation
+    from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
     from polysci.rank import Context
 
-Doubles = NDArray[np.float64]
 Lowered = TypeVar("Lowered")
 
 

@@ -9,13 +9,13 @@ from typing import Final
 
 from polysci.algorithms.algorithm import Candidate, SpaceLimits
 from polysci.algorithms.registry import (
-    ALGORITHMS,
     AUTO,
     DEFAULT,
     algorithm_named,
     algorithm_of,
     name_of,
     names,
+    options,
 )
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.problem import Problem
@@ -33,10 +33,10 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
     compute the problem.
     """
     if algorithm == AUTO:
-        applicable = [name for name in ALGORITHMS if not algorithm_named(name).refusal(problem)]
+        applicable = [name for name in names() if not algorithm_named(name).refusal(problem)]
         return applicable[0] if len(applicable) == 1 else AUTO
-    if algorithm not in ALGORITHMS:
-        known = f"{', '.join(names())}{suggest(algorithm, names())}"
+    if algorithm not in names():
+        known = f"{', '.join(options())}{suggest(algorithm, options())}"
         raise SpecError(f"algorithm {algorithm!r}: expected one of {known}")
     if reason := algorithm_named(algorithm).refusal(problem):
         raise UnsupportedError(f"{problem}: algorithm {algorithm}: {reason}")
@@ -70,7 +70,7 @@ def candidates(
     """
     chosen = resolve_algorithm(problem, algorithm)
     limits = SpaceLimits(ranker, tiles, blocks)
-    algorithms = [algorithm_named(name) for name in (ALGORITHMS if chosen == AUTO else [chosen])]
+    algorithms = [algorithm_named(name) for name in (names() if chosen == AUTO else [chosen])]
     ranked = [
         algorithm.candidates(problem, context, count, limits)
         for algorithm in algorithms

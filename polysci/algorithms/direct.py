@@ -10,7 +10,6 @@ from polysci import codegen, explain
 from polysci.algorithms.algorithm import (
     Algorithm,
     Candidate,
-    Doubles,
     EmitOptions,
     ErrorTerms,
     ExactInputs,
@@ -20,6 +19,7 @@ from polysci.algorithms.algorithm import (
 from polysci.algorithms.lowering import model_of
 from polysci.codegen import Source
 from polysci.explain import Explanation
+from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction

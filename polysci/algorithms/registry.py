@@ -67,9 +67,19 @@ def algorithm_of(schedule: Schedule) -> Algorithm[Any]:
     return algorithm_named(name_of(schedule))
 
 
+def location_of(schedule: Schedule) -> str:
+    """Where the schedule's algorithm is, for another process. Raises as ``name_of`` does."""
+    return ALGORITHMS[name_of(schedule)].location
+
+
 def names() -> tuple[str, ...]:
+    """The algorithms, in the order of their rows."""
+    return tuple(ALGORITHMS)
+
+
+def options() -> tuple[str, ...]:
     """What a search may be asked for."""
-    return (*ALGORITHMS, AUTO)
+    return (*names(), AUTO)
 
 
 def help_text() -> str:

@@ -102,9 +102,9 @@ def isa(text: str) -> str:
 
 def algorithm_option(command: argparse.ArgumentParser) -> None:
     """Which algorithms may be chosen."""
-    from polysci.algorithms.registry import DEFAULT, help_text, names
+    from polysci.algorithms.registry import DEFAULT, help_text, options
 
-    command.add_argument("--algorithm", choices=names(), default=DEFAULT, help=help_text())
+    command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
 
 
 def threads(text: str) -> int:

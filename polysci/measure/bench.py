@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from polysci.algorithms.registry import ALGORITHMS, algorithm_of, name_of
+from polysci.algorithms.registry import algorithm_of, location_of
 from polysci.errors import CheckError, UnsupportedError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -26,7 +26,7 @@ _COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache tha
 def bound_of(schedule: Schedule) -> dict[str, Any]:
     """What the worker is told of a schedule's error bound."""
     numbers = schedule.transform.numbers if schedule.transform else ()
-    return {"algorithm": ALGORITHMS[name_of(schedule)].location, "numbers": numbers}
+    return {"algorithm": location_of(schedule), "numbers": numbers}
 
 
 class CandidateError(CheckError):

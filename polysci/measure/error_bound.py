@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.algorithms.algorithm import Algorithm, Doubles
+from polysci.algorithms.algorithm import Algorithm
 from polysci.algorithms.registry import DEFAULT, algorithm_named
 from polysci.measure.integer_reference import Array
+from polysci.numerics.arrays import Doubles
 from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, to_stored, values
 from polysci.ops.problem import Problem, bias_shape, input_shapes
 

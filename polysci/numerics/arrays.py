@@ -7,6 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+Doubles = NDArray[np.float64]
+
 ALIGNMENT: Final = 64  # bytes
 PAGE: Final = 4096  # bytes
 # How far before x, in its page, y best starts. A load waits for an earlier store with the same low

@@ -9,7 +9,7 @@ import pytest
 
 from polysci import tune
 from polysci.algorithms.choice import candidates, key_of, resolve_algorithm
-from polysci.algorithms.registry import algorithm_named, names
+from polysci.algorithms.registry import algorithm_named, options
 from polysci.algorithms.winograd import bound
 from polysci.algorithms.winograd.cost import estimate
 from polysci.algorithms.winograd.integers import EXACT
@@ -288,4 +288,4 @@ def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_names_of_algorithms_are_those_of_the_option() -> None:
-    assert names() == ("direct", "winograd", "auto")
+    assert options() == ("direct", "winograd", "auto")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from polysci.algorithms.algorithm import (
     Algorithm,
     Candidate,
-    Doubles,
     EmitOptions,
     ErrorTerms,
     ExactInputs,
@@ -19,6 +18,7 @@ from polysci.algorithms.winograd.emit import emit
 from polysci.algorithms.winograd.explain import WinogradExplanation
 from polysci.algorithms.winograd.plan import WinogradPlan, resolve
 from polysci.codegen import Source
+from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context

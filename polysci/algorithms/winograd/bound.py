@@ -11,9 +11,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from polysci.algorithms.winograd.rules import convolution
+from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
-
-Doubles = NDArray[np.float64]
 
 # Lavin and Gray, Fast algorithms for convolutional neural networks, CVPR 2016: B^T, G and A^T.
 INPUT: Mapping[int, Doubles] = MappingProxyType(
