@@ -14,8 +14,8 @@ import pytest
 from polysci.cli import parser
 from polysci.ops import parse_problem
 from polysci.ops.layer_lists import load, names
-from polysci.target.machine import Machine
 from polysci.tune import LEVELS
+from tests.support.machines import assume_all_rates
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -49,10 +49,9 @@ def commands(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=title)
-def test_python(
-    page: Path, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other, in one namespace, on one line count."""
+    assume_all_rates(tmp_path / "cache", monkeypatch)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "document"}
     for block in blocks(page, "python"):

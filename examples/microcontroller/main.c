@@ -1,0 +1,81 @@
+/* Two layers on static buffers: no heap, no threads, no files; printf only to report. */
+#include "net.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Capacities in floats. A build for a fixed network takes the sizes that it prints once. */
+enum { PACKED1 = 2048, PACKED2 = 512, WORKSPACE = 4096 };
+enum { SIDE = 8, IN = 8, MID = 16, OUT = 8 };
+
+static float image[SIDE * SIDE * IN], middle[SIDE * SIDE * MID], result[SIDE * SIDE * OUT];
+static float weights1[MID * IN * 3 * 3], weights2[OUT * MID];
+static alignas(64) float packed1[PACKED1], packed2[PACKED2], workspace[WORKSPACE];
+
+static int fits(const char *what, int64_t needed, int64_t bytes)
+{
+    printf("%s: %d of %d bytes\n", what, (int)needed, (int)bytes);
+    return needed <= bytes;
+}
+
+/* Small integers, so that sums are exact in any order. */
+static void fill(float *values, int count, int seed)
+{
+    for (int i = 0; i < count; i++)
+        values[i] = (float)((i * 7 + seed) % 5 - 2);
+}
+
+static float pixel(int h, int w, int c)
+{
+    return h < 0 || h >= SIDE || w < 0 || w >= SIDE ? 0 : image[(h * SIDE + w) * IN + c];
+}
+
+/* conv1 with ReLU by plain loops, at one position. */
+static float expected1(int p, int q, int k)
+{
+    float sum = 0;
+    for (int r = 0; r < 3; r++)
+        for (int s = 0; s < 3; s++)
+            for (int c = 0; c < IN; c++)
+                sum += pixel(p + r - 1, q + s - 1, c) * weights1[((k * IN + c) * 3 + r) * 3 + s];
+    return sum > 0 ? sum : 0;
+}
+
+static float expected2(int p, int q, int k)
+{
+    float sum = 0;
+    for (int c = 0; c < MID; c++)
+        sum += expected1(p, q, c) * weights2[k * MID + c];
+    return sum;
+}
+
+int main(void)
+{
+    const float relu[2] = {0, 3e38f};
+    int wrong = 0;
+    int64_t scratch = net_conv1_workspace_size();
+    if (net_conv2_workspace_size() > scratch)
+        scratch = net_conv2_workspace_size();
+    if (!fits("packed weights of conv1", net_conv1_packed_size(), sizeof packed1) ||
+        !fits("packed weights of conv2", net_conv2_packed_size(), sizeof packed2) ||
+        !fits("workspace", scratch, sizeof workspace))
+        return 1;
+
+    fill(image, SIDE * SIDE * IN, 1);
+    fill(weights1, MID * IN * 3 * 3, 2);
+    fill(weights2, OUT * MID, 3);
+    net_conv1_pack_weights(weights1, packed1);
+    net_conv2_pack_weights(weights2, packed2);
+
+    if (net_conv1(image, packed1, middle, 0, 0, relu, workspace) != NET_OK ||
+        net_conv2(middle, packed2, result, 0, 0, 0, workspace) != NET_OK)
+        return 1;
+
+    for (int p = 0; p < SIDE; p++)
+        for (int q = 0; q < SIDE; q++)
+            for (int k = 0; k < OUT; k++)
+                wrong += result[(p * SIDE + q) * OUT + k] != expected2(p, q, k);
+    printf("%d of %d results are wrong\n", wrong, SIDE * SIDE * OUT);
+    return wrong != 0;
+}

@@ -1,0 +1,58 @@
+"""The examples, as people start them; each checks its own result."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.machines import assume_all_rates
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = {
+    "layer.py": "largest difference from NumPy",
+    "onnx_network.py": "whole network:",
+    "own_nest.py": "equal to einsum",
+    "own_ranker.py": "Kendall's tau",
+}
+
+
+@pytest.fixture(autouse=True)
+def assumed_rates(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assume_all_rates(tmp_path_factory.mktemp("examples") / "cache", monkeypatch)
+
+
+def run(script: str, *words: object) -> str:
+    """What an example prints; it must succeed without a warning."""
+    command = [sys.executable, "-W", "error", EXAMPLES / script, *words]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_checks_its_own_result(script: str) -> None:
+    words = ["estimate"] if "[LEVEL]" in (EXAMPLES / script).read_text() else []
+    assert SCRIPTS[script] in run(script, *words)
+
+
+def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> None:
+    assert "0 of 512 results are wrong" in run("microcontroller/build.py", tmp_path)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    strict = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-nostdlib"]
+    link = [*compiler, *strict, "-shared", "-fPIC", "-Wl,--no-undefined", "net.c", "-o", "net.so"]
+    done = subprocess.run(link, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr  # not even memcpy is called
+
+
+def test_every_example_is_listed_and_run() -> None:
+    files = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
+    assert files == {*SCRIPTS, "microcontroller"}
+    text = (EXAMPLES / "README.md").read_text()
+    assert all(f"`{name}" in text for name in files)
