@@ -53,7 +53,8 @@ def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The blocks of a page run one after the other, in one namespace, on one line count."""
     assume_all_rates(tmp_path / "cache", monkeypatch)
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "document"}
+    module = {"__name__": "document", "__file__": str(tmp_path / "document.py")}
+    namespace: dict[str, object] = {**module}
     for block in blocks(page, "python"):
         line = text_of(page)[: text_of(page).index(block)].count("\n")
         tree = ast.increment_lineno(ast.parse(block), line)
