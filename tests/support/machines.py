@@ -8,7 +8,7 @@ import pytest
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
-from polysci.tune.calibrate import stored_path
+from polysci.tune.calibrate import machine_path
 
 INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
 
@@ -19,4 +19,4 @@ def assume_all_rates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(folder))
     for isa, x in product(detect().runnable, INPUTS):
         target = detect(isa)
-        stored_path(target, x).write_text(assume_rates(target).to_json(), encoding="utf-8")
+        machine_path(target, x).write_text(assume_rates(target).to_json(), encoding="utf-8")
