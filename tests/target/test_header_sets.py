@@ -11,14 +11,16 @@ import pytest
 
 from polysci.algorithms.winograd.emit import HEADERS as WINOGRAD
 from polysci.codegen import Source, interface
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime import binary_interface
+from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of, headers
+from polysci.target.header_sets import HeaderSet, flags_in, header_set_of, headers, target_lines
 from polysci.target.host import detect
+from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
 from polysci.tune import emit
 from tests.support import samples
@@ -170,3 +172,30 @@ def source_of(problem: Conv2d) -> Source:
     """A schedule of the portable kernels."""
     (plan,) = samples.members(samples.fixed_context(problem, 1, detect("portable")), 1)
     return emit(problem, plan, 1, "it")
+
+
+def made_up(value: int) -> str:
+    """C for a row that needs a flag, and fails without it."""
+    row = Isa("made_up", (), 4, 16, own_flags=(f"-DVALUE={value}", "-DOTHER"))
+    return f"{target_lines(row)}\nint value(void);\nint value(void) {{ return VALUE; }}\n"
+
+
+def test_compiler_flags_of_a_row_stand_in_its_text() -> None:
+    assert flags_in(made_up(7)) == ("-DVALUE=7", "-DOTHER")
+    assert flags_in(f"/* a title */\n{made_up(7)}\n{made_up(8)}") == (
+        "-DVALUE=7", "-DOTHER", "-DVALUE=8",
+    )  # fmt: skip
+    extended = Isa("more", (), 4, 16, Isa("some", (), 4, 16, own_flags=("-a",)), own_flags=("-b",))
+    assert extended.flags == ("-a", "-b") and extended.cflags == ("-a", "-b")
+    for isa in ISAS.values():
+        assert isa.flags == () and target_lines(isa).startswith("#define PS_TARGET")
+    assert flags_in("/* compile with: -O0 */\nint elsewhere;\n") == ()
+
+
+def test_builds_honour_the_flags_of_each_text() -> None:
+    other = "#ifdef OTHER\n#error a flag of another text\n#endif\nint other;\n"
+    one, two, both = (cache.build(text) for text in (made_up(7), made_up(8), [made_up(7), other]))
+    assert len({one, two, both}) == 3
+    assert [ctypes.CDLL(str(path)).value() for path in (one, two, both)] == [7, 8, 7]
+    with pytest.raises(BuildError, match="a flag of another text"):
+        cache.build(f"{made_up(7)}{other}")

@@ -1,0 +1,23 @@
+"""Compiler flags that only some files of an exported project need."""
+
+from polysci.export.file_flags import file_flags
+from polysci.target.header_sets import target_lines
+from polysci.target.isa import Isa
+
+ROW = Isa("made_up", (), 4, 16, own_flags=("-msve-vector-bits=256", "-DA=1"))
+
+
+def test_build_files_give_flags_to_the_files_that_need_them() -> None:
+    text = f"/* a schedule */\n{target_lines(ROW)}\n"
+    sources = {"lib.c": "int f;\n", "lib_made_up.c": text, "lib.h": text, "lib.weights": b""}
+    assert file_flags(sources) == {
+        "FILE_FLAGS_MAKE": "lib_made_up.o: FLAGS += -msve-vector-bits=256 -DA=1\n",
+        "FILE_FLAGS_CMAKE": "set_source_files_properties(lib_made_up.c PROPERTIES "
+        'COMPILE_OPTIONS "-msve-vector-bits=256;-DA=1")\n',
+    }
+
+
+def test_projects_of_our_own_instruction_sets_have_none() -> None:
+    assert file_flags({"lib.c": "#define PS_TARGET\n"}) == dict.fromkeys(
+        ("FILE_FLAGS_MAKE", "FILE_FLAGS_CMAKE"), ""
+    )
