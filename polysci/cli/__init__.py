@@ -84,9 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: done. 1: the work failed. 2: bad input. 130: Ctrl-C.
     """
-    asked = parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
-        status: int = asked.run(asked)
+        status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
         return INTERRUPTED
     except (PolysciError, TypeError, OSError, MemoryError) as error:
-        if asked.traceback or (isinstance(error, TypeError) and not str(error)):
+        if arguments.traceback or (isinstance(error, TypeError) and not str(error)):
             raise
         print(f"polysci: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return BAD_INPUT if isinstance(error, SpecError) else FAILED

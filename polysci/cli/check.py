@@ -35,58 +35,58 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print PASS or FAIL and a command that repeats it, a line each; 1 if anything failed."""
     from polysci.measure.check import MODES, check
 
-    if asked.schedule and asked.all:
+    if arguments.schedule and arguments.all:
         raise SpecError("--schedule and --all exclude each other")
     passed, failed, seen = 0, 0, set[str]()
-    for problem in shared.problems(asked):
+    for problem in shared.problems(arguments):
         if problem.key in seen:
             continue
         seen.add(problem.key)
         try:
-            plans = list(_plans(asked, problem))
+            schedules = list(_plans(arguments, problem))
             verdicts = check(
-                problem, plans, shared.threads_of(asked),
-                modes=asked.mode or MODES, seed=asked.seed,
+                problem, schedules, shared.threads_of(arguments),
+                modes=arguments.mode or MODES, seed=arguments.seed,
             )  # fmt: skip
             for verdict in verdicts:
                 passed, failed = passed + verdict.passed, failed + (not verdict.passed)
-                _show(asked, problem, verdict)
+                _show(arguments, problem, verdict)
         except SpecError:
             raise
         except PolysciError as error:
             failed += 1
             print(f"FAIL {shared.title(problem)}: {error}", flush=True)
-    if not asked.json:
+    if not arguments.json:
         print(f"{passed} passed, {failed} failed")
     return int(failed > 0)
 
 
-def _plans(asked: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
+def _plans(arguments: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
     """The schedules to check: the given one, the model's first, or what a search finds."""
     from polysci.algorithms.choice import candidates
     from polysci.tune import context_of
 
-    wanted = shared.schedule_of(asked)
-    if wanted:
-        yield wanted
-    elif asked.all:
-        context = context_of(problem, shared.threads_of(asked), shared.target_of(asked))
-        options = {"ranker": asked.ranker}
-        ranked = candidates(problem, context, asked.all, asked.algorithm, **options)
+    requested = shared.schedule_of(arguments)
+    if requested:
+        yield requested
+    elif arguments.all:
+        context = context_of(problem, shared.threads_of(arguments), shared.target_of(arguments))
+        options = {"ranker": arguments.ranker}
+        ranked = candidates(problem, context, arguments.all, arguments.algorithm, **options)
         yield from (candidate.schedule for candidate in ranked)
     else:
-        layer = next(iter(shared.tune_layers([problem], asked)))
+        layer = next(iter(shared.tune_layers([problem], arguments)))
         if layer.result is None:
             raise PolysciError(layer.fault)
         yield layer.result.schedule
 
 
-def _show(asked: argparse.Namespace, problem: Problem, verdict: Any) -> None:
-    if asked.json:
+def _show(arguments: argparse.Namespace, problem: Problem, verdict: Any) -> None:
+    if arguments.json:
         members = {"layer": shared.title(problem), "schedule": str(verdict.schedule)}
         members |= {"mode": verdict.mode, "passed": verdict.passed, "fault": verdict.fault}
         print(json.dumps(members | {"worst": verdict.worst, "command": verdict.command}))

@@ -45,20 +45,23 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def print_explanation(asked: argparse.Namespace, model: str) -> int:
-    """``explain MODEL.onnx``: the groups of a model, by what the model of the machine expects."""
+def print_explanation(arguments: argparse.Namespace, model: str) -> int:
+    """``explain MODEL.onnx``: the groups of a model, with the estimates of the cost model."""
     top = argparse.ArgumentParser()
     add(top.add_subparsers())
-    words = ["compile", model, "--explain", "--level", "estimate", "--dtype", asked.dtype]
-    words += ["--algorithm", asked.algorithm, "--threads", str(shared.threads_of(asked))]
-    words += [*(["--isa", asked.isa] if asked.isa else []), *(["--json"] if asked.json else [])]
-    if asked.dtype not in _DTYPES:
-        raise SpecError(f"--dtype {asked.dtype}: a model is computed in {' or '.join(_DTYPES)}")
+    words = ["compile", model, "--explain", "--level", "estimate", "--dtype", arguments.dtype]
+    words += ["--algorithm", arguments.algorithm, "--threads", str(shared.threads_of(arguments))]
+    words += [
+        *(["--isa", arguments.isa] if arguments.isa else []),
+        *(["--json"] if arguments.json else []),
+    ]
+    if arguments.dtype not in _DTYPES:
+        raise SpecError(f"--dtype {arguments.dtype}: a model is computed in {' or '.join(_DTYPES)}")
     return int(run(top.parse_args(words)))
 
 
 def _model_options(command: argparse.ArgumentParser) -> None:
-    """How to read and to compute it."""
+    """Options to read the model and to search its layers."""
     command.add_argument(
         "--dim", type=_dim, action="append", default=[], metavar="NAME=N",
         help="bind a free dimension, by its name or as INPUT.AXIS; as often as needed",
@@ -82,7 +85,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
 
 
 def _output_options(command: argparse.ArgumentParser) -> None:
-    """What to do with it."""
+    """Options for the output."""
     what = command.add_mutually_exclusive_group()
     what.add_argument("-o", dest="out", metavar="DIR", help="write a C project there")
     what.add_argument(
@@ -107,80 +110,81 @@ def _dim(text: str) -> tuple[str, int]:
 
 
 def _names(text: str) -> list[str]:
-    """Names apart by commas, each once."""
+    """Names separated by commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if --debug-layers finds a wrong stage."""
     from polysci.network.compile.prepare import graph_of, prepare
     from polysci.target.host import detect
 
-    _check(asked)
-    peers = _peers(asked)
-    graph = graph_of(asked.model, dict(asked.dim), external=asked.external_data)
-    prepared = prepare(graph, asked.dtype, target=detect(asked.isa))
-    network = _built(asked, prepared)
-    if asked.explain:
+    _check(arguments)
+    peers = _peers(arguments)
+    graph = graph_of(arguments.model, dict(arguments.dim), external=arguments.external_data)
+    prepared = prepare(graph, arguments.dtype, target=detect(arguments.isa))
+    network = _build(arguments, prepared)
+    if arguments.explain:
         from polysci.cli.network_text import explain_stages, explain_stages_json
 
         shared.write(
-            (explain_stages_json if asked.json else explain_stages)(network.prepared), asked.output
+            (explain_stages_json if arguments.json else explain_stages)(network.prepared),
+            arguments.output,
         )
         return 0
-    if asked.debug_layers:
-        return _debugged(asked, network)
-    if asked.out:
-        _write(asked, network)
-        if not (peers or asked.json or asked.output):
+    if arguments.debug_layers:
+        return _debug(arguments, network)
+    if arguments.out:
+        _write(arguments, network)
+        if not (peers or arguments.json or arguments.output):
             return 0
-    _show(asked, network, peers)
+    _show(arguments, network, peers)
     return 0
 
 
-def _check(asked: argparse.Namespace) -> None:
-    """Raise SpecError for what does not go together, before anything is done."""
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for options that exclude each other, before any work is done."""
     from polysci.peers.contest import LEAST_ROUNDS
 
     for option in ("python", "embed", "force"):
-        if getattr(asked, option) and not asked.out:
+        if getattr(arguments, option) and not arguments.out:
             raise SpecError(f"--{option}: says what to write; it needs -o DIR")
-    if asked.python and asked.embed:
+    if arguments.python and arguments.embed:
         raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
-    dims = [name for name, _ in asked.dim]
+    dims = [name for name, _ in arguments.dim]
     if twice := [name for name in dims if dims.count(name) > 1]:
         raise SpecError(f"--dim {twice[0]}: given more than once")
-    if asked.compare and (asked.explain or asked.debug_layers):
+    if arguments.compare and (arguments.explain or arguments.debug_layers):
         raise SpecError("--compare: times the network; leave out --explain and --debug-layers")
-    if asked.rounds is not None and not asked.compare:
+    if arguments.rounds is not None and not arguments.compare:
         raise SpecError("--rounds: turns of a comparison; it needs --compare")
-    if asked.rounds is not None and asked.rounds < LEAST_ROUNDS:
-        raise SpecError(f"--rounds {asked.rounds}: expected at least {LEAST_ROUNDS}")
-    if asked.name is not None and not asked.name.strip():
+    if arguments.rounds is not None and arguments.rounds < LEAST_ROUNDS:
+        raise SpecError(f"--rounds {arguments.rounds}: expected at least {LEAST_ROUNDS}")
+    if arguments.name is not None and not arguments.name.strip():
         raise SpecError("--name: expected a name, got an empty one")
-    if asked.out:
+    if arguments.out:
         from polysci.network.tools.c_project import check_project
         from polysci.network.tools.python_package import check_package
 
-        check = check_package if asked.python else check_project
-        check(Path(asked.out), _title(asked), force=asked.force)
+        check = check_package if arguments.python else check_project
+        check(Path(arguments.out), _title(arguments), force=arguments.force)
 
 
-def _title(asked: argparse.Namespace) -> str:
+def _title(arguments: argparse.Namespace) -> str:
     from polysci.export import names
 
-    return names.project(Path(asked.model).stem if asked.name is None else asked.name)
+    return names.project(Path(arguments.model).stem if arguments.name is None else arguments.name)
 
 
-def _peers(asked: argparse.Namespace) -> list[Peer]:
-    if not asked.compare:
+def _peers(arguments: argparse.Namespace) -> list[Peer]:
+    if not arguments.compare:
         return []
     from polysci.network.tools.compare import installed_peers
 
-    return installed_peers(asked.compare, shared.say)
+    return installed_peers(arguments.compare, shared.say)
 
 
-def _built(asked: argparse.Namespace, prepared: PreparedNetwork) -> Network:
+def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
     from polysci.network.compile.compiled import build_network
@@ -189,8 +193,10 @@ def _built(asked: argparse.Namespace, prepared: PreparedNetwork) -> Network:
     from polysci.target.host import detect
     from polysci.tune import Progress
 
-    threads = shared.threads_of(asked)
-    options = CompileOptions(asked.level, threads, asked.dtype, asked.algorithm, detect(asked.isa))
+    threads = shared.threads_of(arguments)
+    options = CompileOptions(
+        arguments.level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa)
+    )
     todo = len(problems(prepared.program))
     with Display(todo) as display:
 
@@ -203,16 +209,16 @@ def _built(asked: argparse.Namespace, prepared: PreparedNetwork) -> Network:
                 display.note("comparing schedules inside the network, compiling C")
 
         return build_network(
-            prepared, options, _title(asked), time_limit=asked.time_limit, watch=watch
+            prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch
         )
 
 
-def _line(one: Result) -> str:
-    speed = f"{one.measurement.gflops:.1f} GFLOP/s" if one.measurement else "not run"
-    return f"{shared.title(one.problem)}: {speed}, {one.schedule}, {one.spent:.1f} s"
+def _line(result: Result) -> str:
+    speed = f"{result.measurement.gflops:.1f} GFLOP/s" if result.measurement else "not run"
+    return f"{shared.title(result.problem)}: {speed}, {result.schedule}, {result.spent:.1f} s"
 
 
-def _debugged(asked: argparse.Namespace, network: Network) -> int:
+def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import describe_errors, describe_errors_json
     from polysci.network.compile.compiled import rebuild_network
     from polysci.network.runtime.example_inputs import inputs_of
@@ -221,51 +227,54 @@ def _debugged(asked: argparse.Namespace, network: Network) -> int:
     rows = compare_tensors(rebuild_network(network, apart=True), inputs_of(network.inputs))
     bound = bound_of(network)
     shared.write(
-        (describe_errors_json if asked.json else describe_errors)(rows, bound), asked.output
+        (describe_errors_json if arguments.json else describe_errors)(rows, bound), arguments.output
     )
     return int(first_wrong(rows, bound) is not None)
 
 
-def _write(asked: argparse.Namespace, network: Network) -> None:
+def _write(arguments: argparse.Namespace, network: Network) -> None:
     from polysci.network.tools.c_project import write_project
     from polysci.network.tools.python_package import write_package
 
-    out = Path(asked.out)
-    if asked.python:
-        paths = write_package(network, out, force=asked.force)
+    out = Path(arguments.out)
+    if arguments.python:
+        paths = write_package(network, out, force=arguments.force)
     else:
-        paths = write_project(network, out, embed=asked.embed, force=asked.force)
+        paths = write_project(network, out, embed=arguments.embed, force=arguments.force)
     for path in paths:
-        (shared.say if asked.json else print)(str(path))
+        (shared.say if arguments.json else print)(str(path))
 
 
-def _show(asked: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
-    """The stages' times, and the comparison if there is to be one."""
+def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
+    """Write the stages' times, and the comparison with ``peers``."""
     from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.accuracy import f32_loss
     from polysci.network.tools.compare import compare_networks
     from polysci.peers.contest import ROUNDS
 
-    report, found, loss = network.report(), None, None
+    report, comparison, loss = network.report(), None, None
     if peers:
-        found = compare_networks(
-            network, asked.model, peers, dims=dict(asked.dim), rounds=asked.rounds or ROUNDS,
-            say=shared.say,
+        comparison = compare_networks(
+            network, arguments.model, peers, dims=dict(arguments.dim),
+            rounds=arguments.rounds or ROUNDS, say=shared.say,
         )  # fmt: skip
         if network.dtype != "f32":
             loss = f32_loss(network, inputs_of(network.inputs))
-    if asked.json:
-        whole = json.dumps(_whole(network, report, found, loss))
+    if arguments.json:
+        summary = json.dumps(_summary(network, report, comparison, loss))
         rows = [json.dumps(row) for row in report.json_rows()]
-        shared.write("\n".join([*rows, whole]), asked.output)
+        shared.write("\n".join([*rows, summary]), arguments.output)
         return
-    shared.write("\n".join([str(report), *_compared_lines(found, loss)]), asked.output)
+    shared.write("\n".join([str(report), *_comparison_lines(comparison, loss)]), arguments.output)
 
 
-def _whole(
-    network: Network, report: NetworkReport, found: NetworkComparison | None, loss: float | None
+def _summary(
+    network: Network,
+    report: NetworkReport,
+    comparison: NetworkComparison | None,
+    loss: float | None,
 ) -> dict[str, Any]:
-    """The numbers of the whole network as JSON members."""
+    """The numbers of the network as JSON members."""
     alone = report.sum_of_layers
     members: dict[str, Any] = {
         "network": network.name,
@@ -281,46 +290,46 @@ def _whole(
         "sum_of_layers_ms": None if alone is None else alone * 1e3,
         "compile_seconds": network.seconds,
     }
-    if found is None:
+    if comparison is None:
         return members
-    every = {"polysci": found.ours, **found.rivals}
+    every = {"polysci": comparison.ours, **comparison.rivals}
     members |= {
-        "latency_ms": found.latency_ms,
-        "peers": found.peers,
-        "ratio": found.ratio,
-        "fastest_peer": found.fastest,
-        "max_error": found.max_error,
-        "errors": {name: one.error for name, one in found.rivals.items()},
-        "peak_bytes": {name: one.peak_bytes for name, one in every.items()},
-        "choices": {name: one.choice for name, one in every.items()},
-        "versions": {name: one.version for name, one in found.rivals.items()},
-        "rounds": len(found.ours.seconds),
+        "latency_ms": comparison.latency_ms,
+        "peers": comparison.peers,
+        "ratio": comparison.ratio,
+        "fastest_peer": comparison.fastest,
+        "max_error": comparison.max_error,
+        "errors": {name: rival.error for name, rival in comparison.rivals.items()},
+        "peak_bytes": {name: result.peak_bytes for name, result in every.items()},
+        "choices": {name: result.choice for name, result in every.items()},
+        "versions": {name: rival.version for name, rival in comparison.rivals.items()},
+        "rounds": len(comparison.ours.seconds),
     }
     return members | ({} if loss is None else {"f32_loss": loss})
 
 
-def _compared_lines(found: NetworkComparison | None, loss: float | None) -> list[str]:
+def _comparison_lines(comparison: NetworkComparison | None, loss: float | None) -> list[str]:
     from polysci.text.tables import bytes_text, columns
 
-    if found is None:
+    if comparison is None:
         return []
     rows = [("", "ms a run", "its time over ours", "error", "peak memory", "how")]
     rows.append((
-        "polysci", f"{found.latency_ms:.3f}", "", "", bytes_text(found.ours.peak_bytes),
-        found.ours.choice,
+        "polysci", f"{comparison.latency_ms:.3f}", "", "", bytes_text(comparison.ours.peak_bytes),
+        comparison.ours.choice,
     ))  # fmt: skip
     rows += [
         (
-            f"{name} {one.version}", f"{one.latency_ms:.3f}",
-            f"{one.latency_ms / found.latency_ms:.3f}", f"{one.error:.2g}",
-            bytes_text(one.peak_bytes), one.choice,
+            f"{name} {rival.version}", f"{rival.latency_ms:.3f}",
+            f"{rival.latency_ms / comparison.latency_ms:.3f}", f"{rival.error:.2g}",
+            bytes_text(rival.peak_bytes), rival.choice,
         )
-        for name, one in found.rivals.items()
+        for name, rival in comparison.rivals.items()
     ]  # fmt: skip
     lines = ["", columns(rows, left=(0, 5), indent="")]
     lines.append(
-        f"ratio to {found.fastest}, the fastest: {found.ratio:.3f} (above 1 ours is faster; "
-        f"medians of {len(found.ours.seconds)} turns)"
+        f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
+        f"faster; medians of {len(comparison.ours.seconds)} turns)"
     )
     if loss is not None:
         lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")

@@ -1,4 +1,4 @@
-"""What is wrong with this installation, and what to do about it."""
+"""Check this installation and suggest remedies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOW_SPACE = 200 * (1 << 20)  # a precompiled header has 25 MB, a network's layer
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; ``remedy`` says what to do, also where a fine installation lacks an extra."""
+    """The result of one check; ``remedy`` says how to repair it or how to install an extra."""
 
     name: str
     ok: bool
@@ -48,24 +48,24 @@ def checks(target: Target | None = None) -> list[Check]:
         target = target or target_module.detect()
     except SpecError as error:
         return [Check("ISA", False, str(error), "unset POLYSCI_ISA, then ask again")]
-    found = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
-    found += [_runtimes(), _cache_directory(), _free_space(), _packages()]
-    found += [_peer(name, remedy) for name, remedy in PEERS.items()]
-    return found + list(_permissions(target))
+    results = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
+    results += [_runtimes(), _cache_directory(), _free_space(), _packages()]
+    results += [_peer(name, remedy) for name, remedy in PEERS.items()]
+    return results + list(_permissions(target))
 
 
 def _compiler(target: Target) -> Iterator[Check]:
     try:
-        found = compiler.find_compiler()
+        cc = compiler.find_compiler()
     except BuildError as error:
         yield Check("compiler", False, str(error).partition("\n")[0], compiler.HOW_TO_INSTALL)
         return
-    yield Check("compiler", True, str(found))
-    yield _program(found, target)
-    yield _openmp(found)
+    yield Check("compiler", True, str(cc))
+    yield _program(cc, target)
+    yield _openmp(cc)
 
 
-def _program(found: compiler.Compiler, target: Target) -> Check:
+def _program(cc: compiler.Compiler, target: Target) -> Check:
     """Compile one function for each instruction set that should run, and run them in a child."""
     names = [isa.name for isa in target.allowed]
     name = f"builds and runs {', '.join(names)}"
@@ -79,7 +79,7 @@ def _program(found: compiler.Compiler, target: Target) -> Check:
     flags = (*compiler.default_flags(openmp=False), *wanted)
     start = time.monotonic()
     try:
-        done = _in_child(found, text, flags, code)
+        done = _in_child(cc, text, flags, code)
     except (BuildError, OSError) as error:
         return Check(name, False, str(error), "repair the compiler or name another one in CC")
     values = done.stdout.split()
@@ -104,16 +104,16 @@ def _function(isa: Isa) -> str:
     )
 
 
-def _openmp(found: compiler.Compiler) -> Check:
+def _openmp(cc: compiler.Compiler) -> Check:
     text = (
         "int count(void);\nint count(void) { int n = 0;\n"
         "#pragma omp parallel num_threads(2) reduction(+:n)\nn += 1;\nreturn n; }\n"
     )
-    if compiler.lacks_openmp(found):
+    if compiler.lacks_openmp(cc):
         remedy = "for clang on Debian or Ubuntu: apt install libomp-dev; or set CC=gcc"
-        return Check("OpenMP", False, f"{found.path} builds nothing with -fopenmp", remedy)
+        return Check("OpenMP", False, f"{cc.path} builds nothing with -fopenmp", remedy)
     try:
-        done = _in_child(found, text, compiler.default_flags(openmp=True), "print(lib.count())")
+        done = _in_child(cc, text, compiler.default_flags(openmp=True), "print(lib.count())")
     except (BuildError, OSError) as error:
         return Check("OpenMP", False, str(error), "repair the compiler or name another one in CC")
     if done.stdout.strip() == "2":
@@ -123,12 +123,12 @@ def _openmp(found: compiler.Compiler) -> Check:
 
 
 def _in_child(
-    found: compiler.Compiler, text: str, flags: tuple[str, ...], code: str
+    cc: compiler.Compiler, text: str, flags: tuple[str, ...], code: str
 ) -> process.Completed:
     """Build ``text`` and run Python ``code`` with the loaded ``lib`` in another process."""
     with tempfile.TemporaryDirectory(prefix="polysci-doctor-") as scratch:
         out = Path(scratch, "doctor.so")
-        compiler.compile_shared(text, flags, out, compiler=found, timeout=60)
+        compiler.compile_shared(text, flags, out, compiler=cc, timeout=60)
         opening = "import ctypes, sys\nlib = ctypes.CDLL(sys.argv[1])\n"
         return process.run([sys.executable, "-IS", "-c", opening + code, str(out)], timeout=20)
 
@@ -178,10 +178,10 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     own = next((line[3:] for line in lines if line.startswith("0::")), "/").strip("/")
     home = root / "sys/fs/cgroup"
     folders = [home / own, *(home / own).parents] if own else [home]
-    found = [_ratio(folder, "cpu.max") for folder in folders if folder.is_relative_to(home)]
+    ratios = [_ratio(folder, "cpu.max") for folder in folders if folder.is_relative_to(home)]
     for name in ("cpu", "cpu,cpuacct"):
-        found.append(_ratio(home / name, "cpu.cfs_quota_us", "cpu.cfs_period_us"))
-    return min((ratio for ratio in found if ratio is not None), default=None)
+        ratios.append(_ratio(home / name, "cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    return min((ratio for ratio in ratios if ratio is not None), default=None)
 
 
 def _ratio(folder: Path, *names: str) -> float | None:
@@ -234,7 +234,7 @@ def _packages() -> Check:
 
 
 def _peer(name: str, remedy: str) -> Check:
-    """Optional: its absence is fine. Looked up, not imported."""
+    """An optional package, looked up but not imported; its absence is no error."""
     if importlib.util.find_spec(name) is None:
         return Check(name, True, "not installed", f"to have it: {remedy}")
     return Check(name, True, _version(name) or "installed, version unknown")

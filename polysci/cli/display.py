@@ -40,7 +40,7 @@ class Display:
             self._status.stop()
 
     def watch(self, problem: Problem, step: Progress) -> None:
-        """What a search is doing now."""
+        """Show the progress of a search."""
         if self._status is None:
             if step.stage == "calibrating" and step.done == 1:
                 say("measuring this machine once (less than a minute)")
@@ -55,7 +55,7 @@ class Display:
         )
 
     def note(self, text: str) -> None:
-        """What goes on between or after the layers."""
+        """Show ``text`` between or after the layers."""
         if self._status is None:
             say(text)
         else:

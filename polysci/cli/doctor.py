@@ -1,4 +1,4 @@
-"""polysci doctor: what is wrong here, and what to do about it."""
+"""polysci doctor: check this installation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print every check; 1 if one is bad."""
     from polysci.cli.diagnosis import checks
     from polysci.target.host import detect
 
-    found = checks(detect(asked.isa) if asked.isa else None)
-    for one in found:
-        print(one)
-    return int(any(not one.ok for one in found))
+    results = checks(detect(arguments.isa) if arguments.isa else None)
+    for result in results:
+        print(result)
+    return int(any(not result.ok for result in results))

@@ -43,18 +43,18 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
-    if models := [text for text in asked.layers if text.endswith(".onnx")]:
-        return compile.print_explanation(asked, _only(models, asked))
+    if models := [text for text in arguments.layers if text.endswith(".onnx")]:
+        return compile.print_explanation(arguments, _only(models, arguments))
     from polysci.algorithms.registry import algorithm_of
 
-    wanted = shared.schedule_of(asked)
-    todo = shared.problems(asked)
-    pictures = _pictures(asked.plot, len(todo))
+    requested = shared.schedule_of(arguments)
+    todo = shared.problems(arguments)
+    pictures = _pictures(arguments.plot, len(todo))
     for problem, picture in zip(todo, pictures, strict=True):
-        request = _request(problem, wanted, _context(problem, asked), asked)
-        _show(request, algorithm_of(request.schedule).explain(request), picture, asked)
+        request = _request(problem, requested, _context(problem, arguments), arguments)
+        _show(request, algorithm_of(request.schedule).explain(request), picture, arguments)
     return 0
 
 
@@ -62,12 +62,12 @@ def _show(
     request: ExplainRequest,
     explanation: ScheduleExplanation,
     picture: Path | None,
-    asked: argparse.Namespace,
+    arguments: argparse.Namespace,
 ) -> None:
     if picture:
         _draw(request, explanation, picture)
-    source = _source(request) if asked.source else None
-    if asked.json:
+    source = _source(request) if arguments.source else None
+    if arguments.json:
         print(json.dumps(explanation.members() | ({"source": source} if source else {})))
         return
     print(explanation.render())
@@ -88,12 +88,12 @@ def _draw(request: ExplainRequest, explanation: ScheduleExplanation, picture: Pa
     shared.say(f"written: {picture}")
 
 
-def _only(models: list[str], asked: argparse.Namespace) -> str:
-    """The one model asked for. Raises SpecError for more, and for what a model has none of."""
-    if len(asked.layers) > 1:
+def _only(models: list[str], arguments: argparse.Namespace) -> str:
+    """The model. Raises SpecError for several arguments and for options that need a layer."""
+    if len(arguments.layers) > 1:
         raise SpecError(f"{models[0]}: a whole model is explained by itself")
     for option in ("schedule", "source", "plot", "batch", "machine"):
-        if getattr(asked, option):
+        if getattr(arguments, option):
             raise SpecError(f"--{option}: of a layer; {models[0]} is a whole model")
     return models[0]
 
@@ -110,38 +110,44 @@ def _pictures(path: str | None, count: int) -> list[Path | None]:
     return [Path(path).with_stem(f"{Path(path).stem}-{at + 1}") for at in range(count)]
 
 
-def _context(problem: Problem, asked: argparse.Namespace) -> Context:
+def _context(problem: Problem, arguments: argparse.Namespace) -> Context:
     from polysci.cli.display import Display
     from polysci.tune import context_of
 
-    threads, target = shared.threads_of(asked), shared.target_of(asked)
+    threads, target = shared.threads_of(arguments), shared.target_of(arguments)
     with Display(1) as display:
         return context_of(
-            problem, threads, target, _calibrating(display, problem), shared.machine_of(asked)
+            problem,
+            threads,
+            target,
+            _watch_calibration(display, problem),
+            shared.machine_of(arguments),
         )
 
 
 def _request(
-    problem: Problem, wanted: Schedule | None, context: Context, asked: argparse.Namespace
+    problem: Problem, requested: Schedule | None, context: Context, arguments: argparse.Namespace
 ) -> ExplainRequest:
     """The schedule to explain, where it comes from, and its time if it was ever measured here."""
     from polysci.algorithms.algorithm import ExplainRequest
     from polysci.algorithms.choice import candidates, key_of
     from polysci.tune.wisdom import Wisdom
 
-    wisdom = Wisdom() if shared.machine_of(asked) is None else None
-    key = key_of(problem, asked.algorithm)
-    schedule, origin, measured = wanted, "given", None
+    wisdom = Wisdom() if shared.machine_of(arguments) is None else None
+    key = key_of(problem, arguments.algorithm)
+    schedule, origin, measured = requested, "given", None
     if schedule is None and wisdom:
-        schedule, measured = _recorded(wisdom, key, context)
+        schedule, measured = _recorded_schedule(wisdom, key, context)
         origin = "wisdom"
     if schedule is None:
-        ranked = candidates(problem, context, SHORTLIST, asked.algorithm, ranker=asked.ranker)
+        ranked = candidates(
+            problem, context, SHORTLIST, arguments.algorithm, ranker=arguments.ranker
+        )
         schedule, origin = ranked[0].schedule, "estimate"
     if measured is None and wisdom:
-        measured = _measured(wisdom, key, context, schedule)
+        measured = _measured_seconds(wisdom, key, context, schedule)
     title = shared.title(problem)
-    return ExplainRequest(title, problem, schedule, context, origin, measured, asked.ranker)
+    return ExplainRequest(title, problem, schedule, context, origin, measured, arguments.ranker)
 
 
 def _source(request: ExplainRequest) -> str:
@@ -150,14 +156,16 @@ def _source(request: ExplainRequest) -> str:
     return emit(request.problem, request.schedule, request.context.threads).file
 
 
-def _calibrating(display: Any, problem: Any) -> Any:
+def _watch_calibration(display: Any, problem: Any) -> Any:
     from polysci.tune import Progress
 
     return lambda done, total: display.watch(problem, Progress("calibrating", done, total))
 
 
-def _recorded(wisdom: Wisdom, key: str, context: Context) -> tuple[Schedule | None, float | None]:
-    """The measured schedule of this machine, if there is one and it still reads."""
+def _recorded_schedule(
+    wisdom: Wisdom, key: str, context: Context
+) -> tuple[Schedule | None, float | None]:
+    """The measured schedule of this machine, if there is one and it still parses."""
     from polysci.algorithms.registry import name_of
     from polysci.polyhedral import schedule
     from polysci.runtime.measurement import host_of
@@ -174,7 +182,9 @@ def _recorded(wisdom: Wisdom, key: str, context: Context) -> tuple[Schedule | No
     return recorded, record.seconds
 
 
-def _measured(wisdom: Wisdom, key: str, context: Context, schedule: Schedule) -> float | None:
+def _measured_seconds(
+    wisdom: Wisdom, key: str, context: Context, schedule: Schedule
+) -> float | None:
     """The least time of the schedule, if it was ever tried on this machine."""
     from polysci.runtime.measurement import host_of
 
@@ -183,4 +193,6 @@ def _measured(wisdom: Wisdom, key: str, context: Context, schedule: Schedule) ->
     except WisdomError:
         return None
     tried = (record for record in records if record.problem == key)
-    return min((it.seconds for it in tried if it.schedule == str(schedule)), default=None)
+    return min(
+        (record.seconds for record in tried if record.schedule == str(schedule)), default=None
+    )

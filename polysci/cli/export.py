@@ -1,4 +1,4 @@
-"""polysci export: code to take away."""
+"""polysci export: write code that works without polysci."""
 
 from __future__ import annotations
 
@@ -39,82 +39,90 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Optimise (or look up) every layer, then write; nothing is written if a layer failed."""
     from polysci.cli.display import Display
     from polysci.export import check_c, check_python, export_c, export_python
     from polysci.export.candidates import merge_layers
 
-    out, options = Path(asked.output), {"name": asked.name, "force": asked.force}
-    stands = _stands(asked)
-    if asked.python:
-        _check_builds(asked)
+    out, options = Path(arguments.output), {"name": arguments.name, "force": arguments.force}
+    targets = _search_targets(arguments)
+    if arguments.python:
+        _check_builds(arguments)
         check_python(out, **options)
     else:
-        check_c(out, **options, isas=[stand.isa.name for stand in stands])
-    todo = shared.problems(asked)
-    found: Sequence[TunedProblem]
-    with Display(len(todo) * max(1, len(stands))) as display:
-        if stands:
-            found = merge_layers([_planned(todo, one, display) for one in _parts(asked, stands)])
+        check_c(out, **options, isas=[target.isa.name for target in targets])
+    todo = shared.problems(arguments)
+    results: Sequence[TunedProblem]
+    with Display(len(todo) * max(1, len(targets))) as display:
+        if targets:
+            results = merge_layers(
+                [_tune(todo, part, display) for part in _parts(arguments, targets)]
+            )
         else:
-            found = _planned(todo, (asked, None), display)
-    for path in (export_python if asked.python else export_c)(found, out, **options):
+            results = _tune(todo, (arguments, None), display)
+    for path in (export_python if arguments.python else export_c)(results, out, **options):
         print(path)
     return 0
 
 
-def _check_builds(asked: argparse.Namespace) -> None:
-    """Raise SpecError where a package, which holds compiled code, would be another machine's."""
+def _check_builds(arguments: argparse.Namespace) -> None:
+    """Raise SpecError where a package, which holds compiled code, would not run on this CPU."""
     from polysci.target.host import detect
 
-    isa = shared.target_of(asked).isa
-    if asked.machine and isa not in detect().runnable:
-        raise SpecError(f"--python builds for this CPU, which has no {isa}; {asked.machine} has it")
+    isa = shared.target_of(arguments).isa
+    if arguments.machine and isa not in detect().runnable:
+        raise SpecError(
+            f"--python builds for this CPU, which has no {isa}; {arguments.machine} has it"
+        )
 
 
-def _stands(asked: argparse.Namespace) -> list[SearchTarget]:
+def _search_targets(arguments: argparse.Namespace) -> list[SearchTarget]:
     """One for every instruction set of ``--isas``, the best first. Raises SpecError."""
     from polysci.export.candidates import check_isas, search_targets
 
-    if asked.isas is None:
+    if arguments.isas is None:
         return []
-    if asked.python:
+    if arguments.python:
         raise UnsupportedError("--isas: a Python package holds the code of one instruction set")
-    described = shared.load_machine_file(asked)
-    chosen = check_isas(asked.isas, asked.isa, source="--isas")
-    target, machine = shared.target_of(asked), shared.machine_of(asked)
-    if described and asked.level not in ("estimate", "wisdom-only"):
-        raise SpecError(f"--level {asked.level}: nothing runs on the machine of {asked.machine}")
-    found = search_targets(chosen, asked.level, target=target, machine=machine)
-    for stand in found:
-        if stand.machine and not described:
-            shared.say(f"{stand.isa}: this CPU does not run it: the model chooses unmeasured")
-    return found
+    described = shared.load_machine_file(arguments)
+    chosen = check_isas(arguments.isas, arguments.isa, source="--isas")
+    target, machine = shared.target_of(arguments), shared.machine_of(arguments)
+    if described and arguments.level not in ("estimate", "wisdom-only"):
+        raise SpecError(
+            f"--level {arguments.level}: nothing runs on the machine of {arguments.machine}"
+        )
+    targets = search_targets(chosen, arguments.level, target=target, machine=machine)
+    for search_target in targets:
+        if search_target.machine and not described:
+            shared.say(
+                f"{search_target.isa}: this CPU does not run it: the model chooses unmeasured"
+            )
+    return targets
 
 
 def _parts(
-    asked: argparse.Namespace, stands: Sequence[SearchTarget]
+    arguments: argparse.Namespace, targets: Sequence[SearchTarget]
 ) -> Iterator[tuple[argparse.Namespace, SearchTarget]]:
-    """Each with its share of what remains of ``--time-limit``."""
+    """Every target with its share of the remaining ``--time-limit``."""
     start = time.monotonic()
-    for at, stand in enumerate(stands):
-        part = copy.copy(asked)
-        if asked.time_limit is not None:
-            left = max(0.01, asked.time_limit - (time.monotonic() - start))
-            part.time_limit = left / (len(stands) - at)
-        yield part, stand
+    for at, search_target in enumerate(targets):
+        part = copy.copy(arguments)
+        if arguments.time_limit is not None:
+            left = max(0.01, arguments.time_limit - (time.monotonic() - start))
+            part.time_limit = left / (len(targets) - at)
+        yield part, search_target
 
 
-def _planned(
+def _tune(
     todo: list[Problem], part: tuple[argparse.Namespace, SearchTarget | None], display: Display
 ) -> list[TunedProblem]:
-    """The results of all layers. Raises CheckError for one that has none."""
-    asked, stand = part
+    """The results of all layers. Raises CheckError where a layer failed."""
+    arguments, search_target = part
     results: list[TunedProblem] = []
-    for one in shared.tune_layers(todo, asked, display.watch, stand=stand):
-        if one.result is None:
-            raise CheckError(f"{shared.title(one.problem)}: {one.fault}")
-        results.append(one.result)
-        display.done(f"{shared.title(one.problem)}: {one.result.schedule}")
+    for layer in shared.tune_layers(todo, arguments, display.watch, search_target=search_target):
+        if layer.result is None:
+            raise CheckError(f"{shared.title(layer.problem)}: {layer.fault}")
+        results.append(layer.result)
+        display.done(f"{shared.title(layer.problem)}: {layer.result.schedule}")
     return results

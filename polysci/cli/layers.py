@@ -1,4 +1,4 @@
-"""What several commands share: layers from arguments, common options, the tuned results."""
+"""Shared by several commands: layers from arguments, common options, tuned results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def layer_options(
 
 
 def machine_options(command: argparse.ArgumentParser, *, described: bool = True) -> None:
-    """What to generate code for."""
+    """Options for threads and the machine."""
     command.add_argument(
         "--threads", type=threads, default=None, metavar="N",
         help="OpenMP threads in the code (POLYSCI_NUM_THREADS, else 1)",
@@ -67,7 +67,7 @@ def machine_options(command: argparse.ArgumentParser, *, described: bool = True)
 
 
 def isa_option(command: argparse.ArgumentParser) -> None:
-    """The cap."""
+    """Add ``--isa``."""
     command.add_argument(
         "--isa", type=isa, metavar="NAME",
         help="cap the instruction set, as POLYSCI_ISA does; the lower of both counts: "
@@ -76,7 +76,7 @@ def isa_option(command: argparse.ArgumentParser) -> None:
 
 
 def search_options(command: argparse.ArgumentParser, level: str = "measure") -> None:
-    """How hard to look."""
+    """Options for the search."""
     command.add_argument(
         "--level", choices=LEVELS, default=level, help=f"how hard to look ({level})"
     )
@@ -134,10 +134,10 @@ def seconds(text: str) -> float:
     return value
 
 
-def threads_of(asked: argparse.Namespace) -> int:
+def threads_of(arguments: argparse.Namespace) -> int:
     """``--threads``, else POLYSCI_NUM_THREADS, else 1."""
-    if asked.threads is not None:
-        return int(asked.threads)
+    if arguments.threads is not None:
+        return int(arguments.threads)
     text = os.environ.get("POLYSCI_NUM_THREADS", "1")
     try:
         return threads(text)
@@ -145,65 +145,71 @@ def threads_of(asked: argparse.Namespace) -> int:
         raise SpecError(f"POLYSCI_NUM_THREADS: {error}") from None
 
 
-def target_of(asked: argparse.Namespace) -> Target:
+def target_of(arguments: argparse.Namespace) -> Target:
     """The machine of ``--machine``; else this one, capped by ``--isa``."""
     from polysci.target.host import detect
 
-    described = load_machine_file(asked)
-    return described.target if described else detect(asked.isa)
+    described = load_machine_file(arguments)
+    return described.target if described else detect(arguments.isa)
 
 
-def schedule_of(asked: argparse.Namespace) -> Schedule | None:
+def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
     """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
     from polysci.algorithms.registry import AUTO, DEFAULT, name_of
     from polysci.polyhedral import schedule
     from polysci.target.microkernels import find
 
-    if asked.schedule is None:
+    if arguments.schedule is None:
         return None
-    wanted, target = schedule.parse(asked.schedule), target_of(asked)
-    name = name_of(wanted)
-    if asked.algorithm not in (name, DEFAULT, AUTO):
+    requested, target = schedule.parse(arguments.schedule), target_of(arguments)
+    name = name_of(requested)
+    if arguments.algorithm not in (name, DEFAULT, AUTO):
         raise SpecError(
-            f"--schedule: {wanted} is {name}, and --algorithm asks for {asked.algorithm}"
+            f"--schedule: {requested} is {name}, and --algorithm asks for {arguments.algorithm}"
         )
-    isa = find(wanted.kernel).isa
+    isa = find(requested.kernel).isa
     if isa not in map(str, target.runnable):
-        raise SpecError(f"--schedule: {wanted.kernel} needs {isa}, which this CPU does not run")
+        raise SpecError(f"--schedule: {requested.kernel} needs {isa}, which this CPU does not run")
     if isa in map(str, target.hidden):
         raise SpecError(
-            f"--schedule: {wanted.kernel} is above {target.isa}, to which --isa or POLYSCI_ISA caps"
+            f"--schedule: {requested.kernel} is above {target.isa}, "
+            "to which --isa or POLYSCI_ISA caps"
         )
-    return wanted
+    return requested
 
 
-def machine_of(asked: argparse.Namespace) -> Machine | None:
-    """The parameters of ``--machine``; None for this machine, which has measured ones."""
-    described = load_machine_file(asked)
+def machine_of(arguments: argparse.Namespace) -> Machine | None:
+    """The parameters of ``--machine``; None for this machine."""
+    described = load_machine_file(arguments)
     return described.machine if described else None
 
 
-def load_machine_file(asked: argparse.Namespace) -> MachineFile | None:
-    """What ``--machine`` names, None without it. Raises SpecError."""
-    if getattr(asked, "machine", None) is None:
+def load_machine_file(arguments: argparse.Namespace) -> MachineFile | None:
+    """The contents of the file of ``--machine``, None without it. Raises SpecError."""
+    if getattr(arguments, "machine", None) is None:
         return None
-    if asked.isa is not None:
+    if arguments.isa is not None:
         raise SpecError(
-            f"--isa {asked.isa}: {asked.machine} has an instruction set; change its isa and peak"
+            f"--isa {arguments.isa}: {arguments.machine} has an instruction set; "
+            "change its isa and peak"
         )
     from polysci.target.machine_file import read
 
-    return read(asked.machine)
+    return read(arguments.machine)
 
 
-def problems(asked: argparse.Namespace) -> list[Problem]:
+def problems(arguments: argparse.Namespace) -> list[Problem]:
     """The layers that the arguments name, in order. Raises SpecError."""
-    found = [problem for text in asked.layers for problem in _read(text, asked.layout, asked.dtype)]
-    if asked.batch is not None:
-        found = [problem.with_batch(asked.batch) for problem in found]
-    for problem in found:
+    layers = [
+        problem
+        for text in arguments.layers
+        for problem in _read(text, arguments.layout, arguments.dtype)
+    ]
+    if arguments.batch is not None:
+        layers = [problem.with_batch(arguments.batch) for problem in layers]
+    for problem in layers:
         problem.check_memory()
-    return found
+    return layers
 
 
 def _read(text: str, layout: str, dtype: str) -> list[Problem]:
@@ -221,7 +227,7 @@ def _read(text: str, layout: str, dtype: str) -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class TunedLayer:
-    """A layer's result, or why there is none."""
+    """A layer's result, or the error in ``fault``."""
 
     problem: Problem
     result: Result | None
@@ -233,56 +239,63 @@ Watch = Callable[["Problem", "Progress"], None]
 
 def tune_layers(
     layers: list[Problem],
-    asked: argparse.Namespace,
+    arguments: argparse.Namespace,
     watch: Watch | None = None,
     *,
-    stand: SearchTarget | None = None,
+    search_target: SearchTarget | None = None,
 ) -> Iterator[TunedLayer]:
     """Optimise the layers one after the other; equal ones once. Ends after Ctrl-C.
 
-    What remains of ``--time-limit`` is shared evenly by the layers that are left. ``stand`` comes
-    before ``--isa``, ``--machine`` and ``--level``.
+    What remains of ``--time-limit`` is divided evenly among the remaining layers. ``search_target``
+    overrides ``--isa``, ``--machine`` and ``--level``.
     """
     from polysci.tune import optimize
 
-    start, known = time.monotonic(), dict[str, TunedLayer]()
-    threads, target = threads_of(asked), stand.target if stand else target_of(asked)
-    level = stand.level if stand else asked.level
+    start, tuned = time.monotonic(), dict[str, TunedLayer]()
+    threads, target = (
+        threads_of(arguments),
+        search_target.target if search_target else target_of(arguments),
+    )
+    level = search_target.level if search_target else arguments.level
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
-        if problem.key in known:
-            yield _renamed(known[problem.key], problem)
+        if problem.key in tuned:
+            yield _rename(tuned[problem.key], problem)
             continue
         limit = None
-        if asked.time_limit is not None:
-            left = max(0.01, asked.time_limit - (time.monotonic() - start))
-            limit = left / max(1, len(keys) - len(known))
-        options: dict[str, Any] = {"target": target, "ranker": asked.ranker, "time_limit": limit}
-        options["machine"] = stand.machine if stand else machine_of(asked)
-        options["algorithm"] = asked.algorithm
+        if arguments.time_limit is not None:
+            left = max(0.01, arguments.time_limit - (time.monotonic() - start))
+            limit = left / max(1, len(keys) - len(tuned))
+        options: dict[str, Any] = {
+            "target": target,
+            "ranker": arguments.ranker,
+            "time_limit": limit,
+        }
+        options["machine"] = search_target.machine if search_target else machine_of(arguments)
+        options["algorithm"] = arguments.algorithm
         if watch:
             options["progress"] = lambda step, problem=problem: watch(problem, step)
         try:
-            found = TunedLayer(problem, optimize(problem, level, threads, **options))
+            tuned_layer = TunedLayer(problem, optimize(problem, level, threads, **options))
         except SpecError:
             raise
         except PolysciError as error:
-            found = TunedLayer(problem, None, str(error))
-        known[problem.key] = found
-        yield found
-        if found.result and found.result.interrupted:
+            tuned_layer = TunedLayer(problem, None, str(error))
+        tuned[problem.key] = tuned_layer
+        yield tuned_layer
+        if tuned_layer.result and tuned_layer.result.interrupted:
             raise KeyboardInterrupt
 
 
-def _renamed(found: TunedLayer, problem: Problem) -> TunedLayer:
+def _rename(layer: TunedLayer, problem: Problem) -> TunedLayer:
     from dataclasses import replace
 
-    result = replace(found.result, problem=problem, spent=0.0) if found.result else None
-    return TunedLayer(problem, result, found.fault)
+    result = replace(layer.result, problem=problem, spent=0.0) if layer.result else None
+    return TunedLayer(problem, result, layer.fault)
 
 
 def write(text: str, path: str | None) -> None:
-    """To the file ``path``, or to standard output."""
+    """Write to the file ``path``, or to standard output."""
     if path is None:
         print(text)
         return
@@ -293,10 +306,10 @@ def write(text: str, path: str | None) -> None:
 
 
 def say(text: str) -> None:
-    """Progress, which goes to standard error."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def title(problem: Problem) -> str:
-    """What a table calls a layer."""
+    """The name of a layer in tables."""
     return problem.name or str(problem)

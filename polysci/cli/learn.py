@@ -1,4 +1,4 @@
-"""polysci learn: train the ranker that learns."""
+"""polysci learn: train the ranker ``learned``."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Judge by networks held out, train on everything, store the weights, say where."""
+def run(arguments: argparse.Namespace) -> int:
+    """Validate on held-out networks, train on all samples, store the weights, print the file."""
     from polysci.tune import training as learn
     from polysci.tune.training_samples import training_samples
     from polysci.tune.wisdom import Wisdom
 
-    target = shared.target_of(asked)
-    learn.regression()  # its absence is told before anything is computed
+    target = shared.target_of(arguments)
+    learn.regression()  # fails now, rather than later, where scikit-learn is missing
     shared.say("reading what was measured")
-    training = training_samples(Wisdom(asked.wisdom), target, asked.threads)
+    training = training_samples(Wisdom(arguments.wisdom), target, arguments.threads)
     judgements = _judgements(training)
     shared.say(f"learning from all {len(training)} layers")
     weights = learn.train(training)
     if judgements:
         weights = replace(weights, accuracy=judgements["all"].accuracy[0])
     path = learn.keep(target, weights)
-    if asked.json:
-        told = {name: asdict(one) for name, one in judgements.items()}
-        print(json.dumps({"weights": str(path), "held_out": told}))
+    if arguments.json:
+        held_out = {name: asdict(judgement) for name, judgement in judgements.items()}
+        print(json.dumps({"weights": str(path), "held_out": held_out}))
         return 0
     if judgements:
         print(_table(judgements))
@@ -60,19 +60,19 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def _judgements(training: list[TrainingSample]) -> dict[str, Judgement]:
-    """By network, and of all; none where only one network was measured."""
+    """Figures by held-out network and of all; empty where only one network was measured."""
     from polysci.tune import training as learn
 
-    groups = list(dict.fromkeys(lesson.group for lesson in training))
+    groups = list(dict.fromkeys(sample.group for sample in training))
     if len(groups) < 2:
         shared.say(f"only {groups[0]} was measured: how well this does elsewhere is not known")
         return {}
-    held = learn.cross_validate(training, shared.say)
-    found = {
-        group: learn.judge_ranker([one for one in held if one.sample.group == group])
+    scores = learn.cross_validate(training, shared.say)
+    by_group = {
+        group: learn.judge_ranker([score for score in scores if score.sample.group == group])
         for group in groups
     }
-    return {**found, "all": learn.judge_ranker(held)}
+    return {**by_group, "all": learn.judge_ranker(scores)}
 
 
 def _table(judgements: dict[str, Judgement]) -> str:
@@ -81,8 +81,10 @@ def _table(judgements: dict[str, Judgement]) -> str:
 
     head = ["held out", "layers", "schedules", "pairs right", "first choice", "worst"]
     rows = [head]
-    for name, it in judgements.items():
-        figures = [f"{a:.3f} ({b:.3f})" for a, b in (it.accuracy, it.top, it.worst)]
-        rows.append([name, str(it.layers), str(it.schedules), *figures])
+    for name, judgement in judgements.items():
+        figures = [
+            f"{a:.3f} ({b:.3f})" for a, b in (judgement.accuracy, judgement.top, judgement.worst)
+        ]
+        rows.append([name, str(judgement.layers), str(judgement.schedules), *figures])
     note = "In brackets: the model 'traffic'. First choice: its speed over the best measured speed."
     return f"{columns(rows, indent='')}\n{note}"

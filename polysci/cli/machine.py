@@ -1,4 +1,4 @@
-"""polysci machine: what was detected, what was calibrated."""
+"""polysci machine: show what was detected and calibrated."""
 
 from __future__ import annotations
 
@@ -32,28 +32,32 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Print the description; measure what was never measured only on request."""
+def run(arguments: argparse.Namespace) -> int:
+    """Print the description; measure only on request."""
     from polysci.target.machine import assume_rates
     from polysci.target.machine_file import MachineFile
     from polysci.text.tables import columns
 
-    given = shared.load_machine_file(asked)
-    if given and asked.calibrate:
+    description = shared.load_machine_file(arguments)
+    if description and arguments.calibrate:
         raise SpecError("--calibrate measures this machine, not that of --machine")
-    target = shared.target_of(asked)
-    machine, origin = (given.machine, asked.machine) if given else _known(target, asked.calibrate)
-    rows = [*target.rows(), *_rates(machine, origin, asked.kernels)]
+    target = shared.target_of(arguments)
+    machine, origin = (
+        (description.machine, arguments.machine)
+        if description
+        else _load_or_measure(target, arguments.calibrate)
+    )
+    rows = [*target.rows(), *_rates(machine, origin, arguments.kernels)]
     print(columns(rows, left=(0, 1), indent=""))
-    if asked.output:
+    if arguments.output:
         text = MachineFile(target, machine or assume_rates(target)).to_toml()
-        shared.write(text.rstrip("\n"), asked.output)
-        shared.say(f"written: {asked.output}{'' if machine else ', with assumed rates'}")
+        shared.write(text.rstrip("\n"), arguments.output)
+        shared.say(f"written: {arguments.output}{'' if machine else ', with assumed rates'}")
     return 0
 
 
-def _known(target: Target, again: bool) -> tuple[Machine | None, str]:
-    """What was measured of this machine, and the file that has it."""
+def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
+    """The measured parameters of this machine, and their file."""
     from polysci.tune import calibrate
 
     if again:

@@ -1,4 +1,4 @@
-"""What is told of a network's stages: fusions, and errors tensor by tensor."""
+"""Text and JSON about a network's stages: fusions, and errors tensor by tensor."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def explain_stages(prepared: PreparedNetwork) -> str:
         value = prepared.program.values[stage.output]
         kind = {LayerStage: "layer", LoopStage: "loops", RowFusion: "bands of rows"}[type(stage)]
         rows.append((shorten(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
-    done = [one for one in prepared.fusions if one.done]
-    refused = [one for one in prepared.fusions if not one.done]
+    done = [fusion for fusion in prepared.fusions if fusion.done]
+    refused = [fusion for fusion in prepared.fusions if not fusion.done]
     lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", columns(rows, left=(0, 1, 2))]
-    saved = bytes_text(sum(one.saved for one in done))
+    saved = bytes_text(sum(fusion.saved for fusion in done))
     lines += ["", f"{len(done)} fusions, which save {saved} of memory traffic a run"]
     if done:
         table = [("computed inside", "was", "tensor", "saves")]
         table += [
             (
-                shorten(one.second, 30), shorten(one.first, 40), shorten(one.tensor, 30),
-                bytes_text(one.saved),
+                shorten(fusion.second, 30), shorten(fusion.first, 40), shorten(fusion.tensor, 30),
+                bytes_text(fusion.saved),
             )
-            for one in done
+            for fusion in done
         ]  # fmt: skip
         lines.append(columns(table, left=(0, 1, 2)))
     lines += ["", f"{len(refused)} considered and rejected"]
@@ -44,10 +44,10 @@ def explain_stages(prepared: PreparedNetwork) -> str:
         why = [("into", "not fused", "tensor", "would save", "reason")]
         why += [
             (
-                shorten(one.second, 30), shorten(one.first, 40), shorten(one.tensor, 30),
-                bytes_text(one.saved), one.refusal,
+                shorten(fusion.second, 30), shorten(fusion.first, 40), shorten(fusion.tensor, 30),
+                bytes_text(fusion.saved), fusion.refusal,
             )
-            for one in refused
+            for fusion in refused
         ]  # fmt: skip
         lines.append(columns(why, left=(0, 1, 2, 4)))
     return "\n".join(lines)
@@ -55,24 +55,24 @@ def explain_stages(prepared: PreparedNetwork) -> str:
 
 def explain_stages_json(prepared: PreparedNetwork) -> str:
     """A JSON object a fusion, then one of all groups."""
-    lines = [json.dumps(asdict(one) | {"fused": one.done}) for one in prepared.fusions]
+    lines = [json.dumps(asdict(fusion) | {"fused": fusion.done}) for fusion in prepared.fusions]
     groups = [stage.name for stage in prepared.program.stages]
-    saved = sum(one.saved for one in prepared.fusions if one.done)
+    saved = sum(fusion.saved for fusion in prepared.fusions if fusion.done)
     return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])
 
 
 def describe_errors(rows: Sequence[CheckedTensor], bound: float) -> str:
-    """Every tensor beside the reference."""
+    """The error of every tensor against the reference."""
     from polysci.network.compile.report import shorten
     from polysci.network.tools.debug import first_wrong
 
     table = [("stage", "tensor", "error", "largest", "")]
     table += [
         (
-            shorten(one.stage), shorten(one.tensor, 30), f"{one.error:.2e}",
-            f"{one.largest:.3g}", "" if one.error <= bound else "WRONG",
+            shorten(row.stage), shorten(row.tensor, 30), f"{row.error:.2e}",
+            f"{row.largest:.3g}", "" if row.error <= bound else "WRONG",
         )
-        for one in rows
+        for row in rows
     ]  # fmt: skip
     first = first_wrong(rows, bound)
     verdict = f"all {len(rows)} tensors are right"
@@ -92,5 +92,5 @@ def describe_errors_json(rows: Sequence[CheckedTensor], bound: float) -> str:
 
     first = first_wrong(rows, bound)
     last = {"bound": bound, "first_wrong": first.stage if first else None}
-    lines = [json.dumps(asdict(one) | {"wrong": not one.error <= bound}) for one in rows]
+    lines = [json.dumps(asdict(row) | {"wrong": not row.error <= bound}) for row in rows]
     return "\n".join([*lines, json.dumps(last)])

@@ -22,37 +22,37 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Optimise, show what happens, print the table; 1 if a layer failed."""
+def run(arguments: argparse.Namespace) -> int:
+    """Optimise, show progress, print the table; 1 if a layer failed."""
     from polysci.cli.display import Display
 
-    found, interrupted = list[shared.TunedLayer](), False
-    todo = shared.problems(asked)
+    layers, interrupted = list[shared.TunedLayer](), False
+    todo = shared.problems(arguments)
     with Display(len(todo)) as display:
         try:
-            for one in shared.tune_layers(todo, asked, display.watch):
-                found.append(one)
-                display.done(_line(one))
+            for layer in shared.tune_layers(todo, arguments, display.watch):
+                layers.append(layer)
+                display.done(_line(layer))
         except KeyboardInterrupt:
             interrupted = True
-    if found:
-        shared.write(_json(found) if asked.json else _table(found), asked.output)
+    if layers:
+        shared.write(_json(layers) if arguments.json else _table(layers), arguments.output)
     if interrupted:
         raise shared.Interrupted
-    return int(any(one.result is None for one in found))
+    return int(any(layer.result is None for layer in layers))
 
 
-def row(one: shared.TunedLayer) -> dict[str, Any]:
+def row(layer: shared.TunedLayer) -> dict[str, Any]:
     """One layer's outcome as JSON members; times in seconds."""
     members: dict[str, Any] = {
-        "layer": shared.title(one.problem),
-        "problem": str(one.problem),
-        "layout": one.problem.layout,
-        "multiplicity": one.problem.multiplicity,
+        "layer": shared.title(layer.problem),
+        "problem": str(layer.problem),
+        "layout": layer.problem.layout,
+        "multiplicity": layer.problem.multiplicity,
     }
-    result = one.result
+    result = layer.result
     if result is None:
-        return members | {"error": one.fault}
+        return members | {"error": layer.fault}
     measured = result.measurement
     return members | {
         "schedule": str(result.schedule),
@@ -68,24 +68,24 @@ def row(one: shared.TunedLayer) -> dict[str, Any]:
     }
 
 
-def _line(one: shared.TunedLayer) -> str:
-    name = shared.title(one.problem)
-    if one.result is None:
-        return f"{name}: FAILED: {one.fault}"
-    measured = one.result.measurement
+def _line(layer: shared.TunedLayer) -> str:
+    name = shared.title(layer.problem)
+    if layer.result is None:
+        return f"{name}: FAILED: {layer.fault}"
+    measured = layer.result.measurement
     speed = f"{measured.gflops:.1f} GFLOP/s" if measured else "not run"
-    return f"{name}: {speed}, {one.result.schedule}, {one.result.spent:.1f} s"
+    return f"{name}: {speed}, {layer.result.schedule}, {layer.result.spent:.1f} s"
 
 
-def _summary(found: list[shared.TunedLayer]) -> dict[str, Any]:
-    """Totals, every layer as often as the network runs it."""
-    good = [(one.problem, one.result) for one in found if one.result]
+def _summary(layers: list[shared.TunedLayer]) -> dict[str, Any]:
+    """Totals, every layer weighted by its multiplicity."""
+    good = [(layer.problem, layer.result) for layer in layers if layer.result]
     timed = [(p, r.measurement) for p, r in good if r.measurement]
     seconds = sum(p.multiplicity * m.median for p, m in timed)
     flops = sum(p.multiplicity * p.flops for p, _ in timed)
     return {
-        "layers": len(found),
-        "failed": len(found) - len(good),
+        "layers": len(layers),
+        "failed": len(layers) - len(good),
         "network_seconds": seconds if timed else None,
         "network_gflops": flops / seconds * 1e-9 if seconds else None,
         "predicted_network_seconds": sum(p.multiplicity * r.predicted for p, r in good),
@@ -93,20 +93,20 @@ def _summary(found: list[shared.TunedLayer]) -> dict[str, Any]:
     }
 
 
-def _json(found: list[shared.TunedLayer]) -> str:
-    lines = [json.dumps(row(one)) for one in found]
-    return "\n".join([*lines, json.dumps({"summary": _summary(found)})])
+def _json(layers: list[shared.TunedLayer]) -> str:
+    lines = [json.dumps(row(layer)) for layer in layers]
+    return "\n".join([*lines, json.dumps({"summary": _summary(layers)})])
 
 
-def _table(found: list[shared.TunedLayer]) -> str:
+def _table(layers: list[shared.TunedLayer]) -> str:
     from polysci.text.tables import columns, time_text
 
     head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")
     rows: list[tuple[str, ...]] = [head]
-    for one in found:
-        name, result = shared.title(one.problem), one.result
+    for layer in layers:
+        name, result = shared.title(layer.problem), layer.result
         if result is None:
-            rows.append((name, f"FAILED: {one.fault.splitlines()[0]}", "", "", "", "", ""))
+            rows.append((name, f"FAILED: {layer.fault.splitlines()[0]}", "", "", "", "", ""))
             continue
         timed = result.measurement
         share = timed.peak_fraction if timed else None
@@ -118,7 +118,7 @@ def _table(found: list[shared.TunedLayer]) -> str:
             time_text(timed.median) if timed else "-",
             f"{result.spent:.1f} s",
         ))  # fmt: skip
-    total = _summary(found)
+    total = _summary(layers)
     lines = [columns(rows, left=(0, 1), indent="")]
     if total["network_seconds"]:
         lines.append(

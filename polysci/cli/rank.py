@@ -47,101 +47,105 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Rank every layer, measure if asked, print; 1 if a layer or a ranker asked for failed."""
+def run(arguments: argparse.Namespace) -> int:
+    """Rank every layer, time the choices if requested, print; 1 if a layer or ranker failed."""
     from polysci.cli.display import Display
 
-    if asked.list:
-        shared.write(_listing(asked.json), asked.output)
+    if arguments.list:
+        shared.write(_listing(arguments.json), arguments.output)
         return 0
-    names, threads = _names(asked), shared.threads_of(asked)
-    found, interrupted = list[RankedLayer](), False
-    todo = list({problem.key: problem for problem in shared.problems(asked)}.values())
+    names, threads = _names(arguments), shared.threads_of(arguments)
+    layers, interrupted = list[RankedLayer](), False
+    todo = list({problem.key: problem for problem in shared.problems(arguments)}.values())
     with Display(len(todo)) as display:
         try:
             for problem in todo:
-                found.append(RankedLayer(problem))
-                _fill(found[-1], asked, names, display)
-                display.done(_line(found[-1]))
+                layers.append(RankedLayer(problem))
+                _fill(layers[-1], arguments, names, display)
+                display.done(_line(layers[-1]))
         except KeyboardInterrupt:
             interrupted = True
-    found = [one for one in found if one.rankings or one.fault]
-    if found:
-        shared.write(as_json(found, threads) if asked.json else as_text(found), asked.output)
+    layers = [layer for layer in layers if layer.rankings or layer.fault]
+    if layers:
+        shared.write(
+            as_json(layers, threads) if arguments.json else as_text(layers), arguments.output
+        )
     if interrupted:
         raise shared.Interrupted
-    return int(any(_failed(one, asked) for one in found))
+    return int(any(_has_failed(layer, arguments) for layer in layers))
 
 
-def _names(asked: argparse.Namespace) -> list[str]:
+def _names(arguments: argparse.Namespace) -> list[str]:
     """The rankers to ask. Raises SpecError for what cannot be done at all."""
     from polysci.rank import RANKERS
     from polysci.rank.shortlist import ranker_of
 
-    if not asked.layers:
+    if not arguments.layers:
         raise SpecError("rank: expected SPEC or FILE, or --list")
-    if asked.measure and asked.machine:
-        raise SpecError(f"--measure runs code on this machine, not on that of {asked.machine}")
-    names = list(dict.fromkeys(asked.ranker or RANKERS))
+    if arguments.measure and arguments.machine:
+        raise SpecError(f"--measure runs code on this machine, not on that of {arguments.machine}")
+    names = list(dict.fromkeys(arguments.ranker or RANKERS))
     for name in names:
         ranker_of(name)
     return names
 
 
-def _fill(one: RankedLayer, asked: argparse.Namespace, names: list[str], display: Display) -> None:
-    """Rank, measure and score one layer; what Ctrl-C leaves in ``one`` is scored as well."""
+def _fill(
+    layer: RankedLayer, arguments: argparse.Namespace, names: list[str], display: Display
+) -> None:
+    """Rank, measure and score a layer; after Ctrl-C, what was measured is scored as well."""
     from polysci.tune import Progress, context_of
     from polysci.tune.ranker_scores import distinct, measure_choices, ranking
 
     def watch(stage: str, done: int, total: int) -> None:
-        display.watch(one.problem, Progress(stage, done, total))
+        display.watch(layer.problem, Progress(stage, done, total))
 
-    threads, target = shared.threads_of(asked), shared.target_of(asked)
-    machine, calibrating = shared.machine_of(asked), partial(watch, "calibrating")
+    threads, target = shared.threads_of(arguments), shared.target_of(arguments)
+    machine, calibrating = shared.machine_of(arguments), partial(watch, "calibrating")
     try:
-        context = context_of(one.problem, threads, target, calibrating, machine)
+        context = context_of(layer.problem, threads, target, calibrating, machine)
         for at, name in enumerate(names):
             watch(f"ranking: {name}", at, len(names))
-            one.rankings.append(ranking(context, name, asked.top))
-            if asked.ranker and isinstance(one.rankings[-1].fault, SpecError):
-                raise one.rankings[-1].fault
-        if not asked.measure:
+            layer.rankings.append(ranking(context, name, arguments.top))
+            if arguments.ranker and isinstance(layer.rankings[-1].fault, SpecError):
+                raise layer.rankings[-1].fault
+        if not arguments.measure:
             return
-        todo = distinct(one.rankings)
+        todo = distinct(layer.rankings)
         try:
             watch("measuring", 0, len(todo))
-            for plan, time in measure_choices(one.problem, todo, threads):
-                one.times[plan] = str(time) if isinstance(time, PolysciError) else time
-                watch("measuring", len(one.times), len(todo))
+            for schedule, time in measure_choices(layer.problem, todo, threads):
+                layer.times[schedule] = str(time) if isinstance(time, PolysciError) else time
+                watch("measuring", len(layer.times), len(todo))
         finally:
-            _score(one, context)
+            _score(layer, context)
     except SpecError:
         raise
     except PolysciError as error:
-        one.fault = str(error)
+        layer.fault = str(error)
 
 
-def _score(one: RankedLayer, context: Any) -> None:
+def _score(layer: RankedLayer, context: Any) -> None:
     from polysci.tune.ranker_scores import score
 
-    seconds = {plan: time for plan, time in one.times.items() if isinstance(time, float)}
-    for ranking in one.rankings:
-        if found := score(context, ranking, seconds):
-            one.scores[ranking.ranker] = found
+    seconds = {schedule: time for schedule, time in layer.times.items() if isinstance(time, float)}
+    for ranking in layer.rankings:
+        if ranker_score := score(context, ranking, seconds):
+            layer.scores[ranking.ranker] = ranker_score
 
 
-def _failed(one: RankedLayer, asked: argparse.Namespace) -> bool:
-    faults = [ranking.fault is not None for ranking in one.rankings]
-    return bool(one.fault) or all(faults) or (any(faults) and bool(asked.ranker))
+def _has_failed(layer: RankedLayer, arguments: argparse.Namespace) -> bool:
+    faults = [ranking.fault is not None for ranking in layer.rankings]
+    return bool(layer.fault) or all(faults) or (any(faults) and bool(arguments.ranker))
 
 
-def _line(one: RankedLayer) -> str:
-    name = shared.title(one.problem)
-    if one.fault:
-        return f"{name}: FAILED: {one.fault}"
-    good = [ranking for ranking in one.rankings if ranking.choices]
-    timed = f", {len(one.times)} schedules timed" if one.times else ""
-    return f"{name}: {len(good)} of {len(one.rankings)} rankers{timed}"
+def _line(layer: RankedLayer) -> str:
+    name = shared.title(layer.problem)
+    if layer.fault:
+        return f"{name}: FAILED: {layer.fault}"
+    good = [ranking for ranking in layer.rankings if ranking.choices]
+    timed = f", {len(layer.times)} schedules timed" if layer.times else ""
+    return f"{name}: {len(good)} of {len(layer.rankings)} rankers{timed}"
 
 
 def _listing(as_json: bool) -> str:

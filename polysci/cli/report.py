@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Optimise (or look up) every layer, then write the page; 1 if a layer failed.
 
     After Ctrl-C the page holds the layers that are there.
@@ -40,22 +40,22 @@ def run(asked: argparse.Namespace) -> int:
     from polysci.cli.display import Display
     from polysci.report import page
 
-    todo = shared.problems(asked)
-    _check(Path(asked.output))
-    found, interrupted = list[shared.TunedLayer](), False
+    todo = shared.problems(arguments)
+    _check(Path(arguments.output))
+    tuned, interrupted = list[shared.TunedLayer](), False
     with Display(len(todo)) as display:
         try:
-            for one in shared.tune_layers(todo, asked, display.watch):
-                found.append(one)
-                display.done(_line(one))
+            for layer in shared.tune_layers(todo, arguments, display.watch):
+                tuned.append(layer)
+                display.done(_line(layer))
         except KeyboardInterrupt:
             interrupted = True
-    if found:
-        shared.write(page(_report(asked, found, len(todo))), asked.output)
-        shared.say(f"written: {asked.output}")
+    if tuned:
+        shared.write(page(_report(arguments, tuned, len(todo))), arguments.output)
+        shared.say(f"written: {arguments.output}")
     if interrupted:
         raise shared.Interrupted
-    return int(any(one.result is None for one in found))
+    return int(any(layer.result is None for layer in tuned))
 
 
 def _check(path: Path) -> None:
@@ -65,35 +65,35 @@ def _check(path: Path) -> None:
         raise SpecError(f"-o {path}: cannot be written: {why}")
 
 
-def _line(one: shared.TunedLayer) -> str:
-    told = f"{one.result.schedule}" if one.result else f"FAILED: {one.fault}"
-    return f"{shared.title(one.problem)}: {told}"
+def _line(layer: shared.TunedLayer) -> str:
+    outcome = f"{layer.result.schedule}" if layer.result else f"FAILED: {layer.fault}"
+    return f"{shared.title(layer.problem)}: {outcome}"
 
 
-def _report(asked: argparse.Namespace, found: list[shared.TunedLayer], planned: int) -> Report:
+def _report(arguments: argparse.Namespace, tuned: list[shared.TunedLayer], planned: int) -> Report:
     from polysci.report import Report, layer_of
     from polysci.tune.calibrate import machine_of
 
-    threads, target = shared.threads_of(asked), shared.target_of(asked)
-    described, recorded = shared.machine_of(asked), _recorded(threads, target)
+    threads, target = shared.threads_of(arguments), shared.target_of(arguments)
+    described, recorded = shared.machine_of(arguments), _recorded_seconds(threads, target)
     layers = tuple(
         layer_of(
-            shared.title(one.problem), one.problem, one.result, one.fault,
-            _context(one.problem, threads, target, described),
-            recorded.get(one.problem.key, {}),
+            shared.title(layer.problem), layer.problem, layer.result, layer.fault,
+            _context(layer.problem, threads, target, described),
+            recorded.get(layer.problem.key, {}),
         )
-        for one in found
+        for layer in tuned
     )  # fmt: skip
     return Report(
-        _title(asked.layers), layers, planned, target, described or machine_of(target), threads,
-        asked.level, datetime.now().strftime("%Y-%m-%d %H:%M"), _version(),
+        _title(arguments.layers), layers, planned, target, described or machine_of(target), threads,
+        arguments.level, datetime.now().strftime("%Y-%m-%d %H:%M"), _version(),
     )  # fmt: skip
 
 
 def _context(
     problem: Problem, threads: int, target: Target, machine: Machine | None
 ) -> Context | None:
-    """What the model counts with; None where it has nothing to count, as in a batch of none."""
+    """The ranker's context; None where there is none, as for an empty batch."""
     from polysci.tune import context_of
 
     try:
@@ -103,27 +103,27 @@ def _context(
 
 
 def _title(words: list[str]) -> str:
-    """The networks of files, layers as they were written; the first of many."""
+    """Names of networks and layers, shortened to the first where there are many."""
     names = [Path(word).stem if Path(word).suffix in (".txt", ".c") else word for word in words]
-    told = ", ".join(names)
-    return told if len(told) <= _LONGEST else f"{names[0]} and {len(names) - 1} more"
+    title = ", ".join(names)
+    return title if len(title) <= _LONGEST else f"{names[0]} and {len(names) - 1} more"
 
 
-def _recorded(threads: int, target: Target) -> Mapping[str, Mapping[str, float]]:
+def _recorded_seconds(threads: int, target: Target) -> Mapping[str, Mapping[str, float]]:
     """Measured seconds of this machine by problem and schedule, trials included."""
     from polysci.runtime.measurement import host_of
     from polysci.tune.wisdom import Wisdom, canonical_features
 
-    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    times: defaultdict[str, dict[str, float]] = defaultdict(dict)
     try:
         records = Wisdom().measurements(host_of(target), threads=threads)
-    except WisdomError:  # a report of what was found now is worth having without it
-        return found
+    except WisdomError:  # the report is useful without earlier records
+        return times
     features = canonical_features(target.isa.features)
     for record in records:
         if record.features == features:
-            found[record.problem][record.schedule] = record.seconds
-    return found
+            times[record.problem][record.schedule] = record.seconds
+    return times
 
 
 def _version() -> str:

@@ -38,33 +38,33 @@ def add(commands: Any) -> None:
     repair.set_defaults(run=_repair)
 
 
-def _list(asked: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from polysci.target.isas import caps, up_to
     from polysci.tune.wisdom import TRIAL, Wisdom
 
-    allowed = [{isa.name for isa in up_to(cap)} for cap in caps(asked.isa).values()]
+    allowed = [{isa.name for isa in up_to(cap)} for cap in caps(arguments.isa).values()]
     for record in Wisdom().list():
-        if record.level == TRIAL and not asked.all:
+        if record.level == TRIAL and not arguments.all:
             continue
         if not all(record.isa in names for names in allowed):
             continue
-        print(json.dumps(asdict(record)) if asked.json else record)
+        print(json.dumps(asdict(record)) if arguments.json else record)
     return 0
 
 
-def _export(asked: argparse.Namespace) -> int:
+def _export(arguments: argparse.Namespace) -> int:
     from polysci.tune.wisdom import Wisdom
 
-    print(f"{Wisdom().export(asked.file)} records written to {asked.file}")
+    print(f"{Wisdom().export(arguments.file)} records written to {arguments.file}")
     return 0
 
 
-def _import(asked: argparse.Namespace) -> int:
+def _import(arguments: argparse.Namespace) -> int:
     from polysci.tune.wisdom import Wisdom
 
-    print(f"{Wisdom().import_(asked.file, _valid)} records imported from {asked.file}")
+    print(f"{Wisdom().import_(arguments.file, _valid)} records imported from {arguments.file}")
     return 0
 
 
@@ -76,7 +76,7 @@ def _valid(record: Any) -> None:
     find(schedule.parse(record.schedule).kernel)
 
 
-def _repair(asked: argparse.Namespace) -> int:
+def _repair(arguments: argparse.Namespace) -> int:
     from polysci.tune.wisdom import Wisdom
 
     done = Wisdom().repair()
