@@ -10,7 +10,7 @@ resnet50: .venv/installed
 	else echo "To compare with oneDNN: .venv/bin/pip install '.[peers]', and make resnet50 again."; fi
 
 test: .venv/installed-dev
-	.venv/bin/python -m pytest -n 2 --dist loadfile
+	.venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
 
 .venv/installed: pyproject.toml | tools
 	$(INSTALL) . && touch $@

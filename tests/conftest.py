@@ -1,7 +1,12 @@
-"""What tests share: a cache directory, one calibration, golden files, marks for what a CPU has."""
+"""What tests share: builds, assumed rates, one calibration, golden files, marks of ISAs.
 
+``POLYSCI_ISA`` caps the instruction set of the whole run, which so imitates another CPU.
+"""
+
+import fcntl
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -11,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.target.host import detect
+from polysci.target.host import Target, detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune.calibrate import machine_of, machine_path
@@ -32,45 +37,73 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any test module is imported; child processes inherit it."""
+    """Before any test module is imported; xdist's workers and other children inherit it."""
+    if hasattr(config, "workerinput"):
+        return
     path = tempfile.mkdtemp(prefix="polysci-tests-")
     config.add_cleanup(lambda: shutil.rmtree(path, ignore_errors=True))
     os.environ["POLYSCI_CACHE_DIR"] = path
-    for name in ("POLYSCI_ISA", "POLYSCI_NUM_THREADS"):
-        os.environ.pop(name, None)
+    os.environ.pop("POLYSCI_NUM_THREADS", None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("isa"):
-        if not isa_named(mark.args[0]).runs_on(detect().features):
-            pytest.skip(f"this CPU lacks {mark.args[0]}")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def lesser_machines() -> None:
-    """Assumed rates for all but f32 on the best instruction set: no other test measures."""
-    best = detect()
-    for isa, x in product(best.runnable, INPUTS):
-        if (isa, x) != (best.isa, "f32"):
-            target = detect(isa)
-            machine_path(target, x).write_text(assume_rates(target).to_json(), encoding="utf-8")
+        if isa_named(mark.args[0]) not in detect().allowed:
+            pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")
 
 
 @pytest.fixture(scope="session")
-def machine() -> Machine:
-    """This machine's rates, measured by the first test that asks, in under a minute."""
-    return machine_of(detect())
+def shared_cache() -> Path:
+    """The cache directory of the session, which all workers build in."""
+    return Path(os.environ["POLYSCI_CACHE_DIR"])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def assumed_rates(shared_cache: Path) -> None:
+    """Assumed rates for every instruction set: no test measures unless it asks for ``machine``."""
+    for isa, x in product(detect().allowed, INPUTS):
+        write_rates(assume_rates(detect(isa)), detect(isa), x)
+
+
+@pytest.fixture(scope="session")
+def machine(shared_cache: Path) -> Machine:
+    """This machine's rates, measured once by the first worker that asks, in under a minute."""
+    folder = shared_cache / "calibrated"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with (folder / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        patch.setenv("POLYSCI_CACHE_DIR", str(folder))
+        return machine_of(detect())
 
 
 @pytest.fixture
-def fresh_cache(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache directory for one test, empty but for the machine's rates."""
+def fresh_cache(shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache directory for one test: no wisdom, assumed rates, the builds of the session."""
     path = tmp_path / "fresh-cache"
     path.mkdir(mode=0o700)
-    for isa, x in product(detect().runnable, INPUTS):
-        shutil.copy(machine_path(detect(isa), x), path)
+    for name in ("builds", "headers"):
+        (shared_cache / name).mkdir(mode=0o700, exist_ok=True)
+        (path / name).symlink_to(shared_cache / name)
+    for file in shared_cache.glob("machine-*.json"):
+        shutil.copy(file, path)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
     return path
+
+
+@pytest.fixture
+def calibrated_cache(machine: Machine, fresh_cache: Path) -> Path:
+    """A fresh cache with this machine's measured rates of f32."""
+    write_rates(machine, detect(), "f32")
+    return fresh_cache
+
+
+def write_rates(machine: Machine, target: Target, x: str) -> None:
+    """Renamed into place: other workers may read the file meanwhile."""
+    path = machine_path(target, x)
+    aside = path.with_suffix(f".{os.getpid()}")
+    aside.write_text(machine.to_json(), encoding="utf-8")
+    aside.rename(path)
 
 
 @pytest.fixture(scope="module")

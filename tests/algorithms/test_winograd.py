@@ -118,7 +118,7 @@ def judge() -> Iterator[Judge]:
 def built() -> dict[str, tuple[Path, list[Source]]]:
     """Every problem's code for every instruction set that runs here, one shared object each."""
     sources: dict[str, list[Source]] = {}
-    for isa in detect().runnable:
+    for isa in detect().allowed:
         for at, problem in enumerate(PROBLEMS):
             if isa.name != BEST and at % 4:
                 continue
@@ -257,7 +257,7 @@ EXPORTS += [("avx2", "-O1", cc) for cc in ("gcc", "clang")]
 
 @pytest.mark.parametrize(("isa", "flags", "cc"), EXPORTS)
 def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: str, cc: str) -> None:
-    if not shutil.which(cc) or isa not in {runs.name for runs in detect().runnable}:
+    if not shutil.which(cc) or isa not in {runs.name for runs in detect().allowed}:
         pytest.skip(f"no {cc}, or no CPU with {isa}")
     lanes = microkernels.lanes(isa)
     conv = Conv2d(N=2, C=17, H=9, W=8, K=lanes + 3, R=3, S=3, pad=1)

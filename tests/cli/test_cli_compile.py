@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import polysci
 from polysci.cli import main
 from polysci.network.tools import debug
+from tests.support.command import process, started
 from tests.support.compiling import FAST, compiled, saved, tiny
 from tests.support.onnxmodels import model, node, reals
 
@@ -27,15 +27,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tiny(batch="N"), tmp_path_factory.mktemp("models") / "tiny.onnx")
 
 
-def polysci_run(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "polysci", "compile", *map(str, words)],
-        capture_output=True, text=True, timeout=120, env=os.environ | env,
-    )  # fmt: skip
-
-
 def test_a_table_of_stages(path: Path) -> None:
-    ran = polysci_run(path, *FAST, "--dim", "N=1")
+    ran = process("compile", path, *FAST, "--dim", "N=1")
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert [word for word in lines[0].split() if word.isalpha()] == [
@@ -189,15 +182,13 @@ def test_no_peer_at_all(
 
 def test_ctrl_c_keeps_what_was_measured(path: Path) -> None:
     words = [str(path), "--dim", "N=1", "--level", "patient", *FAST[2:]]
-    with subprocess.Popen(
-        [sys.executable, "-m", "polysci", "compile", *words], stderr=subprocess.PIPE, text=True
-    ) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not children.read_text():  # until something is built
+    with started(sys.executable, "-m", "polysci", "compile", *words) as search:
+        children = Path(f"/proc/{search.pid}/task/{search.pid}/children")
+        while search.poll() is None and not children.read_text():  # until something is built
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, said
+        search.send_signal(signal.SIGINT)
+        said = search.communicate(timeout=60)[1]
+    assert search.returncode == 130, said
     assert "interrupted; what was measured is kept" in said and "Traceback" not in said
 
 

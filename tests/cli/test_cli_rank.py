@@ -1,4 +1,4 @@
-"""polysci rank as people use it: a subprocess, its output, its exit status."""
+"""polysci rank: its output and exit status."""
 
 import json
 import signal
@@ -13,18 +13,18 @@ from polysci.errors import CheckError
 from polysci.ops import parse_problem
 from polysci.rank import RANKERS
 from polysci.rank.shortlist import choices, cost_of
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import assume_rates
 from polysci.target.machine_file import MachineFile
 from polysci.tune.ranker_scores import Ranking, distinct, ranking, score
+from tests.support.command import polysci, started
 from tests.support.samples import FIXED, fixed_context
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
 OTHER = "mb1ic16ih10oc32kh1"
 
 
-def polysci(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "polysci", "rank", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def rank(*words: str) -> subprocess.CompletedProcess[str]:
+    return polysci("rank", *words)
 
 
 @pytest.fixture
@@ -40,16 +40,16 @@ def rows(ran: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
 
 
 def test_the_rankers_are_listed() -> None:
-    ran = polysci("--list")
+    ran = rank("--list")
     assert ran.returncode == 0
     assert [line.split()[0] for line in ran.stdout.splitlines()] == list(RANKERS)
     assert RANKERS["traffic"].summary in ran.stdout
-    assert [row["ranker"] for row in rows(polysci("--list", "--json"))] == list(RANKERS)
+    assert [row["ranker"] for row in rows(rank("--list", "--json"))] == list(RANKERS)
 
 
 def test_every_ranker_shows_its_first_schedules(described: str) -> None:
     """One that cannot run is told of, and does not fail the command."""
-    ran = polysci(LAYER, "--machine", described, "--top", "2")
+    ran = rank(LAYER, "--machine", described, "--top", "2")
     assert ran.returncode == 0, ran.stderr
     assert "without learned: ranker 'learned'" in ran.stdout and "polysci learn" in ran.stdout
     for name in RANKERS:
@@ -59,7 +59,7 @@ def test_every_ranker_shows_its_first_schedules(described: str) -> None:
 
 def test_rows_are_json_lines(described: str) -> None:
     *found, summary = rows(
-        polysci(LAYER, LAYER, OTHER, "--machine", described, "--top", "2", "--ranker", "traffic",
+        rank(LAYER, LAYER, OTHER, "--machine", described, "--top", "2", "--ranker", "traffic",
                 "--ranker", "traffic", "--threads", "2", "--json")
     )  # fmt: skip
     assert summary == {"summary": {"layers": 2, "rankers": {}}}
@@ -84,7 +84,7 @@ def test_rows_are_json_lines(described: str) -> None:
     ],
 )
 def test_bad_input_is_one_clear_error(described: str, words: tuple[str, ...], told: str) -> None:
-    ran = polysci(*words, "--machine", described)
+    ran = rank(*words, "--machine", described)
     assert ran.returncode == 2, ran.stderr
     assert told in ran.stderr and "Traceback" not in ran.stderr and ran.stdout == ""
 
@@ -95,15 +95,15 @@ def test_a_layer_that_no_ranker_can_order_fails(described: str) -> None:
         "float A[9][9], C[9];\n#pragma scop\nfor (int i = 0; i < 9; i++)\n"
         "  for (int j = 0; j < 9; j++)\n    C[i] += A[i][j];\n#pragma endscop\n"
     )
-    ran = polysci(str(path), LAYER, "--machine", described, "--ranker", "traffic")
+    ran = rank(str(path), LAYER, "--machine", described, "--ranker", "traffic")
     assert ran.returncode in (1, 2) and "Traceback" not in ran.stderr
     assert "sum.c" in ran.stdout + ran.stderr
 
 
-def test_measured_choices_are_scored(machine: Machine, tmp_path: Path) -> None:
+def test_measured_choices_are_scored(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     words = ("--measure", "--top", "2", "--ranker", "traffic", "--ranker", "random")
-    assert rows(polysci(LAYER, *words, "--json", "-o", str(file))) == []
+    assert rows(rank(LAYER, *words, "--json", "-o", str(file))) == []
     *found, summary = map(json.loads, file.read_text().splitlines())
     timed = {row["schedule"]: row["seconds"] for row in found if "place" in row}
     assert len(timed) > 2 and all(seconds > 0 for seconds in timed.values())
@@ -115,18 +115,16 @@ def test_measured_choices_are_scored(machine: Machine, tmp_path: Path) -> None:
         assert summary["summary"]["rankers"][name]["layers"] == 1
 
 
-def test_ctrl_c_keeps_what_was_measured(machine: Machine) -> None:
-    command = [sys.executable, "-m", "polysci", "rank", LAYER, "vgg16", "--measure", "--json"]
-    command += ["--top", "6", "--ranker", "random", "--ranker", "traffic"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("[1/")  # the first layer is done
+def test_ctrl_c_keeps_what_was_measured() -> None:
+    words = ("rank", LAYER, "vgg16", "--measure", "--json")
+    options = ("--top", "6", "--ranker", "random", "--ranker", "traffic")
+    with started(sys.executable, "-m", "polysci", *words, *options) as search:
+        assert search.stderr is not None
+        assert search.stderr.readline().startswith("[1/")  # the first layer is done
         time.sleep(1)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+        search.send_signal(signal.SIGINT)
+        out, err = search.communicate(timeout=60)
+    assert search.returncode == 130, err
     assert "interrupted" in err and "Traceback" not in err
     found = [json.loads(line) for line in out.splitlines()]
     assert any("score" in row for row in found)

@@ -12,10 +12,9 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import schedule
 from polysci.target.host import detect
-from polysci.target.machine import Machine
 from polysci.tune import emit, optimize
 from polysci.tune.wisdom import Wisdom
-from tests.cli.test_cli import done, polysci
+from tests.support.command import done, polysci
 
 LAYER = "mb1ic16ih7oc24kh3ph1"
 TYPES = ["bf16", "int8"]
@@ -24,7 +23,7 @@ COMPUTES = {"bf16": ("bf16", "f32"), "int8": ("i8", "i16")}
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_optimize(machine: Machine, dtype: str) -> None:
+def test_optimize(dtype: str) -> None:
     told, _ = done(
         "optimize", LAYER, "--dtype", dtype, "--level", "estimate", "--json"
     ).splitlines()
@@ -32,7 +31,7 @@ def test_optimize(machine: Machine, dtype: str) -> None:
     assert any(f"_{compute}_" in kernel for compute in COMPUTES[dtype])
 
 
-def test_measured_results_are_kept_apart(machine: Machine, fresh_cache: Path) -> None:
+def test_measured_results_are_kept_apart(fresh_cache: Path) -> None:
     """One layer in two precisions: two problems, two records."""
     words = ("optimize", "mb1ic16ih4oc16kh1", "--level", "measure", "--json")
     for dtype in ("f32", "s8:s8:s32"):
@@ -46,7 +45,7 @@ def test_measured_results_are_kept_apart(machine: Machine, fresh_cache: Path) ->
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "f16", "s8:s8:s32"])
-def test_check_prints_a_command_that_repeats_it(machine: Machine, dtype: str) -> None:
+def test_check_prints_a_command_that_repeats_it(dtype: str) -> None:
     rows = [
         json.loads(line) for line in done("check", LAYER, "--dtype", dtype, "--json").splitlines()
     ]
@@ -66,7 +65,7 @@ def test_a_verdict_names_the_precision(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_explain(machine: Machine, tmp_path: Path, dtype: str) -> None:
+def test_explain(tmp_path: Path, dtype: str) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "why.svg"
     words = ("explain", LAYER, "--dtype", dtype)
@@ -82,7 +81,7 @@ def test_explain(machine: Machine, tmp_path: Path, dtype: str) -> None:
     assert kinds == [row.x.name, row.w.name, row.y.name]
 
 
-def test_explain_counts_the_bytes_of_the_types(machine: Machine) -> None:
+def test_explain_counts_the_bytes_of_the_types() -> None:
     sizes = {}
     for dtype in ("f32", "bf16", "int8"):
         told = json.loads(done("explain", LAYER, "--dtype", dtype, "--json"))
@@ -92,7 +91,7 @@ def test_explain_counts_the_bytes_of_the_types(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_report(machine: Machine, tmp_path: Path, dtype: str) -> None:
+def test_report(tmp_path: Path, dtype: str) -> None:
     page = tmp_path / "page.html"
     done("report", LAYER, "--dtype", dtype, "--level", "estimate", "-o", str(page))
     text = page.read_text()
@@ -104,13 +103,13 @@ def test_report(machine: Machine, tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_rank(machine: Machine, dtype: str) -> None:
+def test_rank(dtype: str) -> None:
     told = done("rank", LAYER, "--dtype", dtype)
     assert "traffic" in told and any(f"_{compute}_" in told for compute in COMPUTES[dtype])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_export(machine: Machine, tmp_path: Path, dtype: str) -> None:
+def test_export(tmp_path: Path, dtype: str) -> None:
     folder = tmp_path / "net"
     done("export", LAYER, "--dtype", dtype, "--level", "estimate", "-o", str(folder))
     header = "".join(path.read_text() for path in folder.glob("*.h"))
@@ -126,7 +125,7 @@ def test_an_unknown_precision_is_named(command: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_a_measured_search_says_how_near_the_peak_it_is(machine: Machine, dtype: str) -> None:
+def test_a_measured_search_says_how_near_the_peak_it_is(dtype: str) -> None:
     problem = Conv2d(N=1, C=32, H=6, W=6, K=32, R=1, S=1, dtype=dtype)
     result = optimize(problem, "estimate")
     assert result.source.text == emit(problem, result.schedule).text

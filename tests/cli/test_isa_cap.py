@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from polysci.target.isas import ISAS, caps, up_to
 from polysci.target.machine import assume_rates
 from polysci.tune.calibrate import load_rates, machine_path
 from polysci.tune.wisdom import Wisdom
+from tests.support import command
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
 PLANS = {
@@ -37,15 +36,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("POLYSCI_ISA", raising=False)
     tmp_path.chmod(0o700)
-    for isa in detect().runnable:
+    for isa in detect().allowed:
         machine_path(detect(isa)).write_text(assume_rates(detect(isa)).to_json())
     return tmp_path
 
 
 def polysci(*words: str, cap: str = "") -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "POLYSCI_ISA": cap}
-    command = [sys.executable, "-m", "polysci", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    return command.polysci(*words, POLYSCI_ISA=cap)
 
 
 def layer(*words: str, cap: str = "") -> dict[str, object]:
@@ -118,12 +115,12 @@ def with_isa() -> dict[str, argparse.ArgumentParser]:
     """The commands that take --isa, actions of commands among them."""
     found: dict[str, argparse.ArgumentParser] = {}
     queue = [("", parser())]
-    for name, command in queue:
-        for action in command._actions:
+    for name, words in queue:
+        for action in words._actions:
             if isinstance(action, argparse._SubParsersAction):
                 queue += [(f"{name} {key}".strip(), sub) for key, sub in action.choices.items()]
-        if "--isa" in command._option_string_actions:
-            found[name] = command
+        if "--isa" in words._option_string_actions:
+            found[name] = words
     return found
 
 
@@ -131,8 +128,8 @@ def test_every_command_has_the_cap_and_its_help_lists_the_table() -> None:
     found = with_isa()
     names = {module.__name__.rsplit(".", 1)[-1] for module in COMMANDS}
     assert names - {name.split()[0] for name in found} == set()
-    for name, command in found.items():
-        told = command._option_string_actions["--isa"].help or ""
+    for name, words in found.items():
+        told = words._option_string_actions["--isa"].help or ""
         assert told.endswith(", ".join(ISAS)), name
         assert "POLYSCI_ISA" in told
 
@@ -147,9 +144,9 @@ def test_an_unknown_one_is_one_clear_error(words: str, capsys: pytest.CaptureFix
 
 
 @avx512
-@pytest.mark.parametrize("command", ["check", "explain"])
-def test_a_schedule_above_the_cap_is_refused(cache: Path, command: str) -> None:
-    ran = polysci(command, LAYER, "--schedule", PLANS["avx512"], cap="avx2")
+@pytest.mark.parametrize("action", ["check", "explain"])
+def test_a_schedule_above_the_cap_is_refused(cache: Path, action: str) -> None:
+    ran = polysci(action, LAYER, "--schedule", PLANS["avx512"], cap="avx2")
     assert ran.returncode == 2 and ran.stdout == ""
     assert (
         "--schedule: brgemm_avx512_f32_5x16 is above avx2, to which --isa or POLYSCI" in ran.stderr

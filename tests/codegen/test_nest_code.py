@@ -1,6 +1,5 @@
 """Nests through the whole program: generated code, primitives, records, exports, commands."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,9 +23,9 @@ from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import detect
-from polysci.target.machine import Machine
 from polysci.tune import emit, model_of, optimize
 from polysci.tune.wisdom import Wisdom
+from tests.support import command as commands
 from tests.support import samples
 from tests.support.nests import MATMUL, TEXTS, c_text, nest
 
@@ -103,7 +102,7 @@ def test_a_convolution_and_its_nest_get_the_same_code(problem: Conv2d) -> None:
     assert emit(same, plan).file == emit(problem, plan).file
 
 
-def test_a_file_to_a_primitive_and_a_record(machine: Machine, tmp_path: Path) -> None:
+def test_a_file_to_a_primitive_and_a_record(tmp_path: Path) -> None:
     path = tmp_path / "product.c"
     path.write_text(TEXTS["transposed B"])
     wisdom = Wisdom(tmp_path / "wisdom.sqlite")
@@ -117,7 +116,7 @@ def test_a_file_to_a_primitive_and_a_record(machine: Machine, tmp_path: Path) ->
         polysci.compile(prim.problem, layout="nhwc")
 
 
-def test_what_no_schedule_fits_is_refused(machine: Machine) -> None:
+def test_what_no_schedule_fits_is_refused() -> None:
     text = c_text(*MATMUL, "C[i][j] += A[i][k - 3] * B[k][j];", "k - 3 >= 0")
     with pytest.raises(UnsupportedError, match=r"no schedule fits .*cannot cut axis 1 of A"):
         optimize(Nest(text), "estimate")
@@ -177,11 +176,7 @@ def test_an_explanation() -> None:
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "polysci", *map(str, arguments)],
-        env=os.environ | {"POLYSCI_ISA": "portable"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    return commands.polysci(*arguments, POLYSCI_ISA="portable")
 
 
 @pytest.mark.parametrize(

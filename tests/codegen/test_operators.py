@@ -104,7 +104,7 @@ def random_cases() -> list[Case]:
     """Every problem in both layouts on the best ISA, in one layout on the others."""
     found = [Case(name, layout, BEST) for name in PROBLEMS for layout in ("nhwc", "nchw")]
     for index, name in enumerate(PROBLEMS):
-        lesser = detect().runnable[:-1]
+        lesser = detect().allowed[:-1]
         found += [Case(name, ("nhwc", "nchw")[index % 2], isa.name) for isa in lesser]
     return found
 
@@ -156,7 +156,7 @@ def test_the_choice_of_the_model_is_right(
     test_random_schedules_are_right(built, judge, case)
 
 
-@pytest.mark.parametrize("isa", [isa.name for isa in detect().runnable])
+@pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_streamed_output(judge: Judge, isa: str) -> None:
     """Wherever the output starts: the judge puts its end, too, against a guard page."""
     problem = Conv2d(N=2, C=5, H=6, W=5, K=48, R=3, S=3, pad=1)
@@ -267,7 +267,7 @@ def textbook(problem: Conv2d, path: Path, inputs: dict[str, np.ndarray]) -> np.n
     return result
 
 
-@pytest.mark.parametrize("isa", [isa.name for isa in detect().runnable])
+@pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_a_nan_is_not_clamped_away(isa: str) -> None:
     """As with numpy.clip and everyone's ReLU: garbage in stays visible."""
     problem = Conv2d(N=1, C=3, H=4, W=4, K=7, R=1, S=1)

@@ -44,7 +44,7 @@ LAYERS = {
     "groups of 5": Conv2d(N=2, C=10, H=6, W=5, K=14, R=3, S=3, pad=1, groups=2),
     "groups of 8": Conv2d(N=1, C=24, H=5, W=7, K=48, R=1, S=3, pad=(0, 1), groups=3),
 }  # fmt: skip
-ISAS = [isa.name for isa in detect().runnable]
+ISAS = [isa.name for isa in detect().allowed]
 # Layout and threads; five, because that is prime.
 SETTINGS = [("nhwc", 1), ("nchw", 1), ("nhwc", 2), ("nchw", 2), ("nhwc", 1)]
 

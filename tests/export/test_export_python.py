@@ -18,7 +18,7 @@ from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from tests.support.exported import IDENTIFIERS, edited, layers, run
 
-RUNS = [isa.name for isa in detect().runnable if microkernels.family("brgemm", isa.name, "f32")]
+RUNS = [isa.name for isa in detect().allowed if microkernels.family("brgemm", isa.name, "f32")]
 DATA = Path(__file__).parents[1] / "data"
 
 

@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from polysci.runtime import measurement as measurement_module
 from polysci.runtime.build.cache import build
 from polysci.runtime.measurement import Measurement, host_digest
 from tests.support import naive
+from tests.support.command import started
 
 SMALL = Conv2d(N=1, C=3, H=6, W=6, K=4, R=3, S=3, pad=1, name='evil "; name', multiplicity=2)
 
@@ -191,13 +191,12 @@ with Bench(parse_problem(sys.argv[1]), timeout=60) as bench:
 
 def test_ctrl_c_kills_the_worker_and_propagates() -> None:
     loop = naive.compiled(SMALL, fault="loop")
-    words = [sys.executable, "-c", INTERRUPTED, str(SMALL), str(loop)]
-    parent = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    time.sleep(0.5)
-    parent.send_signal(signal.SIGINT)
-    out, err = parent.communicate(timeout=20)
+    with started(sys.executable, "-c", INTERRUPTED, str(SMALL), str(loop)) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(0.5)
+        parent.send_signal(signal.SIGINT)
+        out, err = parent.communicate(timeout=20)
     assert out == "interrupted False\n" and "KeyboardInterrupt" in err
     assert parent.returncode == -signal.SIGINT
     assert not Path(f"/proc/{pid}").exists()

@@ -26,6 +26,7 @@ from polysci.peers.networks.onnxruntime import OnnxRuntime
 from polysci.peers.networks.rival import NetworkRival
 from polysci.peers.networks.service import TimingRequest, mean_seconds
 from polysci.peers.process import peer_named
+from tests.support.command import polysci
 
 NETWORKS = ("onnxruntime", "openvino")
 X = {"a/x": np.arange(6, dtype=np.float32).reshape(2, 3), "file": np.ones(2, np.float32)}
@@ -153,8 +154,7 @@ def test_layers_and_networks_have_their_own_peers(name: str) -> None:
 
 
 def test_bench_refuses_a_peer_for_networks() -> None:
-    command = [sys.executable, "-m", "polysci", "bench", "mb1ic16ih8oc16oh8kh3ph1"]
-    ran = subprocess.run([*command, "--against", "openvino"], capture_output=True, text=True)
+    ran = polysci("bench", "mb1ic16ih8oc16oh8kh3ph1", "--against", "openvino")
     assert ran.returncode == 2 and "networks, not layers" in ran.stderr, ran.stderr
 
 

@@ -10,7 +10,6 @@ import pytest
 
 import polysci
 from polysci.measure.integer_reference import Arrays
-from polysci.target.machine import Machine
 
 PUBLIC = """
     PRECISIONS Conv2d Nest Network Primitive Result Scales Schedule Target Wisdom
@@ -63,7 +62,7 @@ def inputs(problem: polysci.Conv2d) -> tuple[np.ndarray, ...]:
     return tuple(rng.integers(-4, 5, shape).astype(np.float32) for shape in shapes)
 
 
-def test_compile_measures_and_the_primitive_says_how_it_works(machine: Machine) -> None:
+def test_compile_measures_and_the_primitive_says_how_it_works() -> None:
     problem = polysci.Conv2d(
         N=1, C=16, H=8, W=8, K=24, R=3, S=3, stride=1, pad=1, dilation=1, groups=1, layout="nhwc"
     )
@@ -80,7 +79,7 @@ def test_compile_measures_and_the_primitive_says_how_it_works(machine: Machine) 
     assert str(prim.schedule) in prim.source.file.splitlines()[0]
 
 
-def test_compile_takes_words_and_a_layout(machine: Machine) -> None:
+def test_compile_takes_words_and_a_layout() -> None:
     prim = polysci.compile("mb1ic8ih5oc8kh3ph1", "estimate", layout="nchw")
     assert prim.problem == polysci.parse_problem("mb1ic8ih5oc8kh3ph1", "nchw")
     assert prim.measurement is None
@@ -90,7 +89,7 @@ def test_compile_takes_words_and_a_layout(machine: Machine) -> None:
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("dtype", polysci.PRECISIONS)
-def test_compile_takes_a_precision(machine: Machine, dtype: str, layout: str) -> None:
+def test_compile_takes_a_precision(dtype: str, layout: str) -> None:
     prim = polysci.compile("mb1ic12ih5oc20kh3ph1", "estimate", layout=layout, dtype=dtype)
     assert prim.problem.dtype == dtype and prim.problem.layout == layout
     arrays = Arrays.of(prim.problem, 0)
@@ -99,7 +98,7 @@ def test_compile_takes_a_precision(machine: Machine, dtype: str, layout: str) ->
     assert np.array_equal(prim(arrays.inputs["x"], wp, **options), arrays.plain)
 
 
-def test_int8_is_a_name_for_u8_by_s8(machine: Machine) -> None:
+def test_int8_is_a_name_for_u8_by_s8() -> None:
     prim = polysci.compile("mb1ic8ih4oc8kh1", "estimate", dtype="int8")
     assert prim.problem.dtype == "u8:s8:u8"
     x, w = np.full((1, 4, 4, 8), 3, np.uint8), np.full((8, 8, 1, 1), 2, np.int8)
@@ -115,7 +114,7 @@ def test_compile_refuses_an_unknown_precision() -> None:
         polysci.compile(problem, dtype="int8")
 
 
-def test_no_images_give_an_empty_result(machine: Machine) -> None:
+def test_no_images_give_an_empty_result() -> None:
     problem = polysci.Conv2d(N=0, C=8, H=5, W=5, K=8, R=3, S=3)
     prim = polysci.compile(problem, "estimate")
     x, w, *_ = inputs(problem)
@@ -149,7 +148,7 @@ def test_compile_refuses_other_types(argument: dict[str, object], message: str) 
         polysci.compile("mb1ic8ih5oc8kh1", "estimate", **argument)  # type: ignore[arg-type]
 
 
-def test_threads_call_one_primitive_at_once(machine: Machine) -> None:
+def test_threads_call_one_primitive_at_once() -> None:
     problem = polysci.Conv2d(N=1, C=16, H=28, W=28, K=32, R=3, S=3, stride=2, pad=1)
     prim = polysci.compile(problem, "estimate")
     x, w, bias, residual = inputs(problem)

@@ -13,7 +13,6 @@ from polysci.ops.conv2d import Conv2d
 from polysci.rank import traffic
 from polysci.rank.lower_bound import lower_bound
 from polysci.rank.shortlist import as_family, rank_all
-from polysci.target.machine import Machine
 from polysci.tune import LEVELS, Result, context_of, optimize
 from polysci.tune.sample import sample_schedules
 from polysci.tune.wisdom import Wisdom
@@ -29,7 +28,7 @@ TINY = Conv2d(N=1, C=16, H=5, W=5, K=16, R=1, S=1)
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_no_schedule_runs_faster_than_its_bound(layer: Conv2d, machine: Machine) -> None:
+def test_no_schedule_runs_faster_than_its_bound(layer: Conv2d, calibrated_cache: Path) -> None:
     context = context_of(layer)
     plans = sample_schedules(context, 16)
     bounds = {plan: float(lower_bound(*as_family(context, plan))[0]) for plan in plans}
@@ -49,7 +48,7 @@ def test_the_model_never_predicts_less(problem: Conv2d, threads: int) -> None:
 
 
 def test_a_full_search_discards_only_what_is_slower(
-    machine: Machine, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+    calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"exhaustive": LEVELS["exhaustive"].__class__(None, 2, 1)}
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
@@ -65,7 +64,7 @@ def test_a_full_search_discards_only_what_is_slower(
 
 
 def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
-    machine: Machine, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+    calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"exhaustive": LEVELS["exhaustive"].__class__(None, 2, 0)}
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
@@ -74,7 +73,7 @@ def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
         monkeypatch.setattr(
             "polysci.algorithms.direct.lower_bound", lambda *_, bound=bound: [bound]
         )
-        found = optimize(TINY, "exhaustive", wisdom=Wisdom(fresh_cache / f"{bound}.sqlite"))
+        found = optimize(TINY, "exhaustive", wisdom=Wisdom(calibrated_cache / f"{bound}.sqlite"))
         assert sum(trial.seconds is not None for trial in found.trials) == run
 
 

@@ -1,8 +1,6 @@
 """The report: a page that is whole, self-contained and escaped, whatever the layers are called."""
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,6 +23,7 @@ from polysci.runtime.measurement import Measurement
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import Result, Trial, emit
 from tests.support import samples
+from tests.support.command import polysci
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f'mb1ic3ih8oc8kh3ph1n"{SCRIPT}"'
@@ -82,13 +81,9 @@ def sound(text: str) -> Page:
     return found
 
 
-def test_a_page_of_two_layers(machine: Machine, tmp_path: Path) -> None:
+def test_a_page_of_two_layers(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    ran = subprocess.run(
-        [sys.executable, "-m", "polysci", "report", HOSTILE, PLAIN, "--level", "estimate",
-         "-o", str(path)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    ran = polysci("report", HOSTILE, PLAIN, "--level", "estimate", "-o", path)
     assert ran.returncode == 0, ran.stderr
     assert "[2/2]" in ran.stderr and str(path) in ran.stderr
     text = path.read_text(encoding="utf-8")
@@ -191,7 +186,7 @@ def test_the_command_fails_with_a_layer_and_still_writes(
     assert "it computed nonsense" in " ".join(found.text) and len(found.ids) == 2
 
 
-def test_a_batch_of_no_images_has_a_section(machine: Machine, tmp_path: Path) -> None:
+def test_a_batch_of_no_images_has_a_section(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert main(["report", "mb0ic3ih8oc8kh3ph1", "--level", "estimate", "-o", str(path)]) == 0
     assert sound(path.read_text(encoding="utf-8")).ids == ["layer-1"]

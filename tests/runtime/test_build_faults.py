@@ -19,6 +19,7 @@ from polysci.runtime.build import cache, eviction, precompiled
 from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
 from polysci.runtime.build.library import load
+from tests.support.command import started
 
 PLAIN = default_flags(openmp=False)
 PARALLEL = """
@@ -281,10 +282,10 @@ def test_a_precompiled_header_that_vanishes_costs_nothing(root):
 def test_a_killed_build_blocks_nobody(root, fake, tmp_path):
     fake(f'{NO_HEADER}\n[ -e "{tmp_path}/slow" ] && sleep 7654.351')
     (tmp_path / "slow").write_text("")
-    killed = subprocess.Popen([sys.executable, "-c", BUILD, "7"])
-    assert soon(lambda: running("7654.351"))
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    with started(sys.executable, "-c", BUILD, "7") as killed:
+        assert soon(lambda: running("7654.351"))
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
     (tmp_path / "slow").unlink()
     assert value(cache.build(text(7), flags=PLAIN)) == 7
     remains = [path for path in (root / "builds").iterdir() if path.name.startswith(".new-")]
@@ -307,10 +308,10 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_during_a_batch_ends_at_once_and_leaves_no_compiler(fake):
     fake("sleep 7654.361")
-    batch = subprocess.Popen([sys.executable, "-c", MANY], stdout=subprocess.PIPE, text=True)
-    assert soon(lambda: running("7654.361"))
-    batch.send_signal(signal.SIGINT)
-    assert batch.communicate(timeout=10) == ("interrupted\n", None)
+    with started(sys.executable, "-c", MANY) as batch:
+        assert soon(lambda: running("7654.361"))
+        batch.send_signal(signal.SIGINT)
+        assert batch.communicate(timeout=10) == ("interrupted\n", "")
     assert soon(lambda: not running("7654.361"))
 
 

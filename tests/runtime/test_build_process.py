@@ -1,8 +1,8 @@
 """Programs that fail, hang and crash; children that answer, die and are started again."""
 
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 
 from polysci.errors import BuildError, CheckError
 from polysci.runtime.build.process import Child, exit_text, kill_started_by, run
+from tests.support.command import started
 
 ECHO = """
 import ctypes, json, os, sys, time
@@ -199,17 +200,21 @@ while True:
 """
 
 
-def parent(rest, code):
-    made = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(rest=rest), code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    return made, int(made.stdout.readline())
+@pytest.fixture
+def parent():
+    """``parent(rest, code)``: a process, ended with the test, and the id of its child."""
+    with contextlib.ExitStack() as stack:
+
+        def start(rest, code):
+            made = stack.enter_context(
+                started(sys.executable, "-c", PARENT.format(rest=rest), code)
+            )
+            return made, int(made.stdout.readline())
+
+        yield start
 
 
-def test_ctrl_c_leaves_no_child():
+def test_ctrl_c_leaves_no_child(parent):
     made, pid = parent("print('asking', flush=True); child.ask({'loop': True}, 60)", ECHO)
     assert made.stdout.readline() == "asking\n"
     made.send_signal(signal.SIGINT)
@@ -218,14 +223,14 @@ def test_ctrl_c_leaves_no_child():
     assert soon(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_an_exit_leaves_no_child():
+def test_an_exit_leaves_no_child(parent):
     made, pid = parent("sys.exit(0)", ECHO)
     made.communicate(timeout=10)
     assert made.returncode == 0
     assert soon(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_a_fork_that_exits_does_not_end_its_parents_child():
+def test_a_fork_that_exits_does_not_end_its_parents_child(parent):
     rest = """
 if os.fork() == 0:
     sys.exit(0)
@@ -237,7 +242,7 @@ print(child.ask({}, 10)["pid"], flush=True)
     assert out == f"{pid}\n"
 
 
-def test_a_killed_parent_takes_its_child_along_even_from_a_loop_in_c():
+def test_a_killed_parent_takes_its_child_along_even_from_a_loop_in_c(parent):
     made, pid = parent(
         "child.ask({}, 10); print('ready', flush=True); child.ask({}, 60)", LOOP_IN_C
     )

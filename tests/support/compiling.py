@@ -10,7 +10,7 @@ from polysci.target.host import detect
 from tests.support.onnxmodels import model, node, reals
 
 # Not the best instruction set: its rates would be measured for a minute.
-ISA = detect().runnable[-2:][0].name
+ISA = detect().allowed[-2:][0].name
 FAST = ("--level", "estimate", "--isa", ISA)
 HOSTILE = '*/ #error "\\ ../../etc/passwd %s {0} @NAME@ \\'
 

@@ -97,7 +97,7 @@ def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
 
 
 def test_another_precision_adds_its_kernels(
-    machine: Machine, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but their rates is taken from f32; a few kernels stand for all."""
     target, few = detect(), calibrate.kernels_for(detect().isa.name, "bf16")[::40]
@@ -116,7 +116,7 @@ def test_another_precision_adds_its_kernels(
 
 
 @pytest.mark.parametrize("x", ["bf16", "f16", "s8", "u8"])
-@pytest.mark.parametrize("isa", [isa.name for isa in detect().runnable])
+@pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_probes_of_every_precision_compile(isa: str, x: str) -> None:
     """One tile of each family, and the peak of the unit."""
     kernels = calibrate.kernels_for(isa, x)
@@ -127,7 +127,9 @@ def test_probes_of_every_precision_compile(isa: str, x: str) -> None:
     assert len(cache.build_many(texts, flags=QUICK)) == 1 + len(few)
 
 
-def test_a_calibration_is_found_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibration_is_found_again(
+    machine: Machine, calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CC", "/nonexistent/cc")  # nothing could be measured now
     assert calibrate.machine_of(detect()) == machine
 
@@ -135,7 +137,7 @@ def test_a_calibration_is_found_again(machine: Machine, monkeypatch: pytest.Monk
 def other_targets() -> list[Target]:
     here = detect()
     others = [replace(here, l2=here.l2 * 2), replace(here, features=(*here.features, "avx99"))]
-    return others + [detect(isa) for isa in here.runnable[:-1]]
+    return others + [detect(isa) for isa in here.allowed[:-1]]
 
 
 @pytest.mark.parametrize("target", other_targets(), ids=str)

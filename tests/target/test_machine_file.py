@@ -1,10 +1,8 @@
 """Machine files: what is written is read back, what is wrong is named, the model follows."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from polysci.target.machine import RATES, Machine, assume_rates
 from polysci.target.machine_file import MachineFile, numbers, parse, read
 from polysci.tune import context_of, optimize
 from polysci.tune.calibrate import machine_path
+from tests.support import command
 from tests.support.samples import FIXED
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -183,10 +182,8 @@ def test_nothing_is_measured_on_a_described_machine(level: str) -> None:
 def polysci(
     *words: str, cc: str = "", cache: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    env = os.environ | ({"CC": cc} if cc else {})
-    env |= {"POLYSCI_CACHE_DIR": str(cache)} if cache else {}
-    command = [sys.executable, "-m", "polysci", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    env = {"CC": cc, "POLYSCI_CACHE_DIR": str(cache or "")}
+    return command.polysci(*words, **{name: value for name, value in env.items() if value})
 
 
 @pytest.fixture
@@ -239,7 +236,7 @@ def test_a_bad_machine_file_is_one_clear_error(tmp_path: Path) -> None:
     assert f"machine file {path}: target.isa: expected text" in ran.stderr
 
 
-def test_machine_writes_what_machine_shows(tmp_path: Path, fresh_cache: Path) -> None:
+def test_machine_writes_what_machine_shows(tmp_path: Path, calibrated_cache: Path) -> None:
     """The stored rates, or the assumed ones where there are none; either can be read back."""
     path = tmp_path / "here.toml"
     ran = polysci("machine", "-o", str(path))

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,12 @@ from polysci.rank.shortlist import choices
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
 from polysci.target.host import Target, detect
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import assume_rates
 from polysci.tune import LEVELS, Progress, Result
 from polysci.tune.calibrate import machine_path
 from polysci.tune.wisdom import Wisdom
 from tests.support import naive
+from tests.support.command import started
 
 # The least instruction set: its rates need no calibration in tests, its code compiles fast.
 TARGET = detect("portable")
@@ -352,13 +353,14 @@ print("result", result.interrupted, measured, result.measurement.seconds[0] > 0,
 """
 
 
-def start_patient_search(wisdom: Wisdom) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", PATIENT, str(TINY), str(wisdom.path)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def search(wisdom: Wisdom) -> Iterator[subprocess.Popen[str]]:
+    """A patient search under way."""
+    with started(sys.executable, "-c", PATIENT, str(TINY), str(wisdom.path)) as search:
+        yield search
 
 
-def test_ctrl_c_keeps_what_was_measured(wisdom: Wisdom) -> None:
-    search = start_patient_search(wisdom)
+def test_ctrl_c_keeps_what_was_measured(wisdom: Wisdom, search: subprocess.Popen[str]) -> None:
     assert search.stdout is not None
     for line in search.stdout:
         stage, done = line.split()
@@ -376,8 +378,9 @@ def test_ctrl_c_keeps_what_was_measured(wisdom: Wisdom) -> None:
     assert record.level == "estimate"
 
 
-def test_ctrl_c_before_anything_was_measured_propagates(wisdom: Wisdom) -> None:
-    search = start_patient_search(wisdom)
+def test_ctrl_c_before_anything_was_measured_propagates(
+    wisdom: Wisdom, search: subprocess.Popen[str]
+) -> None:
     assert search.stdout is not None
     assert search.stdout.readline() == "ranking 0\n"
     search.send_signal(signal.SIGINT)
@@ -386,7 +389,7 @@ def test_ctrl_c_before_anything_was_measured_propagates(wisdom: Wisdom) -> None:
     assert wisdom.list() == ()
 
 
-def test_weights_of_many_megabytes_are_timed(machine: Machine) -> None:
+def test_weights_of_many_megabytes_are_timed() -> None:
     """Memory this large is unmapped when it is freed: a pointer that outlives it crashes."""
     problem = Conv2d(N=1, C=1024, H=3, W=3, K=1024, R=3, S=3, pad=1)
     result = optimize(problem, "estimate")
