@@ -95,10 +95,10 @@ class Step:
     def at(self, rows: int, a: int, b: int, times: str = "") -> Step:
         """Move by constant offsets, or by offsets ``times`` a variable."""
 
-        def moved(text: str, by: int) -> str:
+        def shift(text: str, by: int) -> str:
             return f"{text} + {by} * {times}" if times else f"{text} + {by}" if by else text
 
-        return replace(self, rows=self.rows & rows, a=moved(self.a, a), b=moved(self.b, b))
+        return replace(self, rows=self.rows & rows, a=shift(self.a, a), b=shift(self.b, b))
 
     def run(self, length: int, stride: int, width: int | None = None) -> c.Generable:
         """``length`` steps of ``width`` elements, by default a whole word."""
@@ -179,12 +179,12 @@ def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | N
     span = (wide - 1) * every + extent
     if wide == 1 or rest or not 1 <= every < extent or tile.rows // wide * span > MOST_PIXELS:
         return None
-    found = 0
+    pixels = 0
     for s, mask in enumerate(masks):
         for row in range(tile.rows):
             if mask & step.rows & 1 << row:
-                found |= 1 << (row // wide * span + row % wide * every + s)
-    return found
+                pixels |= 1 << (row // wide * span + row % wide * every + s)
+    return pixels
 
 
 def _ranges(plan: Plan, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:

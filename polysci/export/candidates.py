@@ -41,13 +41,13 @@ def check_isas(isas: Sequence[str], cap: str | None = None, *, source: str = "is
     """
     if not isas:
         raise SpecError(f"{source}: expected at least one instruction set of {', '.join(ISAS)}")
-    found = {name: isa_named(name, source=source) for name in isas}
-    if twice := next((name for name in found if list(isas).count(name) > 1), None):
+    named = {name: isa_named(name, source=source) for name in isas}
+    if twice := next((name for name in named if list(isas).count(name) > 1), None):
         raise SpecError(f"{source}: {twice!r} stands there twice")
     for setter, limit in caps(cap).items():
-        if above := [name for name, isa in found.items() if isa not in up_to(limit)]:
+        if above := [name for name, isa in named.items() if isa not in up_to(limit)]:
             raise SpecError(f"{source}: {', '.join(above)} is above {limit}, the cap of {setter}")
-    return [isa for isa in reversed(tuple(ISAS.values())) if isa.name in found]
+    return [isa for isa in reversed(tuple(ISAS.values())) if isa.name in named]
 
 
 def search_targets(
@@ -111,11 +111,11 @@ def _planned(result: TunedProblem, stand: SearchTarget) -> TunedProblem:
     )
 
 
-def merge_layers(found: Sequence[Sequence[TunedProblem]]) -> list[ExportedLayer]:
+def merge_layers(alternatives: Sequence[Sequence[TunedProblem]]) -> list[ExportedLayer]:
     """The same layers planned for several instruction sets, the best first, as one list."""
     return [
         ExportedLayer(
-            first.problem, first.schedule, first.threads, tuple(one.schedule for one in others)
+            first.problem, first.schedule, first.threads, tuple(other.schedule for other in others)
         )
-        for first, *others in zip(*found, strict=True)
+        for first, *others in zip(*alternatives, strict=True)
     ]

@@ -20,11 +20,11 @@ _TOLD = {
 
 def holes(whole: Project) -> dict[str, str]:
     """What fills the templates that speak of types."""
-    found = [entry.precision for entry in whole.entries]
+    types = [entry.precision for entry in whole.entries]
     told = {
-        "rounded.txt": any(each.y.name in ("bf16", "f16") for each in found),
-        "whole.txt": any(each.integer for each in found),
-        "scaled.txt": any(each.scaled for each in found),
+        "rounded.txt": any(row.y.name in ("bf16", "f16") for row in types),
+        "whole.txt": any(row.integer for row in types),
+        "scaled.txt": any(row.scaled for row in types),
     }
     return {
         "PRECISIONS": precisions(whole),
@@ -34,8 +34,8 @@ def holes(whole: Project) -> dict[str, str]:
             _WIDTH, initial_indent=" * ", subsequent_indent=" * ",
         )),
         "RULES": "".join(fill_template(name, {}).rstrip() for name, says in told.items() if says),
-        "X_ZERO": _parameter(", x_zero", [each.integer for each in found]),
-        "TO": _parameter(" to,", [each.scaled for each in found]),
+        "X_ZERO": _parameter(", x_zero", [row.integer for row in types]),
+        "TO": _parameter(" to,", [row.scaled for row in types]),
         "SCALES": f"{SCALES}\n" if told["scaled.txt"] else "",
     }  # fmt: skip
 
@@ -47,8 +47,8 @@ def precisions(whole: Project) -> str:
 
 def _types(whole: Project) -> str:
     """The types of all arrays, and what they are in C."""
-    found = [entry.precision for entry in whole.entries]
-    names = {t.name for each in found for t in (each.x, each.w, each.y, each.sum)}
+    rows = [entry.precision for entry in whole.entries]
+    names = {t.name for row in rows for t in (row.x, row.w, row.y, row.sum)}
     return "; ".join(text for name, text in _TOLD.items() if name in names)
 
 

@@ -65,13 +65,13 @@ def layers(names: Sequence[str], prefix: str, units: Sequence[str] = ()) -> list
     as well.
     """
     claimed = _Claimed(prefix)
-    found: dict[int, str] = {}
+    identifiers: dict[int, str] = {}
     taken = tuple(f"{start.lower()}_" for start in _starts(units)) if units else ()
     plain = [words(name) for name in names]
     order = sorted(range(len(names)), key=lambda at: names[at] != plain[at])
     for at in order:
-        found[at] = claimed.claim(_start(plain[at], at + 1, taken))
-    return [found[at] for at in range(len(names))]
+        identifiers[at] = claimed.claim(_start(plain[at], at + 1, taken))
+    return [identifiers[at] for at in range(len(names))]
 
 
 def remark(text: str, longest: int = 200) -> str:
@@ -85,8 +85,8 @@ def _starts(units: Sequence[str]) -> list[str]:
     ``avx512_`` and ``i8_u8_u8_conv`` would make what ``avx512_i8_u8_u8_`` and ``conv`` make.
     """
     beyond = [
-        one.removeprefix(f"{other}_") for one in units for other in units
-        if one.startswith(f"{other}_")
+        unit.removeprefix(f"{other}_") for unit in units for other in units
+        if unit.startswith(f"{other}_")
     ]  # fmt: skip
     return [*units, *beyond, *_OWN_STARTS]
 

@@ -154,10 +154,10 @@ def project(planned: Sequence[TunedProblem], name: str) -> Project:
     if not planned:
         raise SpecError("nothing to export: expected at least one layer, got none")
     layers = [
-        each
-        if isinstance(each, ExportedLayer)
-        else ExportedLayer(each.problem, each.schedule, each.threads)
-        for each in planned
+        layer
+        if isinstance(layer, ExportedLayer)
+        else ExportedLayer(layer.problem, layer.schedule, layer.threads)
+        for layer in planned
     ]
     entries = _entries(layers, name, ())
     units = _units(entries)
@@ -194,22 +194,22 @@ def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tu
     """The sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
     if 0 in layer.problem.y_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for plan in plans:
         source = tune.emit(layer.problem, plan, layer.threads, symbol.format("unit"))
-        if source.key not in found:
+        if source.key not in sources:
             own = symbol.format(source.key)
             again = own != source.symbol
-            found[source.key] = (
+            sources[source.key] = (
                 tune.emit(layer.problem, plan, layer.threads, own) if again else source
             )
-    return tuple(found.values())
+    return tuple(sources.values())
 
 
 def _units(entries: Iterable[Entry]) -> tuple[ProjectFile, ...]:
     """All sources by unit, in the order in which units and sources first appear."""
-    found: dict[str, dict[str, Source]] = {}
+    units: dict[str, dict[str, Source]] = {}
     for entry in entries:
         for source in entry.sources:
-            found.setdefault(source.key, {})[source.symbol] = source
-    return tuple(ProjectFile(key, tuple(sources.values())) for key, sources in found.items())
+            units.setdefault(source.key, {})[source.symbol] = source
+    return tuple(ProjectFile(key, tuple(sources.values())) for key, sources in units.items())

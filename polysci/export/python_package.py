@@ -54,9 +54,9 @@ def export_python(
     whole = project(results, title(out, name))
     for entry in whole.entries:
         if len(entry.sources) > 1:
-            found = ", ".join(source.key for source in entry.sources)
+            keys = ", ".join(source.key for source in entry.sources)
             raise UnsupportedError(
-                f"a Python package holds code of one kind, got {found} of {entry.identifier}; "
+                f"a Python package holds code of one kind, got {keys} of {entry.identifier}; "
                 "export C"
             )
     return folder.write(out, files(whole), leftovers=_LEFTOVERS, force=force)
@@ -78,15 +78,15 @@ def files(whole: Project) -> dict[str, str | bytes]:
         **elements.holes(whole),
         "NAME": whole.name,
         "SIZE": whole.size,
-        "FEATURES": " ".join(each for each in features if each != "none") or "none",
+        "FEATURES": " ".join(name for name in features if name != "none") or "none",
         "EXAMPLE": example.identifier,
         "EXAMPLE_ZERO": ", x_zero" * example.precision.integer,
         "EXAMPLE_TO": ", scales=scales" * example.precision.scaled,
-        "VALUES": "".join(f"from ._values import {one} as {one}\n" for one in told),
+        "VALUES": "".join(f"from ._values import {name} as {name}\n" for name in told),
         "NATIVE": _stem(whole, whole.units[0]),
         "LIBRARIES": "\n".join(_loaded(whole, unit, binaries[unit]) for unit in whole.units),
         "LAYERS": "\n".join(_made(whole, entry) for entry in whole.entries),
-        "ALL": "".join(f'    "{one}",\n' for one in (*_identifiers(whole), *told)),
+        "ALL": "".join(f'    "{name}",\n' for name in (*_identifiers(whole), *told)),
     }
     made: dict[str, str | bytes] = {
         path: fill_template(template, texts) for path, template in _TEMPLATES.items()
@@ -103,10 +103,10 @@ def _identifiers(whole: Project) -> list[str]:
 
 def _told(whole: Project) -> list[str]:
     """What the package offers beside the layers, unless a layer is called so."""
-    found = [entry.precision for entry in whole.entries]
+    rows = [entry.precision for entry in whole.entries]
     some = {
-        "scaled": any(each.scaled for each in found),
-        "bf16": any(each.x.name == "bf16" for each in found),
+        "scaled": any(row.scaled for row in rows),
+        "bf16": any(row.x.name == "bf16" for row in rows),
     }
     wanted = [name for kind, names in _TOLD.items() if some[kind] for name in names]
     return [name for name in wanted if name not in _identifiers(whole)]
@@ -146,7 +146,7 @@ def _made(whole: Project, entry: Entry) -> str:
     """The statement that makes one layer."""
     problem, layer, (source,) = entry.layer.problem, entry.layer, entry.sources
     precision = entry.precision
-    types = [each.name for each in (precision.x, precision.w, precision.y, precision.sum)]
+    types = [dtype.name for dtype in (precision.x, precision.w, precision.y, precision.sum)]
     return (
         f"{entry.identifier} = _Layer(\n"
         f"    {_library(whole, source.key)},\n"

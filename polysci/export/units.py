@@ -52,7 +52,7 @@ def isa_supported(whole: Project, key: str) -> str:
 def _unit(whole: Project, unit: ProjectFile, values: dict[str, str]) -> str:
     code = codegen.assemble(unit.sources)
     headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
-    conditions = list(dict.fromkeys(_PROCESSORS[each] for each in _PROCESSORS if each in headers))
+    conditions = list(dict.fromkeys(_PROCESSORS[name] for name in _PROCESSORS if name in headers))
     conditions.append(f"!defined({whole.name.upper()}_WITHOUT_{unit.key.upper()})")
     nothing = [refuse(source.functions, source.symbol) for source in unit.sources]
     count = len(unit.sources)
@@ -76,7 +76,7 @@ def _choosing(whole: Project, values: dict[str, str]) -> str:
     parts = [_chosen(whole, entry) for entry in first]
     parts += [_isa(whole, entry) for entry in whole.entries if alternatives(entry)]
     parts += [entry.forwarded for entry in whole.shared]
-    sets = dict.fromkeys(tuple(source.key for source in each.sources) for each in whole.entries)
+    sets = dict.fromkeys(tuple(source.key for source in entry.sources) for entry in whole.entries)
     tests = [" || ".join(isa_supported(whole, key) for key in keys) for keys in sets]
     told = [f"({test})" for test in tests] if len(tests) > 1 else tests
     return fill_template("choosing.c", values | {

@@ -27,8 +27,8 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DT
     """
     array, kind = as_stored(array, dtype), dtype.numpy.name
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        got = f"{type(array).__module__}.{type(array).__qualname__}"
-        raise TypeError(f"{name}: expected a numpy.ndarray of {kind}, got {got}")
+        kind_of_array = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name}: expected a numpy.ndarray of {kind}, got {kind_of_array}")
     if array.dtype != dtype.numpy:
         bits = " (the bits of bf16; polysci.to_bf16 makes them)" if dtype.name == "bf16" else ""
         remedy = "" if bits else f"; use {name}.astype(numpy.{kind})"

@@ -97,7 +97,7 @@ class Primitive:
             **{"x": self._precision.x, "w": self._precision.w, "bias": self._precision.sum},
             **{"residual": self._precision.y, "out": self._precision.y},
         }
-        self._numpy = {name: each.numpy for name, each in self._types.items()}
+        self._numpy = {name: dtype.numpy for name, dtype in self._types.items()}
         self._identity = f"{problem.key} {schedule}"
         self._shapes = input_shapes(problem) | {"out": problem.y_shape}
         self._axes = {name: problem.axes.get(name, problem.axes["y"]) for name in self._shapes}
@@ -105,11 +105,11 @@ class Primitive:
         self._activation = problem.w_kind == "activation"
         self._ffi: Any = library.ffi
         # The pointer keeps its array alive; a sum made from it does not.
-        kinds = {each.c_type for each in self._types.values()} | {"float"}
+        kinds = {dtype.c_type for dtype in self._types.values()} | {"float"}
         self._buffers = {
             kind: partial(self._ffi.from_buffer, self._ffi.typeof(f"{kind}[]")) for kind in kinds
         }
-        self._pointers = {name: self._buffers[each.c_type] for name, each in self._types.items()}
+        self._pointers = {name: self._buffers[dtype.c_type] for name, dtype in self._types.items()}
         self._wide = self._buffers["float"]  # of packed weights and workspace
         self._integer = self._ffi.typeof("uintptr_t")
         self._null = self._ffi.NULL
@@ -244,30 +244,30 @@ class Primitive:
         """A struct for C and what it points to; those of the last call if the same object asks."""
         if not self._precision.scaled:
             raise ValueError(f"scales: {self._precision} has no scaled results, got {scales!r:.80}")
-        asked, found = self._last_scales
-        if found is not None and asked is scales:
-            return found
-        one = Scales() if scales is None else scales
-        if not isinstance(one, Scales):
+        last, words = self._last_scales
+        if words is not None and last is scales:
+            return words
+        chosen = Scales() if scales is None else scales
+        if not isinstance(chosen, Scales):
             raise TypeError(f"scales: expected polysci.Scales, got {type(scales).__name__}")
-        values = one.by_channel(self._shapes["bias"][0])
+        values = chosen.by_channel(self._shapes["bias"][0])
         struct = self._ffi.new("polysci_scales *")
         struct.scale = self._ffi.cast("float *", values.ctypes.data)
-        struct.residual_scale = one.residual_scale
-        struct.residual_zero, struct.y_zero = one.residual_zero, one.y_zero
+        struct.residual_scale = chosen.residual_scale
+        struct.residual_zero, struct.y_zero = chosen.residual_zero, chosen.y_zero
         self._last_scales = scales, (struct, values)
         return struct, values
 
     def _limits(self, clamp: Any, activation: Any) -> Any:
         """Both bounds for C; those of the last call if the same immutable objects ask again."""
-        asked, found = self._last_limits
-        if asked[0] is clamp and asked[1] is activation:
-            return found
+        last, limits = self._last_limits
+        if last[0] is clamp and last[1] is activation:
+            return limits
         bounds = arguments.limits(clamp, activation)
-        found = self._ffi.new("float[2]", bounds)
+        limits = self._ffi.new("float[2]", bounds)
         if clamp is None or (type(clamp) is tuple and {*map(type, clamp)} <= {int, float}):
-            self._last_limits = (clamp, activation), found
-        return found
+            self._last_limits = (clamp, activation), limits
+        return limits
 
     def _array(self, name: str, array: Array) -> Array:
         """The array itself if the C code can take it, a copy if it is only misaligned."""

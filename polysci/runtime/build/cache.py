@@ -163,8 +163,8 @@ def _note_no_openmp(compiler: Compiler) -> None:
 
 def _disk_problem(message: str, root: Path) -> str:
     """The fault of the disk that explains a failed build; empty if there is none."""
-    if found := next((text for text in _DISK_FAULTS if text in message), ""):
-        return found
+    if fault := next((text for text in _DISK_FAULTS if text in message), ""):
+        return fault
     if any(text in message for text in _DISK_DOUBTS):
         try:
             with tempfile.TemporaryFile(dir=root) as file:
@@ -176,10 +176,10 @@ def _disk_problem(message: str, root: Path) -> str:
 
 def _from(job: _Job, root: Path) -> Path:
     home = root / "builds" / job.key
-    if found := _verified(home):
+    if stored := _verified(home):
         with contextlib.suppress(OSError):
             os.utime(home)
-        return found
+        return stored
     home.parent.mkdir(mode=0o700, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=eviction.SCRATCH, dir=home.parent))
     try:
@@ -273,8 +273,8 @@ def _placed(scratch: Path, home: Path) -> Path:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        if found := _verified(home):
-            return found
+        if stored := _verified(home):
+            return stored
         with contextlib.suppress(FileNotFoundError):  # damaged: out of the way
             home.rename(home.with_name(f"{eviction.TRASH}{secrets.token_hex(8)}"))
     raise BuildError(f"{home}: entries break as fast as they are made; look at this disk")

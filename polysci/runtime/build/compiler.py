@@ -91,10 +91,10 @@ def find_compiler() -> Compiler:
     """
     chosen = os.environ.get("CC", "").strip()
     if not chosen:
-        found = next((path for name in CANDIDATES if (path := shutil.which(name))), None)
-        if found is None:
+        command = next((path for name in CANDIDATES if (path := shutil.which(name))), None)
+        if command is None:
             raise BuildError(f"no C compiler ({', '.join(CANDIDATES)}) in PATH: {HOW_TO_INSTALL}")
-        return _identified(found, ())
+        return _identified(command, ())
     try:
         name, *options = shlex.split(chosen)
     except ValueError as error:
@@ -147,14 +147,14 @@ def compile_together(
     compiler = compiler or find_compiler()
     sources = [out.with_name(f"source{at}.c") for at in range(len(texts))]
 
-    def one(source: Path, text: str) -> str:
+    def compile_one(source: Path, text: str) -> str:
         source.write_text(text, encoding="utf-8")
         made = source.with_suffix(".o")
         words = (*flags, *flags_in(text), "-c", "-o", str(made), str(source))
         _run(compiler, words, out, timeout)
         return str(made)
 
-    calls = [partial(one, *each) for each in zip(sources, texts, strict=True)]
+    calls = [partial(compile_one, *words) for words in zip(sources, texts, strict=True)]
     made = together(calls, jobs)
     _run(compiler, (*flags, "-shared", "-o", str(out), *made, "-lm"), out, timeout)
     for path in made:

@@ -45,8 +45,8 @@ class _Entry:
 
 def usage(root: Path) -> Usage:
     """Entries and bytes of builds, precompiled headers and kept failures below ``root``."""
-    found = list(_entries(root))
-    return Usage(len(found), sum(entry.size for entry in found))
+    entries = list(_entries(root))
+    return Usage(len(entries), sum(entry.size for entry in entries))
 
 
 def note_insertion(root: Path) -> None:
@@ -62,10 +62,10 @@ def evict(root: Path, limit: int = LIMIT_BYTES, keep_s: float = KEEP_S) -> int:
     """
     newest = time.time() - keep_s
     _sweep(root, newest)
-    found = sorted(_entries(root))
-    excess = sum(entry.size for entry in found) - limit
+    entries = sorted(_entries(root))
+    excess = sum(entry.size for entry in entries) - limit
     gone = 0
-    for entry in found:
+    for entry in entries:
         if excess <= 0 or entry.used >= newest:
             break
         if _remove(entry.path, newest):
@@ -111,8 +111,8 @@ def _entries(root: Path) -> Iterator[_Entry]:
 
 
 def _children(root: Path) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in FOLDERS:
         with contextlib.suppress(OSError):
-            found += (root / name).iterdir()
-    return sorted(found)
+            paths += (root / name).iterdir()
+    return sorted(paths)

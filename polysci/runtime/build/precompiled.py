@@ -44,14 +44,14 @@ def header_for(
     with _lock:
         if folder / key in _known:
             return _known[folder / key]
-        found = _kept(folder, key)
-        if found is None:
+        header = _kept(folder, key)
+        if header is None:
             with _turn(folder) as ours:
                 if not ours:  # another process makes one: this text goes without
                     return None
-                found = _kept(folder, key) or _made(compiler, flags, folder, key, timeout)
-        _known[folder / key] = found
-        return found
+                header = _kept(folder, key) or _made(compiler, flags, folder, key, timeout)
+        _known[folder / key] = header
+        return header
 
 
 def forget(header: Path) -> None:
