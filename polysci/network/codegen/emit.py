@@ -165,9 +165,9 @@ def _headers(isa: Isa) -> str:
 
 
 def _declarations(calls: Sequence[LayerCall]) -> str:
-    found = {call.source.symbol: call.source for call in calls}
-    texts = [source.declarations for source in found.values()]
-    if any(source.precision.scaled for source in found.values()):
+    sources = {call.source.symbol: call.source for call in calls}
+    texts = [source.declarations for source in sources.values()]
+    if any(source.precision.scaled for source in sources.values()):
         texts.insert(0, SCALES)
     return "".join(texts)
 
@@ -223,8 +223,8 @@ def _told(value: Value, title: str) -> str:
 
 
 def _indented(lines: Sequence[str]) -> str:
-    found = []
+    indented = []
     for line in lines:
         for part in line.split("\n"):
-            found.append(part if part.startswith("#") else f"    {part}")
-    return "\n".join(found)
+            indented.append(part if part.startswith("#") else f"    {part}")
+    return "\n".join(indented)

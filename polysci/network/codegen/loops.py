@@ -59,7 +59,7 @@ class LoopWriter:
         self.out = MemoryAccess(
             {n: c for n, c in steps.items() if self.extents[n] > 1}, place.first
         )
-        reduced = {name for one in reductions(self.stage.expr) for name, _ in one.over}
+        reduced = {name for reduction in reductions(self.stage.expr) for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
         for load in dict.fromkeys(loads(self.stage.expr)):
             self.accesses[load] = self.access(load)
@@ -107,16 +107,16 @@ class LoopWriter:
             if all(a.terms.get(outer, 0) == size * a.terms.get(inner, 0) for a in every):
                 self.extents[inner] = size * self.extents[outer]
                 self.idle.add(outer)
-                for one in every:
-                    one.terms.pop(outer, None)  # type: ignore[attr-defined]
+                for access in every:
+                    access.terms.pop(outer, None)  # type: ignore[attr-defined]
 
     def forms(self) -> list[Affine]:
         """What guards and tables say of iterators: these loops stay as they are."""
-        found = [at for one in self.accesses.values() for _, at, _ in one.tables]
-        for one in walk(self.stage.expr):
-            if isinstance(one, Where | Reduce):
-                found += [self.busy(guard.at) for guard in one.guards]
-        return found
+        forms = [at for access in self.accesses.values() for _, at, _ in access.tables]
+        for part in walk(self.stage.expr):
+            if isinstance(part, Where | Reduce):
+                forms += [self.busy(guard.at) for guard in part.guards]
+        return forms
 
     def outer_first(self, names: Sequence[str]) -> list[str]:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
@@ -149,15 +149,15 @@ class LoopWriter:
 
     def function(self) -> str:
         """The whole C function, and its tables before it."""
-        found = reductions(self.stage.expr)
+        reduced = reductions(self.stage.expr)
         names = self.outer_first([n for n in self.extents if n not in self.idle])
         inner = names[-1] if names else ""
-        if not found:
+        if not reduced:
             self.plain(names, inner)
-        elif inner and self.by_columns(found[0], inner):
-            self.columns(found[0], names, inner)
+        elif inner and self.by_columns(reduced[0], inner):
+            self.columns(reduced[0], names, inner)
         else:
-            self.scalars(found[0], names)
+            self.scalars(reduced[0], names)
         return "\n".join([*self.heads(), *self.lines, "}"])
 
     def heads(self) -> list[str]:
@@ -208,14 +208,14 @@ class LoopWriter:
             self.put(line)
         self.close_blocks()
 
-    def by_columns(self, one: Reduce, inner: str) -> bool:
+    def by_columns(self, reduction: Reduce, inner: str) -> bool:
         """Whether neighbouring results are reduced side by side in a vector."""
         if self.rows and inner == ROW:
             return False
-        steps = [self.accesses[load].terms.get(inner, 0) for load in loads(one.body)]
+        steps = [self.accesses[load].terms.get(inner, 0) for load in loads(reduction.body)]
         return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and {*steps} <= {0, 1}
 
-    def columns(self, one: Reduce, names: list[str], inner: str) -> None:
+    def columns(self, reduction: Reduce, names: list[str], inner: str) -> None:
         extent, outer = self.extents[inner], names[:-1]
         whole = extent <= CHUNK
         self.shared(len(outer) + 1)
@@ -225,12 +225,12 @@ class LoopWriter:
         self.put(f"{self.kind} acc[{extent if whole else CHUNK}];")
         length = str(extent) if whole else f"ps_least({CHUNK}, {extent} - j0)"
         self.put(f"const int64_t length = {length};")
-        first = FIRST[one.function][self.kind]
+        first = FIRST[reduction.function][self.kind]
         names_in = {inner: "(j0 + j)"}
         self.vector(f"acc[j] = {first};")
-        opened, predicates = self.open_reduction(one, {inner})
-        value = self.text(one.body, self.kind, names_in)
-        sum_ = FUNCTIONS[self.kind][one.function].format("acc[j]", value)
+        opened, predicates = self.open_reduction(reduction, {inner})
+        value = self.text(reduction.body, self.kind, names_in)
+        sum_ = FUNCTIONS[self.kind][reduction.function].format("acc[j]", value)
         if predicates:
             sum_ = f"{self.conditions(predicates, names_in)} ? {sum_} : acc[j]"
         self.vector(f"acc[j] = {sum_};")
@@ -245,16 +245,16 @@ class LoopWriter:
         self.put(statement)
         self.close_blocks()
 
-    def scalars(self, one: Reduce, names: list[str]) -> None:
+    def scalars(self, reduction: Reduce, names: list[str]) -> None:
         """One result after the other; the last loop of a sum is a vector's."""
         self.shared(len(names)) if names else self.alone_begin()
         for name in names:
             self.open_loop(name, self.extents[name])
-        self.put(f"{self.kind} acc = {FIRST[one.function][self.kind]};")
-        last = self.last_of(one)
-        opened, predicates = self.open_reduction(one, set(), last=last)
-        value = self.text(one.body, self.kind, {})
-        sum_ = FUNCTIONS[self.kind][one.function].format("acc", value)
+        self.put(f"{self.kind} acc = {FIRST[reduction.function][self.kind]};")
+        last = self.last_of(reduction)
+        opened, predicates = self.open_reduction(reduction, set(), last=last)
+        value = self.text(reduction.body, self.kind, {})
+        sum_ = FUNCTIONS[self.kind][reduction.function].format("acc", value)
         if predicates:
             sum_ = f"{self.conditions(predicates, {})} ? {sum_} : acc"
         self.put(f"acc = {sum_};")
@@ -269,30 +269,30 @@ class LoopWriter:
         self.put("{")
         self.depth += 1
 
-    def last_of(self, one: Reduce) -> str:
+    def last_of(self, reduction: Reduce) -> str:
         """The iterator of a sum along which all that it reads lies side by side."""
-        if one.function != "add":
+        if reduction.function != "add":
             return ""
-        every = [self.accesses[load] for load in loads(one.body)]
+        every = [self.accesses[load] for load in loads(reduction.body)]
         good = [
-            name for name, size in one.over
+            name for name, size in reduction.over
             if size >= 8 and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in every)
         ]  # fmt: skip
-        guarded = {name for guard in one.guards for name, _ in guard.at.terms}
+        guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
 
     def open_reduction(
-        self, one: Reduce, inside: set[str], *, last: str = ""
+        self, reduction: Reduce, inside: set[str], *, last: str = ""
     ) -> tuple[int, list[Guard]]:
         """Loops over what is reduced, as far as guards allow; and guards that remain."""
-        over = sorted(one.over, key=lambda item: item[0] == last)
+        over = sorted(reduction.over, key=lambda item: item[0] == last)
         bounds: dict[str, tuple[str, str]] = {}
         rest: list[Guard] = []
-        for guard in one.guards:
-            own = [(n, c) for n, c in guard.at.terms if n in dict(one.over)]
+        for guard in reduction.guards:
+            own = [(n, c) for n, c in guard.at.terms if n in dict(reduction.over)]
             others = {n for n, _ in guard.at.terms} & inside
             if len(own) == 1 and own[0][1] > 0 and not others and own[0][0] not in bounds:
-                bounds[own[0][0]] = self.bounds(guard, own[0], dict(one.over)[own[0][0]])
+                bounds[own[0][0]] = self.bounds(guard, own[0], dict(reduction.over)[own[0][0]])
             else:
                 rest.append(guard)
         for name, extent in over:
@@ -314,17 +314,17 @@ class LoopWriter:
         )
 
     def conditions(self, guards: Sequence[Guard], names: Mapping[str, str]) -> str:
-        found = []
+        conditions = []
         for guard in guards:
             place = affine_text(self.busy(guard.at), names)
-            found.append(f"(uint64_t)({place}) < {guard.extent}")
-        return "(" + " && ".join(found) + ")"
+            conditions.append(f"(uint64_t)({place}) < {guard.extent}")
+        return "(" + " && ".join(conditions) + ")"
 
     @property
     def kind(self) -> str:
         """The numbers that results are computed in, before they are stored."""
-        found = kind_of(self.stage.expr, self.dtypes)
-        return found or kind_of(Load(self.stage.output, ()), self.dtypes)
+        kind = kind_of(self.stage.expr, self.dtypes)
+        return kind or kind_of(Load(self.stage.output, ()), self.dtypes)
 
     def convert_result(self, value: str) -> str:
         """A value as the output's elements hold it."""
@@ -354,12 +354,12 @@ class LoopWriter:
                 inner = own
                 if function in CONVERSIONS:
                     inner = kind_of(arguments[0], self.dtypes) or kind
-                texts = [self.text(each, inner, names, reduced) for each in arguments]
+                texts = [self.text(argument, inner, names, reduced) for argument in arguments]
                 if function in CONVERSIONS:
-                    found = texts[0] if inner == own else f"(({own})({texts[0]}))"
+                    value_text = texts[0] if inner == own else f"(({own})({texts[0]}))"
                 else:
-                    found = FUNCTIONS[own][function].format(*texts)
-                return found if own == kind else f"(({kind})({found}))"
+                    value_text = FUNCTIONS[own][function].format(*texts)
+                return value_text if own == kind else f"(({kind})({value_text}))"
 
     def element(self, load: Load, kind: str, names: Mapping[str, str]) -> str:
         place = self.places[load.tensor]

@@ -44,9 +44,9 @@ class RowFusionWriter:
         tensor = self.stage.members[inside - 1].output
         values = self.placed.program.values
         made = values[self.stage.members[inside].output].shape
-        found = rows_read(self.stage.members[inside], tensor, values[tensor].shape, made)
-        assert found is not None
-        return found
+        window = rows_read(self.stage.members[inside], tensor, values[tensor].shape, made)
+        assert window is not None
+        return window
 
     def height(self, inside: int) -> int:
         """Rows that a member makes."""
@@ -80,13 +80,13 @@ class RowFusionWriter:
 
     def memory(self) -> dict[str, int]:
         """Bytes in the arena, by the names of ``text``."""
-        found = {
+        sizes = {
             f"{self.symbol} ring{inside}": self.threads * self.ring_bytes(inside)
             for inside in range(len(self.stage.members) - 1)
         }
         if self.work_bytes:
-            found[f"{self.symbol} work"] = self.threads * self.work_bytes
-        return found
+            sizes[f"{self.symbol} work"] = self.threads * self.work_bytes
+        return sizes
 
     def pointers(self) -> dict[str, str]:
         """C text of where the first row of an internal tensor would lie."""
@@ -99,14 +99,14 @@ class RowFusionWriter:
     def local(self, inside: int) -> dict[str, str]:
         """The same inside a function of loops, which gets them as arguments."""
         names = self.stage.internal
-        found = {names[inside - 1]: "in"} if inside else {}
-        return found | ({names[inside]: "out"} if inside < len(names) else {})
+        pointers = {names[inside - 1]: "in"} if inside else {}
+        return pointers | ({names[inside]: "out"} if inside < len(names) else {})
 
     def ends(self, inside: int) -> list[str]:
         """Those arguments."""
         mine, every = self.local(inside), self.pointers()
-        found = {where: f"(void *){every[name]}" for name, where in mine.items()}
-        return [found.get("in", "0"), found.get("out", "0")]
+        addresses = {where: f"(void *){every[name]}" for name, where in mine.items()}
+        return [addresses.get("in", "0"), addresses.get("out", "0")]
 
     def text(self, offsets: Mapping[str, int]) -> str:
         """The functions of all members, then the band's own."""
@@ -146,9 +146,9 @@ class RowFusionWriter:
         """The rows of the tensor before that rows ``first`` to ``last`` of this one read."""
         if not inside:
             return []
-        one = self.rows(inside)
-        low = f"ps_most(0, first * {one.step} + {one.low})"
-        high = f"ps_least({one.extent}, (last - 1) * {one.step} + {one.high + 1})"
+        window = self.rows(inside)
+        low = f"ps_most(0, first * {window.step} + {window.low})"
+        high = f"ps_least({window.extent}, (last - 1) * {window.step} + {window.high + 1})"
         return [f"        {self.symbol}_rows{inside - 1}(m, r, work, {low}, {high});"]
 
     def fusion_function(self, offsets: Mapping[str, int], last: int) -> str:

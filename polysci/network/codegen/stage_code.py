@@ -52,7 +52,7 @@ class StageCode:
                 )
                 self.row_fusions[at] = writer
                 extra |= {name: (size, at) for name, size in writer.memory().items()}
-        self.extra = {name: one for name, one in extra.items() if one[0]}
+        self.extra = {name: room for name, room in extra.items() if room[0]}
         self.arena = arrange(self.placed, self.extra, apart=self.apart)
         used = self.constants()
         self.weights_file = weights_file_of([*self.calls.values()], program.constants, used)
@@ -67,7 +67,7 @@ class StageCode:
 
     def constants(self) -> list[str]:
         """Constants that stages read as they are: all but weights that are packed on load."""
-        found: dict[str, None] = {}
+        buffers: dict[str, None] = {}
         for at, stage in enumerate(self.placed.program.stages):
             names = list(stage.inputs)
             members = stage.members if isinstance(stage, RowFusion) else (stage,)
@@ -79,8 +79,8 @@ class StageCode:
             for name in names:
                 buffer = self.placed.places[name].buffer if name else ""
                 if buffer in self.placed.program.constants:
-                    found[buffer] = None
-        return list(found)
+                    buffers[buffer] = None
+        return list(buffers)
 
     def stages(self) -> list[str]:
         """Statements in order, with a barrier wherever one needs what another thread made."""
@@ -113,25 +113,27 @@ class StageCode:
         if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
             return True
         stages, places = self.placed.program.stages, self.placed.places
-        one, two = stages[at].output, stages[other].output
-        parts = places[one].buffer == places[two].buffer and one != two  # of a joined tensor: apart
+        first, second = stages[at].output, stages[other].output
+        parts = (
+            places[first].buffer == places[second].buffer and first != second
+        )  # of a joined tensor: apart
         return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
 
     def memory(self, at: int) -> tuple[list[Space], list[Space]]:
         """What a stage writes, its result first, and what it reads."""
-        found, stage = list[Space](), self.placed.program.stages[at]
+        spaces, stage = list[Space](), self.placed.program.stages[at]
         for name in (stage.output, *stage.inputs):
             buffer = self.placed.places[name].buffer
             if buffer in self.arena.offsets:
                 first = self.arena.offsets[buffer]
-                found.append(("", first, first + self.placed.program.values[buffer].bytes))
+                spaces.append(("", first, first + self.placed.program.values[buffer].bytes))
             else:
-                found.append((buffer, 0, 1))
+                spaces.append((buffer, 0, 1))
         own = [name for name, (_, user) in self.extra.items() if user == at]
         scratch = [
             ("", self.arena.offsets[n], self.arena.offsets[n] + self.extra[n][0]) for n in own
         ]
-        return [found[0], *scratch], found[1:]
+        return [spaces[0], *scratch], spaces[1:]
 
     def call_loop(self, at: int, stage: LoopStage) -> str:
         """The call of a function made for it."""
@@ -244,12 +246,12 @@ class StageCode:
         assert layer.scales is not None
         values = layer.scales.by_channel(layer.problem.y_shape[layer.problem.bias_axis])
         name = f"{self.name}_f{spot[0]}_{spot[1]}"
-        numbers = ", ".join(f"{float(one).hex()}f" for one in values)
+        numbers = ", ".join(f"{float(value).hex()}f" for value in values)
         self.tables.append(f"static const float {name}[] = {{{numbers}}};")
-        one = layer.scales
+        scales = layer.scales
         return (
-            f"&(const polysci_scales){{{name}, {float(one.residual_scale).hex()}f, "
-            f"{one.residual_zero}, {one.y_zero}}}"
+            f"&(const polysci_scales){{{name}, {float(scales.residual_scale).hex()}f, "
+            f"{scales.residual_zero}, {scales.y_zero}}}"
         )
 
     def places(self, name: str) -> BufferPlace:
@@ -269,8 +271,8 @@ def start_of_y(layer: LayerStage, placed: PlacedProgram) -> int:
 def _touch(some: Sequence[Space], others: Sequence[Space]) -> bool:
     """Whether any two of them have bytes in common."""
     return any(
-        one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
-        for one in some
+        space[0] == other[0] and space[1] < other[2] and other[1] < space[2]
+        for space in some
         for other in others
     )
 

@@ -74,10 +74,10 @@ class Network:
 
     def __call__(self, x: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """Run it. Raises TypeError or ValueError for inputs of another name, type or shape."""
-        found = self.runner(order_inputs(self.inputs, x))
-        if len(found) == 1 and not isinstance(x, Mapping):
-            return found[0]
-        return {port.name: one for port, one in zip(self.outputs, found, strict=True)}
+        outputs = self.runner(order_inputs(self.inputs, x))
+        if len(outputs) == 1 and not isinstance(x, Mapping):
+            return outputs[0]
+        return {port.name: array for port, array in zip(self.outputs, outputs, strict=True)}
 
     def report(self) -> NetworkReport:
         """The time of every stage, measured now, and of the whole; ``str`` makes a table of it."""

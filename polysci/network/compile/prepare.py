@@ -88,14 +88,14 @@ def search_schedules(
     What remains of ``time_limit`` is shared evenly by the layers that are left. Ctrl-C ends it;
     what was measured until then is in ``wisdom``.
     """
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     todo, start = problems(prepared.program), time.monotonic()
     for key, problem in todo.items():
         limit = None
         if time_limit is not None:
             left = max(0.01, time_limit - (time.monotonic() - start))
-            limit = left / (len(todo) - len(found))
-        found[key] = optimize(
+            limit = left / (len(todo) - len(results))
+        results[key] = optimize(
             problem,
             options.level,
             options.threads,
@@ -106,7 +106,7 @@ def search_schedules(
             time_limit=limit,
         )
         if watch:
-            watch(problem, found[key])
-        if found[key].interrupted:
+            watch(problem, results[key])
+        if results[key].interrupted:
             raise KeyboardInterrupt
-    return found
+    return results

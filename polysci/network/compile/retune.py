@@ -52,7 +52,7 @@ def retune(
     measures = LEVELS[options.level].measured != 0 and bool(chosen)
     if measures:
         chosen = in_place(prepared.placed, results, options, name, wisdom)
-    seconds = {key: one.predicted for key, one in results.items()}
+    seconds = {key: result.predicted for key, result in results.items()}
     setting = Setting(chosen, seconds, options.target, machine_for(options.target))
     placed, considered = fuse_rows(prepared.placed, setting)
     if measures:
@@ -65,7 +65,7 @@ def rivals(
     problem: Problem, result: Result, options: CompileOptions, wisdom: Wisdom
 ) -> list[Schedule]:
     """The winner alone, then what was measured nearly as fast, then what the model prefers."""
-    found = {str(result.schedule): result.schedule}
+    schedules = {str(result.schedule): result.schedule}
     key = key_of(problem, options.algorithm)
     with suppress(PolysciError):
         known = [
@@ -76,13 +76,13 @@ def rivals(
         known.sort(key=lambda record: (record.seconds, record.schedule))
         for record in known[:ROUNDS]:
             if record.seconds <= NEAR * known[0].seconds:
-                found.setdefault(record.schedule, schedule.parse(record.schedule))
-    if len(found) < ROUNDS:
+                schedules.setdefault(record.schedule, schedule.parse(record.schedule))
+    if len(schedules) < ROUNDS:
         context = context_of(problem, options.threads, options.target)
-        for one in candidates(problem, context, 2 * ROUNDS, options.algorithm):
-            if one.seconds <= NEAR * result.predicted:
-                found.setdefault(str(one.schedule), one.schedule)
-    return list(found.values())[:ROUNDS]
+        for candidate in candidates(problem, context, 2 * ROUNDS, options.algorithm):
+            if candidate.seconds <= NEAR * result.predicted:
+                schedules.setdefault(str(candidate.schedule), candidate.schedule)
+    return list(schedules.values())[:ROUNDS]
 
 
 def in_place(
@@ -94,19 +94,21 @@ def in_place(
 ) -> dict[str, Schedule]:
     """The schedule of every problem, by key, that takes least time in the whole network."""
     known = wisdom if wisdom is not None else Wisdom()
-    some = {
+    tried = {
         key: rivals(problem, results[key], options, known)
         for key, problem in problems(placed.program).items()
     }
-    rounds = max((len(each) for each in some.values()), default=1)
-    spent: dict[str, list[float]] = {key: [] for key in some}
+    rounds = max((len(schedules) for schedules in tried.values()), default=1)
+    spent: dict[str, list[float]] = {key: [] for key in tried}
     for number in range(rounds):
-        chosen = {key: each[min(number, len(each) - 1)] for key, each in some.items()}
+        chosen = {
+            key: schedules[min(number, len(schedules) - 1)] for key, schedules in tried.items()
+        }
         code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
         times = _by_problem(code)
-        for key in some:
+        for key in tried:
             spent[key].append(times[key])
-    return {key: each[_best(spent[key][: len(each)])] for key, each in some.items()}
+    return {key: schedules[_best(spent[key][: len(schedules)])] for key, schedules in tried.items()}
 
 
 def slower_fusions(
@@ -123,9 +125,9 @@ def slower_fusions(
     for placed in (apart, fused):
         code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
         runs = seconds_of(code, RUNS)
-        each = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
-        times.append(dict(zip((s.output for s in placed.program.stages), each, strict=True)))
-    found: dict[str, str] = {}
+        seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
+        times.append(dict(zip((s.output for s in placed.program.stages), seconds, strict=True)))
+    reasons: dict[str, str] = {}
     for stage in fused.program.stages:
         if not isinstance(stage, RowFusion):
             continue
@@ -133,8 +135,8 @@ def slower_fusions(
         together = times[1][stage.output]
         if together > alone:
             reason = f"measured {together * 1e6:.0f} us together, {alone * 1e6:.0f} us apart"
-            found |= dict.fromkeys(stage.internal, reason)
-    return found
+            reasons |= dict.fromkeys(stage.internal, reason)
+    return reasons
 
 
 def _best(seconds: Sequence[float]) -> int:
@@ -146,19 +148,19 @@ def _best(seconds: Sequence[float]) -> int:
 def _by_problem(code: Code) -> dict[str, float]:
     """Seconds a run of all stages of each problem."""
     runs = seconds_of(code, RUNS)
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for at, stage in enumerate(code.placed.program.stages):
         if isinstance(stage, LayerStage):  # the second best: a neighbour can only add
             key = stage.problem.key
-            found[key] = found.get(key, 0.0) + sorted(run[at] for run in runs)[1]
-    return found
+            seconds[key] = seconds.get(key, 0.0) + sorted(run[at] for run in runs)[1]
+    return seconds
 
 
 def seconds_of(code: Code, runs: int) -> list[list[float]]:
     """Seconds of every stage in each of some runs; the code must time itself."""
     runner = runner_of(code)
-    given = inputs_of(runner.inputs)
-    arrays = [given[port.name] for port in runner.inputs]
+    inputs = inputs_of(runner.inputs)
+    arrays = [inputs[port.name] for port in runner.inputs]
     results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
     context, count = runner.context(), len(code.placed.program.stages)
     seconds = []

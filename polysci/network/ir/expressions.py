@@ -124,7 +124,7 @@ def substitute(index: Affine, values: Mapping[str, Affine]) -> Affine:
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that one is made of."""
+    """The expressions directly inside an expression."""
     match expr:
         case Apply(_, arguments):
             return arguments
@@ -140,25 +140,27 @@ def walk(expr: Expr) -> Iterator[Expr]:
     """An expression and all inside it, each before its parts."""
     todo = [expr]
     while todo:
-        one = todo.pop()
-        yield one
-        todo.extend(reversed(children(one)))
+        part = todo.pop()
+        yield part
+        todo.extend(reversed(children(part)))
 
 
 def loads(expr: Expr) -> list[Load]:
     """All elements that an expression reads."""
-    return [one for one in walk(expr) if isinstance(one, Load)]
+    return [part for part in walk(expr) if isinstance(part, Load)]
 
 
 def reductions(expr: Expr) -> list[Reduce]:
-    return [one for one in walk(expr) if isinstance(one, Reduce)]
+    return [part for part in walk(expr) if isinstance(part, Reduce)]
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """``change`` applied to every expression inside, the innermost first."""
     match expr:
         case Apply(_, arguments):
-            expr = replace(expr, arguments=tuple(rewrite(each, change) for each in arguments))
+            expr = replace(
+                expr, arguments=tuple(rewrite(argument, change) for argument in arguments)
+            )
         case Where(_, body, otherwise):
             expr = replace(expr, body=rewrite(body, change), otherwise=rewrite(otherwise, change))
         case Reduce(_, _, body, _):
@@ -169,16 +171,18 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 def shift(expr: Expr, values: Mapping[str, Affine]) -> Expr:
     """An expression with other affine forms for its iterators."""
 
-    def change(one: Expr) -> Expr:
-        match one:
+    def change(part: Expr) -> Expr:
+        match part:
             case Load(_, index):
-                return replace(one, index=tuple(shift_index(each, values) for each in index))
+                return replace(
+                    part, index=tuple(shift_index(subscript, values) for subscript in index)
+                )
             case Where(guards, _, _) | Reduce(_, _, _, guards):
-                return replace(one, guards=tuple(
+                return replace(part, guards=tuple(
                     replace(guard, at=substitute(guard.at, values)) for guard in guards
                 ))  # fmt: skip
             case _:
-                return one
+                return part
 
     return rewrite(expr, change)
 

@@ -103,7 +103,7 @@ def kind_of(expr: Expr, dtypes: Mapping[str, str]) -> str:
         case Apply(function, _) if function in CONVERSIONS:
             return CONVERSIONS[function]
         case Apply(_, arguments):
-            return _widest(*(kind_of(each, dtypes) for each in arguments))
+            return _widest(*(kind_of(argument, dtypes) for argument in arguments))
         case Where(_, body, otherwise):
             return _widest(kind_of(body, dtypes), kind_of(otherwise, dtypes))
         case Reduce(_, _, body, _):

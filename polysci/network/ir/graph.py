@@ -80,12 +80,12 @@ class Graph:
 
     def readers(self) -> dict[str, list[Node]]:
         """Tensor -> the nodes that read it, in order."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
                 if name:
-                    found.setdefault(name, []).append(node)
-        return found
+                    readers.setdefault(name, []).append(node)
+        return readers
 
     def lines(self) -> Iterator[str]:
         """One line a node, for people."""

@@ -44,10 +44,10 @@ class Value:
     @property
     def strides(self) -> tuple[int, ...]:
         """In elements, of a buffer of its own."""
-        found, step = [0] * len(self.shape), 1
+        strides, step = [0] * len(self.shape), 1
         for at in reversed(self.order or range(len(self.shape))):
-            found[at], step = step, step * self.shape[at]
-        return tuple(found)
+            strides[at], step = step, step * self.shape[at]
+        return tuple(strides)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
@@ -198,26 +198,26 @@ class Program:
 
     def readers(self) -> dict[str, list[Stage]]:
         """Tensor -> the stages that read it, in order."""
-        found: dict[str, list[Stage]] = {}
+        readers: dict[str, list[Stage]] = {}
         for stage in self.stages:
             for name in stage.inputs:
-                found.setdefault(name, []).append(stage)
-        return found
+                readers.setdefault(name, []).append(stage)
+        return readers
 
     def makers(self) -> dict[str, list[Stage]]:
         """Tensor -> the stages that write it; several, where each writes a part."""
-        found: dict[str, list[Stage]] = {}
+        makers: dict[str, list[Stage]] = {}
         for stage in self.stages:
-            found.setdefault(stage.output, []).append(stage)
-        return found
+            makers.setdefault(stage.output, []).append(stage)
+        return makers
 
     def layers(self) -> list[LayerStage]:
         """All layers, those inside row fusions included, in order."""
-        found: list[LayerStage] = []
+        layers: list[LayerStage] = []
         for stage in self.stages:
             members = stage.members if isinstance(stage, RowFusion) else (stage,)
-            found += [member for member in members if isinstance(member, LayerStage)]
-        return found
+            layers += [member for member in members if isinstance(member, LayerStage)]
+        return layers
 
     def with_stages(self, stages: tuple[Stage, ...]) -> Program:
         """The program of other stages, without tensors that none of them knows."""

@@ -114,13 +114,14 @@ class Builder:
 def apply(function: str, *arguments: Expr | float) -> Apply:
     """A function of values and numbers."""
     return Apply(function, tuple(
-        Number(float(one)) if isinstance(one, int | float | np.number) else one for one in arguments
+        Number(float(argument)) if isinstance(argument, int | float | np.number) else argument
+        for argument in arguments
     ))  # fmt: skip
 
 
 def attribute_axes(values: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front."""
-    found = tuple(int(one) + rank * (one < 0) for one in values)
-    if any(not 0 <= one < rank for one in found):
+    axes = tuple(int(value) + rank * (value < 0) for value in values)
+    if any(not 0 <= number < rank for number in axes):
         raise UnsupportedError(f"axes {tuple(values)} of a tensor of {rank} axes")
-    return found
+    return axes

@@ -184,8 +184,8 @@ def group_channel(filters: int, own: int, groups: int) -> Index:
     """The channel of x that term ``c`` of output channel ``i1`` reads."""
     if groups == 1:
         return Affine((("c", 1),))
-    each = filters // groups
-    table = tuple(k // each * own + c for k in range(filters) for c in range(own))
+    size = filters // groups
+    table = tuple(k // size * own + c for k in range(filters) for c in range(own))
     return Lookup(table, combine({"i1": own, "c": 1}))
 
 
@@ -245,18 +245,16 @@ class _Phase:
         step = window.stride // gcd(window.stride, window.dilation)
         self.first = first
         reach = first + window.before
-        found = [
-            r for r in range(window.taps) if (reach - r * window.dilation) % window.stride == 0
-        ]
-        self.taps = found[::-1]  # ascending places in x
-        low = (reach - found[-1] * window.dilation) // window.stride if found else 0
+        taps = [r for r in range(window.taps) if (reach - r * window.dilation) % window.stride == 0]
+        self.taps = taps[::-1]  # ascending places in x
+        low = (reach - taps[-1] * window.dilation) // window.stride if taps else 0
         count = -(-(window.out - first) // window.stride)
         self.skip = min(max(low, 0), window.size - 1)
         if self.skip < low:
             self.taps = []  # all that it reads is beyond x
-        apart = step * window.dilation // window.stride if len(found) > 1 else 1
+        apart = step * window.dilation // window.stride if len(taps) > 1 else 1
         self.span = Span(
-            window.size - self.skip, max(1, len(found)), 1, apart, max(-low, 0), 0, count
+            window.size - self.skip, max(1, len(taps)), 1, apart, max(-low, 0), 0, count
         )
 
 
@@ -270,15 +268,15 @@ def _upwards(build: Builder, node: Node) -> tuple[Span, ...]:
     pads = node.attributes.get("pads") or [0] * 2 * axes
     extra = node.attributes.get("output_padding") or [0] * axes
     auto = node.attributes.get("auto_pad", "NOTSET")
-    found = []
+    windows = []
     for at in range(axes):
         before = pads[at]
         if auto in ("SAME_UPPER", "SAME_LOWER") or node.attributes.get("output_shape"):
             reach = (taps[at] - 1) * dilations[at] + 1
             total = max(0, strides[at] * (shape[at] - 1) + extra[at] + reach - out[at])
             before = total // 2 if auto == "SAME_UPPER" else total - total // 2
-        found.append(Span(shape[at], taps[at], strides[at], dilations[at], before, 0, out[at]))
-    return tuple(found)
+        windows.append(Span(shape[at], taps[at], strides[at], dilations[at], before, 0, out[at]))
+    return tuple(windows)
 
 
 def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int) -> None:
@@ -295,7 +293,7 @@ def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int)
         real &= places // window.stride < window.size
         table = np.where(real, places // window.stride, 0)
         spot = combine({f"i{at + 2}": window.taps, f"r{at}": 1})
-        expr_index.append(Lookup(tuple(int(one) for one in table.reshape(-1)), spot))
+        expr_index.append(Lookup(tuple(int(index) for index in table.reshape(-1)), spot))
         name = build.number(f"{node.outputs[0]}.real{at}", real.reshape(-1).astype(build.dtype(x)))
         shares.append(Load(name, (spot,)))
     table_c = tuple(k // filters * own + c for k in range(groups * filters) for c in range(own))

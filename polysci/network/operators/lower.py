@@ -44,12 +44,12 @@ def lower(graph: Graph) -> Program:
 def _made(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
     """The tensors of the outputs: copies of those that no stage makes, or that are asked twice."""
     made = {stage.output for stage in build.stages}
-    found: list[str] = []
+    names: list[str] = []
     for title in titles:
         name = title
-        if title not in made or title in found:
+        if title not in made or title in names:
             value = build.values[title]
             name = build.fresh(f"{title}.output", value.shape, value.dtype)
             build.stages.append(LoopStage(f"copy {title}", name, build.load(title, name)))
-        found.append(name)
-    return tuple(found)
+        names.append(name)
+    return tuple(names)

@@ -73,9 +73,9 @@ def slices(build: Builder, node: Node) -> None:
 
 def _list(build: Builder, node: Node, position: int, name: str) -> list[int]:
     if name in node.attributes:
-        return [int(one) for one in node.attributes[name]]
+        return [int(number) for number in node.attributes[name]]
     value = build.known(node, position, name)
-    return [] if value is None else [int(one) for one in value.reshape(-1)]
+    return [] if value is None else [int(number) for number in value.reshape(-1)]
 
 
 def pad(build: Builder, node: Node) -> None:
@@ -84,11 +84,11 @@ def pad(build: Builder, node: Node) -> None:
     build.check_numbers(node, x)
     if mode not in _MODES:
         build.refuse(f"mode {mode}")
-    shape, given = build.shape(x), _list(build, node, 1, "pads")
+    shape, pads = build.shape(x), _list(build, node, 1, "pads")
     axes = attribute_axes(_list(build, node, 3, "axes") or range(len(shape)), len(shape))
     before, after = [0] * len(shape), [0] * len(shape)
     for at, number in enumerate(axes):
-        before[number], after[number] = given[at], given[len(axes) + at]
+        before[number], after[number] = pads[at], pads[len(axes) + at]
     places = [combine({f"i{at}": 1}, -size) for at, size in enumerate(before)]
     if mode != "constant":
         index: list[Index] = list(places)
@@ -97,9 +97,9 @@ def pad(build: Builder, node: Node) -> None:
                 build.refuse(f"axis {at} has no elements to repeat")
             if before[at] or after[at]:
                 wide = (max(0, before[at]), max(0, after[at]))
-                found = np.pad(np.arange(size), wide, mode)
-                found = found[max(0, -before[at]) : len(found) - max(0, -after[at])]
-                index[at] = Lookup(tuple(map(int, found)), axis(at))
+                sources = np.pad(np.arange(size), wide, mode)
+                sources = sources[max(0, -before[at]) : len(sources) - max(0, -after[at])]
+                index[at] = Lookup(tuple(map(int, sources)), axis(at))
         build.define(node, Load(x, tuple(index)))
         return
     value = node.attributes.get("value", 0.0)

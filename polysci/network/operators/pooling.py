@@ -71,9 +71,9 @@ def local_response(build: Builder, node: Node) -> None:
     place = combine({"i1": 1, "r1": 1}, -((size - 1) // 2))
     index: list[Affine] = [axis(at) for at in range(len(build.shape(x)))]
     index[1] = place
-    one = Load(x, tuple(index))
+    neighbour = Load(x, tuple(index))
     guard = Guard(place, build.shape(x)[1])
-    squares = Reduce("add", (("r1", size),), apply("mul", one, one), (guard,))
+    squares = Reduce("add", (("r1", size),), apply("mul", neighbour, neighbour), (guard,))
     base = apply("add", apply("mul", squares, alpha / size), bias)
     build.define(node, apply("mul", build.load(x, y), apply("pow", base, -beta)))
 

@@ -47,18 +47,18 @@ def _parameters(build: Builder, node: Node) -> tuple[Expr, Expr]:
     y, rank = node.outputs[0], len(build.shape(node.outputs[0]))
     if node.attributes.get("block_size"):
         build.refuse("blocks")
-    found: list[Expr] = []
+    parameters: list[Expr] = []
     for name in (node.inputs[1], node.input(2)):
         if not name:
-            found.append(Number(0.0))
+            parameters.append(Number(0.0))
         elif build.shape(name) in ((), (1,)):
-            found.append(build.load(name, y))
+            parameters.append(build.load(name, y))
         else:
             (along,) = attribute_axes([node.attributes.get("axis", 1)], rank)
             if build.shape(name) != build.shape(y)[along : along + 1]:
                 build.refuse(f"{list(build.shape(name))} parameters for axis {along} of y")
-            found.append(build.along(name, along))
-    return found[0], found[1]
+            parameters.append(build.along(name, along))
+    return parameters[0], parameters[1]
 
 
 def linear_conv(build: Builder, node: Node) -> None:
@@ -126,7 +126,7 @@ def _layer(
         return None
     along = (-1, *[1] * (value.ndim - 1)) if of_w.size > 1 else ()
     moved = value.astype(np.int64) - of_w.astype(np.int64).reshape(along)
-    if moved.min() < -128 or moved.max() > 127 or any(one.before < 0 for one in windows):
+    if moved.min() < -128 or moved.max() > 127 or any(window.before < 0 for window in windows):
         return None
     name = build.number(f"{w}.s8", np.ascontiguousarray(moved.astype(np.int8)))
     groups = int(node.attributes.get("group", 1))
@@ -143,11 +143,11 @@ def _summed(
     left, right, _, _ = terms(build, x, w, windows, groups)
     less: list[Expr] = []
     for value, zero in ((left, x_zero), (right, w_zero)):
-        one: Expr = apply(kind, value)
+        shifted: Expr = apply(kind, value)
         if zero:
             other = _channel(build, zero) if zero == w_zero else _number(build, zero)
-            one = apply("sub", one, apply(kind, other))
-        less.append(one)
+            shifted = apply("sub", shifted, apply(kind, other))
+        less.append(shifted)
     return sum_parts(build, node, x, w, windows, groups, (less[0], less[1]))
 
 

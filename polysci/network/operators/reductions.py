@@ -30,14 +30,14 @@ def mean(build: Builder, node: Node) -> None:
     """ReduceMean; axes are an attribute, or an input since opset 18."""
     x = node.inputs[0]
     build.check_floats(node, x)
-    rank, given = len(build.shape(x)), node.attributes.get("axes")
+    rank, listed = len(build.shape(x)), node.attributes.get("axes")
     if node.input(1):
         known = build.known(node, 1, "axes")
-        given = None if known is None else [int(one) for one in known.reshape(-1)]
-    if not given and node.attributes.get("noop_with_empty_axes"):
+        listed = None if known is None else [int(number) for number in known.reshape(-1)]
+    if not listed and node.attributes.get("noop_with_empty_axes"):
         build.define(node, build.load(x, node.outputs[0]))
         return
-    axes = attribute_axes(given or range(rank), rank)
+    axes = attribute_axes(listed or range(rank), rank)
     keep = bool(node.attributes.get("keepdims", 1))
     _average(build, node, axes, keep=keep)
 

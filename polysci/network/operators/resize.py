@@ -51,10 +51,10 @@ def _scales(build: Builder, node: Node) -> list[float]:
     x, y = build.shape(node.inputs[0]), build.shape(node.outputs[0])
     axes = _given_axes(node, len(x))
     scales = [b / a if a else 1.0 for a, b in zip(x, y, strict=True)]
-    given = build.known(node, 2, "scales")
+    listed = build.known(node, 2, "scales")
     sizes = build.known(node, 3, "sizes")
-    if given is not None and given.size:
-        for at, value in zip(axes, given.reshape(-1), strict=True):
+    if listed is not None and listed.size:
+        for at, value in zip(axes, listed.reshape(-1), strict=True):
             scales[at] = float(value)
     elif (
         sizes is not None
@@ -62,9 +62,9 @@ def _scales(build: Builder, node: Node) -> list[float]:
     ):
         wanted = [float(size) / x[at] for at, size in zip(axes, sizes.reshape(-1), strict=True)]
         policy = node.attributes["keep_aspect_ratio_policy"]
-        one = min(wanted) if policy == "not_larger" else max(wanted)
+        scale = min(wanted) if policy == "not_larger" else max(wanted)
         for at in axes:
-            scales[at] = one
+            scales[at] = scale
     return scales
 
 
@@ -122,31 +122,31 @@ def _along(build: Builder, node: Node, x: str, at: int, scale: float, out: int) 
     rank = len(build.shape(x))
 
     def taken(table: NDArray[np.int64]) -> Expr:
-        inside = tuple(int(one) for one in np.clip(table, 0, size - 1))
+        inside = tuple(int(index) for index in np.clip(table, 0, size - 1))
         return Load(x, tuple(
             Lookup(inside, axis(number)) if number == at else axis(number) for number in range(rank)
         ))  # fmt: skip
 
     if node.attributes.get("mode", "nearest") == "nearest":
-        found = taken(_rounded(build, node, places))
+        value = taken(_rounded(build, node, places))
     else:
         low = np.floor(places)
         name = build.number(f"{node.outputs[0]}.share{at}", (places - low).astype(np.float32))
         share = build.along(name, at)
         here, there = taken(low.astype(np.int64)), taken(low.astype(np.int64) + 1)
         step = apply("mul", apply("sub", there, here), share)
-        found = apply("add", here, step)
+        value = apply("add", here, step)
     if not _crops(node):
-        return found
+        return value
     outside = float(node.attributes.get("extrapolation_value", 0.0))
     table = tuple(0 if 0 <= place <= size - 1 else -1 for place in places)
     if not any(table):
-        return found
-    inside = np.array([one + 1 for one in table])
-    return _chosen(found, inside, at, outside)
+        return value
+    inside = np.array([entry + 1 for entry in table])
+    return _chosen(value, inside, at, outside)
 
 
-def _chosen(found: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:
+def _chosen(value: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:
     """Outputs whose place is inside; they are a range, because places grow."""
     where = np.flatnonzero(inside)
     if not where.size:
@@ -154,23 +154,23 @@ def _chosen(found: Expr, inside: NDArray[np.int64], at: int, other: float) -> Ex
     first, count = int(where[0]), len(where)
     place = axis(at)
     guard = Guard(type(place)(place.terms, -first), count)
-    return Where((guard,), found, Number(other))
+    return Where((guard,), value, Number(other))
 
 
 def _rounded(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
     way = node.attributes.get("nearest_mode", "round_prefer_floor")
     match way:
         case "round_prefer_floor":
-            found = np.ceil(places - 0.5)
+            nearest = np.ceil(places - 0.5)
         case "round_prefer_ceil":
-            found = np.floor(places + 0.5)
+            nearest = np.floor(places + 0.5)
         case "floor":
-            found = np.floor(places)
+            nearest = np.floor(places)
         case "ceil":
-            found = np.ceil(places)
+            nearest = np.ceil(places)
         case _:
             build.refuse(f"nearest_mode {way}")
-    return found.astype(np.int64)
+    return nearest.astype(np.int64)
 
 
 OPERATORS = {"Resize": resize}

@@ -41,7 +41,7 @@ def spans(node: Node, x: Sequence[int], taps: Sequence[int], y: Sequence[int]) -
     dilations = node.attributes.get("dilations") or [1] * axes
     pads = node.attributes.get("pads") or [0] * 2 * axes
     auto = node.attributes.get("auto_pad", "NOTSET")
-    found = []
+    windows = []
     for at in range(axes):
         size, out = x[2 + at], y[2 + at]
         before, after = pads[at], pads[axes + at]
@@ -53,5 +53,5 @@ def spans(node: Node, x: Sequence[int], taps: Sequence[int], y: Sequence[int]) -
             after = missing - before
         elif auto == "VALID":
             before = after = 0
-        found.append(Span(size, taps[at], strides[at], dilations[at], before, after, out))
-    return tuple(found)
+        windows.append(Span(size, taps[at], strides[at], dilations[at], before, after, out))
+    return tuple(windows)

@@ -31,14 +31,14 @@ class Life:
 
 def lives(placed: PlacedProgram, kept: frozenset[str]) -> dict[str, Life]:
     """By buffer, without those in ``kept``."""
-    found: dict[str, Life] = {}
+    alive: dict[str, Life] = {}
     for at, stage in enumerate(placed.program.stages):
         names = [stage.output, *stage.inputs]
         for name in names:
             buffer = placed.places[name].buffer
             if buffer not in kept:
-                found[buffer] = Life(found[buffer].first if buffer in found else at, at)
-    return found
+                alive[buffer] = Life(alive[buffer].first if buffer in alive else at, at)
+    return alive
 
 
 def arrange(

@@ -255,9 +255,9 @@ class _Placer:
         return replace(window, tensor=self.copy(window.tensor, (*missing, *order), kind))
 
 
-def alike(one: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:
+def alike(place: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:
     """Whether elements lie equally far apart in both."""
-    pairs = zip(one.strides, other.strides, shape, strict=True)
+    pairs = zip(place.strides, other.strides, shape, strict=True)
     return all(a == b for a, b, size in pairs if size > 1)
 
 
@@ -293,18 +293,18 @@ def reshape(
             runs[-1] = (runs[-1][0] * size, step)
         else:
             runs.append((size, step))
-    found: list[int] = []
+    steps: list[int] = []
     for size in reversed(new):
         if size == 1:
-            found.append(runs[-1][1] if runs else 1)
+            steps.append(runs[-1][1] if runs else 1)
             continue
         extent, step = runs.pop()
         if extent % size:
             return None
-        found.append(step)
+        steps.append(step)
         if extent > size:
             runs.append((extent // size, step * size))
-    return tuple(reversed(found))
+    return tuple(reversed(steps))
 
 
 def resolve_view(stage: ViewStage, source: BufferPlace, rank: int) -> tuple[int, tuple[int, ...]]:

@@ -19,15 +19,15 @@ class ConcatPart:
 
 def hosts(program: Program) -> dict[str, ConcatPart]:
     """Parts of joined tensors that are written where they will be read."""
-    found: dict[str, ConcatPart] = {}
+    places: dict[str, ConcatPart] = {}
     makers = program.makers()
     for concat in reversed([stage for stage in program.stages if isinstance(stage, ConcatStage)]):
         first = 0
         for name in concat.parts:
-            if name not in found and not _refusal(program, concat, name, makers.get(name, [])):
-                found[name] = ConcatPart(concat.output, concat.axis, first)
+            if name not in places and not _refusal(program, concat, name, makers.get(name, [])):
+                places[name] = ConcatPart(concat.output, concat.axis, first)
             first += program.values[name].shape[concat.axis]
-    return found
+    return places
 
 
 def _refusal(program: Program, concat: ConcatStage, name: str, made: list[Stage]) -> str:
@@ -45,7 +45,7 @@ def _refusal(program: Program, concat: ConcatStage, name: str, made: list[Stage]
 
 def concat_in_place(program: Program) -> tuple[Fusion, ...]:
     """Every part of every concat: written in place, or why it is copied."""
-    parts, makers, found = hosts(program), program.makers(), list[Fusion]()
+    parts, makers, considered = hosts(program), program.makers(), list[Fusion]()
     for concat in program.stages:
         if not isinstance(concat, ConcatStage):
             continue
@@ -56,5 +56,5 @@ def concat_in_place(program: Program) -> tuple[Fusion, ...]:
                 refusal = f"it is part of {parts[name].whole}"
             first = made[0].name if made else name
             saved = 2 * program.values[name].bytes
-            found.append(Fusion(first, concat.name, name, saved, refusal))
-    return tuple(found)
+            considered.append(Fusion(first, concat.name, name, saved, refusal))
+    return tuple(considered)

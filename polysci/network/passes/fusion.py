@@ -74,13 +74,13 @@ class _Fuser:
         old, self.stages[position] = self.stages[position], stage
         self.forget(old)
         if gone:
-            del self.stages[next(at for at, one in enumerate(self.stages) if one is gone)]
+            del self.stages[next(at for at, other in enumerate(self.stages) if other is gone)]
             self.forget(gone)
         self.learn(stage)
 
     def forget(self, stage: Stage) -> None:
         for name, where in ((stage.output, self.made), *((n, self.read) for n in stage.inputs)):
-            where[name] = [one for one in where[name] if one is not stage]
+            where[name] = [other for other in where[name] if other is not stage]
 
     def makers(self, tensor: str) -> list[Stage]:
         return self.made.get(tensor, [])
@@ -113,7 +113,7 @@ class _Fuser:
             refusal = self.alone(tensor, reader) or self.refuse_inline(maker, reader)
             if not self.note(maker, reader, tensor, refusal):
                 continue
-            expr = rewrite(reader.expr, lambda one, it=maker: _in_place(one, it))  # type: ignore[misc]
+            expr = rewrite(reader.expr, lambda part, it=maker: _in_place(part, it))  # type: ignore[misc]
             self.put(position, replace(reader, expr=expr, name=_joint_name(maker, reader)), maker)
             return True
         return False
@@ -138,33 +138,33 @@ class _Fuser:
         moves = isinstance(maker.expr, Load | Number)
         if not moves and not all(reads_once(load, domain, around) for load, around in uses):
             return "elements would be computed more than once"
-        if any(not isinstance(one, Affine) for load, _ in uses for one in load.index):
+        if any(not isinstance(subscript, Affine) for load, _ in uses for subscript in load.index):
             return "a table says which elements are read"
         return ""
 
     def absorb(self, reader: LoopStage, position: int) -> bool:
         """Let a layer do what ``reader`` does to its results."""
-        found = _epilogue(reader.expr)
-        if found is None:
+        epilogue = _epilogue(reader.expr)
+        if epilogue is None:
             return False
         values = self.program.values
         domain = iterators(values[reader.output].shape)
-        clamp, terms = found
-        for one in sorted(terms, key=lambda load: -self.place(load.tensor)):
-            makers = self.makers(one.tensor)
+        clamp, terms = epilogue
+        for result in sorted(terms, key=lambda load: -self.place(load.tensor)):
+            makers = self.makers(result.tensor)
             if len(makers) != 1 or not isinstance(makers[0], LayerStage):
                 continue
             layer = makers[0]
-            shape = values[one.tensor].shape
-            others = [load for load in terms if load is not one]
-            refusal = self.alone(one.tensor, reader) or _cannot(layer, clamp, others)
+            shape = values[result.tensor].shape
+            others = [load for load in terms if load is not result]
+            refusal = self.alone(result.tensor, reader) or _cannot(layer, clamp, others)
             if not refusal and not all(pointwise(load, domain, shape) for load in terms):
                 refusal = "it reads other elements than those of its own place"
-            if not refusal and any(o.tensor == one.tensor for o in others):
+            if not refusal and any(o.tensor == result.tensor for o in others):
                 refusal = "it adds the result to itself"
             if not refusal and any(values[o.tensor].shape != shape for o in others):
                 refusal = "what is added has another shape"
-            if not self.note(layer, reader, one.tensor, refusal):
+            if not self.note(layer, reader, result.tensor, refusal):
                 continue
             changed = replace(
                 layer, name=_joint_name(layer, reader),
@@ -185,8 +185,8 @@ class _Fuser:
 def fuse_loops(program: Program) -> tuple[Program, tuple[Fusion, ...]]:
     """The program with what can be fused, and everything that was considered."""
     fuser = _Fuser(program)
-    found = fuser.run()
-    return found, tuple(fuser.tried.values())
+    fused = fuser.run()
+    return fused, tuple(fuser.tried.values())
 
 
 def _joint_name(first: Stage, second: Stage) -> str:
@@ -203,8 +203,8 @@ def _uses(
         case Reduce(_, _, body, _):
             yield from _uses(body, tensor, expr)
         case Apply(_, arguments):
-            for each in arguments:
-                yield from _uses(each, tensor, around)
+            for argument in arguments:
+                yield from _uses(argument, tensor, around)
         case Load() | Number():
             return
         case _:
@@ -213,35 +213,35 @@ def _uses(
 
 
 def _reduces(expr: Expr) -> bool:
-    return any(isinstance(one, Reduce) for one in walk(expr))
+    return any(isinstance(part, Reduce) for part in walk(expr))
 
 
 def _converts(expr: Expr, kind: str) -> bool:
     """Whether an expression rounds, on its way to its tensor, in a way that counts."""
     wanted = {"float": "real", "double": "exact"}.get(kind)
     return any(
-        isinstance(one, Apply) and one.function in CONVERSIONS and one.function != wanted
-        for one in walk(expr)
+        isinstance(part, Apply) and part.function in CONVERSIONS and part.function != wanted
+        for part in walk(expr)
     ) or kind not in (REAL, "double")
 
 
-def _in_place(one: Expr, maker: LoopStage) -> Expr:
+def _in_place(part: Expr, maker: LoopStage) -> Expr:
     """The definition of a tensor instead of a read of it."""
-    if not isinstance(one, Load) or one.tensor != maker.output:
-        return one
-    values = {f"i{number}": index for number, index in enumerate(one.index)}
+    if not isinstance(part, Load) or part.tensor != maker.output:
+        return part
+    values = {f"i{number}": index for number, index in enumerate(part.index)}
     return shift(maker.expr, values)  # type: ignore[arg-type]
 
 
-def _silu(one: Expr) -> Expr:
+def _silu(part: Expr) -> Expr:
     """``x * sigmoid(x)`` by its name."""
-    match one:
+    match part:
         case Apply("mul", (left, Apply("sigmoid", (right,)))) if left == right:
             return Apply("silu", (left,))
         case Apply("mul", (Apply("sigmoid", (left,)), right)) if left == right:
             return Apply("silu", (left,))
         case _:
-            return one
+            return part
 
 
 def _epilogue(expr: Expr) -> tuple[CLAMP | None, list[Load]] | None:

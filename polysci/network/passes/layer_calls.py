@@ -39,7 +39,7 @@ def calls_of(
     placed: PlacedProgram, schedules: Mapping[str, Schedule], name: str, threads: int
 ) -> dict[Spot, LayerCall]:
     """By position of the stage, and inside a row fusion; layers that share code share a symbol."""
-    found: dict[Spot, LayerCall] = {}
+    calls: dict[Spot, LayerCall] = {}
     sources: dict[tuple[str, ...], Source] = {}
     at = 0
     for spot, layer, fused in _spots(placed.program):
@@ -56,9 +56,9 @@ def calls_of(
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = threads > 1 and bool(schedule.parallel)
-        found[spot] = LayerCall(layer, source, schedule, at if fixed else None, shared)
+        calls[spot] = LayerCall(layer, source, schedule, at if fixed else None, shared)
         at += round_up(source.packed) if fixed else 0
-    return found
+    return calls
 
 
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:

@@ -110,17 +110,17 @@ def _last(costs: _Costs) -> set[str]:
     at = {name: 2 + number for number, name in enumerate(names)}
     edges: dict[tuple[int, int], int] = {}
 
-    def edge(one: int, other: int, cost: float) -> None:
+    def edge(source: int, target: int, cost: float) -> None:
         scaled = NEVER if cost == float("inf") else min(NEVER - 1, round(cost))
-        edges[one, other] = min(NEVER, edges.get((one, other), 0) + scaled)
+        edges[source, target] = min(NEVER, edges.get((source, target), 0) + scaled)
 
     for name in names:  # from 0, "last", to 1, "plain": who is cut from a side pays its cost
         edge(0, at[name], costs.plain.get(name, 0.0))
         edge(at[name], 1, costs.last.get(name, 0.0))
-    for (one, other), cost in costs.apart.items():
-        if one != other:
-            edge(at[one], at[other], cost)
-            edge(at[other], at[one], cost)
+    for (source, target), cost in costs.apart.items():
+        if source != target:
+            edge(at[source], at[target], cost)
+            edge(at[target], at[source], cost)
     size = len(names) + 2
     rows, columns = zip(*edges, strict=True) if edges else ((), ())
     data = np.array(list(edges.values()), np.int32)
@@ -163,8 +163,8 @@ def with_dtype(program: Program, dtype: str) -> Program:
     if dtype == "f32":
         return program
     kept = {*program.inputs, *program.outputs, *program.constants}
-    layers = [one for one in program.layers() if one.problem.dtype == "f32"]
-    narrow = {one.x.tensor for one in layers}
+    layers = [layer for layer in program.layers() if layer.problem.dtype == "f32"]
+    narrow = {layer.x.tensor for layer in layers}
     values = {
         name: replace(value, dtype="bf16")
         if value.dtype == "float32" and name not in kept

@@ -110,13 +110,13 @@ def _refusal(
     if len(made.shape) != 4 or value.shape[0] != 1 or made.shape[ROW_AXIS] < 2:
         return "several images, or no rows"
     members = [*chain, second]
-    held = sum(_weights(one) for one in members if isinstance(one, LayerStage))
+    held = sum(_weights(member) for member in members if isinstance(member, LayerStage))
     if held > size:
         return f"the weights of {held} bytes leave no room in the L2 cache"
     if rows_read(second, name, value.shape, made.shape) is None:
         return "its rows read no window of rows"
-    layers = [one for one in members if isinstance(one, LayerStage)]
-    if any(one.weights not in program.constants for one in layers):
+    layers = [member for member in members if isinstance(member, LayerStage)]
+    if any(layer.weights not in program.constants for layer in layers):
         return "its weights are computed"
     for layer in layers:
         try:
@@ -124,7 +124,7 @@ def _refusal(
         except PolysciError as error:
             return str(error)
     won = 2 * value.bytes / (setting.machine.l3 * 1e9)
-    risk = RISK * sum(setting.seconds[one.problem.key] for one in layers)
+    risk = RISK * sum(setting.seconds[layer.problem.key] for layer in layers)
     if won < risk:
         return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"
     if isinstance(second, LayerStage) and (second.y.step or second.stack or second.w):

@@ -112,15 +112,15 @@ def check_inputs(port: TensorPort, value: object) -> Array:
     return np.ascontiguousarray(value)
 
 
-def order_inputs(ports: Sequence[TensorPort], given: object) -> list[Array]:
+def order_inputs(ports: Sequence[TensorPort], inputs: object) -> list[Array]:
     """The inputs in order, from one array, or from a mapping by name."""
-    if isinstance(given, Mapping):
+    if isinstance(inputs, Mapping):
         names = {port.name for port in ports}
-        if set(given) != names:
-            raise ValueError(f"inputs: expected {sorted(names)}, got {sorted(map(str, given))}")
-        return [check_inputs(port, given[port.name]) for port in ports]
+        if set(inputs) != names:
+            raise ValueError(f"inputs: expected {sorted(names)}, got {sorted(map(str, inputs))}")
+        return [check_inputs(port, inputs[port.name]) for port in ports]
     if len(ports) != 1:
         raise TypeError(
             f"inputs: this network has {len(ports)}: give a dict of {[p.name for p in ports]}"
         )
-    return [check_inputs(ports[0], given)]
+    return [check_inputs(ports[0], inputs)]

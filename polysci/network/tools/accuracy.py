@@ -26,5 +26,7 @@ def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | Non
     plain = build_network(
         prepare(network.prepared.graph, "f32"), options, network.name, wisdom=wisdom
     )
-    ours, theirs = (each.runner(order_inputs(each.inputs, inputs)) for each in (network, plain))
+    ours, theirs = (
+        compiled.runner(order_inputs(compiled.inputs, inputs)) for compiled in (network, plain)
+    )
     return largest_error(ours, theirs, "f32")

@@ -47,8 +47,8 @@ def write_project(
     network whose results are wrong.
     """
     check_project(out, network.name, force=force)
-    found = files(network, make_selftest_data(network), embed)
-    return folder.write(out, found, leftovers=_leftovers(network.name), force=force)
+    contents = files(network, make_selftest_data(network), embed)
+    return folder.write(out, contents, leftovers=_leftovers(network.name), force=force)
 
 
 def check_project(out: Path, name: str, *, force: bool = False) -> None:
@@ -97,8 +97,8 @@ def fill_template(template: str, values: Mapping[str, str]) -> str:
 def _offering(header: str, name: str) -> str:
     """The header with what loads the weights inside the library."""
     line = f"{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);"
-    before, found, after = header.partition(line)
-    return f"{before}{found}{fill_template('embedded.h', {'NAME': name}).rstrip()}{after}"
+    before, match, after = header.partition(line)
+    return f"{before}{match}{fill_template('embedded.h', {'NAME': name}).rstrip()}{after}"
 
 
 def _data(network: Network, told: SelftestData) -> Iterator[bytes]:
@@ -158,8 +158,8 @@ def _ports(network: Network) -> dict[str, str]:
     return {
         "INPUTS": str(len(inputs)),
         "OUTPUTS": str(len(outputs)),
-        "INPUT_ROWS": "".join(_port("x", at, one) for at, one in enumerate(inputs)),
-        "OUTPUT_ROWS": "".join(_port("y", at, one) for at, one in enumerate(outputs)),
+        "INPUT_ROWS": "".join(_port("x", at, port) for at, port in enumerate(inputs)),
+        "OUTPUT_ROWS": "".join(_port("y", at, port) for at, port in enumerate(outputs)),
         "CALLED": "".join(f", {word}" for word in words),
     }
 
@@ -169,10 +169,10 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
 
 
 def rows(network: Network) -> list[str]:
-    ports = [(f"x{at}", one) for at, one in enumerate(network.inputs)]
-    ports += [(f"y{at}", one) for at, one in enumerate(network.outputs)]
+    ports = [(f"x{at}", port) for at, port in enumerate(network.inputs)]
+    ports += [(f"y{at}", port) for at, port in enumerate(network.outputs)]
     return [
-        f"| {word} | {one.dtype} | {' x '.join(map(str, one.shape)) or 'one number'} "
-        f"| {names.remark(one.name)} |"
-        for word, one in ports
+        f"| {word} | {port.dtype} | {' x '.join(map(str, port.shape)) or 'one number'} "
+        f"| {names.remark(port.name)} |"
+        for word, port in ports
     ]

@@ -44,10 +44,10 @@ class CompiledContestant(PeerProcess):
     def _load(self, network: Network, inputs: Mapping[str, Array]) -> None:
         with tempfile.TemporaryDirectory(prefix="polysci-") as name:
             folder = Path(name)
-            given, written = folder / "inputs.npz", folder / "outputs.npz"
-            np.savez(given, *(inputs[port.name] for port in network.inputs))
+            stored, written = folder / "inputs.npz", folder / "outputs.npz"
+            np.savez(stored, *(inputs[port.name] for port in network.inputs))
             save(network, folder)
-            words = {"folder": name, "inputs": str(given), "outputs": str(written)}
+            words = {"folder": name, "inputs": str(stored), "outputs": str(written)}
             answer = self.ask({"op": "load", **words})
             self.peak_bytes = int(answer["peak_bytes"])
             self.outputs: Sequence[Array] = read(written, int(answer["outputs"]))
@@ -63,15 +63,15 @@ def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:
 
     Raises SpecError for a name that is none, UnsupportedError where none is installed.
     """
-    found = list[Peer]()
+    installed = list[Peer]()
     for name in names:
         try:
-            found.append(peer_named(name, "networks"))
+            installed.append(peer_named(name, "networks"))
         except UnsupportedError as error:
             say(f"{name} is left out: {error}")
-    if not found:
+    if not installed:
         raise UnsupportedError(f"no peer to compare with ({', '.join(names)}): {REMEDY}")
-    return found
+    return installed
 
 
 def compare_networks(

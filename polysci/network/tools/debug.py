@@ -44,10 +44,10 @@ def bound_of(network: Network) -> float:
 
 def first_wrong(rows: Sequence[CheckedTensor], bound: float) -> CheckedTensor | None:
     """The first tensor beyond the bound, or with a NaN where there shall be none."""
-    return next((one for one in rows if not one.error <= bound), None)
+    return next((tensor for tensor in rows if not tensor.error <= bound), None)
 
 
-def tensors(network: Network, given: Mapping[str, Array]) -> dict[str, Array]:
+def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """All tensors of a run that have memory, by name, as f32 or what they hold.
 
     The network must have been compiled with its tensors apart.
@@ -57,12 +57,12 @@ def tensors(network: Network, given: Mapping[str, Array]) -> dict[str, Array]:
     if memory is None:
         raise SpecError(f"{code.name}: its tensors share memory")
     ffi, context = runner.library.ffi, runner.context()
-    arrays = order_inputs(runner.inputs, given)
+    arrays = order_inputs(runner.inputs, inputs)
     results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
     runner.run_in(context, arrays, results)
     size = max(1, code.arena.size)
     block = np.frombuffer(ffi.buffer(memory(context), size), np.uint8).copy()
-    program, found = code.placed.program, dict[str, Array]()
+    program, arrays_by_name = code.placed.program, dict[str, Array]()
     for name, place in code.placed.places.items():
         if place.buffer in code.arena.offsets and name in program.values:
             kind = np.dtype("uint16" if place.dtype == "bf16" else place.dtype)
@@ -71,24 +71,24 @@ def tensors(network: Network, given: Mapping[str, Array]) -> dict[str, Array]:
             steps = tuple(step * kind.itemsize for step in place.strides)
             shape = program.values[name].shape
             view = np.lib.stride_tricks.as_strided(flat[first // kind.itemsize :], shape, steps)
-            found[name] = from_bf16(view) if place.dtype == "bf16" else view.copy()
+            arrays_by_name[name] = from_bf16(view) if place.dtype == "bf16" else view.copy()
     for name, array in zip(program.outputs, results, strict=True):
-        found[name] = array
-    return found
+        arrays_by_name[name] = array
+    return arrays_by_name
 
 
-def compare_tensors(network: Network, given: Mapping[str, Array]) -> list[CheckedTensor]:
+def compare_tensors(network: Network, inputs: Mapping[str, Array]) -> list[CheckedTensor]:
     """Tensors that the reference has as well, in the order in which they are made."""
-    wanted = reference.run(network.prepared.graph, given)
-    made, rows = tensors(network, given), list[CheckedTensor]()
+    wanted = reference.run(network.prepared.graph, inputs)
+    made, rows = tensors(network, inputs), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
     for stage in program.stages:
         name = titles.get(stage.output, stage.output)
         if name not in wanted or stage.output not in made or not wanted[name].size:
             continue
-        expected, got = wanted[name].astype(np.float64), made[stage.output].astype(np.float64)
+        expected, actual = wanted[name].astype(np.float64), made[stage.output].astype(np.float64)
         finite = np.abs(expected[np.isfinite(expected)])
         largest = float(finite.max()) if finite.size else 0.0
-        rows.append(CheckedTensor(name, stage.name, largest_error([got], [expected]), largest))
+        rows.append(CheckedTensor(name, stage.name, largest_error([actual], [expected]), largest))
     return rows

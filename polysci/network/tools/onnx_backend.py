@@ -30,10 +30,12 @@ class PolysciRep(BackendRep):  # type: ignore[misc]
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
         if not isinstance(inputs, dict):
-            inputs = {port.name: np.asarray(one) for port, one in zip(ports, inputs, strict=True)}
-        found = self.network(inputs)
-        assert isinstance(found, dict)
-        return tuple(found[port.name] for port in self.network.outputs)
+            inputs = {
+                port.name: np.asarray(array) for port, array in zip(ports, inputs, strict=True)
+            }
+        outputs = self.network(inputs)
+        assert isinstance(outputs, dict)
+        return tuple(outputs[port.name] for port in self.network.outputs)
 
 
 class PolysciBackend(Backend):  # type: ignore[misc]
@@ -81,8 +83,8 @@ def with_fixed(model: onnx.ModelProto, fixed: Mapping[str, Array]) -> onnx.Model
     """The same model where some inputs are constants."""
     from onnx import ModelProto, numpy_helper
 
-    found = ModelProto()
-    found.CopyFrom(model)
+    fixed_model = ModelProto()
+    fixed_model.CopyFrom(model)
     for name, value in fixed.items():
-        found.graph.initializer.append(numpy_helper.from_array(value, name))
-    return found
+        fixed_model.graph.initializer.append(numpy_helper.from_array(value, name))
+    return fixed_model

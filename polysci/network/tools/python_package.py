@@ -33,8 +33,8 @@ def write_package(network: Network, out: Path, *, force: bool = False) -> list[P
     Returns the paths written. Raises as ``write_project`` does.
     """
     check_package(out, network.name, force=force)
-    found = files(network, make_selftest_data(network))
-    return folder.write(out, found, leftovers=_LEFTOVERS, force=force)
+    contents = files(network, make_selftest_data(network))
+    return folder.write(out, contents, leftovers=_LEFTOVERS, force=force)
 
 
 def check_package(out: Path, name: str, *, force: bool = False) -> None:
@@ -74,4 +74,4 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
 
 def _literal(ports: tuple[TensorPort, ...]) -> str:
     """Names may hold anything: as ASCII literals."""
-    return ascii(tuple((one.name, tuple(one.shape), one.dtype) for one in ports))
+    return ascii(tuple((port.name, tuple(port.shape), port.dtype) for port in ports))

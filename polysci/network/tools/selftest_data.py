@@ -50,24 +50,24 @@ def make_selftest_data(network: Network, seed: int = 0) -> SelftestData:
     Where weights that differ in their last bit move the reference as far, rounding decides about
     the results and float64 says nothing of them: the network's own are kept then.
     """
-    given, bound = inputs_of(network.inputs, seed), bound_of(network)
-    arrays = order_inputs(network.inputs, given)
-    found, expected = network.runner(arrays), _expected(network, network.prepared.graph, given)
-    error = largest_error(found, expected)
+    inputs, bound = inputs_of(network.inputs, seed), bound_of(network)
+    arrays = order_inputs(network.inputs, inputs)
+    outputs, expected = network.runner(arrays), _expected(network, network.prepared.graph, inputs)
+    error = largest_error(outputs, expected)
     if error <= bound:
         return SelftestData(tuple(arrays), tuple(expected), error, SLACK * error + LEAST)
-    moved = largest_error(_expected(network, _shaken(network.prepared.graph), given), expected)
+    moved = largest_error(_expected(network, _shaken(network.prepared.graph), inputs), expected)
     if moved <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
             f"{bound:g}; --debug-layers names the first wrong stage"
         )
-    return SelftestData(tuple(arrays), tuple(found), 0.0, bound)
+    return SelftestData(tuple(arrays), tuple(outputs), 0.0, bound)
 
 
-def _expected(network: Network, graph: Graph, given: Mapping[str, Array]) -> list[Array]:
+def _expected(network: Network, graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs in float64, as the network gives them."""
-    made = reference.run(graph, given)
+    made = reference.run(graph, inputs)
     return [
         np.ascontiguousarray(made[port.name].astype(port.dtype)).reshape(port.shape)
         for port in network.outputs

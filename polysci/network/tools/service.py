@@ -29,8 +29,8 @@ class Compiled:
         ``outputs`` names the .npz to write, as arr_0... ``peak_bytes``: as the peers count it.
         """
         with np.load(inputs) as file:
-            given = [aligned.copy(file[f"arr_{index}"]) for index in range(len(file.files))]
-        loaded, peak = measure_samples(partial(_loaded, Path(folder), given))
+            arrays_in = [aligned.copy(file[f"arr_{index}"]) for index in range(len(file.files))]
+        loaded, peak = measure_samples(partial(_loaded, Path(folder), arrays_in))
         arrays = loaded.outputs()
         with Path(outputs).open("wb") as file:
             np.savez(file, *arrays)
@@ -43,12 +43,12 @@ class Compiled:
         return {"seconds": mean_seconds(self._run, min_sample_s)}
 
 
-def _loaded(folder: Path, given: list[Array]) -> LoadedModel:
+def _loaded(folder: Path, arrays: list[Array]) -> LoadedModel:
     runner = restore(folder)
     results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in runner.outputs]
     context = runner.context()
-    run = partial(runner.run_in, context, given, results)
-    return LoadedModel(run, lambda: [one.copy() for one in results])
+    run = partial(runner.run_in, context, arrays, results)
+    return LoadedModel(run, lambda: [array.copy() for array in results])
 
 
 def main() -> None:

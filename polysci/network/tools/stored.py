@@ -30,7 +30,7 @@ def restore(folder: Path) -> Runner:
     """The network that ``save`` wrote."""
     told = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
     inputs, outputs = (
-        [TensorPort(one["name"], tuple(one["shape"]), one["dtype"]) for one in told[which]]
+        [TensorPort(port["name"], tuple(port["shape"]), port["dtype"]) for port in told[which]]
         for which in ("inputs", "outputs")
     )
     library = Path(told["library"])

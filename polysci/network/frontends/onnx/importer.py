@@ -67,7 +67,9 @@ class _Reader:
 
     @property
     def opset(self) -> int:
-        return max(int(one.version) for one in self.model.opset_import if one.domain in DOMAINS)
+        return max(
+            int(entry.version) for entry in self.model.opset_import if entry.domain in DOMAINS
+        )
 
     def begin(self, dims: dict[str, int]) -> None:
         """Types of the inputs and the weights."""
@@ -77,36 +79,36 @@ class _Reader:
         for name, size in dims.items():
             if not isinstance(size, int) or not 0 < size < 1 << 31:
                 raise SpecError(f"{self.where}: dimension {name}={size}: expected 1 to 2^31 - 1")
-        for one in self.model.graph.input:
-            if one.name not in self.known:
-                self.types[one.name] = self.bound(one, dims, unused)
+        for tensor in self.model.graph.input:
+            if tensor.name not in self.known:
+                self.types[tensor.name] = self.bound(tensor, dims, unused)
         if unused:
             raise SpecError(
                 f"{self.where}: dimension {next(iter(unused))!r:.200}: no input has a free one "
                 "of that name"
             )
 
-    def bound(self, given: Any, dims: dict[str, int], unused: dict[str, int]) -> Any:
+    def bound(self, proto: Any, dims: dict[str, int], unused: dict[str, int]) -> Any:
         """The type of an input, free dimensions replaced."""
         kind = self.onnx.TypeProto()
-        kind.CopyFrom(given.type)
+        kind.CopyFrom(proto.type)
         if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
             raise UnsupportedError(
-                f"{self.where}: input {given.name!r:.200} is no tensor of known rank"
+                f"{self.where}: input {proto.name!r:.200} is no tensor of known rank"
             )
         for axis, dim in enumerate(kind.tensor_type.shape.dim):
             if dim.HasField("dim_value"):
                 continue
-            names = (dim.dim_param, f"{given.name}.{axis}")
-            found = next((name for name in names if name in dims), None)
-            if found is None:
+            names = (dim.dim_param, f"{proto.name}.{axis}")
+            name = next((name for name in names if name in dims), None)
+            if name is None:
                 name = dim.dim_param or names[1]
                 raise SpecError(
-                    f"{self.where}: input {given.name!r:.200}: dimension {axis} ({name!r:.200}) is "
+                    f"{self.where}: input {proto.name!r:.200}: dimension {axis} ({name!r:.200}) is "
                     f"free; bind it, as in --dim {name}=1"
                 )
-            unused.pop(found, None)
-            dim.dim_value = dims[found]
+            unused.pop(name, None)
+            dim.dim_value = dims[name]
         return kind
 
     def learn(self, name: str, value: Array) -> None:
@@ -120,10 +122,10 @@ class _Reader:
         try:
             if any(size < 0 for size in tensor.dims) or prod(tensor.dims) > MOST_BYTES:
                 raise ValueError(f"shape {list(tensor.dims)}")
-            found: Array = self.onnx.numpy_helper.to_array(tensor)
+            array: Array = self.onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # onnx has many, for many kinds of damage
             raise SpecError(f"{self.where}: tensor {tensor.name!r:.200}: {error}") from None
-        return found
+        return array
 
     def add(self, proto: Any) -> None:
         """One node: left out if its results can be known now."""
@@ -145,9 +147,9 @@ class _Reader:
 
     def node(self, proto: Any) -> Node:
         """The node with its attributes as Python's and NumPy's values."""
-        found: dict[str, Any] = {}
-        for one in proto.attribute:
-            value = self.onnx.helper.get_attribute_value(one)
+        attributes: dict[str, Any] = {}
+        for attribute in proto.attribute:
+            value = self.onnx.helper.get_attribute_value(attribute)
             if isinstance(value, bytes):
                 value = value.decode("utf-8", "replace")
             elif isinstance(value, self.onnx.TensorProto):
@@ -156,9 +158,9 @@ class _Reader:
                 raise UnsupportedError(
                     f"{self.where}: {proto.op_type} {proto.name!r:.200}: a subgraph"
                 )
-            found[one.name] = value
+            attributes[attribute.name] = value
         return Node(
-            proto.op_type, tuple(proto.input), tuple(proto.output), MappingProxyType(found),
+            proto.op_type, tuple(proto.input), tuple(proto.output), MappingProxyType(attributes),
             proto.name,
         )  # fmt: skip
 
@@ -195,8 +197,8 @@ class _Reader:
         if any(name and name not in kinds for name in node.outputs):
             return None
         made = [self.tensor_of(name, kind) for name, kind in kinds.items()]
-        if (size := sum(one.bytes for one in made)) > MOST_FOLDED:
-            largest = max(made, key=lambda one: one.bytes).name
+        if (size := sum(tensor.bytes for tensor in made)) > MOST_FOLDED:
+            largest = max(made, key=lambda tensor: tensor.bytes).name
             raise SpecError(
                 f"{self.where}: {str(node)!r:.200}: tensor {largest!r:.200}: {size} bytes to "
                 f"compute ahead; expected at most {MOST_FOLDED}"
@@ -210,10 +212,10 @@ class _Reader:
         model = helper.make_model(graph, opset_imports=[opset])
         try:
             feeds = {name: self.known[name] for name in node.inputs if name}
-            found = ReferenceEvaluator(model).run(None, feeds)
+            results = ReferenceEvaluator(model).run(None, feeds)
         except Exception as error:  # whatever NumPy and the reference raise
             raise SpecError(f"{self.where}: {str(node)!r:.200}: {error}") from None
-        values = iter(found)
+        values = iter(results)
         return [np.asarray(next(values)) if name in kinds else np.zeros(0) for name in node.outputs]
 
     def infer(self, proto: Any, node: Node) -> dict[str, Any]:
@@ -226,17 +228,17 @@ class _Reader:
             if name in self.known and self.known[name].size <= 1024
         }
         try:
-            found: dict[str, Any] = inference.infer_node_outputs(
+            kinds: dict[str, Any] = inference.infer_node_outputs(
                 self.onnx.defs.get_schema(node.op, self.opset), proto,
                 {name: self.types[name] for name in names}, data,
                 opset_imports=list(self.model.opset_import),
             )  # fmt: skip
         except Exception as error:  # InferenceError, SchemaError and more
             raise SpecError(f"{self.where}: {str(node)!r:.200}: {error}") from None
-        found = {name: kind for name, kind in found.items() if self.is_fixed(kind)}
-        for name, kind in found.items():
+        kinds = {name: kind for name, kind in kinds.items() if self.is_fixed(kind)}
+        for name, kind in kinds.items():
             self.tensor_of(name, kind)
-        return found
+        return kinds
 
     @staticmethod
     def is_fixed(kind: Any) -> bool:
@@ -264,7 +266,7 @@ class _Reader:
 
     def finish(self, supported: Container[str] | None) -> Graph:
         """The graph without what no output needs."""
-        outputs = [one.name for one in self.model.graph.output]
+        outputs = [tensor.name for tensor in self.model.graph.output]
         needed, kept = set(outputs), list[Node]()
         for node in reversed(self.nodes):
             if needed & {name for name in node.outputs if name}:
@@ -281,7 +283,9 @@ class _Reader:
                     told = f"{str(node)!r:.200}: the shape of {name!r:.200} depends on data"
                     raise UnsupportedError(f"{self.where}: {told}")
         made = [name for node in kept for name in node.outputs if name in self.types]
-        sources = [one.name for one in self.model.graph.input if one.name not in self.known]
+        sources = [
+            tensor.name for tensor in self.model.graph.input if tensor.name not in self.known
+        ]
         names = dict.fromkeys([*sources, *needed, *made])
         return Graph(
             self.model.graph.name,

@@ -44,7 +44,7 @@ def read(path: str | PathLike[str], *, external: bool = False) -> onnx.ModelProt
     onnx, path = onnx_module(), Path(path)
     model = _parsed(onnx, path)
     check_model(model, str(path))
-    outside = [one for one in _tensors(onnx, model.graph) if _lies_outside(onnx, one)]
+    outside = [tensor for tensor in _tensors(onnx, model.graph) if _lies_outside(onnx, tensor)]
     if outside and not external:
         raise SpecError(
             f"{path}: {outside[0].name!r} lies in another file; external data is read on request"
@@ -79,13 +79,13 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
     if graph.sparse_initializer or model.functions:
         what = "functions" if model.functions else "sparse weights"
         raise UnsupportedError(f"{where}: the model has {what}")
-    foreign = {one.domain for one in model.opset_import} - set(DOMAINS)
+    foreign = {entry.domain for entry in model.opset_import} - set(DOMAINS)
     foreign = {node.domain for node in graph.node} - set(DOMAINS) | (foreign - {"ai.onnx.ml"})
     if foreign:
         raise UnsupportedError(
             f"{where}: operators of another domain: {', '.join(sorted(foreign))}"
         )
-    if not any(one.domain in DOMAINS for one in model.opset_import):
+    if not any(entry.domain in DOMAINS for entry in model.opset_import):
         raise SpecError(f"{where}: no ONNX model: it names no version of the operators")
     known: set[str] = set()
     for tensor in (*graph.input, *graph.initializer):
@@ -100,14 +100,18 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
         if twice := [name for name in made if name in known or made.count(name) > 1]:
             raise SpecError(f"{where}: {title!r:.200} makes {twice[0]!r:.200} a second time")
         known.update(made)
-    if lost := [one.name for one in graph.output if one.name not in known]:
+    if lost := [output.name for output in graph.output if output.name not in known]:
         raise SpecError(f"{where}: nothing makes the output {lost[0]!r:.200}")
 
 
 def _tensors(onnx: Any, graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for node in graph.node:
-        yield from (one.t for one in node.attribute if one.type == onnx.AttributeProto.TENSOR)
+        yield from (
+            attribute.t
+            for attribute in node.attribute
+            if attribute.type == onnx.AttributeProto.TENSOR
+        )
 
 
 def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:
@@ -116,7 +120,7 @@ def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:
 
 def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
     """Fetch a tensor's bytes from a regular file in the model's own folder or below it."""
-    told = {one.key: one.value for one in tensor.external_data}
+    told = {entry.key: entry.value for entry in tensor.external_data}
     where, home = f"{model}: external data of {tensor.name!r:.200}", model.parent.resolve()
     try:
         place = told["location"]

@@ -21,18 +21,18 @@ def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> di
     Raises SpecError for an input that is missing or has another shape, UnsupportedError for a node
     that ONNX's reference does not have.
     """
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     for tensor in graph.inputs:
-        given = inputs.get(tensor.name)
-        if given is None or given.shape != tensor.shape:
-            got = "none" if given is None else f"shape {given.shape}"
-            raise SpecError(f"input {tensor.name!r}: expected shape {tensor.shape}, got {got}")
-        found[tensor.name] = _as(given, dtype)
+        array = inputs.get(tensor.name)
+        if array is None or array.shape != tensor.shape:
+            actual = "none" if array is None else f"shape {array.shape}"
+            raise SpecError(f"input {tensor.name!r}: expected shape {tensor.shape}, got {actual}")
+        tensors[tensor.name] = _as(array, dtype)
     for name, value in graph.constants.items():
-        found[name] = _as(value, dtype)
+        tensors[name] = _as(value, dtype)
     for node in graph.nodes:
-        found |= zip(node.outputs, of_node(graph, node, found), strict=False)
-    return found
+        tensors |= zip(node.outputs, of_node(graph, node, tensors), strict=False)
+    return tensors
 
 
 def _as(value: Array, dtype: str) -> Array:
@@ -74,13 +74,13 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
 def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     """A transposed convolution group by group: ONNX's reference takes no more than one."""
     groups = node.attributes["group"]
-    one = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))
+    group = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))
     names = [name for name in node.inputs if name]
     axes = (1, 0, 0)[: len(names)]  # of x, weights and bias
     parts = [np.split(known[name], groups, axis) for name, axis in zip(names, axes, strict=True)]
     made: list[Array] = []
     for values in zip(*parts, strict=True):
-        made += of_node(graph, one, {**known, **dict(zip(names, values, strict=True))})
+        made += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
     return np.concatenate(made, 1)
 
 
@@ -89,8 +89,8 @@ def _flat_softmax(node: Node, x: Array) -> Array:
     axis = int(node.attributes.get("axis", 1)) % x.ndim
     rows = x.reshape(prod(x.shape[:axis]), -1)
     powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    found: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
-    return found
+    shares: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
+    return shares
 
 
 def _local_response(node: Node, x: Array) -> Array:
@@ -103,8 +103,8 @@ def _local_response(node: Node, x: Array) -> Array:
     wide = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
     squares = np.pad(x * x, wide)
     sums = sum(squares[:, at : at + x.shape[1]] for at in range(size))
-    found: Array = x / (bias + alpha / size * sums) ** beta
-    return found
+    response: Array = x / (bias + alpha / size * sums) ** beta
+    return response
 
 
 def _attributes(node: Node) -> dict[str, Any]:

@@ -97,16 +97,18 @@ def _invented(graph: Graph, node: Node, part: str) -> str:
     """A name for a part of a node that no tensor of the graph has."""
     name = f"{node.outputs[0]}.{part}"
     numbered = (f"{name}.{at}" for at in count(1))
-    return next(one for one in chain([name], numbered) if one not in graph.tensors)
+    return next(
+        candidate for candidate in chain([name], numbered) if candidate not in graph.tensors
+    )
 
 
 def with_affine(graph: Graph) -> Graph:
     """Batch normalisation, and sums and products with a constant a channel, become AFFINE."""
     constants, nodes = dict[str, Array](), list[Node]()
     for node in graph.nodes:
-        found = _affine_of(graph, node)
-        if found:
-            x, scale, shift = found
+        affine = _affine_of(graph, node)
+        if affine:
+            x, scale, shift = affine
             names = (_invented(graph, node, "scale"), _invented(graph, node, "shift"))
             constants |= zip(names, (scale, shift), strict=True)
             node = Node(AFFINE, (x, *names), node.outputs[:1], name=node.name)
@@ -131,20 +133,25 @@ def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
     if (left is None) == (right is None):
         return None
     if right is not None:
-        one, x = right, node.inputs[0]
+        factor, x = right, node.inputs[0]
         if node.op == "Div":
             with np.errstate(divide="ignore", invalid="ignore"):
-                one = 1 / one
-        ways = {"Add": (1.0, one), "Sub": (1.0, -one), "Mul": (one, 0.0), "Div": (one, 0.0)}
+                factor = 1 / factor
+        ways = {
+            "Add": (1.0, factor),
+            "Sub": (1.0, -factor),
+            "Mul": (factor, 0.0),
+            "Div": (factor, 0.0),
+        }
     elif left is not None and node.op != "Div":
-        one, x = left, node.inputs[1]
-        ways = {"Add": (1.0, one), "Sub": (-1.0, one), "Mul": (one, 0.0)}
+        factor, x = left, node.inputs[1]
+        ways = {"Add": (1.0, factor), "Sub": (-1.0, factor), "Mul": (factor, 0.0)}
     else:
         return None
     if graph.tensors[x].shape != graph.tensors[node.outputs[0]].shape:
         return None
     scale, shift = (
-        np.broadcast_to(np.asarray(part, np.float64), one.shape) for part in ways[node.op]
+        np.broadcast_to(np.asarray(part, np.float64), factor.shape) for part in ways[node.op]
     )
     return x, scale, shift
 
@@ -166,7 +173,7 @@ def with_affine_together(graph: Graph) -> Graph:
     def merge(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:
         if maker.op != AFFINE or node.op != AFFINE:
             return None
-        first, second = (_parts(graph, one) for one in (maker, node))
+        first, second = (_parts(graph, affine) for affine in (maker, node))
         names = node.inputs[1:]
         values = (first[0] * second[0], first[1] * second[0] + second[1])
         changed = replace(node, inputs=(maker.inputs[0], *names))
@@ -194,8 +201,8 @@ def with_folded_weights(graph: Graph) -> Graph:
         names = (_invented(graph, node, "weights"), _invented(graph, node, "bias"))
         values = (scaled, np.broadcast_to(bias.reshape(-1), scale.shape) * scale + shift)
         changed = replace(maker, inputs=(maker.inputs[0], *names), outputs=node.outputs)
-        found = zip(names, values, strict=True)
-        return changed, {name: value.astype(np.float32) for name, value in found}
+        folded = zip(names, values, strict=True)
+        return changed, {name: value.astype(np.float32) for name, value in folded}
 
     return _pairs(graph, merge)
 
@@ -233,8 +240,8 @@ def _pairs(graph: Graph, merge: Merge) -> Graph:
         maker = makers.get(source)
         if maker is None or source in kept or len(readers[source]) > 1 or _touched(maker, changed):
             continue
-        if found := merge(node, maker):
-            changed[node.outputs[0]], new = found
+        if merged := merge(node, maker):
+            changed[node.outputs[0]], new = merged
             constants |= new
             gone.add(maker.outputs[0])
     nodes: Sequence[Node] = [
