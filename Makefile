@@ -1,6 +1,10 @@
 # make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
+# make test-all: what make test leaves out, and a part of the tests on imitated lesser CPUs.
 # make docs: build the documentation in docs/_build/html; warnings are errors.
 PYTHON ?= python3
+PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
+CAPS = portable $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
+CAPPED = tests/space tests/rank tests/target tests/cli/test_isa_cap.py tests/cli/test_doctor.py
 INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
 
 resnet50: .venv/installed
@@ -10,7 +14,11 @@ resnet50: .venv/installed
 	else echo "To compare with oneDNN: .venv/bin/pip install '.[peers]', and make resnet50 again."; fi
 
 test: .venv/installed-dev
-	.venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
+	$(PYTEST)
+
+test-all: .venv/installed-dev
+	$(PYTEST) -m "exhaustive and not slow"
+	for isa in $(CAPS); do POLYSCI_ISA=$$isa $(PYTEST) $(CAPPED) || exit 1; done
 
 .venv/installed: pyproject.toml | tools
 	$(INSTALL) . && touch $@
@@ -34,4 +42,4 @@ tools:
 	"apt install gcc; Fedora: dnf install gcc; Alpine: apk add gcc musl-dev) or name one in CC."; \
 	exit 1; } >&2
 
-.PHONY: resnet50 test docs tools
+.PHONY: resnet50 test test-all docs tools

@@ -20,6 +20,7 @@ from polysci.target.host import Target, detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune.calibrate import machine_of, machine_path
+from tests.support import exhaustive
 from tests.support.judge import Judge
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["POLYSCI_CACHE_DIR"] = path
     os.environ.pop("POLYSCI_NUM_THREADS", None)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    exhaustive.mark(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

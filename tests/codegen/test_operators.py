@@ -23,6 +23,7 @@ from polysci.target.host import detect
 from polysci.target.microkernels import best
 from polysci.tune import emit
 from tests.support import samples
+from tests.support.exhaustive import selected
 from tests.support.judge import QUICK, Judge, build
 
 # Of every group of features a small one; the model's choice for it, and random schedules.
@@ -123,11 +124,9 @@ Built = tuple[list[Source], Future[Path]]
 @pytest.fixture(scope="module")
 def built(request: pytest.FixtureRequest) -> Iterator[dict[Case, Built | Exception]]:
     """The sources of all cases that will run, two compilers at work on them."""
-    specs = [getattr(item, "callspec", None) for item in request.session.items]
-    cases = [spec.params.get("case") for spec in specs if spec]
     found: dict[Case, Built | Exception] = {}
     with ThreadPoolExecutor(2) as pool:
-        for case in (case for case in cases if isinstance(case, Case)):
+        for case in selected(request.session, "case", Case):
             try:
                 sources = case.sources()
             except Exception as error:  # the fault of one case is for its own test

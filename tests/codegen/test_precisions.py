@@ -21,6 +21,7 @@ from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.tune import emit
 from tests.support import samples
+from tests.support.exhaustive import selected
 from tests.support.judge import Judge, build
 
 LAYERS = {
@@ -117,11 +118,9 @@ Built = dict[Case, Future[Path] | Exception]
 @pytest.fixture(scope="module")
 def built(request: pytest.FixtureRequest) -> Iterator[Built]:
     """The code of all cases that will run, those of one unit in one file; two compilers at work."""
-    specs = [getattr(item, "callspec", None) for item in request.session.items]
-    wanted = [spec.params.get("case") for spec in specs if spec]
     paths: Built = {}
     files: defaultdict[object, list[tuple[Case, Source]]] = defaultdict(list)
-    for case in (case for case in wanted if isinstance(case, Case)):
+    for case in selected(request.session, "case", Case):
         try:
             source = case.source()
         except Exception as error:  # the fault of one case is for its own test

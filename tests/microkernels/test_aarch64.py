@@ -22,6 +22,7 @@ from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
 from polysci.tune import emit
 from tests.support import aarch64, kernelunit, wholelayers
+from tests.support.exhaustive import selected
 from tests.support.kernelunit import ROOT, Group, groups, small_groups
 from tests.support.samples import fixed_context, members
 
@@ -44,8 +45,13 @@ def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Pat
 
 
 @pytest.fixture(scope="module")
-def drivers(tmp_path_factory: pytest.TempPathFactory) -> dict[Group, Path]:
-    folder, every = tmp_path_factory.mktemp("kernels"), [*KERNELS, *SMALL]
+def drivers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Group, Path]:
+    """The programs of the groups whose tests will run."""
+    folder = tmp_path_factory.mktemp("kernels")
+    chosen = selected(request.session, "group", Group)
+    every = [group for group in (*KERNELS, *SMALL) if group in chosen]
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(every, pool.map(lambda group: driver(folder, group), every), strict=True))
 

@@ -16,6 +16,7 @@ from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.isas import ISAS
 from tests.support import kernelunit
+from tests.support.exhaustive import selected
 from tests.support.kernelunit import (
     FLAGS,
     STRICT,
@@ -54,9 +55,15 @@ def built(chosen: list[Group]) -> Units:
 
 
 @pytest.fixture(scope="module")
-def units() -> Units:
+def wanted(request: pytest.FixtureRequest) -> list[Group]:
+    """The groups whose tests will run."""
+    return selected(request.session, "group", Group)
+
+
+@pytest.fixture(scope="module")
+def units(wanted: list[Group]) -> Units:
     """Every kernel, with one choice of types."""
-    return built(groups())
+    return built([group for group in groups() if group in wanted])
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +72,10 @@ def checks(units: Units) -> Checks:
 
 
 @pytest.fixture(scope="module")
-def small_checks() -> Checks:
+def small_checks(wanted: list[Group]) -> Checks:
     """Of small kernels with every choice of types."""
-    return kernelunit.run_all(built(small_groups()), SMALL_TIMES)
+    chosen = [group for group in small_groups() if group in wanted]
+    return kernelunit.run_all(built(chosen), SMALL_TIMES)
 
 
 def passed(checks: Checks, group: Group) -> list[str]:
@@ -108,11 +116,12 @@ def test_every_unit_of_every_precision_is_among_them() -> None:
 
 
 @pytest.mark.parametrize("isa", sorted({kernel.isa for kernel in on_vectors()}))
-def test_symbols_of_the_units_are_the_names_of_the_registry(units: Units, isa: str) -> None:
+def test_symbols_of_the_units_are_the_names_of_the_registry(isa: str) -> None:
     """The units read kernels.def by a reader of their own."""
     if not runs_here(isa):
         pytest.skip(f"this CPU lacks {isa}")
     compiled = []
+    units = built(by_isa(isa))
     for group in by_isa(isa):
         unit = ctypes.CDLL(str(units[group]))
         compiled += kernelunit.names_of(unit)
