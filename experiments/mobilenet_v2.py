@@ -103,8 +103,8 @@ def difference(path: Path, x: Any, y: Any) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (got,) = session.run(None, {"input": x.numpy()})
-    return float(abs(got - y.numpy()).max() / abs(y.numpy()).max())
+    (result,) = session.run(None, {"input": x.numpy()})
+    return float(abs(result - y.numpy()).max() / abs(y.numpy()).max())
 
 
 def main() -> int:
@@ -114,7 +114,7 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         print(
@@ -125,17 +125,17 @@ def main() -> int:
         return 1
     import torch
 
-    torch.manual_seed(asked.seed)
+    torch.manual_seed(arguments.seed)
     model, x = network(torch), torch.randn(SHAPE)
     with torch.inference_mode():
         y = model(x)
-    export(torch, model, x, asked.output)
-    count = sum(each.numel() for each in model.parameters())
-    print(f"{asked.output}: {count} parameters, |logits| up to {float(y.abs().max()):.3g}")
+    export(torch, model, x, arguments.output)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{arguments.output}: {count} parameters, |logits| up to {float(y.abs().max()):.3g}")
     if importlib.util.find_spec("onnxruntime") is None:
         print("not compared with PyTorch: onnxruntime is not installed")
         return 0
-    error = difference(asked.output, x, y)
+    error = difference(arguments.output, x, y)
     print(f"ONNX Runtime differs from PyTorch by {error:.2g} of the largest result")
     return int(not error <= TOLERANCE)
 

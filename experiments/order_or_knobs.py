@@ -60,58 +60,58 @@ class Nest:
 Knob = Callable[[Schedule, Nest], str]
 
 
-def order(plan: Schedule, nest: Nest) -> str:
+def order(schedule: Schedule, nest: Nest) -> str:
     """Dimensions by their outermost loops, from the outside inwards."""
-    return " ".join(dict.fromkeys(loop.dim for loop in plan.loops)) or "none"
+    return " ".join(dict.fromkeys(loop.dim for loop in schedule.loops)) or "none"
 
 
-def blocks(plan: Schedule, nest: Nest) -> str:
+def blocks(schedule: Schedule, nest: Nest) -> str:
     """Dimensions with a loop around their innermost one, reductions with any; and parts each.
 
     Parts are rounded up to a power of two, so that layers of different extents can agree.
     """
     depths = {d.name for d in nest.contraction.by_role("k")}
-    found: dict[str, int] = {}
-    for at, loop in enumerate(plan.loops):
-        inside = any(inner.dim == loop.dim for inner in plan.loops[at + 1 :])
+    sizes: dict[str, int] = {}
+    for at, loop in enumerate(schedule.loops):
+        inside = any(inner.dim == loop.dim for inner in schedule.loops[at + 1 :])
         if inside or loop.dim in depths:
-            found[loop.dim] = -(-nest.extents[loop.dim] // loop.step)
-    words = [f"{dim}/{1 << (parts - 1).bit_length()}" for dim, parts in sorted(found.items())]
+            sizes[loop.dim] = -(-nest.extents[loop.dim] // loop.step)
+    words = [f"{dim}/{1 << (parts - 1).bit_length()}" for dim, parts in sorted(sizes.items())]
     return " ".join(words) or "none"
 
 
-def merging(plan: Schedule, nest: Nest) -> str:
+def merging(schedule: Schedule, nest: Nest) -> str:
     """Lines of the image that one call spans."""
     rows = row_dims(nest.contraction, nest.strides)
     if len(rows) < 2:
         return "one line"
-    lines = plan.tile(nest.extents)[rows[-2].name]
+    lines = schedule.tile(nest.extents)[rows[-2].name]
     if lines == rows[-2].extent:
         return "whole image"
     return "one line" if lines == 1 else "2 or 3" if lines < 4 else "4 or more"
 
 
-def packing(plan: Schedule, nest: Nest) -> str:
+def packing(schedule: Schedule, nest: Nest) -> str:
     """Where A is packed."""
-    if plan.pack is None:
+    if schedule.pack is None:
         return "none"
-    return "inside" if plan.pack_depth else "before"
+    return "inside" if schedule.pack_depth else "before"
 
 
-def parallel(plan: Schedule, nest: Nest) -> str:
+def parallel(schedule: Schedule, nest: Nest) -> str:
     """The dimensions of the parallel loops."""
-    return " ".join(loop.dim for loop in plan.parallel) or "none"
+    return " ".join(loop.dim for loop in schedule.parallel) or "none"
 
 
 KNOBS: Mapping[str, Knob] = MappingProxyType(
     {
         "loop order": order,
-        "register tile": lambda plan, nest: plan.kernel,
+        "register tile": lambda schedule, nest: schedule.kernel,
         "cache blocks": blocks,
         "row merging": merging,
         "packing": packing,
         "parallel loops": parallel,
-        "streaming": lambda plan, nest: "stream" if plan.stream else "keep",
+        "streaming": lambda schedule, nest: "stream" if schedule.stream else "keep",
     }
 )
 
@@ -146,15 +146,15 @@ def main() -> int:
     return script.run(work, script.options(__doc__).parse_args())
 
 
-def work(asked: Namespace) -> bool:
+def work(arguments: Namespace) -> bool:
     """Attribute, write, print, draw; False if Ctrl-C cut it short."""
-    layers = list(script.sampled(asked.sample, asked.quick))
+    layers = list(script.sampled(arguments.sample, arguments.quick))
     read, whole = script.kept(map(by_knob, layers), "reading schedules", len(layers))
     rows = list(attributed(read))
     if not rows:
         return whole
     summary = summaries(rows)
-    path = script.stem(asked, "order_or_knobs")
+    path = script.stem(arguments, "order_or_knobs")
     script.write_csv(path.with_suffix(".csv"), rows)
     script.write_csv(path.with_name(f"{path.name}_summary.csv"), summary)
     print(table(rows, summary))
@@ -166,26 +166,28 @@ def by_knob(layer: Layer) -> dict[str, Held]:
     """The layer's times by every knob."""
     _, contraction, strides = model_of(layer.problem)
     nest = Nest(contraction, strides)
-    plans = [schedule.parse(text) for text in layer.schedules]
-    found = {}
+    schedules = [schedule.parse(text) for text in layer.schedules]
+    layer_by_knob = {}
     for name, knob in KNOBS.items():
-        settings = [knob(plan, nest) for plan in plans]
+        settings = [knob(parsed, nest) for parsed in schedules]
         its = {
-            setting: np.sort(layer.seconds[[one == setting for one in settings]])
+            setting: np.sort(layer.seconds[[other == setting for other in settings]])
             for setting in sorted(set(settings))
         }
-        found[name] = Held(layer, MappingProxyType(its))
-    return found
+        layer_by_knob[name] = Held(layer, MappingProxyType(its))
+    return layer_by_knob
 
 
 def attributed(layers: Sequence[Mapping[str, Held]]) -> Iterator[dict[str, Any]]:
     """A row for every layer and knob; the held setting is chosen over the layers of one kind."""
     for kind in script.SETTINGS:
         for knob in KNOBS:
-            its = [one[knob] for one in layers if one[knob].layer.setting == kind]
+            its = [layer[knob] for layer in layers if layer[knob].layer.setting == kind]
             ranking = preferred(its)
-            for held in its:
-                yield _row(knob, held, next(one for one in ranking if one in held.by_setting))
+            for layer in its:
+                yield _row(
+                    knob, layer, next(setting for setting in ranking if setting in layer.by_setting)
+                )
 
 
 def preferred(layers: Sequence[Held]) -> list[str]:
@@ -194,34 +196,34 @@ def preferred(layers: Sequence[Held]) -> list[str]:
     Where a layer lacks one, its middle setting stands in: else a setting that only one layer has
     would win for being good there.
     """
-    settings = sorted({setting for held in layers for setting in held.by_setting})
+    settings = sorted({setting for layer in layers for setting in layer.by_setting})
 
     def loss(setting: str) -> float:
         return -sum(
-            log(held.reached(setting) if setting in held.by_setting else held.middle())
-            for held in layers
+            log(layer.reached(setting) if setting in layer.by_setting else layer.middle())
+            for layer in layers
         )
 
     return sorted(settings, key=loss)
 
 
-def _row(knob: str, held: Held, setting: str) -> dict[str, Any]:
-    layer = held.layer
+def _row(knob: str, held_layer: Held, setting: str) -> dict[str, Any]:
+    layer = held_layer.layer
     return {
         "setting": layer.setting,
         "network": layer.network,
         "layer": layer.problem.name or str(layer.problem),
         "problem": layer.problem.key,
         "schedules": len(layer.seconds),
-        "best_over_median": float(np.median(layer.seconds)) / held.best,
+        "best_over_median": float(np.median(layer.seconds)) / held_layer.best,
         "knob": knob,
-        "choices": len(held.by_setting),
+        "choices": len(held_layer.by_setting),
         "held_at": setting,
-        "held": held.reached(setting),
-        "chance": held.chance(setting),
-        "middle": held.middle(),
-        "worst": held.worst(),
-        "variance": explained(list(held.by_setting.values())),
+        "held": held_layer.reached(setting),
+        "chance": held_layer.chance(setting),
+        "middle": held_layer.middle(),
+        "worst": held_layer.worst(),
+        "variance": explained(list(held_layer.by_setting.values())),
     }
 
 
@@ -232,8 +234,8 @@ def chance(seconds: np.ndarray, count: int) -> float:
     """
     ordered, total = np.sort(seconds), comb(len(seconds), count)
     mean = sum(
-        comb(len(seconds) - 1 - at, count - 1) / total * log(ordered[0] / one)
-        for at, one in enumerate(ordered)
+        comb(len(seconds) - 1 - at, count - 1) / total * log(ordered[0] / value)
+        for at, value in enumerate(ordered)
     )
     return exp(mean)
 
@@ -258,21 +260,21 @@ def summaries(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["setting"], row["knob"]), []).append(row)
-    found = []
+    table = []
     for (setting, knob), its in groups.items():
         means = {
             name: script.geomean(row[name] for row in its)
             for name in ("held", "chance", "middle", "worst", "best_over_median")
         }
         spread = log(means["best_over_median"])
-        found.append({
+        table.append({
             "setting": setting, "knob": knob, "layers": len(its),
             "free": sum(row["choices"] > 1 for row in its), **means,
             "held_worst_layer": min(row["held"] for row in its),
             "share": abs(log(means["held"])) / spread if spread else 0.0,
             "variance": float(np.mean([row["variance"] for row in its])),
         })  # fmt: skip
-    return found
+    return table
 
 
 def table(rows: Sequence[Mapping[str, Any]], summary: Sequence[Mapping[str, Any]]) -> str:

@@ -28,9 +28,9 @@ def draw(path: Path, paint: Callable[[Any], None], *, rows: int = 1, columns: in
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    for one in axes.flat:
-        one.spines[["top", "right"]].set_visible(False)
-        one.grid(alpha=0.3)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.3)
     paint(axes)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -108,16 +108,16 @@ def main() -> int:
     return script.run(work, parser.parse_args())
 
 
-def work(asked: Namespace) -> bool:
+def work(arguments: Namespace) -> bool:
     """Score, write, print, draw; False if Ctrl-C cut it short."""
-    layers = read(asked.file)
-    layers = layers[:: len(layers) // 3][:3] if asked.quick else layers
+    layers = read(arguments.file)
+    layers = layers[:: len(layers) // 3][:3] if arguments.quick else layers
     counted, whole = script.kept(map(exact_sizes, layers), "working sets", len(layers))
     if not counted:
         return whole
     layers = layers[: len(counted)]
     rows = list(scored(layers, counted))
-    path = script.stem(asked, "published")
+    path = script.stem(arguments, "published")
     script.write_csv(path.with_suffix(".csv"), rows)
     script.write_csv(path.with_name(f"{path.name}_summary.csv"), summaries(rows))
     print(table(summaries(rows)))
@@ -193,8 +193,8 @@ def agreement(
     same = [
         tuple(cache_placement.optimistic(sizes, cache_placement.caches_of(TARGET))[0])
         == version.sizes
-        for layer, found in zip(layers, counted, strict=True)
-        for version, sizes in zip(layer.versions, found["published"], strict=True)
+        for layer, counts in zip(layers, counted, strict=True)
+        for version, sizes in zip(layer.versions, counts["published"], strict=True)
     ]
     return sum(same), len(same)
 
@@ -208,8 +208,8 @@ def scored(
     for name, weights in COSTS.items():
         for convention in CONVENTIONS:
             for place in cache_placement.PLACEMENTS:
-                for layer, found in zip(layers, counted, strict=True):
-                    cost = [_weighed(s, weights, place) for s in found[convention]]
+                for layer, sizes in zip(layers, counted, strict=True):
+                    cost = [_weighed(s, weights, place) for s in sizes[convention]]
                     yield row_of(f"{name}, {convention}, {place}", layer, np.array(cost))
     for name, weights in COSTS.items():
         for layer in layers:
@@ -248,11 +248,11 @@ def traffic(version: Version) -> float:
 
 def slowness(layers: Sequence[Layer]) -> dict[int, float]:
     """The mean over all layers of how much slower than the best an order is."""
-    found: dict[int, list[float]] = {}
+    ratios: dict[int, list[float]] = {}
     for layer in layers:
         for version, seconds in zip(layer.versions, layer.seconds, strict=True):
-            found.setdefault(version.number, []).append(float(seconds / layer.seconds.min()))
-    return {number: script.geomean(values) for number, values in found.items()}
+            ratios.setdefault(version.number, []).append(float(seconds / layer.seconds.min()))
+    return {number: script.geomean(values) for number, values in ratios.items()}
 
 
 def row_of(ranker: str, layer: Layer, cost: Numbers) -> dict[str, Any]:
@@ -279,16 +279,16 @@ def random_row(layer: Layer) -> dict[str, Any]:
 
 def summaries(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each ranker: top-1 geomean and worst, tau and pairs on average."""
-    found = []
+    table = []
     for ranker in dict.fromkeys(row["ranker"] for row in rows):
         its = [row for row in rows if row["ranker"] == ranker]
         top1 = [row["top1"] for row in its]
         means = {name: float(np.mean([row[name] for row in its])) for name in ("tau", "pairs")}
-        found.append(
+        table.append(
             {"ranker": ranker, "layers": len(its), "top1": script.geomean(top1),
              "top1_worst": min(top1), **means}
         )  # fmt: skip
-    return found
+    return table
 
 
 def table(summary: Sequence[Mapping[str, Any]]) -> str:
@@ -305,11 +305,11 @@ def table(summary: Sequence[Mapping[str, Any]]) -> str:
 def paint(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     """Top-1 of every layer as dots, one line a ranker, with the geomean as a bar."""
     axis, summary = axes[0][0], summaries(rows)
-    for at, one in enumerate(reversed(summary)):
-        values = [row["top1"] for row in rows if row["ranker"] == one["ranker"]]
+    for at, ranker in enumerate(reversed(summary)):
+        values = [row["top1"] for row in rows if row["ranker"] == ranker["ranker"]]
         axis.plot(values, [at] * len(values), "o", color=plots.COLOURS[0], alpha=0.4, ms=5)
-        axis.plot([one["top1"]], [at], "|", color=plots.COLOURS[1], ms=18, mew=3)
-    axis.set_yticks(range(len(summary)), [one["ranker"] for one in reversed(summary)])
+        axis.plot([ranker["top1"]], [at], "|", color=plots.COLOURS[1], ms=18, mew=3)
+    axis.set_yticks(range(len(summary)), [row["ranker"] for row in reversed(summary)])
     axis.set_xlabel("speed of the first choice, of the best of four orders; bar: geomean")
     axis.set_title("PolyDL's measurements, one Cascade Lake core")
 

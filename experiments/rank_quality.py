@@ -56,25 +56,25 @@ def main() -> int:
     return script.run(work, parser.parse_args())
 
 
-def work(asked: Namespace) -> bool:
+def work(arguments: Namespace) -> bool:
     """Score, write, print, draw; False if Ctrl-C cut it short."""
-    layers = list(script.sampled(asked.sample, asked.quick))
+    layers = list(script.sampled(arguments.sample, arguments.quick))
     skipped: dict[tuple[str, str], int] = {}
-    steps = scored(layers, asked.ranker, skipped)
-    found, whole = script.kept(steps, "ranking", len(layers) * len(asked.ranker))
+    steps = scored(layers, arguments.ranker, skipped)
+    ranked, whole = script.kept(steps, "ranking", len(layers) * len(arguments.ranker))
     settings = list(dict.fromkeys(layer.setting for layer in layers))
-    rows = against_baseline([row for row in found if row is not None])
+    rows = against_baseline([row for row in ranked if row is not None])
     rows.sort(key=lambda row: settings.index(row["setting"]))  # stable: rankers keep their order
     for (ranker, reason), times in skipped.items():
         print(f"{ranker} left out of {times} layer(s): {reason}", file=sys.stderr)
     if not rows:
         return whole
-    path = script.stem(asked, "rank_quality")
+    path = script.stem(arguments, "rank_quality")
     summary = summaries(rows)
     script.write_csv(path.with_suffix(".csv"), rows)
     script.write_csv(path.with_name(f"{path.name}_summary.csv"), summary)
     print(table(summary))
-    settings = [one for one in settings if any(row["setting"] == one for row in rows)]
+    settings = [setting for setting in settings if any(row["setting"] == setting for row in rows)]
     plots.draw(
         path.with_suffix(".png"), lambda axes: paint(axes, rows, settings),
         columns=len(settings), size=(1 + 4.5 * len(settings), 5),
@@ -89,13 +89,13 @@ def scored(
     for ranker in rankers:
         for setting in dict.fromkeys(layer.setting for layer in layers):
             alike = [layer for layer in layers if layer.setting == setting]
-            for layer, found in COSTS.get(ranker, untrained)(ranker, alike):
-                if isinstance(found, PolysciError):
-                    reason = ranker, str(found).partition("\n")[0]
+            for layer, outcome in COSTS.get(ranker, untrained)(ranker, alike):
+                if isinstance(outcome, PolysciError):
+                    reason = ranker, str(outcome).partition("\n")[0]
                     skipped[reason] = skipped.get(reason, 0) + 1
                     yield None
                 else:
-                    yield row_of(layer, ranker, found)
+                    yield row_of(layer, ranker, outcome)
 
 
 def row_of(layer: Layer, ranker: str, cost: Numbers) -> dict[str, object]:
@@ -137,15 +137,15 @@ def untrained(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
 def learned(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
     """Costs by what the layers of the other networks teach, with as many threads and as warm."""
     try:
-        lessons = [
+        samples = [
             learn.TrainingSample(layer.network, context_of(layer), plans_of(layer), layer.seconds)
             for layer in layers
         ]
-        found = learn.cross_validate(lessons)
+        scores = learn.cross_validate(samples)
     except PolysciError as error:
         yield from ((layer, error) for layer in layers)
         return
-    yield from ((layer, held.costs) for layer, held in zip(layers, found, strict=True))
+    yield from ((layer, score.costs) for layer, score in zip(layers, scores, strict=True))
 
 
 def constant(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
@@ -192,8 +192,8 @@ def _place(row: script.Row) -> tuple[object, object]:
     return row["setting"], row["problem"]
 
 
-def _ratio(one: Any, other: Any) -> float | str:
-    return "" if other is None else float(one / other)
+def _ratio(value: Any, other: Any) -> float | str:
+    return "" if other is None else float(value / other)
 
 
 def summaries(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -211,11 +211,11 @@ def summaries(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ratios = [row["against_constant"] for row in rows if row["against_constant"] != ""]
-    found: dict[str, Any] = {"layers": len(rows)}
+    summary: dict[str, Any] = {"layers": len(rows)}
     for name, mean in MEANS.items():
         values = [row[name] for row in rows]
-        found |= {name: mean(values), f"{name}_worst": min(values)}
-    return found | {"against_constant": script.geomean(ratios) if ratios else ""}
+        summary |= {name: mean(values), f"{name}_worst": min(values)}
+    return summary | {"against_constant": script.geomean(ratios) if ratios else ""}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -237,11 +237,11 @@ def table(summary: Sequence[Mapping[str, Any]]) -> str:
         for row in summary
         if row["network"] == "all"
     ]
-    networks = [one for one in dict.fromkeys(row["network"] for row in summary) if one != "all"]
+    networks = [name for name in dict.fromkeys(row["network"] for row in summary) if name != "all"]
     cells = {(row["setting"], row["ranker"], row["network"]): row["top1"] for row in summary}
     by_network = [
-        [setting, ranker, *(_text(cells.get((setting, ranker, one), "")) for one in networks)]
-        for setting, ranker in dict.fromkeys((one[0], one[1]) for one in overall)
+        [setting, ranker, *(_text(cells.get((setting, ranker, name), "")) for name in networks)]
+        for setting, ranker in dict.fromkeys((key[0], key[1]) for key in overall)
     ]
     header = ["threads, caches", "ranker", *networks]
     left = (0, 1)

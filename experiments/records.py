@@ -85,18 +85,18 @@ def _text(path: Path) -> str:
 
 def layers(path: Path, setting: str = "1 warm") -> list[Layer]:
     """The layers of a file in one setting, in the order of the file."""
-    found: dict[str, dict[str, Sample]] = {}
+    samples_by_key: dict[str, dict[str, Sample]] = {}
     for sample in read(path):
         if sample.setting == setting:
-            one = found.setdefault(sample.problem.key, {})
-            one[sample.measurement.schedule] = sample
+            samples = samples_by_key.setdefault(sample.problem.key, {})
+            samples[sample.measurement.schedule] = sample
     return [
         Layer(
-            next(iter(one.values())).network,
-            next(iter(one.values())).problem,
+            next(iter(samples.values())).network,
+            next(iter(samples.values())).problem,
             setting,
-            tuple(one),
-            np.array([sample.measurement.min for sample in one.values()]),
+            tuple(samples),
+            np.array([sample.measurement.min for sample in samples.values()]),
         )
-        for one in found.values()
+        for samples in samples_by_key.values()
     ]

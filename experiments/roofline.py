@@ -82,29 +82,29 @@ def main() -> int:
     return script.run(work, parser.parse_args())
 
 
-def work(asked: Namespace) -> bool:
+def work(arguments: Namespace) -> bool:
     """One picture a network; False if Ctrl-C cut it short."""
-    return all(one_network(name, asked) for name in asked.networks)
+    return all(one_network(name, arguments) for name in arguments.networks)
 
 
-def one_network(name: str, asked: Namespace) -> bool:
+def one_network(name: str, arguments: Namespace) -> bool:
     """Look up, write, print, draw one network."""
-    words = Namespace(layers=[name], layout=asked.layout, dtype="f32", batch=asked.batch)
+    words = Namespace(layers=[name], layout=arguments.layout, dtype="f32", batch=arguments.batch)
     layers = list({problem.key: problem for problem in reversed(problems(words))}.values())[::-1]
-    layers = layers[:3] if asked.quick else layers
-    threads, missing = threads_of(asked), list[str]()
-    steps = measured(layers, asked.level, threads, missing)
-    found, whole = script.kept(steps, name, len(layers))
-    rows = [row for row in found if row is not None]
+    layers = layers[:3] if arguments.quick else layers
+    threads, missing = threads_of(arguments), list[str]()
+    steps = measured(layers, arguments.level, threads, missing)
+    points, whole = script.kept(steps, name, len(layers))
+    rows = [row for row in points if row is not None]
     if missing:
-        again = f"'polysci optimize {name} --threads {threads} --layout {asked.layout}'"
-        told = f"{name}: no measurement of {len(missing)} of {len(layers)} layers; {again} makes it"
+        again = f"'polysci optimize {name} --threads {threads} --layout {arguments.layout}'"
+        text = f"{name}: no measurement of {len(missing)} of {len(layers)} layers; {again} makes it"
         if not rows:
-            raise SpecError(told)
-        say(told)
+            raise SpecError(text)
+        say(text)
     if not rows:
         return whole
-    path = script.stem(asked, f"roofline_{Path(name).stem}")
+    path = script.stem(arguments, f"roofline_{Path(name).stem}")
     roofs = roofs_of(tune.context_of(layers[0], threads))
     script.write_csv(path.with_suffix(".csv"), rows)
     print(table(name, rows, roofs))

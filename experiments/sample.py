@@ -44,34 +44,34 @@ SAMPLES, SAMPLE_S = 5, 1e-3
 
 
 def main() -> int:
-    asked = arguments()
+    arguments = parse_arguments()
     done = Counter[tuple[str, str, int, bool]]()
-    if asked.output.exists():
-        for sample in read(asked.output):
+    if arguments.output.exists():
+        for sample in read(arguments.output):
             its = sample.measurement
             done[sample.problem.key, its.schedule, its.threads, sample.cold] += 1
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with asked.output.open("a", encoding="utf-8") as file:
-            for network, problem in layers(asked.quick):
-                for threads in asked.threads:
-                    for sample in measured(network, problem, threads, asked.count, done):
+        with arguments.output.open("a", encoding="utf-8") as file:
+            for network, problem in layers(arguments.quick):
+                for threads in arguments.threads:
+                    for sample in measured(network, problem, threads, arguments.count, done):
                         print(sample, file=file, flush=True)
     except KeyboardInterrupt:
-        print(f"stopped; what was measured is in {asked.output}", file=sys.stderr)
+        print(f"stopped; what was measured is in {arguments.output}", file=sys.stderr)
         return 130
     return 0
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three small layers, 20 schedules")
     parser.add_argument("--count", type=int, default=None, help=f"schedules a layer ({COUNT})")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="(1 2)")
     parser.add_argument("--output", type=Path, default=RESULTS / "sample.jsonl")
-    asked = parser.parse_args()
-    asked.count = asked.count or (20 if asked.quick else COUNT)
-    return asked
+    arguments = parser.parse_args()
+    arguments.count = arguments.count or (20 if arguments.quick else COUNT)
+    return arguments
 
 
 def layers(quick: bool) -> Iterator[tuple[str, Problem]]:
@@ -80,13 +80,13 @@ def layers(quick: bool) -> Iterator[tuple[str, Problem]]:
         for text in ("mb1ic64ih14oc64kh3ph1", "mb1ic256ih7oc128kh1", "g64mb1ic64ih28oc64kh3ph1"):
             yield "quick", parse_problem(text, "nhwc")
         return
-    found = [
+    chosen = [
         (NETWORK[problem.name[0]] if network == "mopt" else network, problem)
         for network, names in LAYERS.items()
         for problem in layer_lists.load(network)
         if (not names or problem.name in names) and problem.flops < LARGEST
     ]
-    yield from sorted(found, key=lambda one: one[1].flops)
+    yield from sorted(chosen, key=lambda entry: entry[1].flops)
 
 
 def measured(
@@ -100,25 +100,27 @@ def measured(
     target = detect()
     host = host_of(target)
     there = {
-        cold: {plan for key, plan, n, c in done if (key, n, c) == (problem.key, threads, cold)}
+        cold: {
+            schedule for key, schedule, n, c in done if (key, n, c) == (problem.key, threads, cold)
+        }
         for cold in (False, True)
     }
     if min(map(len, there.values())) >= count:
         return
     context = context_of(problem, threads, target)
-    plans = sample_schedules(context, count)
+    schedules = sample_schedules(context, count)
     title = f"{network} {problem.name or problem} {threads}t"
     with Bench(problem, threads) as bench:
-        for at in track(range(0, len(plans), BATCH), title):
-            batch = build_trials(problem, plans[at : at + BATCH], threads)
+        for at in track(range(0, len(schedules), BATCH), title):
+            batch = build_trials(problem, schedules[at : at + BATCH], threads)
             for cold in (False, True):
-                todo = [one for one in batch if str(one.schedule) not in there[cold]]
+                todo = [trial for trial in batch if str(trial.schedule) not in there[cold]]
                 yield from (
                     Sample(network, problem, Measurement(
-                        seconds, problem.flops, str(one.schedule),
+                        seconds, problem.flops, str(trial.schedule),
                         protocol(SAMPLES, SAMPLE_S, cold), threads, host,
                     ))
-                    for one, seconds in _timed(bench, todo, cold)
+                    for trial, seconds in _timed(bench, todo, cold)
                 )  # fmt: skip
 
 
@@ -126,14 +128,14 @@ def _timed(
     bench: Bench, tried: Sequence[BuiltSchedule], cold: bool
 ) -> Iterator[tuple[BuiltSchedule, tuple[float, ...]]]:
     """What could be timed; each is checked before its warm run."""
-    found = time_trials(
+    timed = time_trials(
         bench, tried, samples=SAMPLES, min_sample_s=SAMPLE_S, cold=cold, check=not cold
     )
-    for one, seconds in found:
+    for trial, seconds in timed:
         if isinstance(seconds, PolysciError):
-            print(f"{bench.problem}: {one.schedule}: {seconds}", file=sys.stderr)
+            print(f"{bench.problem}: {trial.schedule}: {seconds}", file=sys.stderr)
         else:
-            yield one, seconds
+            yield trial, seconds
 
 
 if __name__ == "__main__":

@@ -102,32 +102,36 @@ def main() -> int:
     return script.run(work, parser.parse_args())
 
 
-def work(asked: Namespace) -> bool:
+def work(arguments: Namespace) -> bool:
     """Predict, write, print, draw; False if Ctrl-C cut it short."""
-    machines = {path.stem: read(path) for path in asked.machine}
-    layers = list({one.key: one for one in layer_lists.load(asked.network)}.values())
-    layers = (layers[2:17:5] or layers[:3]) if asked.quick else layers
+    machines = {path.stem: read(path) for path in arguments.machine}
+    layers = list({layer.key: layer for layer in layer_lists.load(arguments.network)}.values())
+    layers = (layers[2:17:5] or layers[:3]) if arguments.quick else layers
     series = [
         (
             name,
             batch,
-            [t for t in (QUICK_THREADS if asked.quick else THREADS) if t <= it.target.cores],
+            [
+                t
+                for t in (QUICK_THREADS if arguments.quick else THREADS)
+                if t <= description.target.cores
+            ],
         )
-        for name, it in machines.items()
+        for name, description in machines.items()
         for batch in BATCHES
     ]
     total = sum(len(threads) * len(layers) for _, _, threads in series)
     steps = (
-        found
+        point
         for name, batch, threads in series
         for layer in layers
-        for found in scaled(name, machines[name], layer, batch, threads)
+        for point in scaled(name, machines[name], layer, batch, threads)
     )
-    found, whole = script.kept(steps, "predicting", total)
-    if not found:
+    results, whole = script.kept(steps, "predicting", total)
+    if not results:
         return whole
-    points, changes = [point for point, _ in found], [change for _, change in found if change]
-    path = script.stem(asked, "scaling")
+    points, changes = [point for point, _ in results], [change for _, change in results if change]
+    path = script.stem(arguments, "scaling")
     script.write_csv(path.with_suffix(".csv"), rows_of(points))
     if changes:
         script.write_csv(path.with_name(f"{path.name}_changes.csv"), [_row(c) for c in changes])
@@ -142,36 +146,36 @@ def work(asked: Namespace) -> bool:
 
 
 def scaled(
-    name: str, it: MachineFile, layer: Problem, batch: str, threads: Sequence[int]
+    name: str, description: MachineFile, layer: Problem, batch: str, threads: Sequence[int]
 ) -> Iterator[tuple[Point, Change | None]]:
     """The choices for more and more threads, and how each differs from the one before."""
     before: Point | None = None
     for count in threads:
         problem = layer.with_(N=count if batch == "threads" else 1)
-        context = tune.context_of(problem, count, it.target, machine=it.machine)
-        plan = choices(context, 1)[0].schedule
-        seconds, parts = parts_of(context, plan)
+        context = tune.context_of(problem, count, description.target, machine=description.machine)
+        schedule = choices(context, 1)[0].schedule
+        seconds, parts = parts_of(context, schedule)
         point = Point(
-            name, batch, count, problem, str(plan), shared_by(plan), seconds,
-            it.machine.peak * count, parts,
+            name, batch, count, problem, str(schedule), shared_by(schedule), seconds,
+            description.machine.peak * count, parts,
         )  # fmt: skip
         changed = before and before.shared not in (ALONE, point.shared)
         yield point, compared(context, before, point) if before and changed else None
         before = point
 
 
-def shared_by(plan: Schedule) -> str:
+def shared_by(schedule: Schedule) -> str:
     """What the threads share, in words: ``pixels x channels``."""
-    kinds = {KINDS.get(loop.dim, loop.dim) for loop in plan.parallel}
+    kinds = {KINDS.get(loop.dim, loop.dim) for loop in schedule.parallel}
     return (
         " x ".join(kind for kind in (*ORDER, *sorted(kinds - {*ORDER})) if kind in kinds) or ALONE
     )
 
 
-def parts_of(context: Context, plan: Schedule) -> tuple[float, dict[str, float]]:
+def parts_of(context: Context, schedule: Schedule) -> tuple[float, dict[str, float]]:
     """Predicted seconds and what they add up from: a thread's mean work, waiting, the rest."""
-    terms = terms_of(context, plan)
-    threads = context.threads if plan.parallel else 1
+    terms = terms_of(context, schedule)
+    threads = context.threads if schedule.parallel else 1
     parts = {name: value / threads for name, value in terms.work}
     parts["imbalance"] = sum(parts.values()) * (terms.imbalance - 1)
     parts["starting threads"] = max(0.0, terms.seconds - sum(parts.values()))
@@ -197,30 +201,30 @@ def best_sharing(context: Context, shared: str) -> Schedule | None:
         if len(members):
             cost = ranker.cost(context, family)[members]
             for at in np.argsort(cost, kind="stable")[:LAST]:
-                plan = family.schedule(int(members[at]))
-                pool.append((float(cost[at]), str(plan), plan))
-    for _, _, plan in sorted(pool, key=lambda one: one[:2])[:LAST]:
+                schedule = family.schedule(int(members[at]))
+                pool.append((float(cost[at]), str(schedule), schedule))
+    for _, _, schedule in sorted(pool, key=lambda entry: entry[:2])[:LAST]:
         try:
-            resolve(context.contraction, context.strides, plan)
+            resolve(context.contraction, context.strides, schedule)
         except PolysciError:
             continue
-        return plan
+        return schedule
     return None
 
 
 def _shares(family: Family, wanted: frozenset[str]) -> np.ndarray:
     """Which members have parallel loops that run more than once over those kinds and no others."""
-    found = np.zeros((len(family), len(wanted)), dtype=bool)
+    kind_shared = np.zeros((len(family), len(wanted)), dtype=bool)
     other = np.zeros(len(family), dtype=bool)
     names = sorted(wanted)
     for at, dim in enumerate(family.dims[: int(family.parallel.max())]):
         runs = (at < family.parallel) & (family.steps[:, at] < family.extents[dim])
         kind = KINDS.get(dim, dim)
         if kind in wanted:
-            found[:, names.index(kind)] |= runs
+            kind_shared[:, names.index(kind)] |= runs
         else:
             other |= runs
-    shares: np.ndarray = found.all(axis=1) & ~other
+    shares: np.ndarray = kind_shared.all(axis=1) & ~other
     return shares
 
 
@@ -271,17 +275,17 @@ Series = Mapping[tuple[str, str, int], Sequence[Point]]
 
 def series_of(points: Sequence[Point]) -> Series:
     """The layers by machine, batch and threads."""
-    found: dict[tuple[str, str, int], list[Point]] = {}
+    series: dict[tuple[str, str, int], list[Point]] = {}
     for point in points:
-        found.setdefault((point.machine, point.batch, point.threads), []).append(point)
-    return found
+        series.setdefault((point.machine, point.batch, point.threads), []).append(point)
+    return series
 
 
 def network(points: Sequence[Point]) -> tuple[float, float]:
     """Seconds of all layers, each as often as the network has it; and their flops."""
-    each = [(p.problem.multiplicity * p.seconds, p.problem.multiplicity * p.problem.flops)
+    products = [(p.problem.multiplicity * p.seconds, p.problem.multiplicity * p.problem.flops)
             for p in points]  # fmt: skip
-    return sum(seconds for seconds, _ in each), sum(flops for _, flops in each)
+    return sum(seconds for seconds, _ in products), sum(flops for _, flops in products)
 
 
 def efficiency(series: Series, key: tuple[str, str, int]) -> float:
@@ -289,9 +293,9 @@ def efficiency(series: Series, key: tuple[str, str, int]) -> float:
     machine, batch, threads = key
     alone = {p.layer: p for p in series.get((machine, batch, 1), ())}
     both = [p for p in series[key] if p.layer in alone]
-    one, _ = network([alone[p.layer] for p in both])
+    alone_seconds, _ = network([alone[p.layer] for p in both])
     many, _ = network(both)
-    return _efficiency(one, many, batch, threads) if both else 0.0
+    return _efficiency(alone_seconds, many, batch, threads) if both else 0.0
 
 
 def table(points: Sequence[Point]) -> str:
@@ -338,8 +342,8 @@ def told(changes: Sequence[Change]) -> str:
 def paint(axes: Any, points: Sequence[Point], names: Sequence[str]) -> None:
     """Bars: which share of the layers shares what; the line: the network's efficiency."""
     series = series_of(points)
-    found = {point.shared for point in points} - {ALONE}
-    ways = [ALONE, *sorted(found, key=lambda way: (way.count(" x "), way))]
+    kinds = {point.shared for point in points} - {ALONE}
+    ways = [ALONE, *sorted(kinds, key=lambda way: (way.count(" x "), way))]
     for row, batch in enumerate(BATCHES):
         for column, name in enumerate(names):
             axis = axes[row][column]

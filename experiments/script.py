@@ -43,14 +43,14 @@ def options(document: str | None, *, sample: bool = True) -> argparse.ArgumentPa
     return parser
 
 
-def run(work: Callable[[argparse.Namespace], bool], asked: argparse.Namespace) -> int:
+def run(work: Callable[[argparse.Namespace], bool], arguments: argparse.Namespace) -> int:
     """The exit status of ``work``, which says whether it came to its end.
 
     An error becomes one line on standard error, with the status that the command line uses.
     """
     try:
-        asked.output.mkdir(parents=True, exist_ok=True)
-        return 0 if work(asked) else INTERRUPTED
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        return 0 if work(arguments) else INTERRUPTED
     except KeyboardInterrupt:
         print("interrupted before there was a result", file=sys.stderr)
         return INTERRUPTED
@@ -59,24 +59,24 @@ def run(work: Callable[[argparse.Namespace], bool], asked: argparse.Namespace) -
         return BAD_INPUT if isinstance(error, SpecError) else FAILED
 
 
-def stem(asked: argparse.Namespace, name: str) -> Path:
+def stem(arguments: argparse.Namespace, name: str) -> Path:
     """Where the files go, without their suffix: a quick run does not replace a whole one."""
-    return Path(asked.output) / (f"{name}-quick" if asked.quick else name)
+    return Path(arguments.output) / (f"{name}-quick" if arguments.quick else name)
 
 
 def kept(steps: Iterable[Step], what: str, total: int | None = None) -> tuple[list[Step], bool]:
     """All steps with progress on standard error, or those before Ctrl-C; and whether it was all."""
-    found: list[Step] = []
+    results: list[Step] = []
     console = Console(stderr=True)
     try:
         # On no terminal a bar is a line a second in somebody's log.
         for step in track(steps, what, total, console=console, disable=not console.is_terminal):
-            found.append(step)
+            results.append(step)
     except KeyboardInterrupt:
-        print(f"interrupted: {what}: what follows rests on the {len(found)} that were done",
+        print(f"interrupted: {what}: what follows rests on the {len(results)} that were done",
               file=sys.stderr)  # fmt: skip
-        return found, False
-    return found, True
+        return results, False
+    return results, True
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

@@ -107,16 +107,16 @@ def first(count: int) -> Search:
 
     def search(problem: Problem, threads: int, limit: float) -> Found:
         context = tune.context_of(problem, threads)
-        plans = [choice.schedule for choice in choices(context, count)]
+        schedules = [choice.schedule for choice in choices(context, count)]
         with Bench(problem, threads) as bench:
             samples = {
-                one.schedule: median(its)
-                for one, its in time_trials(bench, build_trials(problem, plans, threads))
+                trial.schedule: median(its)
+                for trial, its in time_trials(bench, build_trials(problem, schedules, threads))
                 if not isinstance(its, PolysciError)
             }
         if not samples:
             raise CheckError(f"{problem}: none of the first {count} could be run")
-        return Found(min(samples, key=lambda plan: samples[plan]), len(samples))
+        return Found(min(samples, key=lambda schedule: samples[schedule]), len(samples))
 
     return search
 
@@ -153,13 +153,13 @@ def main() -> int:
     return script.run(work, parser.parse_args())
 
 
-def work(asked: Namespace) -> bool:
+def work(arguments: Namespace) -> bool:
     """Search, time, write, print, draw; False if Ctrl-C cut it short."""
-    layers = chosen(asked)
-    path = script.stem(asked, "time_or_quality")
+    layers = chosen(arguments)
+    path = script.stem(arguments, "time_or_quality")
     machine_of(detect())  # once a machine: no part of any search
     rows: list[dict[str, Any]] = []
-    steps = compared(layers, asked, rows, path.with_suffix(".csv"))
+    steps = compared(layers, arguments, rows, path.with_suffix(".csv"))
     _, whole = script.kept(steps, "searching", len(layers))
     if not rows:
         return whole
@@ -168,26 +168,28 @@ def work(asked: Namespace) -> bool:
     return whole
 
 
-def chosen(asked: Namespace) -> list[Problem]:
-    """The layers asked for, or the default ones; with ``--quick`` the first two."""
-    asked.limit = asked.limit or (5.0 if asked.quick else 600.0)
-    if asked.layers:
-        found = problems(
-            Namespace(layers=asked.layers, layout=asked.layout, dtype="f32", batch=None)
+def chosen(arguments: Namespace) -> list[Problem]:
+    """The requested layers, or the default ones; with ``--quick`` the first two."""
+    arguments.limit = arguments.limit or (5.0 if arguments.quick else 600.0)
+    if arguments.layers:
+        layers = problems(
+            Namespace(layers=arguments.layers, layout=arguments.layout, dtype="f32", batch=None)
         )
     else:
-        known = {problem.name: problem for problem in layer_lists.load("resnet50", asked.layout)}
-        found = [known[name] for name in LAYERS]
-    return found[:2] if asked.quick else found
+        known = {
+            problem.name: problem for problem in layer_lists.load("resnet50", arguments.layout)
+        }
+        layers = [known[name] for name in LAYERS]
+    return layers[:2] if arguments.quick else layers
 
 
 def compared(
-    layers: Sequence[Problem], asked: Namespace, rows: list[dict[str, Any]], path: Path
+    layers: Sequence[Problem], arguments: Namespace, rows: list[dict[str, Any]], path: Path
 ) -> Iterator[Problem]:
     """Every layer as it is done; its rows are in ``rows``, and all rows in the file ``path``."""
     for problem in layers:
         try:
-            rows += rows_of(problem, asked)
+            rows += rows_of(problem, arguments)
         except PolysciError as error:
             say(f"{title(problem)}: {error}")
         if rows:
@@ -195,37 +197,42 @@ def compared(
         yield problem
 
 
-def rows_of(problem: Problem, asked: Namespace) -> list[dict[str, Any]]:
+def rows_of(problem: Problem, arguments: Namespace) -> list[dict[str, Any]]:
     """All searches for one layer, one after the other, then their winners in turns."""
-    threads = threads_of(asked)
+    threads = threads_of(arguments)
     spent: dict[str, float] = {}
-    found: dict[str, Found] = {}
-    for name in asked.methods:
+    winner_by_method: dict[str, Found] = {}
+    for name in arguments.methods:
         with empty_cache():
             start = time.monotonic()
-            found[name] = METHODS[name](problem, threads, asked.limit)
+            winner_by_method[name] = METHODS[name](problem, threads, arguments.limit)
             spent[name] = time.monotonic() - start
-        say(f"{title(problem)}: {name}: {time_text(spent[name])}, {found[name].tried} tried")
-    winners = list(dict.fromkeys(one.schedule for one in found.values()))
-    again = dict(zip(winners, retimed(problem, winners, threads, asked.samples), strict=True))
+        say(
+            f"{title(problem)}: {name}: {time_text(spent[name])}, "
+            f"{winner_by_method[name].tried} tried"
+        )
+    winners = list(dict.fromkeys(winner.schedule for winner in winner_by_method.values()))
+    again = dict(zip(winners, retimed(problem, winners, threads, arguments.samples), strict=True))
     best = min(again.values())
     return [
         {
             "layer": title(problem), "problem": problem.key, "threads": threads, "method": name,
-            "search": spent[name], "tried": one.tried, "seconds": again[one.schedule],
-            "gflops": problem.flops / again[one.schedule] * 1e-9,
-            "of_best": best / again[one.schedule], "schedule": str(one.schedule),
+            "search": spent[name], "tried": winner.tried, "seconds": again[winner.schedule],
+            "gflops": problem.flops / again[winner.schedule] * 1e-9,
+            "of_best": best / again[winner.schedule], "schedule": str(winner.schedule),
         }
-        for name, one in found.items()
+        for name, winner in winner_by_method.items()
     ]  # fmt: skip
 
 
-def retimed(problem: Problem, plans: Sequence[Schedule], threads: int, samples: int) -> list[float]:
+def retimed(
+    problem: Problem, schedules: Sequence[Schedule], threads: int, samples: int
+) -> list[float]:
     """Median seconds of each, sampled in turns in one process."""
-    tried = build_trials(problem, plans, threads)
-    for one in tried:
-        if one.error is not None:
-            raise one.error
+    tried = build_trials(problem, schedules, threads)
+    for trial in tried:
+        if trial.error is not None:
+            raise trial.error
     with Bench(problem, threads) as bench:
         return [median(its) for its in bench.time([t.candidate for t in tried], samples=samples)]
 
@@ -275,8 +282,12 @@ def by_method(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float
     names = dict.fromkeys(row["method"] for row in rows)
     its = {name: [row for row in rows if row["method"] == name] for name in names}
     return [
-        (name, script.geomean(r["search"] for r in one), script.geomean(r["of_best"] for r in one))
-        for name, one in its.items()
+        (
+            name,
+            script.geomean(r["search"] for r in value),
+            script.geomean(r["of_best"] for r in value),
+        )
+        for name, value in its.items()
     ]
 
 

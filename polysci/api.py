@@ -35,9 +35,9 @@ def compile(
     arguments and what they raise are those of ``polysci.optimize``; BuildError
     where there is no working C compiler.
     """
-    asked = problem_of(problem, layout, dtype)
+    parsed = problem_of(problem, layout, dtype)
     return optimize(
-        asked.with_batch(1) if 0 in asked.y_shape else asked, level, threads,
+        parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
         wisdom=wisdom, progress=progress,
     ).primitive()  # fmt: skip

@@ -24,7 +24,7 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
-    roles = contraction(scop).stored_as(precision_named(problem.dtype))
+    roles = contraction(scop).with_precision(precision_named(problem.dtype))
     return scop, replace(roles, packs_b=problem.w_kind == "activation"), strides
 
 

@@ -83,19 +83,19 @@ def check(
             )
     timeout = _SECONDS + problem.flops / _RATE
     with Bench(problem, threads, timeout=timeout, seed=seed, backend=backend) as bench:
-        for plan in schedules:
-            source = backend.emit(problem, plan, threads)
+        for schedule in schedules:
+            source = backend.emit(problem, schedule, threads)
             for mode in modes:
-                yield _verdict(bench, source.file, Verdict(problem, plan, threads, mode, seed))
+                yield _verdict(bench, source.file, Verdict(problem, schedule, threads, mode, seed))
 
 
-def _verdict(bench: Bench, text: str, asked: Verdict) -> Verdict:
-    what = (asked.problem, asked.schedule, asked.threads, asked.mode, asked.seed)
+def _verdict(bench: Bench, text: str, request: Verdict) -> Verdict:
+    what = (request.problem, request.schedule, request.threads, request.mode, request.seed)
     try:
         path = bench.backend.build(text)
-        if asked.mode == "bound":
-            return Verdict(*what, worst=bench.bound(path, SYMBOL, asked.schedule))
-        bench.check(path, SYMBOL, asked.schedule)
+        if request.mode == "bound":
+            return Verdict(*what, worst=bench.bound(path, SYMBOL, request.schedule))
+        bench.check(path, SYMBOL, request.schedule)
     except (BuildError, CandidateError) as error:
         return Verdict(*what, fault=str(error))
-    return asked
+    return request

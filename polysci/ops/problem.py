@@ -211,11 +211,14 @@ def check_memory(problem: Problem, available: int | None) -> None:
     """
     precision = precision_named(problem.dtype)
     items = {"x": precision.x.bytes, "w": precision.w.bytes, "y": precision.y.bytes}
-    sizes = {one.name: items[one.name] * math.prod(one.shape) for one in operands(problem)}
+    sizes = {
+        operand.name: items[operand.name] * math.prod(operand.shape)
+        for operand in operands(problem)
+    }
     limit = physical_memory() if available is None else available
     if sum(sizes.values()) > limit:
-        told = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
-        raise SpecError(f"{problem}: {told} are beyond the {limit} bytes of memory")
+        text = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
+        raise SpecError(f"{problem}: {text} are beyond the {limit} bytes of memory")
 
 
 def physical_memory() -> int:

@@ -105,7 +105,7 @@ class Contraction:
     def extent(self, name: str) -> int:
         return next(dim.extent for dim in self.dims if dim.name == name)
 
-    def stored_as(self, precision: Precision) -> Contraction:
+    def with_precision(self, precision: Precision) -> Contraction:
         """The same sums over arrays of these element types."""
         return replace(
             self,

@@ -65,8 +65,8 @@ def extents_of(operand: Operand, tile: Extents) -> list[Count]:
 
 def line_bytes(operand: Operand, strides: Sequence[int], tile: Extents) -> Count:
     """Bytes of whole cache lines under the footprint, for this storage order."""
-    found = runs(strides, extents_of(operand, tile), LINE, operand.bytes)
-    return whole_blocks(*found, LINE)
+    runs_of_tile = runs(strides, extents_of(operand, tile), LINE, operand.bytes)
+    return whole_blocks(*runs_of_tile, LINE)
 
 
 def whole_blocks(run: Count, number: Count, block: int) -> Count:
@@ -133,11 +133,11 @@ def refetches(operand: Operand, dims: Sequence[str], trips: Sequence[Count], dep
 
 def fetches(indexes: Sequence[bool], trips: Sequence[Count]) -> list[Count]:
     """``refetches`` at every depth; ``indexes[j]`` says whether loop j indexes the operand."""
-    found, around = [np.ones(1)], np.ones(1)
+    counts, around = [np.ones(1)], np.ones(1)
     for on, trip in zip(indexes, trips, strict=True):
         around = around * trip
-        found.append(np.where(trip > 1, around, found[-1]) if on else found[-1])
-    return found
+        counts.append(np.where(trip > 1, around, counts[-1]) if on else counts[-1])
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def merge_groups(contraction: Contraction, factor: int) -> Contraction:
         for d in contraction.dims
     )
 
-    def widened(operand: Operand) -> Operand:
+    def widen(operand: Operand) -> Operand:
         index = tuple(
             Affine(
                 tuple((n, coef * factor if n == group.name else coef) for n, coef in affine.terms),
@@ -122,8 +122,8 @@ def merge_groups(contraction: Contraction, factor: int) -> Contraction:
         return replace(operand, index=index)
 
     return replace(
-        contraction, dims=dims, out=widened(contraction.out), a=widened(contraction.a),
-        b=widened(contraction.b),
+        contraction, dims=dims, out=widen(contraction.out), a=widen(contraction.a),
+        b=widen(contraction.b),
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def rotate_groups(contraction: Contraction, shifts: int) -> Contraction:
     }
     dims = [kept.get(d, d) for d in contraction.dims if d != depth]
 
-    def narrowed(operand: Operand, *moving: str) -> Operand:
+    def narrow(operand: Operand, *moving: str) -> Operand:
         index = tuple(
             Affine(
                 tuple(
@@ -159,8 +159,8 @@ def rotate_groups(contraction: Contraction, shifts: int) -> Contraction:
         return replace(operand, index=index)
 
     return replace(
-        contraction, dims=(*dims, Dim(depth.name, shifts, "br")), a=narrowed(contraction.a),
-        b=narrowed(contraction.b, depth.name), out=narrowed(contraction.out),
+        contraction, dims=(*dims, Dim(depth.name, shifts, "br")), a=narrow(contraction.a),
+        b=narrow(contraction.b, depth.name), out=narrow(contraction.out),
     )  # fmt: skip
 
 

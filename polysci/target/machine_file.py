@@ -103,14 +103,14 @@ def numbers(machine: Machine) -> dict[str, float]:
     }
 
 
-def _lines(it: MachineFile) -> Iterator[str]:
+def _lines(description: MachineFile) -> Iterator[str]:
     yield "# A machine as polysci's model sees it. Edit what you like; what it chooses there:"
     yield "#   polysci explain SPEC --machine THIS_FILE"
     yield "# What [machine] leaves out is assumed."
     yield ""
-    yield from _target_lines(it.target)
+    yield from _target_lines(description.target)
     yield ""
-    yield from _machine_lines(it.machine)
+    yield from _machine_lines(description.machine)
 
 
 def _target_lines(target: Target) -> Iterator[str]:

@@ -93,23 +93,27 @@ class Trials:
             if best and (self.late or self._spent() > self.level.seconds):
                 return
             self.progress(Progress("measuring", at, len(candidates), best))
-            batch = [it for it in candidates[at : at + BATCH] if self._may_win(it)]
+            batch = [
+                candidate for candidate in candidates[at : at + BATCH] if self._may_win(candidate)
+            ]
             if batch:
                 self._try(bench, batch)
 
     def _try(self, bench: Bench, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}
         built = build_trials(self.problem, list(predicted), self.context.threads)
-        if not self.trials and all(isinstance(it.error, BuildError) for it in built):
-            raise next(it.error for it in built if it.error)
-        for it, samples in time_trials(bench, built):
-            trial = Trial(it.schedule, predicted[it.schedule])
+        if not self.trials and all(isinstance(trial.error, BuildError) for trial in built):
+            raise next(trial.error for trial in built if trial.error)
+        for built_schedule, samples in time_trials(bench, built):
+            trial = Trial(built_schedule.schedule, predicted[built_schedule.schedule])
             if isinstance(samples, PolysciError):
                 if isinstance(samples, CheckError):
-                    _log.warning("%s: %s fell out: %s", self.problem, it.schedule, samples)
+                    _log.warning(
+                        "%s: %s fell out: %s", self.problem, built_schedule.schedule, samples
+                    )
                 self._note(replace(trial, fault=str(samples)))
                 continue
-            self.built[str(it.schedule)] = it
+            self.built[str(built_schedule.schedule)] = built_schedule
             self._note(replace(trial, seconds=min(samples)))
 
     def _may_win(self, candidate: Candidate) -> bool:
@@ -136,7 +140,9 @@ class Trials:
             try:
                 return dict(zip(names, bench.time([*objects.values()], samples=11), strict=True))
             except CandidateError as error:  # the others are still there
-                guilty = next(name for name, it in objects.items() if it == error.candidate)
+                guilty = next(
+                    name for name, candidate in objects.items() if candidate == error.candidate
+                )
                 self._note(replace(self.trials[guilty], seconds=None, fault=str(error)))
 
     def _first_samples(self) -> dict[str, Samples]:

@@ -127,28 +127,28 @@ def _axes(words: Words) -> tuple[Axis, Axis]:
 
 def _axis(words: Words, letter: str) -> Axis | None:
     """The axis called ``letter``; None if no word speaks of it."""
-    given = {kind: words.get(kind + letter) for kind in _NEUTRAL}
+    spelt = {kind: words.get(kind + letter) for kind in _NEUTRAL}
     spoken = [
         kind + letter
-        for kind, value in given.items()
+        for kind, value in spelt.items()
         if value is not None and (kind in "iok" or value != _NEUTRAL[kind])
     ]
     if not spoken:
         return None
     for kind in "ik":
-        if given[kind] is None:
+        if spelt[kind] is None:
             what = f"{kind}{letter} is missing beside {spoken[0]}"
             raise words.line.error(words.at(spoken[0]), what, f"{kind}{letter} has no default.")
-    i, k, s, d = given["i"] or 1, given["k"] or 1, given["s"] or 1, given["d"] or 0
+    i, k, s, d = spelt["i"] or 1, spelt["k"] or 1, spelt["s"] or 1, spelt["d"] or 0
     used = span(k, d + 1)
-    if given["o"] is None:
-        pad = given["p"] or 0
+    if spelt["o"] is None:
+        pad = spelt["p"] or 0
         return Axis(i, None, k, s, pad, d)
-    pad = _or(given["p"], _centred(given["o"], i, s, used))
+    pad = _or(spelt["p"], _centred(spelt["o"], i, s, used))
     if pad < 0:
-        what = f"o{letter}{given['o']} leaves input unused and p{letter} is not given"
+        what = f"o{letter}{spelt['o']} leaves input unused and p{letter} is not given"
         raise words.line.error(words.at("o" + letter), what, f"Say how: p{letter}0, for example.")
-    return Axis(i, given["o"], k, s, pad, d)
+    return Axis(i, spelt["o"], k, s, pad, d)
 
 
 def _centred(out: int, size: int, stride: int, used: int) -> int:

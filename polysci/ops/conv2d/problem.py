@@ -86,9 +86,9 @@ class Conv2d:
         flat = values | rules.flat(fixed)
         rules.check_values(flat)
         texts = _texts(layout=layout, dtype=dtype, name=name)
-        given = {o: rules.integer(o, v) for o, v in (("P", P), ("Q", Q)) if v is not None}
-        outputs = dict(zip("PQ", rules.outputs(flat), strict=True)) | given
-        rules.check_output(flat | outputs, given, precision_named(dtype).sum.bytes)
+        stated = {o: rules.integer(o, v) for o, v in (("P", P), ("Q", Q)) if v is not None}
+        outputs = dict(zip("PQ", rules.outputs(flat), strict=True)) | stated
+        rules.check_output(flat | outputs, stated, precision_named(dtype).sum.bytes)
         for field, value in {**values, **fixed, **outputs, **texts}.items():
             object.__setattr__(self, field, value)
 

@@ -110,7 +110,7 @@ def check_values(values: Mapping[str, int]) -> None:
             raise FieldError(f"{{{field}}} is not divisible by {{groups}}", values)
 
 
-def check_output(values: Mapping[str, int], given: Container[str], item: int) -> None:
+def check_output(values: Mapping[str, int], names: Container[str], item: int) -> None:
     """A positive output and products below 2^63; ``item`` is the size of an element in bytes.
 
     ``given`` holds those of P and Q that the caller chose. Raises FieldError.
@@ -118,7 +118,7 @@ def check_output(values: Mapping[str, int], given: Container[str], item: int) ->
     for size, taps, out, axis in AXES:
         if values[out] >= 1:
             continue
-        if out in given:
+        if out in names:
             raise FieldError(f"{{{out}}} must be positive", values)
         used = span(values[taps], values[f"dilation[{axis}]"])
         raise FieldError(

@@ -17,78 +17,78 @@ MAX_ROWS = 5  # the orders of more are too many to rank
 
 
 def normal(scop: Scop) -> Contraction:
-    """The contraction of a nest, every loop turned so that it runs through O or A upwards.
+    """The contraction of a nest, every loop reversed where needed, so that it runs through O or A upwards.
 
     Raises UnsupportedError, with the reason, for what is no contraction or cannot be computed.
     """
     try:
-        found = contraction(scop)
+        roles = contraction(scop)
     except UnsupportedError as error:
         known = str(error).startswith(scop.name)
         raise error if known else UnsupportedError(f"{scop.name}: {error}") from None
     where = f"{scop.name}: line {scop.statements[0].line}: {scop.statements[0].text}"
-    if why := _unsupported(scop, found):
+    if why := _unsupported(scop, roles):
         raise UnsupportedError(f"{where}: {why}")
-    backwards = [dim for dim in found.dims if _runs_backwards(found, dim.name)]
+    backwards = [dim for dim in roles.dims if _runs_backwards(roles, dim.name)]
     for dim in backwards:
-        found = replace(
-            found,
-            out=_turned(found.out, dim), a=_turned(found.a, dim), b=_turned(found.b, dim),
+        roles = replace(
+            roles,
+            out=_reverse(roles.out, dim), a=_reverse(roles.a, dim), b=_reverse(roles.b, dim),
         )  # fmt: skip
-    if why := _uncovered(found):
+    if why := _uncovered(roles):
         raise UnsupportedError(f"{where}: {why}")
-    return found
+    return roles
 
 
-def column_axis(found: Contraction) -> int:
+def column_axis(roles: Contraction) -> int:
     """The axis of O along which the columns, and so a bias, run."""
-    column = columns_of(found).name
-    return next(axis for axis, index in enumerate(found.out.index) if index.coef(column))
+    column = columns_of(roles).name
+    return next(axis for axis, index in enumerate(roles.out.index) if index.coef(column))
 
 
-def _unsupported(scop: Scop, found: Contraction) -> str:
+def _unsupported(scop: Scop, roles: Contraction) -> str:
     """Why a contraction cannot be computed, whichever way its loops run; or nothing."""
-    out, a, b = found.out, found.a, found.b
+    out, a, b = roles.out, roles.a, roles.b
     if other := [array for array in scop.arrays if array.dtype_c != "float"]:
         return f"{other[0]} is not of float: only f32 nests are supported"
     if a.array == b.array:
         return f"{a.array} is both factors: the second one is packed ahead, so it needs a name"
-    if found.clipped:
+    if roles.clipped:
         return f"its guards cut {out}: only reads of the first factor may leave the array"
-    rows = [dim for dim in found.by_role("m") if dim.extent > 1]
-    if len(found.dims) > MAX_LOOPS or len(rows) > MAX_ROWS:
+    rows = [dim for dim in roles.by_role("m") if dim.extent > 1]
+    if len(roles.dims) > MAX_LOOPS or len(rows) > MAX_ROWS:
         return (
-            f"{len(found.dims)} loops, {len(rows)} of them over {out.array} and {a.array} alone: "
+            f"{len(roles.dims)} loops, {len(rows)} of them over {out.array} and {a.array} alone: "
             f"at most {MAX_LOOPS} and {MAX_ROWS} are supported"
         )
-    if 2 * prod(dim.extent for dim in found.dims) >= LIMIT:
+    if 2 * prod(dim.extent for dim in roles.dims) >= LIMIT:
         return "the count of operations is beyond 2^63"
     try:
-        columns_of(found)
+        columns_of(roles)
     except UnsupportedError:
-        return _no_column(found)
+        return _no_column(roles)
     return ""
 
 
-def _no_column(found: Contraction) -> str:
-    out, a, b = found.out, found.a, found.b
-    columns = [dim.name for dim in found.by_role("n") if dim.extent > 1]
+def _no_column(roles: Contraction) -> str:
+    out, a, b = roles.out, roles.a, roles.b
+    columns = [dim.name for dim in roles.by_role("n") if dim.extent > 1]
     if len(columns) > 1:
         return (
             f"the loops {', '.join(columns)} all index {out.array} and {b.array} but not "
             f"{a.array}: only one can run along the vectors, so make them one"
         )
-    hint = f"; exchange the factors: {b} * {a}" if found.by_role("m") else ""
+    hint = f"; exchange the factors: {b} * {a}" if roles.by_role("m") else ""
     return (
         f"no loop that indexes {out.array} and {b.array} but not {a.array} could run along the "
         f"vectors{hint}"
     )
 
 
-def _uncovered(found: Contraction) -> str:
+def _uncovered(roles: Contraction) -> str:
     """Why the nest does not compute every element of O once, or nothing."""
-    out, whole = found.out, f"every element of {found.out.array} must be computed, by one sum each"
-    extents = {dim.name: dim.extent for dim in found.dims if dim.extent > 1}
+    out, whole = roles.out, f"every element of {roles.out.array} must be computed, by one sum each"
+    extents = {dim.name: dim.extent for dim in roles.dims if dim.extent > 1}
     terms = [[(c, name) for name, c in index.terms if name in extents] for index in out.index]
     names = [name for axis in terms for _, name in axis]
     if len(names) != len(set(names)):
@@ -103,29 +103,29 @@ def _uncovered(found: Contraction) -> str:
             reached *= extents[name]
         if reached != size:
             return f"axis {axis} of {out} reaches {reached} of {size}: {whole}"
-    column, axis = columns_of(found), column_axis(found)
+    column, axis = columns_of(roles), column_axis(roles)
     if column.extent > 1 and out.index[axis].coef(column.name) != 1:
         return f"the columns {column.name} lie apart on axis {axis} of {out}: exchange its terms"
-    if rows := [dim.name for dim in found.by_role("m") if dim.name in dict(out.index[axis].terms)]:
+    if rows := [dim.name for dim in roles.by_role("m") if dim.name in dict(out.index[axis].terms)]:
         return f"rows {rows[0]} and columns {column.name} share axis {axis} of {out}: divide it"
     return ""
 
 
-def _runs_backwards(found: Contraction, name: str) -> bool:
+def _runs_backwards(roles: Contraction, name: str) -> bool:
     """Whether the first subscript of O, else of A, that has a dimension goes down with it."""
-    for operand in (found.out, found.a):
+    for operand in (roles.out, roles.a):
         coefs: Sequence[int] = [c for index in operand.index if (c := index.coef(name))]
         if coefs:
             return coefs[0] < 0
     return False
 
 
-def _turned(operand: Operand, dim: Dim) -> Operand:
+def _reverse(operand: Operand, dim: Dim) -> Operand:
     """The operand with a loop run the other way: ``dim`` becomes ``extent - 1 - dim``."""
 
-    def turned(index: Affine) -> Affine:
+    def reverse(index: Affine) -> Affine:
         coef = index.coef(dim.name)
         terms = tuple((n, -c if n == dim.name else c) for n, c in index.terms)
         return Affine(terms, index.const + coef * (dim.extent - 1))
 
-    return replace(operand, index=tuple(map(turned, operand.index)))
+    return replace(operand, index=tuple(map(reverse, operand.index)))

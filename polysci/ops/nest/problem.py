@@ -58,8 +58,8 @@ class Nest:
         )
 
         code, filename, stem = _source(source)
-        found = normal(extract(code, filename=filename))
-        self._fill(found, stem if name is None else name, multiplicity)
+        nest = normal(extract(code, filename=filename))
+        self._fill(nest, stem if name is None else name, multiplicity)
 
     @classmethod
     def parse(cls, line: str, layout: str = "", dtype: str = "f32", *, where: str = "") -> Self:
@@ -168,9 +168,9 @@ class Nest:
     @property
     def axes(self) -> Mapping[str, str]:
         """The elements of x, w and y as the nest writes them, and the subscript of a bias."""
-        found = self.contraction
-        names = {"x": str(found.a), "w": str(found.b), "y": str(found.out)}
-        return names | {"bias": str(found.out.index[self.bias_axis])}
+        roles = self.contraction
+        names = {"x": str(roles.a), "w": str(roles.b), "y": str(roles.out)}
+        return names | {"bias": str(roles.out.index[self.bias_axis])}
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """The nest's arrays: shape, and strides in elements."""

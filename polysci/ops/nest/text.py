@@ -81,10 +81,10 @@ def read(line: Line) -> tuple[str, str, int]:
         loops.append(scan.expect(_LOOP, "a loop and its extent, or ':'").groups())
     references = []
     for name, extents in arrays:
-        found = scan.expect(_ELEMENT, f"an element of {name}")
-        reference = Reference(name, *(tuple(_BRACKETS.findall(t)) for t in (extents, found[2])))
-        if found[1] != name or len(reference.extents) != len(reference.subscripts):
-            raise line.error(found.start(1), f"expected an element of {reference.declared}", RULE)
+        match = scan.expect(_ELEMENT, f"an element of {name}")
+        reference = Reference(name, *(tuple(_BRACKETS.findall(t)) for t in (extents, match[2])))
+        if match[1] != name or len(reference.extents) != len(reference.subscripts):
+            raise line.error(match.start(1), f"expected an element of {reference.declared}", RULE)
         references.append(reference)
     scan.accept(r"\s*")
     if scan.rest and scan.rest[0] not in "n*":
@@ -126,15 +126,15 @@ def _bounds(index: str, extent: str) -> tuple[str, str]:
 
 def _guards(contraction: Contraction) -> list[str]:
     """The conditions that some iteration needs to stay inside A."""
-    a, found = contraction.a, list[str]()
+    a, guards = contraction.a, list[str]()
     for index, text, extent in zip(a.index, Reference.of(a).subscripts, a.shape, strict=True):
         ends = [coef * (contraction.extent(name) - 1) for name, coef in index.terms]
         at_least, below = _bounds(text, str(extent))
         if index.const + sum(end for end in ends if end < 0) < 0:
-            found.append(at_least)
+            guards.append(at_least)
         if index.const + sum(end for end in ends if end > 0) >= extent:
-            found.append(below)
-    return found
+            guards.append(below)
+    return guards
 
 
 @dataclass(slots=True)
@@ -149,13 +149,13 @@ class _Scan:
         return self.line.text[self.at :].rstrip()
 
     def accept(self, pattern: str) -> re.Match[str] | None:
-        found = re.compile(rf"\s*(?:{pattern})", re.ASCII).match(self.line.text, self.at)
-        self.at = found.end() if found else self.at
-        return found
+        match = re.compile(rf"\s*(?:{pattern})", re.ASCII).match(self.line.text, self.at)
+        self.at = match.end() if match else self.at
+        return match
 
     def expect(self, pattern: str, what: str) -> re.Match[str]:
-        found = self.accept(pattern)
-        if found is None:
+        match = self.accept(pattern)
+        if match is None:
             blank = len(self.rest) - len(self.rest.lstrip())
             raise self.line.error(self.at + blank, f"expected {what}", RULE)
-        return found
+        return match

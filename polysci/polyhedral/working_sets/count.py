@@ -49,5 +49,5 @@ def _lattice(part: isl.Set) -> int:
     whole = isl.Set(f"{{ [{', '.join(names)}] : {' and '.join(conditions)} }}")
     if not whole.is_equal(part.reset_tuple_id()):
         return int(part.count_val().to_python())
-    each = zip(bounds, strides, strict=True)
-    return prod((high - low) // stride + 1 for (low, high), stride in each)
+    steps = zip(bounds, strides, strict=True)
+    return prod((high - low) // stride + 1 for (low, high), stride in steps)

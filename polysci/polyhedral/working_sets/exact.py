@@ -129,19 +129,19 @@ class _Counting:
 
     def _distinct(self) -> list[tuple[str, int, _Dependence, list[str]]]:
         """Array, level, dependence and kinds; those that give equal working sets are joined."""
-        found: list[tuple[str, int, _Dependence, list[str]]] = []
-        for one, two in product(self.touches, self.touches):
-            if one.array != two.array:
+        dependences: list[tuple[str, int, _Dependence, list[str]]] = []
+        for source, target in product(self.touches, self.touches):
+            if source.array != target.array:
                 continue
-            kinds = [_KIND_OF[pair] for pair in product(one.kinds, two.kinds)]
-            for level, dependence in _dependences(one.map, two.map, len(self.order.loops)):
-                for array, other_level, other, known in found:
-                    if (array, other_level) == (one.array, level) and dependence.same(other):
+            kinds = [_KIND_OF[pair] for pair in product(source.kinds, target.kinds)]
+            for level, dependence in _dependences(source.map, target.map, len(self.order.loops)):
+                for array, other_level, other, known in dependences:
+                    if (array, other_level) == (source.array, level) and dependence.same(other):
                         known += kinds
                         break
                 else:
-                    found.append((one.array, level, dependence, list(kinds)))
-        return sorted(found, key=lambda each: (self.arrays.index(each[0]), each[1]))
+                    dependences.append((source.array, level, dependence, list(kinds)))
+        return sorted(dependences, key=lambda row: (self.arrays.index(row[0]), row[1]))
 
     def _touched(self, dependence: _Dependence, last: Point) -> tuple[int, int]:
         """Elements touched from the first source to ``last``: by one thread, by all."""
@@ -167,27 +167,27 @@ class _Counting:
 
 def _touches(order: Order) -> Iterator[_Touch]:
     """The accesses of all statements, equal ones together."""
-    found: list[_Touch] = []
+    touches: list[_Touch] = []
     for placed in order.placed:
         own = placed.domain
         for axis, share in enumerate(order.shares):
             own = own.upper_bound_val(_SET, axis, isl.Val(share.size - 1))
         for access, reach in zip(placed.statement.accesses, placed.accesses, strict=True):
             whole = reach.intersect_domain(placed.domain)
-            for i, other in enumerate(found):
+            for i, other in enumerate(touches):
                 if other.array == access.array and other.everywhere.is_equal(whole):
                     kinds = tuple(dict.fromkeys([*other.kinds, access.kind]))
-                    found[i] = replace(other, kinds=kinds)
+                    touches[i] = replace(other, kinds=kinds)
                     break
             else:
                 own_map = reach.intersect_domain(own)
-                found.append(_Touch(access.array, (access.kind,), own_map, whole))
-    return iter(found)
+                touches.append(_Touch(access.array, (access.kind,), own_map, whole))
+    return iter(touches)
 
 
-def _dependences(one: isl.Map, two: isl.Map, depth: int) -> Iterator[tuple[int, _Dependence]]:
+def _dependences(source: isl.Map, target: isl.Map, depth: int) -> Iterator[tuple[int, _Dependence]]:
     """Pairs of times that touch one element, by the loop that carries them, a basic map each."""
-    same = one.apply_range(two.reverse())
+    same = source.apply_range(target.reverse())
     for level in range(depth):
         carried = same.order_lt(_IN, level, _OUT, level)
         if not carried.is_empty():
