@@ -17,7 +17,7 @@ MAX_ROWS = 5  # the orders of more are too many to rank
 
 
 def normal(scop: Scop) -> Contraction:
-    """The contraction of a nest, every loop reversed where needed, so that it runs through O or A upwards.
+    """The contraction of a nest, loops reversed where needed to run through O or A upwards.
 
     Raises UnsupportedError, with the reason, for what is no contraction or cannot be computed.
     """
