@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. ``polysci COMMAND --help`` tells the rest."""
+"""The command line: parse, call, print. ``polysci COMMAND --help`` lists the options."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 _EXAMPLES = """\
 examples:
-  polysci optimize mb1ic64ih56oc64kh3ph1            one layer, in benchdnn's words
+  polysci optimize mb1ic64ih56oc64kh3ph1            one layer, in benchdnn's grammar
   polysci optimize resnet50 --threads 2             every layer of models/resnet50.txt
   polysci optimize my_nest.c                        a C loop nest between #pragma scop and endscop
-  polysci bench resnet50 --against torch            each layer beside oneDNN
+  polysci bench resnet50 --against torch            each layer in turns with oneDNN
   polysci explain mb1ic64ih56oc64kh3ph1             why this schedule
   polysci export resnet50 -o resnet50               one .c and one .h
-  polysci compile model.onnx --compare openvino     a whole network beside OpenVINO
+  polysci compile model.onnx --compare openvino     a whole network in turns with OpenVINO
   polysci compile model.onnx -o model               the network as a C project
-  polysci doctor                                    what is wrong here, and what to do about it
+  polysci doctor                                    check the installation
 
 environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
 """
@@ -64,15 +64,13 @@ def parser() -> argparse.ArgumentParser:
     """The whole grammar of the command line."""
     top = Parser(
         prog="polysci",
-        description="Fast CPU primitives: polyhedral outer loops around hand-written microkernels.",
+        description="Fast CPU code for convolutions, loop nests and ONNX networks.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"polysci {__version__}")
-    top.add_argument(
-        "--traceback", action="store_true", help="show where an error was raised, for a report"
-    )
+    top.add_argument("--traceback", action="store_true", help="show where an error was raised")
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for module in COMMANDS:
         module.add(commands)

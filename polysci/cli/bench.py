@@ -12,25 +12,32 @@ from polysci.errors import CheckError, PolysciError, SpecError
 if TYPE_CHECKING:
     from polysci.peers.contest import Comparison, LayerRival
 
-_HELP = "time every layer beside another library, in turns and in one run"
+_HELP = "time every layer in turns with another library"
 
 
 def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser(
         "bench", help=_HELP, allow_abbrev=False,
-        description=f"{_HELP}. The ratio is the peer's time over ours: above 1 we are faster.",
+        description=f"{_HELP}. The ratio is the peer's time over ours: above 1, polysci is faster.",
     )  # fmt: skip
     shared.layer_options(command, described=False)
     shared.search_options(command)
     command.add_argument(
-        "--against", required=True, metavar="PEER", help="torch: oneDNN, at its best"
+        "--against",
+        required=True,
+        metavar="PEER",
+        help="the library: torch (oneDNN by its fastest path)",
     )
     command.add_argument(
-        "--rounds", type=shared.positive, default=None, metavar="N", help="turns a layer (15)"
+        "--rounds",
+        type=shared.positive,
+        default=None,
+        metavar="N",
+        help="timed turns for each layer (15)",
     )
-    command.add_argument("--json", action="store_true", help="JSON lines and a summary")
-    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON there")
+    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
 

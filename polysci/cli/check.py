@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
 
-_HELP = "compare results with exact and with bounded references, between guard pages"
+_HELP = "compare results with exact and with error-bounded references, between guard pages"
 
 
 def add(commands: Any) -> None:
@@ -22,16 +22,16 @@ def add(commands: Any) -> None:
     command = commands.add_parser("check", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command, described=False)
     shared.search_options(command, "estimate")
-    command.add_argument("--schedule", metavar="TEXT", help="check this one")
+    command.add_argument("--schedule", metavar="TEXT", help="check this schedule")
     command.add_argument(
         "--all", type=shared.positive, metavar="N", help="check the model's first N schedules"
     )
     command.add_argument(
         "--mode", choices=("exact", "bound"), action="append",
-        help="small integers bit for bit, or random reals within the rounding bound (both)",
+        help="small integers bit for bit, or random reals within the rounding-error bound (both)",
     )  # fmt: skip
-    command.add_argument("--seed", type=int, default=0, help="of the inputs (0)")
-    command.add_argument("--json", action="store_true", help="JSON lines")
+    command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (0)")
+    command.add_argument("--json", action="store_true", help="print JSON lines")
     command.set_defaults(run=run)
 
 

@@ -26,22 +26,22 @@ def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser(
         "compile", help=_HELP, allow_abbrev=False,
-        description=f"{_HELP}. Without -o it prints how long each stage takes.",
+        description=f"{_HELP}. Without -o, print the time of each stage.",
     )  # fmt: skip
-    command.add_argument("model", metavar="MODEL.onnx", help="the model")
+    command.add_argument("model", metavar="MODEL.onnx", help="the ONNX file")
     _model_options(command)
     _output_options(command)
     command.add_argument(
         "--compare", type=_names, metavar="NAME,NAME",
-        help="time it beside onnxruntime, openvino or both, in turns, each in its own process",
+        help="time the model in turns with onnxruntime, openvino or both, each in its own process",
     )  # fmt: skip
     command.add_argument(
-        "--rounds", type=shared.positive, metavar="N", help="turns of --compare (15)"
+        "--rounds", type=shared.positive, metavar="N", help="timed turns of --compare (15)"
     )
     command.add_argument(
-        "--json", action="store_true", help="JSON lines: every stage, then the whole"
+        "--json", action="store_true", help="print JSON lines: every stage, then the whole"
     )
-    command.add_argument("--output", metavar="FILE", help="write the table or JSON there")
+    command.add_argument("--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
 
@@ -64,22 +64,22 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     """Options to read the model and to search its layers."""
     command.add_argument(
         "--dim", type=_dim, action="append", default=[], metavar="NAME=N",
-        help="bind a free dimension, by its name or as INPUT.AXIS; as often as needed",
+        help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated",
     )  # fmt: skip
     command.add_argument(
         "--external-data", action="store_true",
-        help="read weights from files beside the model, if it says so",
+        help="read weights from files beside the model, where the model refers to them",
     )  # fmt: skip
     command.add_argument(
         "--dtype", choices=_DTYPES, default="f32",
-        help="of weights and of tensors between layers (f32)",
+        help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     command.add_argument(
-        "--level", choices=shared.LEVELS, default="measure", help="how hard to look (measure)"
+        "--level", choices=shared.LEVELS, default="measure", help="search level (measure)"
     )
     shared.algorithm_option(command)
     command.add_argument(
-        "--time-limit", type=shared.seconds, metavar="S", help="seconds for the search"
+        "--time-limit", type=shared.seconds, metavar="S", help="end the search after S seconds"
     )
     shared.machine_options(command, described=False)
 
@@ -87,18 +87,26 @@ def _model_options(command: argparse.ArgumentParser) -> None:
 def _output_options(command: argparse.ArgumentParser) -> None:
     """Options for the output."""
     what = command.add_mutually_exclusive_group()
-    what.add_argument("-o", dest="out", metavar="DIR", help="write a C project there")
+    what.add_argument("-o", dest="out", metavar="DIR", help="write a C project to DIR")
     what.add_argument(
         "--debug-layers", action="store_true",
         help="compare every tensor with a float64 reference and name the first that is wrong",
     )  # fmt: skip
     what.add_argument(
-        "--explain", action="store_true", help="which nodes are fused, and why others are not"
+        "--explain", action="store_true", help="tell which nodes are fused, and why others are not"
     )
-    command.add_argument("--python", action="store_true", help="-o: a Python package instead of C")
-    command.add_argument("--embed", action="store_true", help="-o: weights inside the C library")
-    command.add_argument("--name", metavar="NAME", help="of files and symbols (the model's name)")
-    command.add_argument("--force", action="store_true", help="-o: write beside files of others")
+    command.add_argument(
+        "--python", action="store_true", help="with -o: write a Python package instead of C"
+    )
+    command.add_argument(
+        "--embed", action="store_true", help="with -o: put the weights into the C library"
+    )
+    command.add_argument(
+        "--name", metavar="NAME", help="name of files and symbols (the model's name)"
+    )
+    command.add_argument(
+        "--force", action="store_true", help="with -o: write to a folder that holds other files"
+    )
 
 
 def _dim(text: str) -> tuple[str, int]:

@@ -22,8 +22,8 @@ SHORTLIST = 4  # schedules ranked to take the first of
 
 _HELP = (
     "show domain, accesses, dependences, GEMM roles, working sets, traffic, bounds, the "
-    "prediction, the roofline, rivals and what every ranker says; of a whole model "
-    "(MODEL.onnx) what became one stage, and what was considered and refused"
+    "prediction, the roofline, other schedules and every ranker's choice; for a model "
+    "(MODEL.onnx): which nodes became one stage, and which fusions were refused and why"
 )
 
 
@@ -33,11 +33,13 @@ def add(commands: Any) -> None:
     shared.layer_options(command)
     command.add_argument("--ranker", default="traffic", metavar="NAME", help="cost model (traffic)")
     shared.algorithm_option(command)
-    command.add_argument("--schedule", metavar="TEXT", help="explain this one instead")
-    command.add_argument("--source", action="store_true", help="print its C as well")
-    command.add_argument("--json", action="store_true", help="JSON lines")
     command.add_argument(
-        "--plot", metavar="FILE", help="draw working sets and times there too, as .png or .svg; "
+        "--schedule", metavar="TEXT", help="explain this schedule instead of the best"
+    )
+    command.add_argument("--source", action="store_true", help="print the C code as well")
+    command.add_argument("--json", action="store_true", help="print JSON lines")
+    command.add_argument(
+        "--plot", metavar="FILE", help="also draw working sets and times to FILE, as .png or .svg; "
         "of several layers as FILE-1, FILE-2 and so on",
     )  # fmt: skip
     command.set_defaults(run=run)
@@ -94,7 +96,7 @@ def _only(models: list[str], arguments: argparse.Namespace) -> str:
         raise SpecError(f"{models[0]}: a whole model is explained by itself")
     for option in ("schedule", "source", "plot", "batch", "machine"):
         if getattr(arguments, option):
-            raise SpecError(f"--{option}: of a layer; {models[0]} is a whole model")
+            raise SpecError(f"--{option}: applies to layers only; {models[0]} is a whole model")
     return models[0]
 
 

@@ -27,15 +27,19 @@ def add(commands: Any) -> None:
     command = commands.add_parser("export", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command)
     shared.search_options(command)
-    command.add_argument("-o", "--output", required=True, metavar="DIR", help="where to")
-    command.add_argument("--python", action="store_true", help="an importable package, not C")
+    command.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write")
+    command.add_argument(
+        "--python", action="store_true", help="write an importable Python package instead of C"
+    )
     command.add_argument(
         "--isas", type=lambda text: [name.strip() for name in text.split(",")], metavar="NAME,NAME",
-        help="code of each of these instruction sets, of which a CPU takes the best that it has, "
-        f"instead of one: {', '.join(ISAS)}",
+        help="write code for each of these instruction sets, of which the best that the CPU has is "
+        f"used at run time: {', '.join(ISAS)}",
     )  # fmt: skip
-    command.add_argument("--name", metavar="NAME", help="of files and symbols (DIR's name)")
-    command.add_argument("--force", action="store_true", help="write beside files of others")
+    command.add_argument("--name", metavar="NAME", help="name of files and symbols (DIR's name)")
+    command.add_argument(
+        "--force", action="store_true", help="write to a folder that holds other files"
+    )
     command.set_defaults(run=run)
 
 

@@ -37,18 +37,23 @@ def layer_options(
     """SPEC|FILE and how to read them; ``described``: also for a machine that is not this one."""
     command.add_argument(
         "layers", nargs=nargs, metavar="SPEC|FILE",
-        help="benchdnn words (mb1ic64ih56oc64kh3ph1), a file of them, the name of a network in "
-        "models/ (resnet50), or a .c file with a loop nest between #pragma scop and endscop",
+        help="a layer in benchdnn's grammar (mb1ic64ih56oc64kh3ph1), a file of layers, a network "
+        "in models/ (resnet50), or a .c file with a loop nest between #pragma scop and endscop",
     )  # fmt: skip
     command.add_argument(
-        "--layout", choices=("nhwc", "nchw"), default="nhwc", help="of both tensors (nhwc)"
+        "--layout",
+        choices=("nhwc", "nchw"),
+        default="nhwc",
+        help="memory layout of input and output (nhwc)",
     )
     command.add_argument(
         "--dtype", default="f32", metavar="NAME",
-        help="f32, bf16, f16, int8, or types of input, weights and result such as u8:s8:s8 or "
-        "bf16:bf16:f32 (f32)",
+        help="precision: f32, bf16, f16, int8, or types of input, weights and result: u8:s8:s8 "
+        "or bf16:bf16:f32 (f32)",
     )  # fmt: skip
-    command.add_argument("--batch", type=positive, metavar="N", help="replace the batch of all")
+    command.add_argument(
+        "--batch", type=positive, metavar="N", help="replace the batch size of all layers"
+    )
     machine_options(command, described=described)
 
 
@@ -56,13 +61,13 @@ def machine_options(command: argparse.ArgumentParser, *, described: bool = True)
     """Options for threads and the machine."""
     command.add_argument(
         "--threads", type=threads, default=None, metavar="N",
-        help="OpenMP threads in the code (POLYSCI_NUM_THREADS, else 1)",
+        help="number of OpenMP threads (POLYSCI_NUM_THREADS, else 1)",
     )  # fmt: skip
     isa_option(command)
     if described:
         command.add_argument(
             "--machine", metavar="FILE.toml",
-            help="the machine of that file, on paper: 'polysci machine -o FILE.toml' writes one",
+            help="predict for the machine of this file; 'polysci machine -o FILE.toml' writes one",
         )  # fmt: skip
 
 
@@ -70,25 +75,26 @@ def isa_option(command: argparse.ArgumentParser) -> None:
     """Add ``--isa``."""
     command.add_argument(
         "--isa", type=isa, metavar="NAME",
-        help="cap the instruction set, as POLYSCI_ISA does; the lower of both counts: "
+        help="best instruction set to use, as POLYSCI_ISA; the lower of the two counts: "
         f"{', '.join(ISAS)}",
     )  # fmt: skip
 
 
 def search_options(command: argparse.ArgumentParser, level: str = "measure") -> None:
     """Options for the search."""
-    command.add_argument(
-        "--level", choices=LEVELS, default=level, help=f"how hard to look ({level})"
-    )
+    command.add_argument("--level", choices=LEVELS, default=level, help=f"search level ({level})")
     command.add_argument(
         "--ranker",
         default="traffic",
         metavar="NAME",
-        help="cost model (traffic); 'polysci rank --list' shows them all",
+        help="cost model (traffic); 'polysci rank --list' prints all",
     )
     algorithm_option(command)
     command.add_argument(
-        "--time-limit", type=seconds, metavar="S", help="seconds for the whole run"
+        "--time-limit",
+        type=seconds,
+        metavar="S",
+        help="end the search of all layers after S seconds",
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HELP = "train the ranker 'learned' on what searches measured on this machine"
 _MORE = (
     "Every schedule that a search times is kept in the record file. The ranker learns which of two "
-    "is the faster one; networks that it has not seen tell how well, beside the model 'traffic'."
+    "is the faster one. Its accuracy on networks left out of training is printed."
 )
 
 
@@ -24,12 +24,17 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "learn", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
     )
-    command.add_argument("--wisdom", metavar="FILE", help="records (those of the cache directory)")
     command.add_argument(
-        "--threads", type=shared.positive, metavar="N", help="from schedules of N threads only"
+        "--wisdom", metavar="FILE", help="file of records (that of the cache directory)"
+    )
+    command.add_argument(
+        "--threads",
+        type=shared.positive,
+        metavar="N",
+        help="learn from schedules of N threads only",
     )
     shared.isa_option(command)
-    command.add_argument("--json", action="store_true", help="one JSON object")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
     command.set_defaults(run=run)
 
 

@@ -13,21 +13,23 @@ if TYPE_CHECKING:
     from polysci.target.host import Target
     from polysci.target.machine import Machine
 
-_HELP = "show what was detected of this machine and what was measured, or write it to a file"
+_HELP = "show what was detected and measured of this machine, or write it to a file"
 
 
 def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser("machine", help=_HELP, description=_HELP, allow_abbrev=False)
-    command.add_argument("--calibrate", action="store_true", help="measure now, even if known")
+    command.add_argument("--calibrate", action="store_true", help="measure again")
     shared.isa_option(command)
-    command.add_argument("--kernels", action="store_true", help="the rate of every microkernel")
+    command.add_argument(
+        "--kernels", action="store_true", help="print the rate of every microkernel"
+    )
     command.add_argument(
         "-o", "--output", metavar="FILE.toml",
-        help="write all of it there, to read, to edit and for --machine of other commands",
+        help="write a machine file, to read, to edit and for --machine of other commands",
     )  # fmt: skip
     command.add_argument(
-        "--machine", metavar="FILE.toml", help="show what that file describes instead"
+        "--machine", metavar="FILE.toml", help="show the machine that FILE.toml describes"
     )
     command.set_defaults(run=run)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from polysci.cli import layers as shared
 
-_HELP = "find the best schedule of every layer: model, generate, build, check and time"
+_HELP = "find the best schedule of every layer: rank, generate, build, check and time"
 
 
 def add(commands: Any) -> None:
@@ -17,8 +17,8 @@ def add(commands: Any) -> None:
     command = commands.add_parser("optimize", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command)
     shared.search_options(command)
-    command.add_argument("--json", action="store_true", help="JSON lines and a summary")
-    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON there")
+    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
 

@@ -32,18 +32,22 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     shared.layer_options(command, nargs="*")
-    command.add_argument("--list", action="store_true", help="print the rankers and what they do")
+    command.add_argument("--list", action="store_true", help="list the rankers")
     command.add_argument(
-        "--ranker", action="append", metavar="NAME", help="this one; may be repeated (all)"
+        "--ranker", action="append", metavar="NAME", help="use this ranker; may be repeated (all)"
     )
     command.add_argument(
-        "--top", type=shared.positive, default=3, metavar="N", help="first schedules of each (3)"
+        "--top",
+        type=shared.positive,
+        default=3,
+        metavar="N",
+        help="number of schedules to show for each ranker (3)",
     )
     command.add_argument(
         "--measure", action="store_true", help="compile, check and time every schedule shown"
     )
-    command.add_argument("--json", action="store_true", help="JSON lines and a summary")
-    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON there")
+    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
 

@@ -28,7 +28,9 @@ def add(commands: Any) -> None:
     command = commands.add_parser("report", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command)
     shared.search_options(command)
-    command.add_argument("-o", "--output", required=True, metavar="FILE", help="the page")
+    command.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the HTML file to write"
+    )
     command.set_defaults(run=run)
 
 

@@ -15,25 +15,27 @@ def add(commands: Any) -> None:
     """Register the command and its actions."""
     command = commands.add_parser("wisdom", help=_HELP, description=_HELP, allow_abbrev=False)
     actions = command.add_subparsers(metavar="ACTION", required=True, dest="action")
-    listing = actions.add_parser("list", help="print what searches found", allow_abbrev=False)
+    listing = actions.add_parser(
+        "list", help="print the best schedules of earlier searches", allow_abbrev=False
+    )
     listing.add_argument(
-        "--all", action="store_true", help="the schedules as well that they tried and left"
+        "--all", action="store_true", help="print the other schedules that were timed, too"
     )
     shared.isa_option(listing)
-    listing.add_argument("--json", action="store_true", help="JSON lines")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
     listing.set_defaults(run=_list)
     out = actions.add_parser("export", help="write all records to a JSON file", allow_abbrev=False)
     out.add_argument("file", metavar="FILE")
     out.set_defaults(run=_export)
     into = actions.add_parser(
         "import", allow_abbrev=False,
-        help="add the records of a JSON file, once all of it is valid; "
-        "those of another machine are only tried first",
+        help="add the records of a JSON file if all of it is valid; "
+        "records of another machine are candidates to try first",
     )  # fmt: skip
     into.add_argument("file", metavar="FILE")
     into.set_defaults(run=_import)
     repair = actions.add_parser(
-        "repair", help="put a damaged file aside and keep what reads", allow_abbrev=False
+        "repair", help="set a damaged file aside and keep its readable records", allow_abbrev=False
     )
     repair.set_defaults(run=_repair)
 
