@@ -1,4 +1,4 @@
-"""A band as C: its members take turns, each as many rows at a time as its own loop takes.
+"""A row fusion as C: its members take turns, each as many rows at a time as its own loop takes.
 
 Rows that are made and not read yet lie in a ring a thread: row r of a tensor at
 ``at + (r - base) * bytes``. Where the end is reached, what is still needed moves to the beginning.
@@ -30,7 +30,7 @@ typedef struct {
 
 @dataclass(slots=True)
 class RowFusionWriter:
-    """One band on its way to C; ``calls`` are its layers, ``calls_to`` the text of every call."""
+    """A row fusion on its way to C: ``calls`` of its layers, ``calls_to`` as text."""
 
     stage: RowFusion
     placed: PlacedProgram
@@ -109,7 +109,7 @@ class RowFusionWriter:
         return [addresses.get("in", "0"), addresses.get("out", "0")]
 
     def text(self, offsets: Mapping[str, int]) -> str:
-        """The functions of all members, then the band's own."""
+        """The functions of all members, then the row fusion's own."""
         last = len(self.stage.members) - 1
         parts = [self.member_function(inside) for inside in range(last)]
         return "\n".join([*parts, self.fusion_function(offsets, last)])

@@ -149,7 +149,7 @@ class StageCode:
         return f"{symbol}(m);"
 
     def row_fusion(self, at: int, stage: RowFusion) -> str:
-        """The call of a function that runs the members of a band in turns."""
+        """The call of a function that runs the members of a row fusion in turns."""
         writer = self.row_fusions[at]
         self.pointers |= writer.pointers()
         for inside, member in enumerate(stage.members):

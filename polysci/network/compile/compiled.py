@@ -133,7 +133,7 @@ def build_network(
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
 ) -> Network:
-    """Schedules, C and library of a prepared."""
+    """Schedules, C and library of a prepared network."""
     start = time.monotonic()
     results = search_schedules(
         prepared,

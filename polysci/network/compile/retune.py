@@ -44,7 +44,7 @@ def retune(
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
-    """The prepared with its bands, and the schedule of every problem, by key.
+    """The network with its row fusions, and the schedule of every problem, by key.
 
     At a level that measures, both are timed in the whole network; else the model decides.
     """
@@ -118,7 +118,7 @@ def slower_fusions(
     options: CompileOptions,
     name: str,
 ) -> dict[str, str]:
-    """Why bands that take longer than their members do apart are refused, by internal tensor."""
+    """Why row fusions slower than their members apart are refused, by internal tensor."""
     if not any(isinstance(stage, RowFusion) for stage in fused.program.stages):
         return {}
     times = []

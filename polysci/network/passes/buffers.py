@@ -1,4 +1,4 @@
-"""Where tensors lie: buffers, views of them, and parts of joined tensors written in place."""
+"""Where tensors lie: buffers, views of them, and parts of concatenations written in place."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class BufferPlace:
 
 @dataclass(frozen=True, slots=True)
 class PlacedProgram:
-    """A program of layers, loops and bands of them, and where every tensor lies."""
+    """A program of layers, loops and row fusions, and where every tensor lies."""
 
     program: Program
     places: Mapping[str, BufferPlace]
 
 
 def place_buffers(program: Program) -> PlacedProgram:
-    """Every tensor's place; copies where a view, a join or a layer's operand needs one."""
+    """Every tensor's place; copies where a view, a concatenation or a layer's operand needs one."""
     placer = _Placer(program, hosts(program))
     for stage in program.stages:
         placer.add(stage)

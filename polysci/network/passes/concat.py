@@ -1,4 +1,4 @@
-"""Joined tensors: which parts can be written where they will be read."""
+"""Concatenations: which parts can be written where they will be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polysci.network.passes.fusion import Fusion
 
 @dataclass(frozen=True, slots=True)
 class ConcatPart:
-    """A place inside a joined tensor."""
+    """A place inside a concatenation."""
 
     whole: str
     axis: int
@@ -18,7 +18,7 @@ class ConcatPart:
 
 
 def hosts(program: Program) -> dict[str, ConcatPart]:
-    """Parts of joined tensors that are written where they will be read."""
+    """Parts of concatenations that are written where they will be read."""
     places: dict[str, ConcatPart] = {}
     makers = program.makers()
     for concat in reversed([stage for stage in program.stages if isinstance(stage, ConcatStage)]):

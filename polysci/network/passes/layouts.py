@@ -134,7 +134,7 @@ def _last(costs: _Costs) -> set[str]:
 
 
 def _roots(program: Program) -> dict[str, str]:
-    """Tensor -> the tensor whose buffer it shares: a joined one it is part of, or what it views."""
+    """Tensor -> the one whose buffer it shares: a concatenation around it, or what it views."""
     parts = hosts(program)
     views = {
         stage.output: stage.source
