@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
 CAPS = portable $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
-CAPPED = tests/space tests/rank tests/target tests/cli/test_isa_cap.py tests/cli/test_doctor.py
+CAPPED = tests/space tests/target tests/cli/test_isa_cap.py tests/cli/test_doctor.py
 INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
 
 resnet50: .venv/installed
