@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cgen
@@ -18,6 +18,7 @@ __all__ = [
     "Statement",
     "counting_loop",
     "items",
+    "linear",
     "loop",
     "variable",
     "when",
@@ -51,3 +52,18 @@ def when(condition: str, then: Generable, otherwise: Generable | None = None) ->
 def items(part: Generable) -> Sequence[Generable]:
     """The statements of a block, or the statement itself."""
     return list(part.contents) if isinstance(part, Block) else [part]
+
+
+def linear(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:
+    """C text of ``constant + sum coef * at``, constants folded."""
+    terms: list[str] = []
+    for dim, text in at.items():
+        factor = coef.get(dim, 0)
+        if text.lstrip("-").isdigit():
+            constant += factor * int(text)
+        elif factor:
+            text = text if text.isidentifier() else f"({text})"
+            terms.append({1: text, -1: f"-{text}"}.get(factor, f"{factor} * {text}"))
+    if constant or not terms:
+        terms.append(str(constant))
+    return " + ".join(terms).replace("+ -", "- ")

@@ -342,20 +342,22 @@ class _Emitter:
         b[plan.column] = plan.reduction
         if plan.depth:
             b[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * call.tile.width
+        b |= {tap: call.tile.tap_stride(tap) for tap in plan.split if tap != plan.depth}
         out = plan.contraction.out
         channel = next(affine for affine in out.index if affine.coef(plan.column))
         n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
         arguments = [
-            _sum(plan.coef["A"], self._inside_box(origin), plan.base),
-            _sum(b, origin),
-            _sum(plan.coef["C"], origin),
-            _sum(n, origin),
+            c.linear(plan.coef["A"], self._inside_box(origin), plan.base),
+            c.linear(b, origin),
+            c.linear(plan.coef["C"], origin),
+            c.linear(n, origin),
         ]
-        if plan.blocked and plan.depth:
-            at, size = origin[plan.depth], call.tile.size(plan.depth)
-            arguments += [f"{at} == 0", f"{at} + {size} == {plan.extent(plan.depth)}"]
+        if plan.blocked:
+            ends = [f"{origin[d]} + {call.tile.size(d)} == {plan.extent(d)}" for d in plan.split]
+            starts = [f"{origin[dim]} == 0" for dim in plan.split]
+            arguments += [" && ".join(starts), " && ".join(ends)]
         for tap, row in plan.ranges.items():
-            arguments += self._range(tap, row, origin.get(row, "0"))
+            arguments += self._range(call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 
     def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:
@@ -370,28 +372,16 @@ class _Emitter:
                 moved[dim] = str(int(text) % step) if text.isdigit() else f"({text}) % {step}"
         return moved
 
-    def _range(self, tap: str, dim: str, at: str) -> list[str]:
-        """First and last value of a tap that reads inside A from row ``at``."""
+    def _range(self, tile: Tile, tap: str, at: str, start: str) -> list[str]:
+        """First and last value of a tap, from ``start`` on, that reads inside A from row ``at``."""
+        dim = self.plan.ranges[tap]
         a = self.plan.contraction.a
         axis = next(i for i, affine in enumerate(a.index) if affine.coef(tap))
         affine, limit = a.index[axis], a.shape[axis]
         along, across = affine.coef(dim), affine.coef(tap)
         moved = {dim: -along}
-        first = f"ps_ceil_div({_sum(moved, {dim: at}, -affine.const)}, {across})"
-        last = f"ps_ceil_div({_sum(moved, {dim: at}, limit - affine.const)}, {across})"
-        return [first, f"ps_least({self.plan.extent(tap)}, {last})"]
-
-
-def _sum(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:
-    """C text of ``constant + sum coef * at``, constants folded."""
-    terms: list[str] = []
-    for dim, text in at.items():
-        factor = coef.get(dim, 0)
-        if text.lstrip("-").isdigit():
-            constant += factor * int(text)
-        elif factor:
-            text = text if text.isidentifier() else f"({text})"
-            terms.append({1: text, -1: f"-{text}"}.get(factor, f"{factor} * {text}"))
-    if constant or not terms:
-        terms.append(str(constant))
-    return " + ".join(terms).replace("+ -", "- ")
+        first = f"ps_ceil_div({c.linear(moved, {dim: at}, -affine.const)}, {across})"
+        last = f"ps_ceil_div({c.linear(moved, {dim: at}, limit - affine.const)}, {across})"
+        if tap in self.plan.split:
+            first, last = f"ps_most(0, {first} - {start})", f"{last} - {start}"
+        return [first, f"ps_least({tile.taps_of(tap)}, {last})"]

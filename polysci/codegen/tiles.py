@@ -12,6 +12,7 @@ from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
 
 MOST_PIXELS = 64  # that a mask can tell of
+MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ class Tile:
         """Reduction steps below one tap."""
         return self.size(self.plan.depth) if self.plan.depth else 1
 
+    def taps_of(self, tap: str) -> int:
+        """Values of a tap inside the call."""
+        return self.size(tap) if tap in self.pieces else self.plan.extent(tap)
+
+    def tap_stride(self, tap: str) -> int:
+        """Elements of packed B from one value of a tap to the next, where none are joined."""
+        taps = self.plan.taps
+        inner = prod(self.plan.extent(other) for other in taps[taps.index(tap) + 1 :])
+        return self.plan.words(self.depth) * self.step * inner
+
     def tap_of(self, dim: str) -> str | None:
         """The filter dimension that shares an axis of A with ``dim``."""
         index = self.plan.contraction.a.index
@@ -64,7 +75,7 @@ class Tile:
 
     def masks(self, tap: str | None) -> tuple[int, ...]:
         """Active rows for each value of ``tap``; with None: for every value of every tap."""
-        masks = [(1 << self.rows) - 1] * (self.plan.extent(tap) if tap else 1)
+        masks = [(1 << self.rows) - 1] * (self.taps_of(tap) if tap else 1)
         for dim, piece in self.pieces.items():
             if piece.masks and self.tap_of(dim) == tap:
                 masks = [
@@ -142,7 +153,7 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
         yield from _runs(tile, step, tile.depth, stride)
         return
     tap, inner = taps[0], taps[1:]
-    extent, masks = plan.extent(tap), tile.masks(tap)
+    extent, masks = tile.taps_of(tap), tile.masks(tap)
     below, around = tile.depth, inner
     if plan.joined and inner:
         below, around = tile.depth * plan.extent(inner[-1]), inner[:-1]
@@ -156,15 +167,32 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
         yield from _runs(tile, step, extent * tile.depth, stride)
     elif tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
         at = c.variable(tap)
-        for first, last, rows in _ranges(plan, tap, masks[0], step):
+        for first, last, rows in _ranges(tile, tap, masks[0], step):
             body = list(_taps(tile, inner, step.at(rows, by_a, by_b, at)))
             if body:
                 yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", c.Block(body))
     elif not inner and (tile.depth == 1 or (whole_words and by_a == tile.depth * stride)):
         yield from _merged(tile, step, masks, by_a, by_b)
     else:
-        for value in range(extent):
-            yield from _taps(tile, inner, step.at(masks[value], value * by_a, value * by_b))
+        yield from _unrolled(tile, tap, inner, step, by_a, by_b)
+
+
+def _unrolled(
+    tile: Tile, tap: str, inner: tuple[str, ...], step: Step, by_a: int, by_b: int
+) -> Iterator[c.Generable]:
+    """A step for every value of a tap; loops over the values of many that have equal rows."""
+    for mask, group in groupby(enumerate(tile.masks(tap)), key=lambda item: item[1]):
+        values = [value for value, _ in group]
+        if len(values) <= MOST_UNROLLED:
+            for value in values:
+                yield from _taps(tile, inner, step.at(mask, value * by_a, value * by_b))
+            continue
+        at = c.variable(tap)
+        body = list(_taps(tile, inner, step.at(mask, by_a, by_b, at)))
+        if body:
+            yield c.loop(
+                f"int64_t {at} = {values[0]}", f"{at} <= {values[-1]}", f"++{at}", c.Block(body)
+            )
 
 
 def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
@@ -187,10 +215,11 @@ def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | N
     return pixels
 
 
-def _ranges(plan: Plan, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:
+def _ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:
     """Loops over a tap: first value, end and active rows."""
+    plan = tile.plan
     if tap not in plan.ranges:
-        return [("0", str(plan.extent(tap)), rows)]
+        return [("0", str(tile.taps_of(tap)), rows)]
     inside = (f"{tap}_first", f"{tap}_last", rows)
     if not step.filled:
         return [inside]

@@ -1,6 +1,7 @@
 """Operators: a problem's extents, its textbook loop nest, its NumPy reference, its words."""
 
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.parsing import convolution, parse_key, parse_problem, problem_of
@@ -9,6 +10,7 @@ from polysci.ops.registry import OPS, Operator
 __all__ = [
     "OPS",
     "Conv2d",
+    "Conv2dBackwardWeights",
     "Matmul",
     "Nest",
     "Operator",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
@@ -29,6 +30,9 @@ OPS: Mapping[str, Operator] = MappingProxyType(
     {
         "conv": Operator(Conv2d, "", Conv2d.parse),
         "nest": Operator(Nest, "nest", Nest.parse),
+        "conv_backward_weights": Operator(
+            Conv2dBackwardWeights, "bwd_w", Conv2dBackwardWeights.parse
+        ),
         "matmul": Operator(Matmul, "mm", Matmul.parse),
     }
 )

@@ -119,7 +119,7 @@ class TrafficCounts:
         cuts = [
             trip
             for dim, trip in zip(self.family.dims, self.trips, strict=False)
-            if self.dim(dim).role == "k"
+            if self.dim(dim).role in ("k", "br")
         ]
         return prod(cuts, start=np.ones(1))
 

@@ -15,6 +15,7 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, columns_of
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
+from polysci.space.padding import cut_axes
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel
 from polysci.target.microkernels import best as kernels_of
@@ -22,6 +23,7 @@ from polysci.target.microkernels import best as kernels_of
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
 SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
+LONGEST_FILTER = 16  # taps along an axis: longer reductions over one are images
 LEAST_DEPTH = 32  # reduction steps below which a call costs more than it computes
 
 Strides = Mapping[str, tuple[int, ...]]
@@ -99,10 +101,20 @@ def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
 
 
 def row_dims(contraction: Contraction, strides: Strides) -> list[Dim]:
-    """Row dimensions with more than one position, the fastest in C last."""
+    """Row dimensions with more than one position: windows outside, then the fastest in C last."""
     offset = contraction.out.offset(strides[contraction.out.array])
     rows = [d for d in contraction.dims if d.role == "m" and d.extent > 1]
-    return sorted(rows, key=lambda d: -offset.coef(d.name))
+    return sorted(rows, key=lambda d: (not _is_window(contraction, d), -offset.coef(d.name)))
+
+
+def _is_window(contraction: Contraction, row: Dim) -> bool:
+    """Whether a row slides along a longer reduction, as a filter's taps do along an image."""
+    along = [affine for affine in contraction.a.index if affine.coef(row.name)]
+    return any(
+        affine.coef(dim.name) and dim.extent > max(row.extent, LONGEST_FILTER)
+        for affine in along
+        for dim in contraction.by_role("br")
+    )
 
 
 def register_tiles(
@@ -233,6 +245,7 @@ def _orders(
     images = [d.name for d in rows[:-2]]
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
     depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
+    depths += [d.name for d in contraction.by_role("br") if splits and d.extent > LONGEST_FILTER]
     blockable = [column.name, *(d.name for d in rows[-2:-1]), *depths]
     for count in range(min(blocks, len(blockable)) + 1):
         for blocked in combinations(blockable, count):
@@ -256,7 +269,20 @@ def _choices(
         parts = {-(-dim.extent // share) for share in SHARES}
         parts = {-(-part // 16) * 16 for part in parts}
         found[dim.name] = sorted(p for p in parts if LEAST_DEPTH <= p < dim.extent)
-    return found
+    return found | _tap_blocks(contraction, sizes)
+
+
+def _tap_blocks(contraction: Contraction, sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """Blocks of reductions longer than a filter; where padding cuts, of one row a tile alone."""
+    images = [dim for dim in contraction.by_role("br") if dim.extent > LONGEST_FILTER]
+    if not images:
+        return {}
+    rows = {tap: row for row, (_, tap) in cut_axes(contraction).items()}
+    return {
+        dim.name: sorted({1, *(-(-dim.extent // share) for share in SHARES)} - {dim.extent})
+        for dim in images
+        if dim.name not in rows or sizes.get(rows[dim.name], 1) == 1
+    }
 
 
 def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:
@@ -274,7 +300,8 @@ def knobs_of(
 ) -> list[tuple[int, int, int]]:
     """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
     out = contraction.out.offset(strides[contraction.out.array])
-    written_once = not any(d.name in dims for d in contraction.by_role("k"))
+    reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
+    written_once = not any(d.name in dims for d in reduced)
     streams = (
         large
         and written_once

@@ -141,13 +141,20 @@ def cut(
     pieces: dict[str, tuple[Piece, ...]] = {}
     ranges: dict[str, str] = {}
     for dim in contraction.dims:
-        if dim.role == "br":
-            continue
         step, masks = tile[dim.name], None
+        if dim.role == "br":
+            if step < dim.extent:
+                pieces[dim.name] = cuts(dim.extent, step)
+            continue
         if dim.name in cut_by:
             axis, tap = cut_by[dim.name]
             if step == 1 and tap is not None and _ranges(contraction, cut_by, axis, tap):
                 ranges[tap] = dim.name
+            elif tap is not None and tile[tap] < contraction.extent(tap):
+                raise UnsupportedError(
+                    f"{contraction}: the padding cuts {tap!r} and {dim.name!r}: a loop over "
+                    f"{tap!r} needs one position of {dim.name!r} a tile, not {step}"
+                )
             else:
                 masks = masks_of(contraction, dim, step, axis, tap)
         pieces[dim.name] = cuts(dim.extent, step, masks)

@@ -8,10 +8,11 @@ from itertools import product
 from math import gcd, prod
 
 from polysci.errors import UnsupportedError
-from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision, computes
+from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
+from polysci.space.checks import check_compute, check_kernel, check_taps
 from polysci.space.padding import Piece, cut, leaves, skips
 from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
@@ -150,9 +151,15 @@ class Plan:
         return self.group_size * prod(d.extent for d in self.groups)
 
     @property
+    def split(self) -> tuple[str, ...]:
+        """The reductions of which one call leaves a part to later calls."""
+        reductions = (*([self.depth] if self.depth else []), *self.taps)
+        return tuple(dim for dim in reductions if self.tile[dim] < self.extent(dim))
+
+    @property
     def blocked(self) -> bool:
         """Whether one call leaves part of the reduction to later calls."""
-        return self.depth is not None and self.tile[self.depth] < self.extent(self.depth)
+        return bool(self.split)
 
 
 def _rounded(size: int, step: int) -> int:
@@ -233,10 +240,7 @@ def resolve(
     extents = {d.name: d.extent for d in contraction.dims}
     tile = schedule.tile(extents)
     column = columns_of(contraction)
-    roles = {d.name: d.role for d in contraction.dims}
-    for loop in schedule.loops:
-        if roles[loop.dim] == "br":
-            raise UnsupportedError(f"schedule {schedule}: {loop.dim!r} must stay inside the call")
+    check_taps(contraction, schedule, kernel, tile)
     coef = {
         "A": storage(contraction.a, strides[contraction.a.array], contraction.dims),
         "C": storage(contraction.out, strides[contraction.out.array], contraction.dims),
@@ -276,7 +280,8 @@ def streams(
     tile: Mapping[str, int],
 ) -> bool:
     """Whether C can go past the caches: written once, in whole vectors on vector boundaries."""
-    whole = all(tile[d.name] == d.extent for d in contraction.by_role("k"))
+    reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
+    whole = all(tile[d.name] == d.extent for d in reduced)
     strides = [c[d.name] for d in contraction.dims if d != column and d.extent > 1]
     return (
         whole
@@ -315,67 +320,3 @@ def row_dims(
             f"schedule {schedule}: one call may span at most two row dimensions, not {rows}"
         )
     return rows
-
-
-def check_kernel(
-    schedule: Schedule,
-    kernel: Microkernel,
-    tile: Mapping[str, int],
-    rows: tuple[str, ...],
-    column: Dim,
-    a: Mapping[str, int],
-) -> None:
-    """Raise UnsupportedError unless the tile fits the microkernel it names."""
-    count, width = prod(tile[dim] for dim in rows), tile[column.name]
-    if count > kernel.rows or width > kernel.cols:
-        raise UnsupportedError(
-            f"schedule {schedule}: a call of {count} rows x {width} columns does not fit {kernel}"
-        )
-    if width % kernel.lanes and width != column.extent:
-        raise UnsupportedError(
-            f"schedule {schedule}: {column.name}:{width} is neither whole vectors of "
-            f"{kernel.lanes} nor all {column.extent} columns"
-        )
-    stride = a[column.name]
-    if (stride != 0) != kernel.diagonal or stride not in (0, 1):
-        raise UnsupportedError(
-            f"schedule {schedule}: {kernel} cannot read A with stride {stride} along "
-            f"{column.name!r}"
-        )
-
-
-def check_compute(
-    contraction: Contraction,
-    schedule: Schedule,
-    kernel: Microkernel,
-    tile: Mapping[str, int],
-    depth: str | None,
-    a: Mapping[str, int],
-) -> None:
-    """Raise UnsupportedError unless the kernel multiplies these types in this order."""
-    x, compute = contraction.a.dtype, COMPUTES[kernel.compute]
-    if kernel.compute not in computes(x, kernel.family):
-        expected = " or ".join(computes(x, kernel.family))
-        raise UnsupportedError(
-            f"schedule {schedule}: {kernel} computes {kernel.compute}, but products of {x} "
-            f"are computed as {expected}"
-        )
-    if depth is None:
-        return
-    if compute.vnni_factor > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
-        raise UnsupportedError(
-            f"schedule {schedule}: {kernel} reads {compute.vnni_factor} neighbours along "
-            f"{depth!r}, which lie {a[depth]} elements apart; pack(A) brings them together"
-        )
-    if tile[depth] == contraction.extent(depth):
-        return
-    if contraction.out.dtype != compute.sum.name:
-        raise UnsupportedError(
-            f"schedule {schedule}: {contraction.out.array} holds {contraction.out.dtype}, which "
-            f"cannot keep partial sums of {compute.sum}: {depth!r} must stay inside the call"
-        )
-    if tile[depth] % compute.vnni_factor:
-        raise UnsupportedError(
-            f"schedule {schedule}: {depth}:{tile[depth]} is no multiple of the "
-            f"{compute.vnni_factor} steps that {kernel} takes at once"
-        )

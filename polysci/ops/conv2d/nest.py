@@ -18,18 +18,32 @@ def nest(problem: Conv2d) -> cgen.Module:
     Logical arrays I[N][C][H][W], W[K][C/g][R][S] and O[N][K][P][Q]; loops n, g (only with groups),
     k, p, q, c, r, s. Guards keep I in bounds where the padding makes them necessary.
     """
-    grouped = problem.groups > 1
-    loops = {"n": problem.N} | ({"g": problem.groups} if grouped else {})
-    loops |= {"k": problem.K // problem.groups, "p": problem.P, "q": problem.Q}
-    loops |= {"c": problem.C // problem.groups, "r": problem.R, "s": problem.S}
-    tree = _guarded(problem, _statement(problem))
-    for name, extent in reversed(loops.items()):
+    tree: cgen.Generable = _statement(problem)
+    if conditions := guards(problem):
+        tree = cgen.If(cgen.Line(" && ".join(conditions)), tree)
+    for name, extent in reversed(loops(problem).items()):
         tree = _loop(name, extent, tree)
     body = cgen.Block([cgen.Pragma("scop"), tree, cgen.Pragma("endscop")])
     shapes = {name: shape for name, (shape, _) in problem.arrays().items()}
     arguments = [_array(name, shapes[name], "OIW") for name in "OIW"]
     head = cgen.FunctionDeclaration(cgen.Value("void", "conv2d"), arguments)
     return cgen.Module([cgen.Include("stdint.h"), cgen.FunctionBody(head, body)])
+
+
+def loops(problem: Conv2d) -> dict[str, int]:
+    """The loops and their extents, outer first."""
+    extents = {"n": problem.N} | ({"g": problem.groups} if problem.groups > 1 else {})
+    extents |= {"k": problem.K // problem.groups, "p": problem.P, "q": problem.Q}
+    return extents | {"c": problem.C // problem.groups, "r": problem.R, "s": problem.S}
+
+
+def subscripts(problem: Conv2d) -> dict[str, tuple[str, ...]]:
+    """Where the statement reads and writes the logical arrays I, W and O."""
+    grouped = problem.groups > 1
+    k = _sum(_times("g", problem.K // problem.groups), "k") if grouped else "k"
+    c = _sum(_times("g", problem.C // problem.groups), "c") if grouped else "c"
+    row, column = (_tap(problem, axis) for axis in (0, 1))
+    return {"I": ("n", c, row, column), "W": (k, "c", "r", "s"), "O": ("n", k, "p", "q")}
 
 
 def _loop(name: str, extent: int, body: cgen.Generable) -> cgen.For:
@@ -45,16 +59,13 @@ def _array(name: str, shape: tuple[int, ...], order: str) -> cgen.Declarator:
 
 
 def _statement(problem: Conv2d) -> cgen.Assign:
-    grouped = problem.groups > 1
-    k = _sum(_times("g", problem.K // problem.groups), "k") if grouped else "k"
-    c = _sum(_times("g", problem.C // problem.groups), "c") if grouped else "c"
-    out = f"O[n][{k}][p][q]"
-    row, column = (_tap(problem, axis) for axis in (0, 1))
-    return cgen.Assign(out, f"{out} + I[n][{c}][{row}][{column}] * W[{k}][c][r][s]")
+    index = subscripts(problem)
+    o, i, w = (name + "".join(f"[{text}]" for text in index[name]) for name in "OIW")
+    return cgen.Assign(o, f"{o} + {i} * {w}")
 
 
-def _guarded(problem: Conv2d, statement: cgen.Generable) -> cgen.Generable:
-    """``statement`` under the conditions that some tap of the box needs."""
+def guards(problem: Conv2d) -> list[str]:
+    """The conditions that some tap of the box needs to stay inside the image."""
     conditions = []
     for size, taps, out, axis in rules.AXES:
         extent, tap = getattr(problem, size), _tap(problem, axis)
@@ -62,7 +73,7 @@ def _guarded(problem: Conv2d, statement: cgen.Generable) -> cgen.Generable:
         last = (getattr(problem, out) - 1) * problem.stride[axis] + reach - 1 - problem.pad[axis]
         conditions += [f"{tap} >= 0"] if problem.pad[axis] else []
         conditions += [f"{tap} < {extent}"] if last >= extent else []
-    return cgen.If(cgen.Line(" && ".join(conditions)), statement) if conditions else statement
+    return conditions
 
 
 def _tap(problem: Conv2d, axis: int) -> str:
