@@ -83,17 +83,17 @@ def _compare(
 ) -> Comparison:
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
-    from polysci.runtime.backend import CPU
+    from polysci.runtime.backend import backend_of
     from polysci.tune import SYMBOL
     from polysci.tune.calibrate import peak_text, peak_unit
 
     if layer.result is None:
         raise CheckError(layer.fault)
-    path = CPU.build(layer.result.source.file)
-    best = peak_unit(
-        shared.target_of(arguments).isa.name, precision_named(layer.problem.dtype).x.name
-    )
-    peak, rounds = CPU.build(peak_text(best)), arguments.rounds or ROUNDS
+    isa = shared.target_of(arguments).isa
+    backend = backend_of(isa)
+    path = backend.build(layer.result.source.file)
+    best = peak_unit(isa.name, precision_named(layer.problem.dtype).x.name)
+    peak, rounds = backend.build(peak_text(best)), arguments.rounds or ROUNDS
     return compare(
         layer.problem, (path, SYMBOL), (peak, "peak"), rival,
         unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=layer.result.schedule,

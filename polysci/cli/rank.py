@@ -98,6 +98,7 @@ def _fill(
     layer: RankedLayer, arguments: argparse.Namespace, names: list[str], display: Display
 ) -> None:
     """Rank, measure and score a layer; after Ctrl-C, what was measured is scored as well."""
+    from polysci.runtime.backend import backend_of
     from polysci.tune import Progress, context_of
     from polysci.tune.ranker_scores import distinct, measure_choices, ranking
 
@@ -115,10 +116,10 @@ def _fill(
                 raise layer.rankings[-1].fault
         if not arguments.measure:
             return
-        todo = distinct(layer.rankings)
+        todo, backend = distinct(layer.rankings), backend_of(target.isa)
         try:
             watch("measuring", 0, len(todo))
-            for schedule, time in measure_choices(layer.problem, todo, threads):
+            for schedule, time in measure_choices(layer.problem, todo, threads, backend):
                 layer.times[schedule] = str(time) if isinstance(time, PolysciError) else time
                 watch("measuring", len(layer.times), len(todo))
         finally:

@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol
 from polysci.algorithms import lowering
 from polysci.algorithms.lowering import SYMBOL
 from polysci.codegen import Source
+from polysci.errors import UnsupportedError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache, library
 from polysci.runtime.build.library import Library
+from polysci.target.isa import Isa
 
 
 class Backend(Protocol):
@@ -102,3 +104,11 @@ class COpenMP:
 
 CPU: Final[Backend] = COpenMP()
 BACKENDS: Mapping[str, Backend] = MappingProxyType({row.name: row for row in (CPU,)})
+
+
+def backend_of(isa: Isa) -> Backend:
+    """The backend that an instruction set's row names. Raises UnsupportedError if there is none."""
+    if isa.backend not in BACKENDS:
+        known = ", ".join(BACKENDS)
+        raise UnsupportedError(f"ISA {isa}: no backend {isa.backend!r}; known: {known}")
+    return BACKENDS[isa.backend]

@@ -69,6 +69,7 @@ class Isa:
     spells them; ``own_options`` the same as compilers spell it, by default without underscores.
     Generated C asks for them function by function; what only a flag of the whole file can say, as
     ``-msve-vector-bits=256``, is in ``own_flags``. ``lanes_f32`` of a vector, vector ``registers``.
+    ``backend`` names the row of ``runtime.backend.BACKENDS`` that generates and runs its code.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Isa:
     own_flags: tuple[str, ...] = ()
     tile_registers: TileRegisters | None = field(default=None, repr=False)
     permission: Permission | None = field(default=None, repr=False)
+    backend: str = "c"
 
     @property
     def features(self) -> tuple[str, ...]:

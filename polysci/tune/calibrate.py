@@ -15,12 +15,12 @@ from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.numerics.dtypes import COMPUTES
 from polysci.ops.conv2d import Conv2d
-from polysci.runtime.backend import CPU
+from polysci.runtime.backend import backend_of
 from polysci.runtime.build.folder import cache_dir
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.host import Target
-from polysci.target.isa import TileRegisters
+from polysci.target.isa import Isa, TileRegisters
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
@@ -90,10 +90,10 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     if x != "f32":
         return _extend(target, progress, x)
     kernels = kernels_for(target.isa.name, x)
-    objects = CPU.build_many([_bandwidth_text(target)])
+    objects = backend_of(target.isa).build_many([_bandwidth_text(target)])
     questions = [("peak", objects[0])]
     questions += [(f"read_{level}", objects[0]) for level in ("l2", "l3", "memory")]
-    questions += _kernel_questions(kernels, x)
+    questions += _kernel_questions(kernels, x, target.isa)
     rates = _rates(questions, 1, _part(progress, 0, 50))
     peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
     efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
@@ -113,19 +113,19 @@ def _extend(target: Target, progress: Progress | None, x: str) -> Machine:
     """The machine as f32 knows it, with the rates of the kernels for ``x``."""
     machine = load_rates(target) or calibrate(target, progress)
     kernels = kernels_for(target.isa.name, x)
-    rates = _rates(_kernel_questions(kernels, x), 1, progress)
+    rates = _rates(_kernel_questions(kernels, x, target.isa), 1, progress)
     efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
     _write(machine_path(target, x), machine.to_json())
     return machine
 
 
-def _kernel_questions(kernels: Sequence[Microkernel], x: str) -> list[tuple[str, Path]]:
+def _kernel_questions(kernels: Sequence[Microkernel], x: str, isa: Isa) -> list[tuple[str, Path]]:
     """The name of every kernel and the shared object that holds its probe."""
     parts: list[Sequence[Microkernel]] = []
     for unit in dict.fromkeys(_unit(kernel, x) for kernel in kernels):
         parts += _parts([kernel for kernel in kernels if _unit(kernel, x) == unit], 16)
-    objects = CPU.build_many([_tile_text(part, x) for part in parts])
+    objects = backend_of(isa).build_many([_tile_text(part, x) for part in parts])
     return [
         (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
     ]
@@ -140,7 +140,7 @@ def _part(progress: Progress | None, first: int, last: int) -> Progress | None:
 
 def _together(target: Target, progress: Progress | None) -> dict[str, Any]:
     """What all cores get together from L3 and memory, and what a parallel region costs."""
-    path = CPU.build(_together_text(target))
+    path = backend_of(target.isa).build(_together_text(target))
     names = ("read_l3_all", "read_memory_all", "fork")
     rates = _rates([(name, path) for name in names], target.cores, progress)
     return {

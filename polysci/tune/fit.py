@@ -18,6 +18,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.rank import Context
 from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
+from polysci.runtime.backend import backend_of
 from polysci.target.host import Target
 from polysci.target.machine import COEFFICIENTS, Machine
 from polysci.tune.sample import sample_schedules
@@ -65,10 +66,11 @@ def _measure(problem: Conv2d, target: Target, machine: Machine) -> Iterator[Row]
     _, roles, strides = model_of(problem)
     context = Context(roles, strides, target, machine)
     schedules = sample_schedules(context, COUNT, first=2)
-    with Bench(problem) as bench:
+    with Bench(problem, backend=backend_of(target.isa)) as bench:
+        built = build_trials(problem, schedules, backend=bench.backend)
         timed = [
             (trial.schedule, min(samples))
-            for trial, samples in time_trials(bench, build_trials(problem, schedules))
+            for trial, samples in time_trials(bench, built)
             if not isinstance(samples, PolysciError)
         ]
     fastest = min((seconds for _, seconds in timed), default=0.0)

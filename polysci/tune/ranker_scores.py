@@ -14,6 +14,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, metrics
 from polysci.rank.shortlist import Choice, choices, cost_of
+from polysci.runtime.backend import CPU, Backend
 
 BATCH = 4  # schedules compiled and tried together
 
@@ -64,14 +65,14 @@ def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
 
 
 def measure_choices(
-    problem: Problem, schedules: Sequence[Schedule], threads: int = 1
+    problem: Problem, schedules: Sequence[Schedule], threads: int = 1, backend: Backend = CPU
 ) -> Iterator[tuple[Schedule, float | PolysciError]]:
     """Each schedule's shortest seconds a call, caches warm; or the error that it causes."""
-    with Bench(problem, threads) as bench:
+    with Bench(problem, threads, backend=backend) as bench:
         for at in range(0, len(schedules), BATCH):
-            for trial, samples in time_trials(
-                bench, build_trials(problem, schedules[at : at + BATCH], threads)
-            ):
+            batch = schedules[at : at + BATCH]
+            built = build_trials(problem, batch, threads, backend=backend)
+            for trial, samples in time_trials(bench, built):
                 yield trial.schedule, samples if isinstance(samples, PolysciError) else min(samples)
 
 

@@ -13,7 +13,7 @@ from polysci.errors import PolysciError, UnsupportedError, WisdomError
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.backend import CPU
+from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, host_of
 from polysci.target.host import Target
@@ -67,7 +67,7 @@ class SearchRecords:
         try:
             recorded = schedule.parse(record.schedule)
             self._check(recorded)
-            source = CPU.emit(self.problem, recorded, self.threads)
+            source = backend_of(self.target.isa).emit(self.problem, recorded, self.threads)
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
             return None

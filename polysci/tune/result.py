@@ -10,9 +10,10 @@ from polysci.algorithms.lowering import SYMBOL
 from polysci.codegen import Source, interface
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.backend import CPU
+from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive
+from polysci.target.isas import isa_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,9 @@ class Result:
 
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""
-        path = CPU.build(self.source.file)
-        library = CPU.load(path, interface.declarations(SYMBOL, self.source.precision))
+        backend = backend_of(isa_named(self.source.isa))
+        path = backend.build(self.source.file)
+        library = backend.load(path, interface.declarations(SYMBOL, self.source.precision))
         return Primitive(
             self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
         )

@@ -16,7 +16,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import ranker_of
-from polysci.runtime.backend import CPU
+from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement
 from polysci.target.host import MOST_THREADS, Target, detect
 from polysci.target.machine import Machine
@@ -157,12 +157,13 @@ class _Search:
     def _estimate(self, ranked: Sequence[Candidate]) -> Result:
         """The first choice of the model that compiles."""
         refusal: Exception | None = None
+        backend = backend_of(self.target.isa)
         for option in ranked:
             self.progress(Progress("compiling", 0, 1))
             try:
-                source = CPU.emit(self.problem, option.schedule, self.threads)
+                source = backend.emit(self.problem, option.schedule, self.threads)
                 if not self.machine:
-                    CPU.build(source.file)
+                    backend.build(source.file)
             except UnsupportedError as error:
                 refusal = error
                 continue

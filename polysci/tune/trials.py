@@ -18,7 +18,7 @@ from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.runtime.backend import CPU
+from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
 from polysci.tune.calibrate import peak_text, peak_unit
@@ -61,7 +61,8 @@ class Trials:
         Raises CheckError where none survives, BuildError where none can be compiled.
         """
         find_compiler()  # its absence is no fault of a candidate
-        with Bench(self.problem, self.context.threads) as bench:
+        backend = backend_of(self.context.target.isa)
+        with Bench(self.problem, self.context.threads, backend=backend) as bench:
             try:
                 self._try_all(bench, candidates)
                 samples = self._compare_best(bench)
@@ -101,7 +102,9 @@ class Trials:
 
     def _try(self, bench: Bench, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}
-        built = build_trials(self.problem, list(predicted), self.context.threads)
+        built = build_trials(
+            self.problem, list(predicted), self.context.threads, backend=bench.backend
+        )
         if not self.trials and all(isinstance(trial.error, BuildError) for trial in built):
             raise next(trial.error for trial in built if trial.error)
         for built_schedule, samples in time_trials(bench, built):
@@ -179,5 +182,5 @@ class Trials:
         with suppress(PolysciError):
             isa = self.context.target.isa.name
             unit = peak_unit(isa, self.context.contraction.a.dtype)
-            peak = max(peak, bench.peak(CPU.build(peak_text(unit)), "peak"))
+            peak = max(peak, bench.peak(bench.backend.build(peak_text(unit)), "peak"))
         return peak * self.context.threads

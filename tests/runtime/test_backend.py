@@ -5,16 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from polysci.codegen import interface
+from polysci.errors import UnsupportedError
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.measure.trials import build_trials, time_trials
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
-from polysci.runtime import binary_interface
+from polysci.runtime import backend, binary_interface
 from polysci.runtime.backend import BACKENDS, CPU
+from polysci.tune import optimize
 
 LAYER = Conv2d(N=1, C=4, H=4, W=4, K=8, R=1, S=1)
 SCHEDULE = parse("p > brgemm_portable_f32_4x8")
@@ -58,13 +61,29 @@ def test_time_is_the_mean_of_the_calls() -> None:
 
 
 def test_checks_and_trials_go_through_their_backend() -> None:
-    backend = Recorder()
-    verdicts = list(check(LAYER, [SCHEDULE], backend=backend))
+    recorder = Recorder()
+    verdicts = list(check(LAYER, [SCHEDULE], backend=recorder))
     assert [verdict.passed for verdict in verdicts] == [True, True]
-    assert backend.asked == ["emit", "build", "build"]
-    backend.asked.clear()
-    trials = build_trials(LAYER, [SCHEDULE], backend=backend)
-    assert backend.asked == ["emit", "build_many"]
-    with Bench(LAYER, backend=backend) as bench:
+    assert recorder.asked == ["emit", "build", "build"]
+    recorder.asked.clear()
+    trials = build_trials(LAYER, [SCHEDULE], backend=recorder)
+    assert recorder.asked == ["emit", "build_many"]
+    with Bench(LAYER, backend=recorder) as bench:
         ((trial, samples),) = time_trials(bench, trials)
     assert isinstance(trial.path, Path) and isinstance(samples, tuple) and min(samples) > 0
+
+
+def test_an_instruction_set_names_the_backend_of_a_search(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searching, timing and loading ask the row that the target's ISA names, and no other."""
+    recorder = Recorder()
+    monkeypatch.setattr(backend, "BACKENDS", {"c": recorder})
+    result = optimize(LAYER, "measure", isa="portable", time_limit=1)
+    assert {"emit", "build_many"} <= set(recorder.asked)
+    recorder.asked.clear()
+    result.primitive()
+    assert recorder.asked == ["build", "load"]
+    monkeypatch.setattr(backend, "BACKENDS", {})
+    with pytest.raises(UnsupportedError, match=r"ISA portable: no backend 'c'; known: "):
+        result.primitive()
