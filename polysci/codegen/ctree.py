@@ -9,6 +9,7 @@ import cgen
 from cgen import Block, Collection, Generable, Line, Statement
 
 _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
+_CONTROL = ("for (", "if (", "while (")
 
 __all__ = [
     "Block",
@@ -17,9 +18,11 @@ __all__ = [
     "Line",
     "Statement",
     "counting_loop",
+    "function",
     "items",
     "linear",
     "loop",
+    "text",
     "variable",
     "when",
 ]
@@ -32,8 +35,8 @@ def variable(dim: str) -> str:
 
 def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
     """``for (start; condition; update) body``."""
-    made: Generable = _cgen.For(start, condition, update, body)
-    return made
+    node: Generable = _cgen.For(start, condition, update, body)
+    return node
 
 
 def counting_loop(dim: str, extent: int, body: Generable, *, step: int = 1) -> Generable:
@@ -43,10 +46,15 @@ def counting_loop(dim: str, extent: int, body: Generable, *, step: int = 1) -> G
     return loop(f"int64_t {name} = 0", f"{name} < {extent}", update, body)
 
 
+def function(head: str, body: Sequence[Generable]) -> Generable:
+    """``head { body }``: a definition."""
+    return Collection([Line(head), Block(body)])
+
+
 def when(condition: str, then: Generable, otherwise: Generable | None = None) -> Generable:
     """``if (condition) then else otherwise``."""
-    made: Generable = _cgen.If(condition, then, otherwise)
-    return made
+    node: Generable = _cgen.If(condition, then, otherwise)
+    return node
 
 
 def items(part: Generable) -> Sequence[Generable]:
@@ -54,16 +62,29 @@ def items(part: Generable) -> Sequence[Generable]:
     return list(part.contents) if isinstance(part, Block) else [part]
 
 
+def text(part: Generable) -> str:
+    """C with four spaces a level, loops' braces on the lines of their heads, # at the margin."""
+    lines: list[str] = []
+    for line in part.generate():
+        code = line.lstrip(" ")
+        indent = "    " * ((len(line) - len(code)) // 2)
+        if code == "{" and lines and lines[-1].lstrip(" ").startswith(_CONTROL):
+            lines[-1] += " {"
+        else:
+            lines.append(code if code.startswith("#") else f"{indent}{code}")
+    return "\n".join(lines)
+
+
 def linear(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:
     """C text of ``constant + sum coef * at``, constants folded."""
     terms: list[str] = []
-    for dim, text in at.items():
+    for dim, value in at.items():
         factor = coef.get(dim, 0)
-        if text.lstrip("-").isdigit():
-            constant += factor * int(text)
+        if value.lstrip("-").isdigit():
+            constant += factor * int(value)
         elif factor:
-            text = text if text.isidentifier() else f"({text})"
-            terms.append({1: text, -1: f"-{text}"}.get(factor, f"{factor} * {text}"))
+            value = value if value.isidentifier() else f"({value})"
+            terms.append({1: value, -1: f"-{value}"}.get(factor, f"{factor} * {value}"))
     if constant or not terms:
         terms.append(str(constant))
     return " + ".join(terms).replace("+ -", "- ")

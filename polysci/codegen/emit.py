@@ -175,8 +175,8 @@ class _Emitter:
         return self.plan.box.bytes * self.plan.box.size * copies
 
     def _size(self, name: str, value: int) -> c.Generable:
-        head = c.Line(f"int64_t {self.symbol}_{name}(void)")
-        return c.Collection([head, c.Block([c.Statement(f"return {value}")])])
+        head = f"int64_t {self.symbol}_{name}(void)"
+        return c.function(head, [c.Statement(f"return {value}")])
 
     def _entry(self) -> c.Generable:
         run = interface.function("run", self.plan.precision, by_rows=self.by_rows)
@@ -202,7 +202,7 @@ class _Emitter:
         else:
             body += self._parallel() if self.parameters else self._serial()
         body.append(c.Statement(f"return {interface.OK}"))
-        return c.Collection([c.Line(run.head(self.symbol)), c.Block(body)])
+        return c.function(run.head(self.symbol), body)
 
     def _whole(self) -> list[c.Generable]:
         """Of whole numbers: what packing the weights left behind them, and the scales."""

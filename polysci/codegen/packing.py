@@ -53,7 +53,7 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
         body += _offsets(plan, strides)
     restrict = ("w", "packed") if str(plan.precision) == "f32" else ("w",)
     head = interface.function("pack_weights", plan.precision).head(symbol, restrict=restrict)
-    return c.Collection([c.Line(head), c.Block(body)])
+    return c.function(head, body)
 
 
 def _weight(
@@ -94,7 +94,7 @@ def _plain_copy(symbol: str, plan: Plan) -> c.Generable:
     head = interface.function("pack_weights", plan.precision).head(symbol)
     copy = c.Statement("((char *)packed)[i] = ((const char *)w)[i]")
     loop = c.loop("int64_t i = 0", f"i < {packed_bytes(plan)}", "++i", c.Block([copy]))
-    return c.Collection([c.Line(head), c.Block([loop])])
+    return c.function(head, [loop])
 
 
 def panel_count(plan: Plan) -> int:
@@ -142,7 +142,7 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gene
     w = f"const {DTYPES[b.dtype].c_type} *restrict w"
     head = f"static void {symbol}_pack_b({w}, ps_b *panels, int64_t first, int64_t last)"
     loop = c.loop("int64_t part = first", "part < last", "++part", body)
-    return c.Collection([c.Line(head), c.Block([loop])])
+    return c.function(head, [loop])
 
 
 def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
@@ -301,7 +301,7 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
         c.Statement(f"static const ps_row shape = {{{constants}}}"),
         c.loop("int64_t row = first", "row < last", "++row", c.Block(lines)),
     ]
-    return c.Collection([c.Line(f"static PS_KERNEL void {name}({head})"), c.Block(body)])
+    return c.function(f"static PS_KERNEL void {name}({head})", body)
 
 
 def _low(plan: Plan, axis: int) -> str:

@@ -312,21 +312,19 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
     if not steps:  # every tap of this tile lies in the padding
         unused = ["A", "B", *(f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))]
         steps = [c.Statement(", ".join(f"(void){name}" for name in unused))]
-    body = c.Block(
-        [
-            c.Statement(f"static const ps_tile t = {{{constants}}}"),
-            c.Statement("const ps_a *restrict A = (const ps_a *)g->a + a"),
-            c.Statement("const ps_b *restrict B = g->packed + b"),
-            c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
-            c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
-            *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
-            c.Statement(f"ps_begin(acc, t, g->y + c, {first})"),
-            c.Statement("ps_ahead(t, e.residual)"),
-            *steps,
-            *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
-            *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
-            c.Statement(f"ps_end(acc, t, g->y + c, {last})"),
-        ]
-    )
+    body = [
+        c.Statement(f"static const ps_tile t = {{{constants}}}"),
+        c.Statement("const ps_a *restrict A = (const ps_a *)g->a + a"),
+        c.Statement("const ps_b *restrict B = g->packed + b"),
+        c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
+        c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
+        *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
+        c.Statement(f"ps_begin(acc, t, g->y + c, {first})"),
+        c.Statement("ps_ahead(t, e.residual)"),
+        *steps,
+        *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
+        *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
+        c.Statement(f"ps_end(acc, t, g->y + c, {last})"),
+    ]
     head = ", ".join(["const ps_args *restrict g", *parameters(plan)])
-    return c.Collection([c.Line(f"static PS_KERNEL void {name}({head})"), body])
+    return c.function(f"static PS_KERNEL void {name}({head})", body)
