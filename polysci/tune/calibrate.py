@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
@@ -191,10 +192,8 @@ def peak_text(unit: HeaderSet) -> str:
     """C of ``double peak(int64_t iterations)``: the multiplications of a unit, from registers."""
     registers = isa_named(unit.isa).tile_registers
     probes = ("probe", registers.probe) if registers else ("probe",)
-    return "\n".join([
-        headers(unit), *map(microkernels.header, probes), "double peak(int64_t n);",
-        "double peak(int64_t n)", "{", "    return ps_probe_peak(n);", "}", "",
-    ])  # fmt: skip
+    body = [c.Statement("return ps_probe_peak(n)")]
+    return _text(unit, probes, [_probe("peak", body)])
 
 
 def peak_unit(isa: str, x: str) -> HeaderSet:
@@ -202,63 +201,64 @@ def peak_unit(isa: str, x: str) -> HeaderSet:
     return _unit(microkernels.best("brgemm", isa, x)[0], x)
 
 
+def _text(unit: HeaderSet, names: Sequence[str], parts: Sequence[c.Generable]) -> str:
+    """C of a unit's headers, more headers by name, and definitions."""
+    return "\n".join([
+        headers(unit), *map(microkernels.header, names), *map(c.text, parts), "",
+    ])  # fmt: skip
+
+
+def _probe(name: str, body: Sequence[c.Generable], attribute: str = "") -> c.Generable:
+    """C of ``double name(int64_t n)``, which returns what it did in ``n`` turns."""
+    head = f"double {name}(int64_t n)"
+    return c.Collection([c.Statement(head), c.function(f"{attribute}{head}", body)])
+
+
 def _bandwidth_text(target: Target) -> str:
     sizes = {"l2": target.l2 // 2, "l3": target.l3 // 3, "memory": 4 * target.l3}
-    parts = [peak_text(peak_unit(target.isa.name, "f32")), microkernels.header("probe_read")]
+    unit = peak_unit(target.isa.name, "f32")
+    parts: list[c.Generable] = [c.Line(peak_text(unit))]
+    parts.append(c.Line(microkernels.header("probe_read")))
     for level, size in sizes.items():
-        count = size // 4
-        parts += [
-            f"static float {level}_buffer[{count}] __attribute__((aligned(64)));",
-            f"double read_{level}(int64_t n);",
-            f"double read_{level}(int64_t n)",
-            "{",
-            "    static int filled;",
-            "    if (!filled++)",
-            f"        ps_probe_fill({level}_buffer, sizeof {level}_buffer);",
-            f"    return ps_probe_read({level}_buffer, {count}, n);",
-            "}",
+        buffer, count = f"{level}_buffer", size // 4
+        body = [
+            c.Statement("static int filled"),
+            c.when("!filled++", c.Statement(f"ps_probe_fill({buffer}, sizeof {buffer})")),
+            c.Statement(f"return ps_probe_read({buffer}, {count}, n)"),
         ]
-    return "\n".join([*parts, ""])
+        parts += [_array(f"float {buffer}[{count}]"), _probe(f"read_{level}", body)]
+    return "\n".join([*map(c.text, parts), ""])
+
+
+def _array(declarator: str) -> c.Generable:
+    """C of a static array that begins where a cache line does."""
+    return c.Statement(f"static {declarator} __attribute__((aligned(64)))")
 
 
 def _together_text(target: Target) -> str:
     """C of the probes that run on all cores at once; ``fork`` returns 1e3 for every region."""
     cores = target.cores
-    parts = [
-        headers(peak_unit(target.isa.name, "f32")),
-        microkernels.header("probe"),
-        microkernels.header("probe_read"),
-    ]
+    parts: list[c.Generable] = []
     for level, size in {"l3": target.l3 // 3, "memory": 4 * target.l3}.items():
-        count = size // 4 // cores // 64 * 64
-        parts += [
-            f"static float {level}_buffer[{cores}][{count}] __attribute__((aligned(64)));",
-            f"double read_{level}_all(int64_t n);",
-            f"double read_{level}_all(int64_t n)",
-            "{",
-            "    static int filled;",
-            "    double bytes = 0;",
-            f"    for (int i = 0; !filled && i < {cores}; ++i)",
-            f"        ps_probe_fill({level}_buffer[i], sizeof {level}_buffer[i]);",
-            "    filled = 1;",
-            f"    {openmp.parallel_loop(cores, 'reduction(+ : bytes)')}",
-            f"    for (int i = 0; i < {cores}; ++i)",
-            f"        bytes += ps_probe_read({level}_buffer[i], {count}, n);",
-            "    return bytes;",
-            "}",
+        buffer, count = f"{level}_buffer", size // 4 // cores // 64 * 64
+        fill = c.Statement(f"ps_probe_fill({buffer}[i], sizeof {buffer}[i])")
+        read = c.Statement(f"bytes += ps_probe_read({buffer}[i], {count}, n)")
+        body = [
+            c.Statement("static int filled"),
+            c.Statement("double bytes = 0"),
+            c.loop("int i = 0", f"!filled && i < {cores}", "++i", fill),
+            c.Statement("filled = 1"),
+            c.Line(openmp.parallel_loop(cores, "reduction(+ : bytes)")),
+            c.loop("int i = 0", f"i < {cores}", "++i", read),
+            c.Statement("return bytes"),
         ]
-    return "\n".join([
-        *parts,
-        "double fork(int64_t n);",
-        "double fork(int64_t n)",
-        "{",
-        "    for (int64_t i = 0; i < n; ++i) {",
-        f"        {openmp.parallel(cores)}",
-        '        __asm__ volatile("" : : : "memory");',
-        "    }",
-        "    return 1e3 * (double)n;",
-        "}", "",
-    ])  # fmt: skip
+        parts += [_array(f"float {buffer}[{cores}][{count}]"), _probe(f"read_{level}_all", body)]
+    regions = c.Block(
+        [c.Line(openmp.parallel(cores)), c.Statement('__asm__ volatile("" : : : "memory")')]
+    )
+    turns = c.loop("int64_t i = 0", "i < n", "++i", regions)
+    parts.append(_probe("fork", [turns, c.Statement("return 1e3 * (double)n")]))
+    return _text(peak_unit(target.isa.name, "f32"), ("probe", "probe_read"), parts)
 
 
 def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
@@ -271,52 +271,47 @@ def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
     return f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})", DEPTH
 
 
-def _configuration(registers: TileRegisters) -> tuple[str, ...]:
+def _configuration(registers: TileRegisters) -> list[c.Generable]:
     """C of what an entry does before its first register tile on tile registers."""
-    return (
-        f"    {registers.declaration()};",
-        "    if (!PS_CPU_OK())",
-        "        return 0;",
-        f"    {registers.configuration(f'&{registers.state}')};",
-    )
+    return [
+        c.Statement(registers.declaration()),
+        c.when("!PS_CPU_OK()", c.Statement("return 0")),
+        c.Statement(registers.configuration(f"&{registers.state}")),
+    ]
 
 
 def _tile_text(kernels: Sequence[Microkernel], x: str) -> str:
     """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH words from L1."""
-    parts = [headers(_unit(kernels[0], x)), microkernels.header("probe")]
-    for kernel in kernels:
-        dense, word, shifts = (
-            not kernel.diagonal,
-            COMPUTES[kernel.compute].vnni_factor,
-            kernel.shifts,
-        )
-        rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
-        a_row, a_step = (DEPTH * word, word) if dense else (cols, 0)
-        run, steps = _reduction(kernel, a_step)
-        flops = 2.0 * steps * rows * cols * (word if dense else 1)
-        parts += [
-            f"double {kernel}(int64_t n);",
-            f"PS_KERNEL double {kernel}(int64_t n)",
-            "{",
-            f"    static ps_a a[{(rows + TAPS - 1) * a_row}] __attribute__((aligned(64)));",
-            f"    static ps_b b[{DEPTH * cols * word}] __attribute__((aligned(64)));",
-            f"    static ps_y c[{rows * cols}] __attribute__((aligned(64)));",
-            f"    static const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
-            f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(not dense)}, "
-            f".shifts = {shifts}, .a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}};",
-            f"    ps_acc acc[{rows * kernel.vecs * shifts}];",
-            "    ps_probe_fill(a, sizeof a);",
-            "    ps_probe_fill(b, sizeof b);",
-            *(_configuration(registers) if registers else ()),
-            "    ps_begin(acc, t, c, 0);",
-            "    for (int64_t i = 0; i < n; ++i)",
-            f"        {run};",
-            *(["    ps_unshift(acc, t);"] if shifts > 1 else []),
-            *(["    ps_unpair(acc, t);"] if kernel.family == "depthwise" else []),
-            "    ps_end(acc, t, c, 0);",
-            *((f"    {registers.ending()};",) if registers else ()),
-            '    __asm__ volatile("" : : "r"(c) : "memory");',  # c is read: keep the loop
-            f"    return {flops} * (double)n;",
-            "}",
-        ]
-    return "\n".join([*parts, ""])
+    parts = [_probe(str(kernel), _tile(kernel), "PS_KERNEL ") for kernel in kernels]
+    return _text(_unit(kernels[0], x), ("probe",), parts)
+
+
+def _tile(kernel: Microkernel) -> list[c.Generable]:
+    """C of one kernel's runs; returns the operations."""
+    word, shifts = COMPUTES[kernel.compute].vnni_factor, kernel.shifts
+    rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
+    a_row, a_step = (cols, 0) if kernel.diagonal else (DEPTH * word, word)
+    run, steps = _reduction(kernel, a_step)
+    operations = 2.0 * steps * rows * cols * (1 if kernel.diagonal else word)
+    return [
+        _array(f"ps_a a[{(rows + TAPS - 1) * a_row}]"),
+        _array(f"ps_b b[{DEPTH * cols * word}]"),
+        _array(f"ps_y c[{rows * cols}]"),
+        c.Statement(
+            f"static const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
+            f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(kernel.diagonal)}, "
+            f".shifts = {shifts}, .a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}}"
+        ),
+        c.Statement(f"ps_acc acc[{rows * kernel.vecs * shifts}]"),
+        c.Statement("ps_probe_fill(a, sizeof a)"),
+        c.Statement("ps_probe_fill(b, sizeof b)"),
+        *(_configuration(registers) if registers else ()),
+        c.Statement("ps_begin(acc, t, c, 0)"),
+        c.loop("int64_t i = 0", "i < n", "++i", c.Statement(run)),
+        *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
+        *([c.Statement("ps_unpair(acc, t)")] if kernel.family == "depthwise" else []),
+        c.Statement("ps_end(acc, t, c, 0)"),
+        *([c.Statement(registers.ending())] if registers else []),
+        c.Statement('__asm__ volatile("" : : "r"(c) : "memory")'),  # c is read: keep the loop
+        c.Statement(f"return {operations} * (double)n"),
+    ]
