@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
+from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.ir.expressions import (
@@ -30,11 +31,12 @@ from polysci.polyhedral.affine import Affine
 ROW = f"i{ROW_AXIS}"
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
+Body = list[c.Generable]
 
 
 @dataclass(slots=True)
 class LoopWriter:
-    """One stage on its way to C: iterators with extents, accesses, the function's lines."""
+    """One stage on its way to C: iterators with extents, accesses."""
 
     stage: LoopStage
     symbol: str
@@ -48,8 +50,6 @@ class LoopWriter:
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
     accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
     out: MemoryAccess = field(init=False)
-    lines: list[str] = field(default_factory=list)
-    depth: int = 1
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
@@ -57,7 +57,7 @@ class LoopWriter:
         self.buffers[place.buffer] = "y"
         steps = {f"i{at}": step for at, step in enumerate(place.strides)}
         self.out = MemoryAccess(
-            {n: c for n, c in steps.items() if self.extents[n] > 1}, place.first
+            {name: step for name, step in steps.items() if self.extents[name] > 1}, place.first
         )
         reduced = {name for reduction in reductions(self.stage.expr) for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
@@ -81,7 +81,7 @@ class LoopWriter:
             else:
                 name = self.table(index.table)
                 tables.append((name, self.busy(index.at), stride))
-        return MemoryAccess({n: c for n, c in terms.items() if c}, const, tuple(tables))
+        return MemoryAccess({n: coef for n, coef in terms.items() if coef}, const, tuple(tables))
 
     def busy(self, form: Affine) -> Affine:
         """Without iterators that are always 0."""
@@ -121,31 +121,23 @@ class LoopWriter:
     def outer_first(self, names: Sequence[str]) -> list[str]:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
 
-    def put(self, text: str) -> None:
-        indent = "" if text.startswith("#") else "    " * self.depth
-        self.lines.append(f"{indent}{text}" if text else "")
-
-    def open_block(self, head: str) -> None:
-        self.put(head + " {")
-        self.depth += 1
-
-    def close_blocks(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.depth -= 1
-            self.put("}")
-
-    def open_loop(self, name: str, extent: int | str, first: int | str = 0, step: int = 1) -> None:
-        move = f"++{name}" if step == 1 else f"{name} += {step}"
+    def loop(self, name: str, extent: int | str, body: Body, first: int | str = 0) -> c.Generable:
         if self.rows and name == ROW:
             first, extent = "first", "last"
-        self.open_block(f"for (int64_t {name} = {first}; {name} < {extent}; {move})")
+        head = (f"int64_t {name} = {first}", f"{name} < {extent}", f"++{name}")
+        return c.loop(*head, c.Block(body))
 
-    def shared(self, loops: int, *, simd: bool = False) -> None:
-        """The threads share the loops that follow."""
+    def nest(self, names: Sequence[str], body: Body) -> Body:
+        """Loops over iterators, the first one outermost."""
+        for name in reversed(names):
+            body = [self.loop(name, self.extents[name], body)]
+        return body
+
+    def share(self, loops: int, *, simd: bool = False) -> Body:
+        """What makes the threads share the loops that follow."""
         if self.threads > 1 and not self.rows:
-            self.put(openmp.loop(loops, simd=simd))
-        elif simd:
-            self.put(openmp.SIMD)
+            return [c.Line(openmp.loop(loops, simd=simd))]
+        return [c.Line(openmp.SIMD)] if simd else []
 
     def function(self) -> str:
         """The whole C function, and its tables before it."""
@@ -153,60 +145,54 @@ class LoopWriter:
         names = self.outer_first([n for n in self.extents if n not in self.idle])
         inner = names[-1] if names else ""
         if not reduced:
-            self.plain(names, inner)
+            body = self.plain(names)
         elif inner and self.by_columns(reduced[0], inner):
-            self.columns(reduced[0], names, inner)
+            body = self.columns(reduced[0], names, inner)
         else:
-            self.scalars(reduced[0], names)
-        return "\n".join([*self.heads(), *self.lines, "}"])
+            body = self.scalars(reduced[0], names)
+        parameters = ", ".join(["const ps_memory *m", *[ROW_PARAMETERS] * self.rows])
+        head = f"static PS_LOOP void {self.symbol}({parameters})"
+        return c.text(
+            c.Collection(
+                [*self.table_definitions(), c.function(head, [*self.pointer_definitions(), *body])]
+            )
+        )
 
-    def heads(self) -> list[str]:
+    def table_definitions(self) -> Body:
+        """Constants that accesses look up."""
         lines = []
         for name, values in self.tables.items():
             numbers = ", ".join(map(str, values))
-            lines.append(f"static const int32_t {name}[{len(values)}] = {{{numbers}}};")
-        words = ["const ps_memory *m", *[ROW_PARAMETERS] * self.rows]
-        lines.append(f"static PS_LOOP void {self.symbol}({', '.join(words)})")
-        lines.append("{")
-        lines += ["    (void)m, (void)in, (void)out;"] * self.rows
+            lines.append(f"static const int32_t {name}[{len(values)}] = {{{numbers}}}")
+        return [*map(c.Statement, lines)]
+
+    def pointer_definitions(self) -> Body:
+        """Pointers to the tensors."""
+        lines = ["(void)m, (void)in, (void)out"] * self.rows
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
-            kind = C_TYPES[kinds[buffer]]
             const = "" if name == "y" else "const "
-            address = self.pointers[buffer]
-            lines.append(f"    {const}{kind} *restrict {name} = ({const}{kind} *){address};")
-        return lines
+            kind = f"{const}{C_TYPES[kinds[buffer]]}"
+            lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
+        return [*map(c.Statement, lines)]
 
-    def plain(self, names: list[str], inner: str) -> None:
+    def plain(self, names: Sequence[str]) -> Body:
         """Every element by itself."""
         value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
-        store = f"y[{self.out.text({})}] = {value};"
+        store: Body = [c.Statement(f"y[{self.out.text({})}] = {value}")]
         if not names:
-            self.alone([store])
-            return
+            return self.alone(store)
         *outer, last = names
         few = prod(self.extents[name] for name in outer) < 2 * self.threads
-        if outer and not few:
-            self.shared(len(outer))
-        for name in outer:
-            self.open_loop(name, self.extents[name])
+        vector = self.nest([last], store)
         if few or not outer:
-            self.shared(1, simd=True)
-        else:
-            self.put(openmp.SIMD)
-        self.open_loop(last, self.extents[last])
-        self.put(store)
-        self.close_blocks(len(names))
+            return self.nest(outer, [*self.share(1, simd=True), *vector])
+        return [*self.share(len(outer)), *self.nest(outer, [c.Line(openmp.SIMD), *vector])]
 
-    def alone(self, body: Sequence[str]) -> None:
+    def alone(self, body: Body) -> Body:
         """Statements that one thread executes."""
-        if self.threads > 1:
-            self.put(openmp.single(wait=False))
-        self.put("{")
-        self.depth += 1
-        for line in body:
-            self.put(line)
-        self.close_blocks()
+        single: Body = [c.Line(openmp.single(wait=False))] if self.threads > 1 else []
+        return [*single, c.Block(body)]
 
     def by_columns(self, reduction: Reduce, inner: str) -> bool:
         """Whether neighbouring results are reduced side by side in a vector."""
@@ -215,59 +201,47 @@ class LoopWriter:
         steps = [self.accesses[load].terms.get(inner, 0) for load in loads(reduction.body)]
         return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and {*steps} <= {0, 1}
 
-    def columns(self, reduction: Reduce, names: list[str], inner: str) -> None:
-        extent, outer = self.extents[inner], names[:-1]
+    def columns(self, reduction: Reduce, names: Sequence[str], inner: str) -> Body:
+        """Neighbouring results side by side, up to CHUNK of them."""
+        extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
         whole = extent <= CHUNK
-        self.shared(len(outer) + 1)
-        for name in outer:
-            self.open_loop(name, self.extents[name])
-        self.open_loop("j0", extent, step=CHUNK)
-        self.put(f"{self.kind} acc[{extent if whole else CHUNK}];")
         length = str(extent) if whole else f"ps_least({CHUNK}, {extent} - j0)"
-        self.put(f"const int64_t length = {length};")
-        first = FIRST[reduction.function][self.kind]
-        names_in = {inner: "(j0 + j)"}
-        self.vector(f"acc[j] = {first};")
-        opened, predicates = self.open_reduction(reduction, {inner})
-        value = self.text(reduction.body, self.kind, names_in)
-        sum_ = FUNCTIONS[self.kind][reduction.function].format("acc[j]", value)
-        if predicates:
-            sum_ = f"{self.conditions(predicates, names_in)} ? {sum_} : acc[j]"
-        self.vector(f"acc[j] = {sum_};")
-        self.close_blocks(opened)
-        result = self.convert_result(self.text(self.stage.expr, self.kind, names_in, "acc[j]"))
-        self.vector(f"y[{self.out.text(names_in)}] = {result};")
-        self.close_blocks(len(outer) + 1)
+        result = self.convert_result(self.text(self.stage.expr, self.kind, at, "acc[j]"))
+        bounds, guards = self.bounds_of(reduction, {inner})
+        chunk = [
+            c.Statement(f"{self.kind} acc[{extent if whole else CHUNK}]"),
+            c.Statement(f"const int64_t length = {length}"),
+            *self.vector(f"acc[j] = {FIRST[reduction.function][self.kind]}"),
+            *self.reduce(reduction, bounds, self.vector(self.add(reduction, "acc[j]", guards, at))),
+            *self.vector(f"y[{self.out.text(at)}] = {result}"),
+        ]
+        chunks = c.loop("int64_t j0 = 0", f"j0 < {extent}", f"j0 += {CHUNK}", c.Block(chunk))
+        return [*self.share(len(outer) + 1), *self.nest(outer, [chunks])]
 
-    def vector(self, statement: str) -> None:
-        self.put(openmp.SIMD)
-        self.open_loop("j", "length")
-        self.put(statement)
-        self.close_blocks()
+    def vector(self, statement: str) -> Body:
+        return [c.Line(openmp.SIMD), self.loop("j", "length", [c.Statement(statement)])]
 
-    def scalars(self, reduction: Reduce, names: list[str]) -> None:
+    def scalars(self, reduction: Reduce, names: Sequence[str]) -> Body:
         """One result after the other; the last loop of a sum is a vector's."""
-        self.shared(len(names)) if names else self.alone_begin()
-        for name in names:
-            self.open_loop(name, self.extents[name])
-        self.put(f"{self.kind} acc = {FIRST[reduction.function][self.kind]};")
-        last = self.last_of(reduction)
-        opened, predicates = self.open_reduction(reduction, set(), last=last)
-        value = self.text(reduction.body, self.kind, {})
-        sum_ = FUNCTIONS[self.kind][reduction.function].format("acc", value)
-        if predicates:
-            sum_ = f"{self.conditions(predicates, {})} ? {sum_} : acc"
-        self.put(f"acc = {sum_};")
-        self.close_blocks(opened)
+        bounds, guards = self.bounds_of(reduction, set())
+        step: Body = [c.Statement(self.add(reduction, "acc", guards, {}))]
         result = self.convert_result(self.text(self.stage.expr, self.kind, {}, "acc"))
-        self.put(f"y[{self.out.text({})}] = {result};")
-        self.close_blocks(len(names) or 1)
+        body = [
+            c.Statement(f"{self.kind} acc = {FIRST[reduction.function][self.kind]}"),
+            *self.reduce(reduction, bounds, step, last=self.last_of(reduction)),
+            c.Statement(f"y[{self.out.text({})}] = {result}"),
+        ]
+        return [*self.share(len(names)), *self.nest(names, body)] if names else self.alone(body)
 
-    def alone_begin(self) -> None:
-        if self.threads > 1:
-            self.put(openmp.single(wait=False))
-        self.put("{")
-        self.depth += 1
+    def add(
+        self, reduction: Reduce, acc: str, guards: Sequence[Guard], names: Mapping[str, str]
+    ) -> str:
+        """One more value of a reduction, where guards hold."""
+        value = self.text(reduction.body, self.kind, names)
+        sum_ = FUNCTIONS[self.kind][reduction.function].format(acc, value)
+        if guards:
+            sum_ = f"{self.conditions(guards, names)} ? {sum_} : {acc}"
+        return f"{acc} = {sum_}"
 
     def last_of(self, reduction: Reduce) -> str:
         """The iterator of a sum along which all that it reads lies side by side."""
@@ -281,31 +255,42 @@ class LoopWriter:
         guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
 
-    def open_reduction(
-        self, reduction: Reduce, inside: set[str], *, last: str = ""
-    ) -> tuple[int, list[Guard]]:
-        """Loops over what is reduced, as far as guards allow; and guards that remain."""
-        over = sorted(reduction.over, key=lambda item: item[0] == last)
+    def bounds_of(
+        self, reduction: Reduce, inside: set[str]
+    ) -> tuple[dict[str, tuple[str, str]], list[Guard]]:
+        """Bounds of loops over what is reduced, as far as guards give them; and other guards."""
+        extents = dict(reduction.over)
         bounds: dict[str, tuple[str, str]] = {}
         rest: list[Guard] = []
         for guard in reduction.guards:
-            own = [(n, c) for n, c in guard.at.terms if n in dict(reduction.over)]
+            own = [(n, coef) for n, coef in guard.at.terms if n in extents]
             others = {n for n, _ in guard.at.terms} & inside
             if len(own) == 1 and own[0][1] > 0 and not others and own[0][0] not in bounds:
-                bounds[own[0][0]] = self.bounds(guard, own[0], dict(reduction.over)[own[0][0]])
+                bounds[own[0][0]] = self.bounds(guard, own[0], extents[own[0][0]])
             else:
                 rest.append(guard)
-        for name, extent in over:
+        return bounds, rest
+
+    def reduce(
+        self,
+        reduction: Reduce,
+        bounds: Mapping[str, tuple[str, str]],
+        body: Body,
+        *,
+        last: str = "",
+    ) -> Body:
+        """Loops over what is reduced, ``last`` innermost and a vector's."""
+        over = sorted(reduction.over, key=lambda item: item[0] == last)
+        for name, extent in reversed(over):
             low, high = bounds.get(name, ("0", str(extent)))
-            if name == last:
-                self.put(openmp.SIMD_SUM)
-            self.open_loop(name, high, low)
-        return len(over), rest
+            simd = [c.Line(openmp.SIMD_SUM)] if name == last else []
+            body = [*simd, self.loop(name, high, body, low)]
+        return body
 
     def bounds(self, guard: Guard, own: tuple[str, int], extent: int) -> tuple[str, str]:
         """First value and end of an iterator for which a guard holds."""
         name, coef = own
-        terms = tuple((n, -c) for n, c in guard.at.terms if n != name)
+        terms = tuple((n, -factor) for n, factor in guard.at.terms if n != name)
         low = affine_text(self.busy(Affine(terms, -guard.at.const)), {})
         high = affine_text(self.busy(Affine(terms, guard.extent - guard.at.const)), {})
         return (
