@@ -75,7 +75,7 @@ def test_explain_takes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["explain", str(path), "--isa", "portable"]) == 0
     assert capsys.readouterr().out.startswith("1 group\n")
     assert main(["explain", str(path), "--source"]) == 2
-    assert "--source: of a layer" in capsys.readouterr().err
+    assert "--source: applies to layers only" in capsys.readouterr().err
     assert main(["explain", str(path), str(path)]) == 2
     assert main(["optimize", str(path)]) == 2
     assert f"polysci compile {path}" in capsys.readouterr().err
