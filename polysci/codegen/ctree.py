@@ -25,6 +25,7 @@ __all__ = [
     "text",
     "variable",
     "when",
+    "while_loop",
 ]
 
 
@@ -44,6 +45,12 @@ def counting_loop(dim: str, extent: int, body: Generable, *, step: int = 1) -> G
     name = variable(dim)
     update = f"++{name}" if step == 1 else f"{name} += {step}"
     return loop(f"int64_t {name} = 0", f"{name} < {extent}", update, body)
+
+
+def while_loop(condition: str, body: Generable) -> Generable:
+    """``while (condition) body``."""
+    node: Generable = _cgen.While(condition, body)
+    return node
 
 
 def function(head: str, body: Sequence[Generable]) -> Generable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.network.ir.stages import ROW_AXIS, RowFusion
 from polysci.network.passes.buffers import PlacedProgram
@@ -112,46 +113,56 @@ class RowFusionWriter:
         """The functions of all members, then the row fusion's own."""
         last = len(self.stage.members) - 1
         parts = [self.member_function(inside) for inside in range(last)]
-        return "\n".join([*parts, self.fusion_function(offsets, last)])
+        parts.append(self.fusion_function(offsets, last))
+        return "\n".join(c.text(part) + "\n" for part in parts)
 
-    def member_function(self, inside: int) -> str:
+    def member_function(self, inside: int) -> c.Generable:
         """Make the rows of an internal tensor up to one, of which those before another are done."""
-        own, step, size = f"r[{inside}]", self.step(inside), self.row_bytes(inside)
-        capacity = self.capacity(inside)
-        return "\n".join([
-            f"static void {self.symbol}_rows{inside}(const ps_memory *m, ps_ring *r, char *work,",
-            "                    int64_t from, int64_t upto)",
-            "{",
-            "    (void)m, (void)work;",
-            f"    if ({own}.done < 0)",
-            f"        {own}.base = {own}.done = from / {step} * {step};",
-            f"    while ({own}.done < upto) {{",
-            f"        const int64_t first = {own}.done;",
-            f"        const int64_t last = ps_least(first + {step}, {self.height(inside)});",
+        own, step = f"r[{inside}]", self.step(inside)
+        head = (
+            f"static void {self.symbol}_rows{inside}(const ps_memory *m, ps_ring *r, char *work,\n"
+            "                    int64_t from, int64_t upto)"
+        )
+        block = [
+            c.Statement(f"const int64_t first = {own}.done"),
+            c.Statement(f"const int64_t last = ps_least(first + {step}, {self.height(inside)})"),
             *self.make_input_rows(inside),
-            f"        if (last - {own}.base > {capacity}) {{",
-            f"            const int64_t keep = ps_least(from, {own}.done);",
-            f"            memmove({own}.at, {own}.at + (keep - {own}.base) * {size},",
-            f"                    (size_t)(({own}.done - keep) * {size}));",
-            f"            {own}.base = keep;",
-            "        }",
-            f"        {self.calls_to[inside]}",
-            f"        {own}.done = last;",
-            "    }",
-            "}",
-            "",
+            self.make_room(inside),
+            c.Line(self.calls_to[inside]),
+            c.Statement(f"{own}.done = last"),
+        ]
+        begin = c.Statement(f"{own}.base = {own}.done = from / {step} * {step}")
+        return c.function(head, [
+            c.Statement("(void)m, (void)work"),
+            c.when(f"{own}.done < 0", begin),
+            c.while_loop(f"{own}.done < upto", c.Block(block)),
         ])  # fmt: skip
 
-    def make_input_rows(self, inside: int) -> list[str]:
+    def make_room(self, inside: int) -> c.Generable:
+        """Move rows that are still needed to the beginning of a ring that is full."""
+        own, size = f"r[{inside}]", self.row_bytes(inside)
+        move = (
+            f"memmove({own}.at, {own}.at + (keep - {own}.base) * {size},\n"
+            f"                    (size_t)(({own}.done - keep) * {size}))"
+        )
+        lines = [
+            f"const int64_t keep = ps_least(from, {own}.done)",
+            move,
+            f"{own}.base = keep",
+        ]
+        full = f"last - {own}.base > {self.capacity(inside)}"
+        return c.when(full, c.Block([*map(c.Statement, lines)]))
+
+    def make_input_rows(self, inside: int) -> list[c.Generable]:
         """The rows of the tensor before that rows ``first`` to ``last`` of this one read."""
         if not inside:
             return []
         window = self.rows(inside)
         low = f"ps_most(0, first * {window.step} + {window.low})"
         high = f"ps_least({window.extent}, (last - 1) * {window.step} + {window.high + 1})"
-        return [f"        {self.symbol}_rows{inside - 1}(m, r, work, {low}, {high});"]
+        return [c.Statement(f"{self.symbol}_rows{inside - 1}(m, r, work, {low}, {high})")]
 
-    def fusion_function(self, offsets: Mapping[str, int], last: int) -> str:
+    def fusion_function(self, offsets: Mapping[str, int], last: int) -> c.Generable:
         """The last member, whose rows the threads share."""
         step, height = self.step(last), self.height(last)
         blocks = -(-height // step)
@@ -163,22 +174,21 @@ class RowFusionWriter:
             f"{self.ring_bytes(inside)}, .done = -1}}"
             for inside in range(last)
         ]
-        share = f"{openmp.loop()}\n" if self.threads > 1 else ""
-        return "\n".join([
-            f"static void {self.symbol}(const ps_memory *m)",
-            "{",
-            f"{share}    for (int64_t thread = 0; thread < {self.threads}; ++thread) {{",
-            f"        ps_ring r[{last}] = {{{', '.join(rings)}}};",
-            f"        char *const work = {work};",
-            "        (void)work;",
-            f"        const int64_t end = {blocks} * (thread + 1) / {self.threads} * {step};",
-            f"        for (int64_t first = {blocks} * thread / {self.threads} * {step}; "
-            f"first < end; first += {step}) {{",
-            f"            const int64_t last = ps_least(first + {step}, {height});",
-            *("    " + line for line in self.make_input_rows(last)),
-            f"            {self.calls_to[last]}",
-            "        }",
-            "    }",
-            "}",
-            "",
-        ])  # fmt: skip
+        block = [
+            c.Statement(f"const int64_t last = ps_least(first + {step}, {height})"),
+            *self.make_input_rows(last),
+            c.Line(self.calls_to[last]),
+        ]
+        start = f"int64_t first = {blocks} * thread / {self.threads} * {step}"
+        turns = [
+            c.Statement(f"ps_ring r[{last}] = {{{', '.join(rings)}}}"),
+            c.Statement(f"char *const work = {work}"),
+            c.Statement("(void)work"),
+            c.Statement(f"const int64_t end = {blocks} * (thread + 1) / {self.threads} * {step}"),
+            c.loop(start, "first < end", f"first += {step}", c.Block(block)),
+        ]
+        threads = c.loop(
+            "int64_t thread = 0", f"thread < {self.threads}", "++thread", c.Block(turns)
+        )
+        pragma = [c.Line(openmp.loop())] if self.threads > 1 else []
+        return c.function(f"static void {self.symbol}(const ps_memory *m)", [*pragma, threads])
