@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 FILE_LINES, FUNCTION_LINES = 400, 60
 VAGUE = {"utils", "helpers", "common", "core", "base", "misc"}
 PYTHON = sorted(
-    p for part in ("polysci", "tests", "experiments", "examples", "docs") for p in (ROOT / part).rglob("*.py")
+    p
+    for part in ("polysci", "tests", "experiments", "examples", "docs")
+    for p in (ROOT / part).rglob("*.py")
 )
 PACKAGE = [path for path in PYTHON if path.is_relative_to(ROOT / "polysci")]
 
