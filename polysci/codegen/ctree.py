@@ -11,8 +11,11 @@ from cgen import Block, Collection, Generable, Line, Statement
 _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
 _CONTROL = ("for (", "if (", "while (")
 
+Body = list[Generable]
+
 __all__ = [
     "Block",
+    "Body",
     "Collection",
     "Generable",
     "Line",
@@ -69,12 +72,15 @@ def items(part: Generable) -> Sequence[Generable]:
     return list(part.contents) if isinstance(part, Block) else [part]
 
 
-def text(part: Generable) -> str:
-    """C with four spaces a level, loops' braces on the lines of their heads, # at the margin."""
+def text(part: Generable, depth: int = 0) -> str:
+    """C with four spaces a level, loops' braces on the lines of their heads, # at the margin.
+
+    ``depth``: of the statements that it becomes a part of.
+    """
     lines: list[str] = []
     for line in part.generate():
         code = line.lstrip(" ")
-        indent = "    " * ((len(line) - len(code)) // 2)
+        indent = "    " * (depth + (len(line) - len(code)) // 2)
         if code == "{" and lines and lines[-1].lstrip(" ").startswith(_CONTROL):
             lines[-1] += " {"
         else:

@@ -13,7 +13,6 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.header_sets import HeaderSet
 
 HEADERS = ("winograd", "winograd_back")
-Body = list[c.Generable]
 Strides = Mapping[str, tuple[int, ...]]
 
 
@@ -168,7 +167,7 @@ def _entry(plan: WinogradPlan, symbol: str, joined: bool) -> c.Generable:
     own_v = [c.Statement(f"float *const v = (float *)workspace{own}")] if plan.fused else []
     sums = f"float *const sums = (float *)workspace + {copies * plan.v_size}{own_sums}"
     blocks = [*own_v, c.Statement(sums), *_loops(plan, symbol)]
-    before: Body = []
+    before: c.Body = []
     if not plan.fused:
         before = [shared_v, *_team(plan, _transform(plan, symbol), joined=joined, last=False)]
     return c.function(
@@ -187,7 +186,7 @@ def _entry(plan: WinogradPlan, symbol: str, joined: bool) -> c.Generable:
     )
 
 
-def _transform(plan: WinogradPlan, symbol: str) -> Body:
+def _transform(plan: WinogradPlan, symbol: str) -> c.Body:
     """All of V before the loops; threads share it."""
     if plan.teams == 1:
         return [c.Statement(f"{symbol}_input(x, v, 0, {plan.tiles})")]
@@ -198,7 +197,7 @@ def _transform(plan: WinogradPlan, symbol: str) -> Body:
     ]
 
 
-def _team(plan: WinogradPlan, body: Body, *, joined: bool, last: bool) -> Body:
+def _team(plan: WinogradPlan, body: c.Body, *, joined: bool, last: bool) -> c.Body:
     """Statements once a thread; serial without OpenMP."""
     if plan.teams == 1:
         return body
@@ -208,18 +207,18 @@ def _team(plan: WinogradPlan, body: Body, *, joined: bool, last: bool) -> Body:
     ]
 
 
-def _loops(plan: WinogradPlan, symbol: str) -> Body:
+def _loops(plan: WinogradPlan, symbol: str) -> c.Body:
     """Loops over blocks, the parallel ones as one loop over tasks."""
     loops = [loop.dim for loop in plan.schedule.loops]
     parallel = len(plan.schedule.parallel) if plan.teams > 1 else 0
     shared, inner = loops[:parallel], loops[parallel:]
     t0, k0 = (c.variable(dim) if dim in loops else "0" for dim in "tk")
-    transform: Body = []
+    transform: c.Body = []
     if plan.fused:
         upto = f"ps_least({plan.tiles}, {t0} + {plan.t})"
         transform = [c.Statement(f"{symbol}_input(x, v, {t0}, {upto})")]
     v = "v" if plan.fused or t0 == "0" else f"v + {t0} * {plan.v_tile}"
-    body: Body = [c.Statement(f"{symbol}_block(g, {v}, sums, {t0}, {k0})")]
+    body: c.Body = [c.Statement(f"{symbol}_block(g, {v}, sums, {t0}, {k0})")]
     extents, steps = {"t": plan.tiles, "k": plan.filters}, {"t": plan.t, "k": plan.k}
     for dim in reversed(inner):
         at, first = c.variable(dim), transform if dim == "t" else []
@@ -231,11 +230,11 @@ def _loops(plan: WinogradPlan, symbol: str) -> Body:
     return _tasks(plan, shared, body) if shared else body
 
 
-def _tasks(plan: WinogradPlan, dims: Sequence[str], body: Body) -> Body:
+def _tasks(plan: WinogradPlan, dims: Sequence[str], body: c.Body) -> c.Body:
     """One loop over a thread's share of all blocks of some dimensions."""
     counts = {"t": -(-plan.tiles // plan.t), "k": -(-plan.filters // plan.k)}
     steps = {"t": plan.t, "k": plan.k}
-    origins: Body = []
+    origins: c.Body = []
     below = 1
     for dim in reversed(dims):
         at = f"task / {below} % {counts[dim]} * {steps[dim]}"

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 from polysci import codegen
+from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.codegen.interface import SCALES
 from polysci.export.names import remark
@@ -84,7 +85,7 @@ def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
     return files
 
 
-def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
+def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     """What the templates are filled with."""
     placed, name, weights_file = emitter.placed, emitter.name, emitter.weights_file
     program = placed.program
@@ -100,6 +101,7 @@ def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
         for at, (n, title) in enumerate(zip(program.outputs, program.titles, strict=True))
     ]
     inside = _inside(emitter)
+    start = [c.Statement("m->times[-1] = ps_now()")] * emitter.timed
     team = ""
     if emitter.threads > 1:
         team = "\n".join([*openmp.guard(openmp.parallel(emitter.threads)), ""])
@@ -128,9 +130,9 @@ def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
         "LOOPS": "\n".join(
             [*([RINGS] if emitter.row_fusions else []), *emitter.tables, *emitter.loops]
         ),
-        "STAGES": _indented(["m->times[-1] = ps_now();"] * emitter.timed + stages),
+        "STAGES": c.text(c.Collection(start + stages), 1),
         "DIGEST": weights_file.digest,
-        "PACKING": _indented(_packing(emitter)),
+        "PACKING": c.text(_packing(emitter), 1),
         **dict(zip(("SUM", "SUMS"), map(hex, weights_file.checksum), strict=True)),
         "TEAM": team,
         "CDEF": _cdef(name, parameters) + "".join(f"{head};\n" for head, _ in inside),
@@ -139,22 +141,24 @@ def holes_of(emitter: StageCode, stages: list[str]) -> dict[str, str]:
     }
 
 
-def _packing(emitter: StageCode) -> list[str]:
+def _packing(emitter: StageCode) -> c.Generable:
     """Weights of one layer after the other: read, packed."""
-    lines = []
+    statements: list[c.Generable] = []
     for call in emitter.calls.values():
         if call.packed_at is None:
             continue
         count = call.source.precision.w.bytes * prod(call.layer.problem.w_shape)
         kind = call.source.precision.w.c_type
         zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""
-        lines += [
-            f"if (!take(from, scratch, {round_up(count)}))",
-            '    return "the weights are cut short";',
-            f"{call.source.symbol}_pack_weights((const {kind} *)scratch, "
-            f"(void *)(model->packed + {call.packed_at}){zero});",
+        short = c.Statement('return "the weights are cut short"')
+        packed = f"(void *)(model->packed + {call.packed_at})"
+        statements += [
+            c.when(f"!take(from, scratch, {round_up(count)})", short),
+            c.Statement(
+                f"{call.source.symbol}_pack_weights((const {kind} *)scratch, {packed}{zero})"
+            ),
         ]
-    return lines
+    return c.Collection(statements)
 
 
 def _headers(isa: Isa) -> str:
@@ -220,11 +224,3 @@ def _parameter(name: str, value: Value, const: str) -> str:
 def _told(value: Value, title: str) -> str:
     shape = " x ".join(map(str, value.shape)) or "one number"
     return f"{value.dtype:<8} {shape} ({remark(title)})"
-
-
-def _indented(lines: Sequence[str]) -> str:
-    indented = []
-    for line in lines:
-        for part in line.split("\n"):
-            indented.append(part if part.startswith("#") else f"    {part}")
-    return "\n".join(indented)

@@ -31,7 +31,6 @@ from polysci.polyhedral.affine import Affine
 ROW = f"i{ROW_AXIS}"
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
-Body = list[c.Generable]
 
 
 @dataclass(slots=True)
@@ -121,19 +120,19 @@ class LoopWriter:
     def outer_first(self, names: Sequence[str]) -> list[str]:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
 
-    def loop(self, name: str, extent: int | str, body: Body, first: int | str = 0) -> c.Generable:
+    def loop(self, name: str, extent: int | str, body: c.Body, first: int | str = 0) -> c.Generable:
         if self.rows and name == ROW:
             first, extent = "first", "last"
         head = (f"int64_t {name} = {first}", f"{name} < {extent}", f"++{name}")
         return c.loop(*head, c.Block(body))
 
-    def nest(self, names: Sequence[str], body: Body) -> Body:
+    def nest(self, names: Sequence[str], body: c.Body) -> c.Body:
         """Loops over iterators, the first one outermost."""
         for name in reversed(names):
             body = [self.loop(name, self.extents[name], body)]
         return body
 
-    def share(self, loops: int, *, simd: bool = False) -> Body:
+    def share(self, loops: int, *, simd: bool = False) -> c.Body:
         """What makes the threads share the loops that follow."""
         if self.threads > 1 and not self.rows:
             return [c.Line(openmp.loop(loops, simd=simd))]
@@ -158,7 +157,7 @@ class LoopWriter:
             )
         )
 
-    def table_definitions(self) -> Body:
+    def table_definitions(self) -> c.Body:
         """Constants that accesses look up."""
         lines = []
         for name, values in self.tables.items():
@@ -166,7 +165,7 @@ class LoopWriter:
             lines.append(f"static const int32_t {name}[{len(values)}] = {{{numbers}}}")
         return [*map(c.Statement, lines)]
 
-    def pointer_definitions(self) -> Body:
+    def pointer_definitions(self) -> c.Body:
         """Pointers to the tensors."""
         lines = ["(void)m, (void)in, (void)out"] * self.rows
         kinds = {place.buffer: place.dtype for place in self.places.values()}
@@ -176,10 +175,10 @@ class LoopWriter:
             lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
         return [*map(c.Statement, lines)]
 
-    def plain(self, names: Sequence[str]) -> Body:
+    def plain(self, names: Sequence[str]) -> c.Body:
         """Every element by itself."""
         value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
-        store: Body = [c.Statement(f"y[{self.out.text({})}] = {value}")]
+        store: c.Body = [c.Statement(f"y[{self.out.text({})}] = {value}")]
         if not names:
             return self.alone(store)
         *outer, last = names
@@ -189,9 +188,9 @@ class LoopWriter:
             return self.nest(outer, [*self.share(1, simd=True), *vector])
         return [*self.share(len(outer)), *self.nest(outer, [c.Line(openmp.SIMD), *vector])]
 
-    def alone(self, body: Body) -> Body:
+    def alone(self, body: c.Body) -> c.Body:
         """Statements that one thread executes."""
-        single: Body = [c.Line(openmp.single(wait=False))] if self.threads > 1 else []
+        single: c.Body = [c.Line(openmp.single(wait=False))] if self.threads > 1 else []
         return [*single, c.Block(body)]
 
     def by_columns(self, reduction: Reduce, inner: str) -> bool:
@@ -201,7 +200,7 @@ class LoopWriter:
         steps = [self.accesses[load].terms.get(inner, 0) for load in loads(reduction.body)]
         return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and {*steps} <= {0, 1}
 
-    def columns(self, reduction: Reduce, names: Sequence[str], inner: str) -> Body:
+    def columns(self, reduction: Reduce, names: Sequence[str], inner: str) -> c.Body:
         """Neighbouring results side by side, up to CHUNK of them."""
         extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
         whole = extent <= CHUNK
@@ -218,13 +217,13 @@ class LoopWriter:
         chunks = c.loop("int64_t j0 = 0", f"j0 < {extent}", f"j0 += {CHUNK}", c.Block(chunk))
         return [*self.share(len(outer) + 1), *self.nest(outer, [chunks])]
 
-    def vector(self, statement: str) -> Body:
+    def vector(self, statement: str) -> c.Body:
         return [c.Line(openmp.SIMD), self.loop("j", "length", [c.Statement(statement)])]
 
-    def scalars(self, reduction: Reduce, names: Sequence[str]) -> Body:
+    def scalars(self, reduction: Reduce, names: Sequence[str]) -> c.Body:
         """One result after the other; the last loop of a sum is a vector's."""
         bounds, guards = self.bounds_of(reduction, set())
-        step: Body = [c.Statement(self.add(reduction, "acc", guards, {}))]
+        step: c.Body = [c.Statement(self.add(reduction, "acc", guards, {}))]
         result = self.convert_result(self.text(self.stage.expr, self.kind, {}, "acc"))
         body = [
             c.Statement(f"{self.kind} acc = {FIRST[reduction.function][self.kind]}"),
@@ -275,10 +274,10 @@ class LoopWriter:
         self,
         reduction: Reduce,
         bounds: Mapping[str, tuple[str, str]],
-        body: Body,
+        body: c.Body,
         *,
         last: str = "",
-    ) -> Body:
+    ) -> c.Body:
         """Loops over what is reduced, ``last`` innermost and a vector's."""
         over = sorted(reduction.over, key=lambda item: item[0] == last)
         for name, extent in reversed(over):

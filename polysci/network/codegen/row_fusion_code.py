@@ -31,14 +31,14 @@ typedef struct {
 
 @dataclass(slots=True)
 class RowFusionWriter:
-    """A row fusion on its way to C: ``calls`` of its layers, ``calls_to`` as text."""
+    """A row fusion on its way to C: ``calls`` of its layers, ``calls_to`` of all its members."""
 
     stage: RowFusion
     placed: PlacedProgram
     calls: Mapping[int, LayerCall]
     threads: int
     symbol: str
-    calls_to: dict[int, str] = field(default_factory=dict)
+    calls_to: dict[int, c.Generable] = field(default_factory=dict)
 
     def rows(self, inside: int) -> RowWindow:
         """What member ``inside`` reads of the one before it."""
@@ -128,7 +128,7 @@ class RowFusionWriter:
             c.Statement(f"const int64_t last = ps_least(first + {step}, {self.height(inside)})"),
             *self.make_input_rows(inside),
             self.make_room(inside),
-            c.Line(self.calls_to[inside]),
+            self.calls_to[inside],
             c.Statement(f"{own}.done = last"),
         ]
         begin = c.Statement(f"{own}.base = {own}.done = from / {step} * {step}")
@@ -177,7 +177,7 @@ class RowFusionWriter:
         block = [
             c.Statement(f"const int64_t last = ps_least(first + {step}, {height})"),
             *self.make_input_rows(last),
-            c.Line(self.calls_to[last]),
+            self.calls_to[last],
         ]
         start = f"int64_t first = {blocks} * thread / {self.threads} * {step}"
         turns = [

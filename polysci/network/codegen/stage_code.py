@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.export.names import remark
 from polysci.network.codegen.loops import LoopWriter
@@ -46,7 +47,7 @@ class StageCode:
                 extra[f"{at} packed"] = (call.source.packed, at)
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
-                inner = {n: c for (spot, n), c in self.calls.items() if spot == at}
+                inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
                 writer = RowFusionWriter(
                     stage, self.placed, inner, self.threads, f"{self.name}_s{at}"
                 )
@@ -82,12 +83,12 @@ class StageCode:
                     buffers[buffer] = None
         return list(buffers)
 
-    def stages(self) -> list[str]:
+    def stages(self) -> c.Body:
         """Statements in order, with a barrier wherever one needs what another thread made."""
-        lines, pending = list[str](), list[int]()
+        lines, pending = c.Body(), list[int]()
         for at, stage in enumerate(self.placed.program.stages):
             if self.threads > 1 and any(self.conflicts(at, other) for other in pending):
-                lines.append(openmp.BARRIER)
+                lines.append(c.Line(openmp.BARRIER))
                 pending.clear()
             pending.append(at)
             if isinstance(stage, LoopStage):
@@ -101,11 +102,10 @@ class StageCode:
                 pending.clear()
         return lines
 
-    def clock(self, at: int) -> list[str]:
+    def clock(self, at: int) -> c.Body:
         """The time when all threads have ended a stage."""
-        if self.threads == 1:
-            return [f"m->times[{at}] = ps_now();"]
-        return [openmp.BARRIER, openmp.MASTER, f"m->times[{at}] = ps_now();"]
+        pragmas = [openmp.BARRIER, openmp.MASTER] if self.threads > 1 else []
+        return [*map(c.Line, pragmas), c.Statement(f"m->times[{at}] = ps_now()")]
 
     def conflicts(self, at: int, other: int) -> bool:
         """Whether one of two stages writes memory that the other one uses."""
@@ -135,20 +135,20 @@ class StageCode:
         ]
         return [spaces[0], *scratch], spaces[1:]
 
-    def call_loop(self, at: int, stage: LoopStage) -> str:
+    def call_loop(self, at: int, stage: LoopStage) -> c.Generable:
         """The call of a function made for it."""
         value = self.placed.program.values[stage.output]
         extents = {f"i{number}": size for number, size in enumerate(value.shape)}
         symbol = f"{self.name}_s{at}"
         if not value.size:
-            return f"/* {remark(stage.name)}: no elements */"
+            return c.Line(f"/* {remark(stage.name)}: no elements */")
         names = {stage.output, *stage.inputs}
         places = {name: self.placed.places[name] for name in names}
         writer = LoopWriter(stage, symbol, places, self.pointers, self.threads, extents)
         self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
-        return f"{symbol}(m);"
+        return c.Statement(f"{symbol}(m)")
 
-    def row_fusion(self, at: int, stage: RowFusion) -> str:
+    def row_fusion(self, at: int, stage: RowFusion) -> c.Generable:
         """The call of a function that runs the members of a row fusion in turns."""
         writer = self.row_fusions[at]
         self.pointers |= writer.pointers()
@@ -161,34 +161,37 @@ class StageCode:
                 pointers = {**self.pointers, **writer.local(inside)}
                 made = LoopWriter(member, symbol, places, pointers, 1, extents, rows=True)
                 self.loops.append(f"/* {remark(member.name)} */\n{made.function()}\n")
-                writer.calls_to[inside] = (
-                    f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last);"
+                writer.calls_to[inside] = c.Statement(
+                    f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last)"
                 )
             else:
                 writer.calls_to[inside] = self.call_primitive((at, inside), "", "")
         self.loops.append(writer.text(self.arena.offsets))
-        return f"{writer.symbol}(m);"
+        return c.Statement(f"{writer.symbol}(m)")
 
-    def call_layer(self, at: int, stage: LayerStage) -> list[str]:
+    def call_layer(self, at: int, stage: LayerStage) -> c.Body:
         """The call of a primitive, once or once a copy."""
         call = self.calls[at, 0]
-        lines = [f"/* {remark(stage.name)} */"]
+        lines: c.Body = [c.Line(f"/* {remark(stage.name)} */")]
+        alone = self.threads > 1 and not call.shared
+        single: c.Body = [c.Line(openmp.single(wait=False))] if alone else []
         if not stage.copies:
-            lines += [*self.pack_weights(at, call, ""), self.call_primitive((at, 0), "", "")]
+            lines += self.pack_weights(at, call, "")
+            lines += [*single, self.call_primitive((at, 0), "", "")]
         else:
             table = f"{self.name}_s{at}"
             rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
             self.tables.append(
                 f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
             )
-            again = [openmp.BARRIER] if self.threads > 1 else []
-            lines.append(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{")
+            again: c.Body = [c.Line(openmp.BARRIER)] if self.threads > 1 else []
+            lines.append(c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"))
             lines += self.pack_weights(at, call, f"{table}[i][1]")
             moved = (f" + {table}[i][0]", f" + {table}[i][2]")
-            lines += [self.call_primitive((at, 0), *moved), *again, "}"]
+            lines += [*single, self.call_primitive((at, 0), *moved), *again, c.Line("}")]
         return lines
 
-    def pack_weights(self, at: int, call: LayerCall, moved: str) -> list[str]:
+    def pack_weights(self, at: int, call: LayerCall, moved: str) -> c.Body:
         """Packing of weights that are computed."""
         if call.packed_at is not None:
             return []
@@ -200,12 +203,10 @@ class StageCode:
         where = f"(const {kind} *){self.pointers[place.buffer]}{first}"
         to = f"(void *)(m->arena + {self.arena.offsets[f'{at} packed']})"
         zero = f", {layer.x_zero}" if call.source.precision.integer else ""
-        text = f"{call.source.symbol}_pack_weights({where}, {to}{zero});"
-        if self.threads == 1:
-            return [text]
-        return [openmp.single(), text]
+        single: c.Body = [c.Line(openmp.single())] if self.threads > 1 else []
+        return [*single, c.Statement(f"{call.source.symbol}_pack_weights({where}, {to}{zero})")]
 
-    def call_primitive(self, spot: Spot, x_moved: str, y_moved: str) -> str:
+    def call_primitive(self, spot: Spot, x_moved: str, y_moved: str) -> c.Generable:
         """One call of a primitive."""
         call, at = self.calls[spot], spot[0]
         layer, source = call.layer, call.source
@@ -235,12 +236,7 @@ class StageCode:
         if source.precision.scaled:
             words.append(self.scales(spot, layer))
         rows = ["first", "last"] if source.by_rows else []
-        text = f"{source.symbol}({', '.join([*words, workspace, *rows])});"
-        if source.by_rows:
-            return text
-        if self.threads > 1 and not call.shared:
-            return f"{openmp.single(wait=False)}\n{text}"
-        return text
+        return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
 
     def scales(self, spot: Spot, layer: LayerStage) -> str:
         assert layer.scales is not None
