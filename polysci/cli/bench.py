@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                     continue
                 comparisons.append((comparison, str(layer.result.schedule if layer.result else "")))
                 display.done(
-                    f"{name}: {comparison.gflops:.1f} GFLOP/s, ratio {comparison.ratio:.3f}"
+                    f"{name}: {comparison.gflops:.1f} GFLOP/s, ratio {_number(comparison.ratio)}"
                 )
         except KeyboardInterrupt:
             interrupted = True
@@ -100,12 +100,19 @@ def _compare(
     )  # fmt: skip
 
 
+def _number(ratio: float | None) -> str:
+    """A ratio as text; a dash where there is none."""
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
 def _summary(
     comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str]]
 ) -> dict[str, Any]:
     from polysci.peers.contest import geomean
 
-    ratios = [comparison.ratio for comparison, _ in comparisons]
+    ratios = [comparison.ratio for comparison, _ in comparisons if comparison.ratio is not None]
+    versions = (comparison.version for comparison, _ in comparisons if comparison.version)
+    version = next(versions, None)
     shares = [comparison.peak_fraction for comparison, _ in comparisons]
     return {
         "geomean_ratio": geomean(ratios) if ratios else None,
@@ -113,7 +120,7 @@ def _summary(
         "geomean_peak_fraction": geomean(shares) if shares else None,
         "layers": len(comparisons),
         "failed": len(faults),
-        "peer": f"torch {comparisons[0][0].version}" if comparisons else None,
+        "peer": version and f"torch {version}",
         "dtype": comparisons[0][0].problem.dtype if comparisons else None,
         "peak_unit": comparisons[0][0].unit if comparisons else None,
     }
@@ -138,16 +145,22 @@ def _table(comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, st
         rows.append((
             shared.title(comparison.problem), f"{comparison.gflops:.1f}",
             f"{100 * comparison.peak_fraction:.0f}",
-            time_text(median(comparison.seconds)), time_text(median(comparison.peer_seconds)),
-            f"{comparison.ratio:.3f}", comparison.path,
+            time_text(median(comparison.seconds)),
+            "-" if comparison.peer_median is None else time_text(comparison.peer_median),
+            _number(comparison.ratio), comparison.path,
         ))  # fmt: skip
     lines = [columns(rows, left=(0, 6), indent="")]
     lines += [f"{name}: FAILED: {fault}" for name, fault in faults]
     total = _summary(comparisons, faults)
     if comparisons:
+        ratios = (
+            f", ratio to {total['peer']}: geomean {total['geomean_ratio']:.3f}, "
+            f"least {total['min_ratio']:.3f}"
+            if total["peer"]
+            else ""
+        )
         lines.append(
-            f"{total['dtype']}, ratio to {total['peer']}: geomean {total['geomean_ratio']:.3f}, "
-            f"least {total['min_ratio']:.3f}; {100 * total['geomean_peak_fraction']:.1f} % of the "
+            f"{total['dtype']}{ratios}; {100 * total['geomean_peak_fraction']:.1f} % of the "
             f"{total['peak_unit']} peak measured in this run (geomean; taps in the padding count "
             "as work)"
         )

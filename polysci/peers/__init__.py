@@ -15,7 +15,8 @@ REMEDY: Final = "pip install 'polysci[peers]'"
 class Peer:
     """A library to compare with: its service ``module:class`` and the command that installs it.
 
-    ``runs`` says what its service runs: single layers, or whole networks.
+    ``runs`` says what its service runs: single layers, or whole networks. ``operators`` are the
+    rows of ``ops.OPS`` that it has, of those that are single layers.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Peer:
     service: str
     runs: Scope = "layers"
     install: str = REMEDY
+    operators: tuple[str, ...] = ("conv",)
 
 
 PEERS: Mapping[str, Peer] = MappingProxyType(

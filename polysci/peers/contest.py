@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from polysci.errors import SpecError
 from polysci.measure.bench import Bench, Candidate
-from polysci.ops import convolution
-from polysci.ops.conv2d import Conv2d
+from polysci.ops import OPS
 from polysci.ops.problem import Problem
 from polysci.peers import Peer
 from polysci.peers.process import PeerProcess
@@ -40,6 +39,7 @@ class Comparison:
 
     ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names; ``path`` is
     the peer's fastest call, ``version`` its version, ``paths`` the least seconds of all its calls.
+    Where the peer lacks the operator, ``path`` says so, and it has no samples and no version.
     """
 
     problem: Problem
@@ -62,9 +62,15 @@ class Comparison:
         return self.gflops / self.peak_gflops
 
     @property
-    def ratio(self) -> float:
+    def peer_median(self) -> float | None:
+        """The peer's median time; None where it lacks the operator."""
+        return median(self.peer_seconds) if self.peer_seconds else None
+
+    @property
+    def ratio(self) -> float | None:
         """The peer's median time over ours: above 1 where ours is faster."""
-        return median(self.peer_seconds) / median(self.seconds)
+        peer = self.peer_median
+        return None if peer is None else peer / median(self.seconds)
 
     def row(self) -> dict[str, Any]:
         """The numbers as JSON members."""
@@ -75,7 +81,7 @@ class Comparison:
             "peak_gflops": self.peak_gflops,
             "peak_fraction": self.peak_fraction,
             "peak_unit": self.unit,
-            "peer_seconds": median(self.peer_seconds),
+            "peer_seconds": self.peer_median,
             "ratio": self.ratio,
             "path": self.path,
             "peer_paths": dict(self.paths),
@@ -100,7 +106,11 @@ class LayerRival(PeerProcess):
         heap = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
         super().__init__(peer, threads, env=heap, timeout=timeout)
 
-    def prepare(self, problem: Conv2d) -> tuple[str, str, dict[str, float]]:
+    def accepts(self, problem: Problem) -> bool:
+        """Whether the peer has the problem's operator."""
+        return isinstance(problem, tuple(OPS[name].problem for name in self.peer.operators))
+
+    def prepare(self, problem: Problem) -> tuple[str, str, dict[str, float]]:
         """Check the peer's result, choose its fastest path.
 
         Returns that path, the version, and the least seconds that every path took on trial.
@@ -133,12 +143,14 @@ def compare(
     """Time a compiled candidate and the rival in turns; both are checked first.
 
     ``schedule`` is the candidate's, for the check. ``peak`` is the probe of the peak of ``unit``,
-    run before and after. Raises SpecError for fewer than LEAST_ROUNDS,
-    UnsupportedError for no convolution and CheckError where either side fails.
+    run before and after. Ours is timed alone where the rival lacks the operator. Raises SpecError
+    for fewer than LEAST_ROUNDS and CheckError where either side fails.
     """
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
-    path, version, paths = rival.prepare(convolution(problem))
+    accepted = rival.accepts(problem)
+    lacking = f"{rival.peer.name}: no such operator here", "", dict[str, float]()
+    path, version, paths = rival.prepare(problem) if accepted else lacking
     ours, theirs = list[float](), list[float]()
     with Bench(problem, rival.threads) as bench:
         bench.check(*candidate, schedule)
@@ -147,10 +159,10 @@ def compare(
         for turn in range(rounds):
             if progress:
                 progress(turn, rounds)
-            sides: tuple[Callable[[], None], ...] = (
-                lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S)),
-                lambda: theirs.append(rival.sample()),
-            )
+            sides: list[Callable[[], None]] = [
+                lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S))
+            ]
+            sides += [lambda: theirs.append(rival.sample())] if accepted else []
             for take in sides if turn % 2 == 0 else reversed(sides):
                 take()
         peaks.append(bench.peak(*peak))

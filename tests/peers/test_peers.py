@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci.cli import bench
+from polysci.cli import bench, main
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS, from_bf16
 from polysci.ops.conv2d import Conv2d
@@ -233,6 +233,24 @@ def test_bench_names_precision_and_peak() -> None:
     assert row["peak_fraction"] == pytest.approx(SHAPES["dense"].flops / 2e-6 * 1e-9 / 500)
     nothing = json.loads(bench._json([], [("layer", "fault")]).splitlines()[-1])["summary"]
     assert nothing["peak_unit"] is None and nothing["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["mm:24x16x32", "bwd_w mb1ic16ih8oc16oh8kh3ph1"], ids=["matmul", "backward weights"]
+)
+def test_bench_times_ours_where_the_peer_lacks_the_operator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    monkeypatch.setattr("polysci.peers.process.peer_named", lambda name: PEERS[name])
+    command = ["bench", text, "--against", "torch", "--level", "estimate", "--rounds", "9"]
+    assert main([*command, "--threads", "1"]) == 0
+    table = capsys.readouterr().out
+    assert "torch: no such operator here" in table and "ratio to" not in table
+    assert main([*command, "--threads", "1", "--json"]) == 0
+    row, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert row["gflops"] > 0 and row["rounds"] == 9 and row["ratio"] is row["peer_seconds"] is None
+    assert summary["summary"]["peer"] is summary["summary"]["min_ratio"] is None
+    assert summary["summary"]["failed"] == 0
 
 
 # PyTorch itself
