@@ -82,8 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: done. 1: the work failed. 2: bad input. 130: Ctrl-C.
     """
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
     try:
+        arguments = parser().parse_args(words)
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status
@@ -94,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
         return INTERRUPTED
     except (PolysciError, TypeError, OSError, MemoryError) as error:
-        if arguments.traceback or (isinstance(error, TypeError) and not str(error)):
+        if "--traceback" in words or (isinstance(error, TypeError) and not str(error)):
             raise
         print(f"polysci: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return BAD_INPUT if isinstance(error, SpecError) else FAILED

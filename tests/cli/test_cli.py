@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from polysci import cli
 from polysci.cli import COMMANDS
+from polysci.errors import SpecError
 from tests.support.command import done, polysci, process, started
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -217,3 +219,18 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = polysci("optimize", LAYER, "--level", "estimate")
     assert ran.returncode == 2 and "POLYSCI_NUM_THREADS" in ran.stderr
     assert "POLYSCI_NUM_THREADS" in os.environ
+
+
+def test_an_error_before_the_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a broken kernels.def, whose instruction sets the options list."""
+
+    def refuse() -> None:
+        raise SpecError("kernels.def, line 3: expected KERNELS(...)")
+
+    monkeypatch.setattr(cli, "parser", refuse)
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == "polysci: error: kernels.def, line 3: expected KERNELS(...)\n"
+    with pytest.raises(SpecError):
+        cli.main(["doctor", "--traceback"])
