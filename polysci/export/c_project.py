@@ -18,6 +18,10 @@ _TEMPLATES = {
     "README.md": "c_readme.md",
 }
 _SELFTEST = "selftest.c"
+_ACTIVATION = [
+    " * packed is w as it lies, at any multiple of the size of its elements: w changes from call",
+    " * to call, and every call packs it in workspace. LAYER_pack_weights only copies w.",
+]
 
 
 def export_c(
@@ -171,6 +175,7 @@ def _documented(entry: Entry) -> str:
         f" * {layout}{entry.precision}, {threads} thread{'s' * (threads > 1)}",
         *(f" *   {which:<12} {kind!s:<4} {_extents(*of)}" for which, kind, of in rows),
     ]
+    lines += _ACTIVATION * entry.activation
     return "\n".join(lines) + " */\n" + units.document_isas(entry)
 
 

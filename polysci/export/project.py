@@ -81,6 +81,11 @@ class Entry:
         return self.sources[0].precision
 
     @property
+    def activation(self) -> bool:
+        """Whether w changes from call to call, so that calls pack it."""
+        return self.layer.problem.w_kind == "activation"
+
+    @property
     def functions(self) -> tuple[interface.Function, ...]:
         """What its code offers, under whatever symbol."""
         return self.sources[0].functions

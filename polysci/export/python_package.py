@@ -73,6 +73,7 @@ def files(whole: Project) -> dict[str, str | bytes]:
     native = {unit: _native(whole, unit) for unit in whole.units}
     binaries = {unit: CPU.build(text).read_bytes() for unit, text in native.items()}
     example, told = whole.entries[0], _told(whole)
+    pack, weights = _packing(example)
     features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
     texts = {
         **elements.holes(whole),
@@ -80,7 +81,8 @@ def files(whole: Project) -> dict[str, str | bytes]:
         "SIZE": whole.size,
         "FEATURES": " ".join(name for name in features if name != "none") or "none",
         "EXAMPLE": example.identifier,
-        "EXAMPLE_ZERO": ", x_zero" * example.precision.integer,
+        "EXAMPLE_PACK": pack,
+        "EXAMPLE_W": weights,
         "EXAMPLE_TO": ", scales=scales" * example.precision.scaled,
         "VALUES": "".join(f"from ._values import {name} as {name}\n" for name in told),
         "NATIVE": _stem(whole, whole.units[0]),
@@ -95,6 +97,14 @@ def files(whole: Project) -> dict[str, str | bytes]:
         stem = f"{{0}}/{_stem(whole, unit)}"
         made |= {f"{stem}.c": text, f"{stem}.so": binaries[unit]}
     return {path.format(whole.name): content for path, content in made.items()}
+
+
+def _packing(example: Entry) -> tuple[str, str]:
+    """The line that packs weights ahead, none for an activation, and what the call then takes."""
+    if example.activation:
+        return "", "w"
+    call = f"{example.identifier}.pack_weights(w{', x_zero' * example.precision.integer})"
+    return f"    packed = {call}  # once; w of a convolution is K x C/groups x R x S\n", "packed"
 
 
 def _identifiers(whole: Project) -> list[str]:
@@ -162,5 +172,6 @@ def _made(whole: Project, entry: Entry) -> str:
         f"    y_shape={tuple(problem.y_shape)},\n"
         f"    bias_axis={problem.bias_axis},\n"
         f"    batched={problem.batched},\n"
+        f"    activation={entry.activation},\n"
         ")"
     )

@@ -30,6 +30,7 @@ class LayerWeights:
 class Layer:
     """One layer: ``y = layer(x, layer.pack_weights(w))``.
 
+    Where w changes from call to call (``activation``) it is ``y = layer(x, w)``: calls pack w.
     ``x_shape``, ``w_shape`` (of a convolution: K, C/groups, R, S) and ``y_shape`` are what it takes
     and gives, in ``layout`` order if it has a choice of that; ``words`` describe it, ``types`` are
     those of its arrays. Calls release the GIL and may run in several threads at once.
@@ -51,6 +52,7 @@ class Layer:
         y_shape: tuple[int, ...],
         bias_axis: int,
         batched: bool,
+        activation: bool,
     ) -> None:
         self.name = name
         self.words = words
@@ -63,6 +65,7 @@ class Layer:
         self.y_shape = y_shape
         self._bias_shape = (y_shape[bias_axis],)
         self._batched = batched
+        self.activation = activation
         self._library = library
         self._identity = f"{words} {layout} {' '.join(types)} {schedule}"
         self._run = library.function(symbol, ctypes.c_int, 7 + self.types.scaled)
@@ -83,8 +86,11 @@ class Layer:
     def pack_weights(self, w: Array, x_zero: int = 0) -> LayerWeights:
         """Bring ``w`` into the order that calls need; do it once.
 
-        ``x_zero`` is what x holds for zero, where it holds whole numbers.
+        ``x_zero`` is what x holds for zero, where it holds whole numbers. Raises TypeError where w
+        changes from call to call.
         """
+        if self.activation:
+            raise TypeError(f"{self!r}: w changes from call to call: pass w itself to the call")
         w = self._checked("w", w, self.w_shape)
         zero = self._zero(x_zero)
         packed = aligned((self._packed_size,), _BYTE)
@@ -95,7 +101,7 @@ class Layer:
     def __call__(
         self,
         x: Array,
-        packed: LayerWeights,
+        packed: LayerWeights | Array,
         bias: Array | None = None,
         residual: Array | None = None,
         clamp: tuple[float, float] | None = None,
@@ -103,6 +109,8 @@ class Layer:
         scales: Scales | None = None,
     ) -> Array:
         """``clamp(conv(x, w) + bias + residual)``, into ``out`` or a new array of ``y_shape``.
+
+        ``packed`` is the result of ``pack_weights``; where w changes from call to call, w itself.
 
         ``x`` and ``residual`` (like y) in the layer's layout, ``bias`` (K), all C-contiguous and of
         the layer's types; ``clamp=(lo, hi)``. ``scales`` turn whole sums into 8-bit results
@@ -113,13 +121,7 @@ class Layer:
         ValueError for another shape, gaps, overlap, a read-only ``out`` or another layer's
         weights; RuntimeError where this CPU lacks a feature that the code needs.
         """
-        if not isinstance(packed, LayerWeights):
-            raise TypeError(f"packed: expected the result of pack_weights(w), got {_kind(packed)}")
-        if packed.identity != self._identity:
-            raise ValueError(
-                f"packed: expected weights packed for {self._identity!r}, got weights packed for "
-                f"{packed.identity!r}; use this layer's pack_weights"
-            )
+        weights = self._weights(packed)
         x_shape, y_shape = self.x_shape, self.y_shape
         if self._batched and np.shape(x) == (0, *x_shape[1:]):
             x_shape, y_shape = (0, *x_shape[1:]), (0, *y_shape[1:])
@@ -132,15 +134,28 @@ class Layer:
         to = self._scales(scales)
         if out is not None:
             self._checked("out", out, y_shape)
-            _check_out(out, {"x": x, "bias": bias, "packed": packed.array})
+            _check_out(out, {"x": x, "bias": bias, "packed": weights})
             residual = _apart(residual, out)
         y = out if out is not None and _usable(out) else aligned(y_shape, TYPES[self.types.y])
         if x.size:
-            self._compute((x, packed.array, y, bias, residual, limits), to)
+            self._compute((x, weights, y, bias, residual, limits), to)
         if out is None or y is out:
             return y
         out[...] = y
         return out
+
+    def _weights(self, packed: LayerWeights | Array) -> Array:
+        """What the code reads: packed weights, or w as it lies where that is an activation."""
+        if self.activation:
+            return self._checked("w", packed, self.w_shape)
+        if not isinstance(packed, LayerWeights):
+            raise TypeError(f"packed: expected the result of pack_weights(w), got {_kind(packed)}")
+        if packed.identity != self._identity:
+            raise ValueError(
+                f"packed: expected weights packed for {self._identity!r}, got weights packed for "
+                f"{packed.identity!r}; use this layer's pack_weights"
+            )
+        return packed.array
 
     def _checked(self, name: str, array: Any, shape: tuple[int, ...]) -> Array:
         return _checked(name, array, shape, self.types.of(name))
