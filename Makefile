@@ -17,7 +17,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-all: .venv/installed-dev
-	$(PYTEST) -m "exhaustive and not slow"
+	$(PYTEST) -m "exhaustive and not slow and not perf"
 	for isa in $(CAPS); do POLYSCI_ISA=$$isa $(PYTEST) $(CAPPED) || exit 1; done
 
 .venv/installed: pyproject.toml | tools

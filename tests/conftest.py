@@ -16,12 +16,13 @@ import pytest
 from hypothesis import settings
 
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
-from polysci.tune.calibrate import machine_of, machine_path
+from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
 from tests.support.judge import Judge
+from tests.support.rates import write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
@@ -102,14 +103,6 @@ def calibrated_cache(machine: Machine, fresh_cache: Path) -> Path:
     """A fresh cache with this machine's measured rates of f32."""
     write_rates(machine, detect(), "f32")
     return fresh_cache
-
-
-def write_rates(machine: Machine, target: Target, x: str) -> None:
-    """Renamed into place: other workers may read the file meanwhile."""
-    path = machine_path(target, x)
-    aside = path.with_suffix(f".{os.getpid()}")
-    aside.write_text(machine.to_json(), encoding="utf-8")
-    aside.rename(path)
 
 
 @pytest.fixture(scope="module")

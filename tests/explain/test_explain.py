@@ -24,7 +24,6 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import schedule
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.rank import RANKERS, Estimate
-from polysci.target.machine import Machine
 from tests.support import samples
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -242,7 +241,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 
 
 def test_the_command_draws_one_picture_a_layer(
-    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.svg"
     assert main(["explain", LAYER, "mb1ic4ih5oc8kh1", "--json", "--plot", str(path)]) == 0
@@ -255,7 +254,7 @@ def test_the_command_draws_one_picture_a_layer(
 
 
 def test_a_tried_schedule_is_shown_with_its_time(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from polysci.ops import parse_problem
     from polysci.runtime.measurement import host_of

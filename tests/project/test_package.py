@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from polysci import __version__
-from polysci.target.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 LAYER = "mb1ic8ih5oc16kh3ph1"
@@ -83,9 +82,7 @@ def test_installed_it_finds_its_data(installed: Path, tmp_path: Path) -> None:
     assert int(networks) >= 12 and int(layers) > 15
 
 
-def test_installed_it_optimises_outside_the_checkout(
-    installed: Path, machine: Machine, tmp_path: Path
-) -> None:
+def test_installed_it_optimises_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     polysci = installed / "polysci"
     version = run(polysci, "--version", cwd=tmp_path, PYTHONPATH="")
     assert version.split() == ["polysci", __version__]

@@ -48,7 +48,7 @@ def test_the_model_never_predicts_less(problem: Conv2d, threads: int) -> None:
 
 
 def test_a_full_search_discards_only_what_is_slower(
-    calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"exhaustive": LEVELS["exhaustive"].__class__(None, 2, 1)}
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
@@ -64,7 +64,7 @@ def test_a_full_search_discards_only_what_is_slower(
 
 
 def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
-    calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"exhaustive": LEVELS["exhaustive"].__class__(None, 2, 0)}
     monkeypatch.setattr("polysci.tune.search.LEVELS", dict(LEVELS) | small)
@@ -73,7 +73,7 @@ def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
         monkeypatch.setattr(
             "polysci.algorithms.direct.lower_bound", lambda *_, bound=bound: [bound]
         )
-        found = optimize(TINY, "exhaustive", wisdom=Wisdom(calibrated_cache / f"{bound}.sqlite"))
+        found = optimize(TINY, "exhaustive", wisdom=Wisdom(fresh_cache / f"{bound}.sqlite"))
         assert sum(trial.seconds is not None for trial in found.trials) == run
 
 

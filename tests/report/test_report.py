@@ -20,7 +20,7 @@ from polysci.report import Report, layer_of, page
 from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.markup import document, tag
 from polysci.runtime.measurement import Measurement
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import assume_rates
 from polysci.tune import Result, Trial, emit
 from tests.support import samples
 from tests.support.command import polysci
@@ -152,8 +152,7 @@ def test_a_layer_that_failed_appears_with_its_error() -> None:
 
 
 def test_the_command_keeps_what_is_there_after_ctrl_c(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
     search, path = tune.optimize, tmp_path / "report.html"
 
@@ -170,7 +169,7 @@ def test_the_command_keeps_what_is_there_after_ctrl_c(
 
 
 def test_the_command_fails_with_a_layer_and_still_writes(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search, path = tune.optimize, tmp_path / "report.html"
 
@@ -203,9 +202,8 @@ def test_a_batch_of_no_images_has_a_section(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input(
-    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str],
-    told: str,
-) -> None:  # fmt: skip
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
     try:
         status = main(["report", *(word.format(tmp_path) for word in words)])
     except SystemExit as left:  # argparse

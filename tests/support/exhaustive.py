@@ -2,6 +2,7 @@
 
 A row names a test of a file and the distance between two of its cases that ``make test`` keeps;
 0 keeps the first case alone, None keeps none of them. ``*`` stands for the file's other tests.
+A test that asks for the measured ``machine`` needs no row: only ``make test-all`` calibrates.
 """
 
 from collections import Counter
@@ -49,9 +50,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
-    """Mark what ``make test`` leaves out as exhaustive."""
+    """Mark what ``make test`` leaves out: by the table, and whatever needs a whole calibration."""
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
+        if "machine" in getattr(item, "fixturenames", ()):
+            item.add_marker("exhaustive")
         file = "/".join(item.path.parts[-2:])
         name = getattr(item, "originalname", item.name)
         rows = KEPT_EVERY.get(file, {})

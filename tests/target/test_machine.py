@@ -15,8 +15,9 @@ from polysci.runtime.build import cache
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import SPEED, Machine, assume_rates, from_json
-from polysci.tune import calibrate
+from polysci.tune import calibrate, fit
 from tests.support.judge import QUICK
+from tests.support.rates import write_rates
 from tests.support.samples import FIXED
 
 rates = st.floats(1e-3, 1e6)
@@ -85,6 +86,20 @@ def test_calibration_measures_every_kernel_of_the_isa(machine: Machine) -> None:
     assert all(value > 0 for value in (machine.peak, machine.l2, machine.l3, machine.memory))
 
 
+def test_a_calibration_of_a_few_kernels(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step of a calibration, in one pass over few probes and a fit to one layer."""
+    few = calibrate.kernels_for(detect().isa.name, "f32")[::40]
+    monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few)
+    monkeypatch.setattr(calibrate, "PASSES", 1)
+    monkeypatch.setattr(fit, "LAYERS", fit.LAYERS[5:6])
+    monkeypatch.setattr(fit, "COUNT", 3)
+    machine = calibrate.calibrate(detect())
+    assert calibrate.load_rates(detect()) == machine and machine.measured
+    assert sorted(machine.efficiency) == sorted(map(str, few))
+    assert all(0 < share <= 1 for share in machine.efficiency.values())
+    assert all(value > 0 for value in (machine.peak, machine.l2, machine.l3, machine.memory))
+
+
 @pytest.mark.parametrize(("x", "compute"), [("f32", "f32"), ("bf16", "bf16"), ("u8", "i8")])
 def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
     machine = assume_rates(FIXED)
@@ -97,9 +112,10 @@ def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
 
 
 def test_another_precision_adds_its_kernels(
-    machine: Machine, calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but their rates is taken from f32; a few kernels stand for all."""
+    machine = assume_rates(detect())
     target, few = detect(), calibrate.kernels_for(detect().isa.name, "bf16")[::40]
     monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few if x == "bf16" else [])
     monkeypatch.setattr(
@@ -127,9 +143,9 @@ def test_probes_of_every_precision_compile(isa: str, x: str) -> None:
     assert len(cache.build_many(texts, flags=QUICK)) == 1 + len(few)
 
 
-def test_a_calibration_is_found_again(
-    machine: Machine, calibrated_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_calibration_is_found_again(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replace(assume_rates(detect()), measured=True)
+    write_rates(machine, detect(), "f32")
     monkeypatch.setenv("CC", "/nonexistent/cc")  # nothing could be measured now
     assert calibrate.machine_of(detect()) == machine
 

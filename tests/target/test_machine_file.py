@@ -19,8 +19,9 @@ from polysci.target.isas import ISAS
 from polysci.target.machine import RATES, Machine, assume_rates
 from polysci.target.machine_file import MachineFile, numbers, parse, read
 from polysci.tune import context_of, optimize
-from polysci.tune.calibrate import machine_path
+from polysci.tune.calibrate import kernels_for, machine_path
 from tests.support import command
+from tests.support.rates import write_rates
 from tests.support.samples import FIXED
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -236,9 +237,12 @@ def test_a_bad_machine_file_is_one_clear_error(tmp_path: Path) -> None:
     assert f"machine file {path}: target.isa: expected text" in ran.stderr
 
 
-def test_machine_writes_what_machine_shows(tmp_path: Path, calibrated_cache: Path) -> None:
+def test_machine_writes_what_machine_shows(tmp_path: Path, fresh_cache: Path) -> None:
     """The stored rates, or the assumed ones where there are none; either can be read back."""
     path = tmp_path / "here.toml"
+    kernel = str(kernels_for(detect().isa.name, "f32")[0])
+    here = replace(assume_rates(detect()), measured=True, efficiency={kernel: 0.5})
+    write_rates(here, detect(), "f32")
     ran = polysci("machine", "-o", str(path))
     assert ran.returncode == 0 and read(path).machine.measured, ran.stderr
     assert read(path).target == detect()
