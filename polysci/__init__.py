@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
     from polysci.ops.conv2d import Conv2d
+    from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
+    from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
     from polysci.polyhedral import extract
     from polysci.polyhedral.schedule import Schedule
@@ -25,6 +27,8 @@ __version__ = "0.1.0"
 __all__ = [
     "PRECISIONS",
     "Conv2d",
+    "Conv2dBackwardWeights",
+    "Matmul",
     "Nest",
     "Network",
     "Primitive",
@@ -49,6 +53,8 @@ _HOMES = MappingProxyType(
     {
         "PRECISIONS": "polysci.numerics.dtypes",
         "Conv2d": "polysci.ops.conv2d",
+        "Conv2dBackwardWeights": "polysci.ops.conv2d_backward_weights",
+        "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",
         "Network": "polysci.network.compile.compiled",
         "Primitive": "polysci.runtime.primitive",

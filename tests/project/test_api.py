@@ -12,8 +12,9 @@ import polysci
 from polysci.measure.integer_reference import Arrays
 
 PUBLIC = """
-    PRECISIONS Conv2d Nest Network Primitive Result Scales Schedule Target Wisdom
-    compile compile_network detect errors extract from_bf16 optimize parse_problem to_bf16
+    PRECISIONS Conv2d Conv2dBackwardWeights Matmul Nest Network Primitive Result Scales Schedule
+    Target Wisdom compile compile_network detect errors extract from_bf16 optimize parse_problem
+    to_bf16
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"
 
