@@ -195,7 +195,9 @@ DEPTHWISE = Conv2d(N=1, C=16, H=7, W=7, K=16, R=3, S=3, pad=1, groups=16, layout
 @pytest.mark.parametrize(
     ("problem", "text", "message"),
     [
-        (CONV, "n p r > brgemm_avx512_f32_7x32", "'r' must stay inside the call"),
+        (CONV.with_(dtype="bf16"), "n p r > brgemm_avx512_f32_7x32",
+         "O holds bf16, which cannot keep partial sums: 'r' must stay inside the call"),
+        (DEPTHWISE, "pack(A) p r > depthwise_avx512_f32_7x16", "takes 'r' whole"),
         (CONV, "n p > brgemm_avx512_f32_6x32", "7 rows x 24 columns does not fit"),
         (CONV, "n p > brgemm_avx512_f32_7x16", "7 rows x 24 columns does not fit"),
         (CONV, "n p k:12 > brgemm_avx512_f32_7x16", "k:12 is neither whole vectors of 16 nor all"),

@@ -97,7 +97,8 @@ def test_unknown_precisions_are_answered_with_the_known(name: str) -> None:
     with pytest.raises(SpecError) as caught:
         precision_named(name)
     known = ", ".join(PRECISIONS)
-    assert str(caught.value) == f"dtype {name!r}: expected one of {known}, int8 (u8:s8:u8)"
+    expected = f"dtype {name!r}: expected one of {known}, int8 (u8:s8:u8)"
+    assert str(caught.value).split("; did you mean")[0] == expected
 
 
 @pytest.mark.parametrize("family", ["brgemm", "depthwise"])
