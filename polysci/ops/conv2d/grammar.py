@@ -9,14 +9,12 @@ that is 0 unless given. Output but no padding: the padding that centres it.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polysci.errors import UnsupportedError
+from polysci.ops.conv2d.extents import Conv2dExtents
 from polysci.ops.conv2d.rules import FieldError, span
 from polysci.ops.words import Words, label
-
-if TYPE_CHECKING:
-    from polysci.ops.conv2d.problem import Conv2d
 
 KEYS = (
     *("g", "mb"),
@@ -66,7 +64,7 @@ def arguments(words: Words) -> dict[str, Any]:
     }
 
 
-def write(problem: Conv2d, *, named: bool = True) -> str:
+def write(problem: Conv2dExtents, *, named: bool = True) -> str:
     """The canonical words: as benchdnn echoes them, w left out of square shapes."""
     axes = [
         Axis(*numbers)
@@ -78,7 +76,7 @@ def write(problem: Conv2d, *, named: bool = True) -> str:
     ]
     spoken = axes if axes[0] != axes[1] else axes[:1]
 
-    def each(kind: str) -> str:
+    def spell(kind: str) -> str:
         return "".join(
             f"{kind}{letter}{getattr(a, kind)}" for letter, a in zip("hw", spoken, strict=False)
         )
@@ -86,10 +84,10 @@ def write(problem: Conv2d, *, named: bool = True) -> str:
     parts = (
         f"g{problem.groups}" if problem.groups != 1 else "",
         f"mb{problem.N}" if problem.N != BATCH else "",
-        *(f"ic{problem.C}", each("i"), f"oc{problem.K}", each("o"), each("k")),
-        each("s") if any(axis.s != 1 for axis in axes) else "",
-        each("p"),
-        each("d") if any(axis.d != 0 for axis in axes) else "",
+        *(f"ic{problem.C}", spell("i"), f"oc{problem.K}", spell("o"), spell("k")),
+        spell("s") if any(axis.s != 1 for axis in axes) else "",
+        spell("p"),
+        spell("d") if any(axis.d != 0 for axis in axes) else "",
         label(problem.name, problem.multiplicity) if named else "",
     )
     return "".join(parts)

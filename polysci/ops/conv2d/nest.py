@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import cgen
 
 from polysci.ops.conv2d import rules
-
-if TYPE_CHECKING:
-    from polysci.ops.conv2d.problem import Conv2d
+from polysci.ops.conv2d.extents import Conv2dExtents
 
 
-def nest(problem: Conv2d) -> cgen.Module:
+def nest(problem: Conv2dExtents) -> cgen.Module:
     """``void conv2d(O, I, W)``: O, zeroed by the caller, accumulates; the loops are a scop.
 
     Logical arrays I[N][C][H][W], W[K][C/g][R][S] and O[N][K][P][Q]; loops n, g (only with groups),
@@ -30,14 +26,14 @@ def nest(problem: Conv2d) -> cgen.Module:
     return cgen.Module([cgen.Include("stdint.h"), cgen.FunctionBody(head, body)])
 
 
-def loops(problem: Conv2d) -> dict[str, int]:
+def loops(problem: Conv2dExtents) -> dict[str, int]:
     """The loops and their extents, outer first."""
     extents = {"n": problem.N} | ({"g": problem.groups} if problem.groups > 1 else {})
     extents |= {"k": problem.K // problem.groups, "p": problem.P, "q": problem.Q}
     return extents | {"c": problem.C // problem.groups, "r": problem.R, "s": problem.S}
 
 
-def subscripts(problem: Conv2d) -> dict[str, tuple[str, ...]]:
+def subscripts(problem: Conv2dExtents) -> dict[str, tuple[str, ...]]:
     """Where the statement reads and writes the logical arrays I, W and O."""
     grouped = problem.groups > 1
     k = _sum(_times("g", problem.K // problem.groups), "k") if grouped else "k"
@@ -58,13 +54,13 @@ def _array(name: str, shape: tuple[int, ...], order: str) -> cgen.Declarator:
     return tree
 
 
-def _statement(problem: Conv2d) -> cgen.Assign:
+def _statement(problem: Conv2dExtents) -> cgen.Assign:
     index = subscripts(problem)
     o, i, w = (name + "".join(f"[{text}]" for text in index[name]) for name in "OIW")
     return cgen.Assign(o, f"{o} + {i} * {w}")
 
 
-def guards(problem: Conv2d) -> list[str]:
+def guards(problem: Conv2dExtents) -> list[str]:
     """The conditions that some tap of the box needs to stay inside the image."""
     conditions = []
     for size, taps, out, axis in rules.AXES:
@@ -76,7 +72,7 @@ def guards(problem: Conv2d) -> list[str]:
     return conditions
 
 
-def _tap(problem: Conv2d, axis: int) -> str:
+def _tap(problem: Conv2dExtents, axis: int) -> str:
     """The input row or column that a tap reads: ``p * sh + r * dh - ph``."""
     out, tap = ("p", "r") if axis == 0 else ("q", "s")
     read = _sum(_times(out, problem.stride[axis]), _times(tap, problem.dilation[axis]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
+from polysci.ops.conv2d.extents import Pair
 from polysci.ops.problem import Kind, Shape, check_memory
 from polysci.ops.words import Line, read
 
@@ -22,7 +23,6 @@ _AXES = {
     layout: MappingProxyType({"x": x, "w": "K C/groups R S", "bias": "K", "y": y})
     for layout, x, y in (("nhwc", "N H W C", "N P Q K"), ("nchw", "N C H W", "N K P Q"))
 }
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -8,17 +8,16 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from polysci.numerics.dtypes import precision_named, values
+from polysci.ops.conv2d.extents import Conv2dExtents
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from polysci.ops.conv2d.problem import Conv2d
 
 BAND = 1 << 25  # bytes of columns at a time: larger bands gain nothing and cost memory
 
 
 def convolve(
-    problem: Conv2d,
+    problem: Conv2dExtents,
     x: NDArray[Any],
     w: NDArray[Any],
     bias: NDArray[Any] | None = None,
@@ -50,7 +49,7 @@ def convolve(
 
 
 def _widened(
-    problem: Conv2d, x: NDArray[Any], w: NDArray[Any], residual: NDArray[Any] | None
+    problem: Conv2dExtents, x: NDArray[Any], w: NDArray[Any], residual: NDArray[Any] | None
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """The operands as numbers wide enough for sums, where they are as the precision stores them."""
     precision = precision_named(problem.dtype)
@@ -62,11 +61,11 @@ def _widened(
     return values(x, precision.x).astype(wide), values(w, precision.w).astype(wide), residual
 
 
-def _channels_last(problem: Conv2d, array: NDArray[Any]) -> NDArray[Any]:
+def _channels_last(problem: Conv2dExtents, array: NDArray[Any]) -> NDArray[Any]:
     return array if problem.layout == "nhwc" else array.transpose(0, 2, 3, 1)
 
 
-def _weights(problem: Conv2d, w: NDArray[Any]) -> NDArray[Any]:
+def _weights(problem: Conv2dExtents, w: NDArray[Any]) -> NDArray[Any]:
     """KCRS as one (R*S*C/g, K/g) matrix a group."""
     grouped = w.reshape(problem.groups, problem.K // problem.groups, *w.shape[1:])
     columns = grouped.transpose(0, 3, 4, 2, 1).reshape(problem.groups, -1, grouped.shape[1])
@@ -74,7 +73,7 @@ def _weights(problem: Conv2d, w: NDArray[Any]) -> NDArray[Any]:
 
 
 def _convolve_image(
-    problem: Conv2d, image: NDArray[Any], weights: NDArray[Any], result: NDArray[Any]
+    problem: Conv2dExtents, image: NDArray[Any], weights: NDArray[Any], result: NDArray[Any]
 ) -> None:
     """One (H, W, C) image into one (P, Q, K) result."""
     windows = _windows(problem, image)
@@ -89,7 +88,7 @@ def _convolve_image(
         )
 
 
-def _windows(problem: Conv2d, image: NDArray[Any]) -> NDArray[Any]:
+def _windows(problem: Conv2dExtents, image: NDArray[Any]) -> NDArray[Any]:
     """A view (groups, P, Q, R, S, C/g) of the padded image: what every output reads."""
     (sh, sw), (dh, dw), (top, left) = problem.stride, problem.dilation, problem.pad
     height = (problem.P - 1) * sh + (problem.R - 1) * dh + 1
