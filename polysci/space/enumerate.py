@@ -63,14 +63,14 @@ class Family:
 
     def member(self, index: int) -> Family:
         """The family of that schedule alone."""
-        one = slice(index, index + 1)
+        place = slice(index, index + 1)
         return replace(
             self,
-            steps=self.steps[one],
-            which=self.which[one],
-            pack=self.pack[one],
-            parallel=self.parallel[one],
-            stream=self.stream[one],
+            steps=self.steps[place],
+            which=self.which[place],
+            pack=self.pack[place],
+            parallel=self.parallel[place],
+            stream=self.stream[place],
         )
 
     def schedule(self, index: int) -> Schedule:
@@ -129,7 +129,7 @@ def register_tiles(
     for kernel in kernels:
         most[kernel.vecs] = max(most.get(kernel.vecs, 0), kernel.rows)
     by_shape = {(kernel.rows, kernel.vecs): kernel for kernel in kernels}
-    found: dict[tuple[tuple[str, int], ...], RegisterTile] = {}
+    tiles: dict[tuple[tuple[str, int], ...], RegisterTile] = {}
     for vecs, limit_rows in most.items():
         lanes = kernels[0].lanes
         width = min(vecs * lanes, column.extent)
@@ -145,8 +145,8 @@ def register_tiles(
                 sizes |= {inner.name: q} if inner else {}
                 sizes |= {outer.name: p} if outer else {}
                 tile = RegisterTile(by_shape[p * q, vecs], tuple(sizes.items()), p * q)
-                found[tile.sizes] = tile
-    ranked = sorted(found.values(), key=lambda tile: -_use(contraction, tile))
+                tiles[tile.sizes] = tile
+    ranked = sorted(tiles.values(), key=lambda tile: -_use(contraction, tile))
     return ranked[:limit]
 
 
@@ -259,17 +259,17 @@ def _choices(
 ) -> dict[str, list[int]]:
     """Cache blocks of every dimension that can have one."""
     column, rows = columns_of(contraction), row_dims(contraction, strides)
-    sizes, found = dict(tile.sizes), dict[str, list[int]]()
+    sizes, blocks = dict(tile.sizes), dict[str, list[int]]()
     for dim in (column, *rows[-2:-1]):
         size = sizes[dim.name]
         steps = {size * factor for factor in FACTORS}
         steps |= {-(-dim.extent // (share * size)) * size for share in SHARES[:3]}
-        found[dim.name] = sorted(step for step in steps if size < step < dim.extent)
+        blocks[dim.name] = sorted(step for step in steps if size < step < dim.extent)
     for dim in contraction.by_role("k"):
         parts = {-(-dim.extent // share) for share in SHARES}
         parts = {-(-part // 16) * 16 for part in parts}
-        found[dim.name] = sorted(p for p in parts if LEAST_DEPTH <= p < dim.extent)
-    return found | _tap_blocks(contraction, sizes)
+        blocks[dim.name] = sorted(p for p in parts if LEAST_DEPTH <= p < dim.extent)
+    return blocks | _tap_blocks(contraction, sizes)
 
 
 def _tap_blocks(contraction: Contraction, sizes: Mapping[str, int]) -> dict[str, list[int]]:

@@ -60,20 +60,20 @@ def cuts(
 
 def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
     """Row dimensions that may read outside A: the axis, and the filter dimension on it."""
-    found: dict[str, tuple[int, str | None]] = {}
+    axes: dict[str, tuple[int, str | None]] = {}
     for axis, affine in enumerate(contraction.a.index):
         if not leaves(contraction, axis):
             continue
         on_axis = [d for d in contraction.dims if affine.coef(d.name)]
         rows = [d for d in on_axis if d.role == "m"]
         taps = [d for d in on_axis if d.role == "br"]
-        twice = any(d.name in found for d in rows)
+        twice = any(d.name in axes for d in rows)
         if len(rows) != 1 or len(taps) > 1 or len(on_axis) > len(rows + taps) or twice:
             raise UnsupportedError(
                 f"{contraction}: cannot cut axis {axis} of {contraction.a.array}"
             )
-        found[rows[0].name] = (axis, taps[0].name if taps else None)
-    return found
+        axes[rows[0].name] = (axis, taps[0].name if taps else None)
+    return axes
 
 
 def masks_of(

@@ -85,14 +85,18 @@ class Plan:
 
     @property
     def precision(self) -> Precision:
-        one = self.contraction
-        return Precision(*(DTYPES[each.dtype] for each in (one.a, one.b, one.out)))
+        contraction = self.contraction
+        return Precision(
+            *(DTYPES[operand.dtype] for operand in (contraction.a, contraction.b, contraction.out))
+        )
 
     @property
     def header_set(self) -> HeaderSet:
         """The headers that its code needs."""
-        one = self.contraction
-        return header_set_of(self.kernel, one.a.dtype, one.out.dtype, packed=self.box is not None)
+        contraction = self.contraction
+        return header_set_of(
+            self.kernel, contraction.a.dtype, contraction.out.dtype, packed=self.box is not None
+        )
 
     @property
     def paired(self) -> bool:
