@@ -12,15 +12,22 @@ from typing import Any
 import pytest
 
 KEPT_EVERY: dict[str, dict[str, int | None]] = {
-    "algorithms/test_winograd.py": {"test_exported_layers_pass_their_own_test": 0},
-    "codegen/test_operators.py": {
-        "test_random_schedules_are_right": 3,
-        "test_the_choice_of_the_model_is_right": 3,
+    "algorithms/test_winograd.py": {
+        "test_exported_layers_pass_their_own_test": 0,
+        "test_results_are_within_the_bound_between_guard_pages": 5,
     },
-    "codegen/test_precisions.py": {"test_random_schedules_are_right": 3},
-    "export/test_export.py": {"test_c_compiles_without_warnings_and_passes_its_own_test": 3},
+    "cli/test_cli_compile.py": {
+        "test_every_tensor_beside_the_reference": 0,
+        "test_no_peer_in_bf16": None,
+    },
+    "codegen/test_operators.py": {
+        "test_random_schedules_are_right": 7,
+        "test_the_choice_of_the_model_is_right": 7,
+    },
+    "codegen/test_precisions.py": {"test_random_schedules_are_right": 7},
+    "export/test_export.py": {"test_c_compiles_without_warnings_and_passes_its_own_test": 9},
     "export/test_export_precisions.py": {
-        "test_every_instruction_set_passes": 3,
+        "test_every_instruction_set_passes": 0,
         "test_several_precisions_in_a_project": 0,
         "test_a_python_package_computes_the_same": 3,
     },
@@ -30,9 +37,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "*": None,
     },
     "microkernels/test_microkernels.py": {
-        "test_kernels_are_exact_and_stay_inside_their_operands": 11,
-        "test_every_choice_of_types_computes_and_packs": 7,
-        "test_a_faulty_primitive_is_noticed": 5,
+        "test_kernels_are_exact_and_stay_inside_their_operands": 23,
+        "test_every_choice_of_types_computes_and_packs": 23,
+        "test_a_faulty_primitive_is_noticed": 11,
         "test_gcc_accepts_what_has_a_stand_in": None,
         "test_symbols_of_the_units_are_the_names_of_the_registry": 0,
         "test_portable_kernels_under_sanitizers": None,
@@ -40,7 +47,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_clang_compiles_the_same_kernels": None,
     },
     "microkernels/test_tiles.py": {"test_emulated_tiles_under_sanitizers": None, "*": 0},
-    "models/test_all_layers.py": {"test_every_layer_in_some_precision": 3},
+    "models/test_all_layers.py": {"test_every_layer_in_some_precision": 8},
+    "network/test_light_models.py": {"test_the_results_that_come_with_the_models": None},
+    "network/test_onnx_backend.py": {"test_node_tests_agree_or_are_refused": None},
     "network/test_projects.py": {"test_weights_inside_the_library": 0, "test_threads": 0},
     "project/test_package.py": {
         "test_installed_it_finds_its_data": None,
