@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.codegen import Source
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the command line reads the table, and a process that checks
     from polysci.polyhedral.schedule import Schedule
     from polysci.rank import Context
 
+SYMBOL: Final = "primitive"
 Lowered = TypeVar("Lowered")
 
 
@@ -41,11 +42,12 @@ class SpaceLimits:
 class EmitOptions:
     """What code depends on beside its schedule: ``codegen.emit`` explains the last two.
 
-    ``strides`` are of arrays that are stored otherwise than the problem says.
+    ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
+    than the problem says.
     """
 
-    symbol: str
-    strides: Mapping[str, tuple[int, ...]]
+    symbol: str = SYMBOL
+    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     joined: bool = False
     by_rows: bool = False
 

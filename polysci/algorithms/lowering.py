@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.algorithms.registry import algorithm_of
@@ -16,7 +17,7 @@ from polysci.polyhedral.extract import extract
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 
-SYMBOL = "primitive"
+DEFAULTS: Final = EmitOptions()
 
 
 @lru_cache(maxsize=256)
@@ -29,19 +30,12 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
 
 
 def emit(
-    problem: Problem,
-    schedule: Schedule,
-    threads: int = 1,
-    symbol: str = SYMBOL,
-    *,
-    strides: Mapping[str, tuple[int, ...]] | None = None,
-    joined: bool = False,
-    by_rows: bool = False,
+    problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = DEFAULTS
 ) -> Source:
-    """C source of a problem under a schedule of any algorithm; ``EmitOptions`` has the options.
+    """C source of a problem under a schedule of any algorithm.
 
     Raises IllegalScheduleError, SpecError or UnsupportedError.
     """
     algorithm = algorithm_of(schedule)
     lowered = algorithm.lower(problem, schedule, threads)
-    return algorithm.emit(lowered, EmitOptions(symbol, strides or {}, joined, by_rows))
+    return algorithm.emit(lowered, options)

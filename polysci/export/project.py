@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from polysci import codegen, tune
+from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen import Source, interface
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
@@ -201,10 +202,11 @@ def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tu
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
     sources: dict[str, Source] = {}
     for plan in plans:
-        source = tune.emit(layer.problem, plan, layer.threads, symbol.format("unit"))
+        options = EmitOptions(symbol.format("unit"))
+        source = tune.emit(layer.problem, plan, layer.threads, options)
         if source.key not in sources:
-            own = symbol.format(source.key)
-            again = own != source.symbol
+            own = EmitOptions(symbol.format(source.key))
+            again = own.symbol != source.symbol
             sources[source.key] = (
                 tune.emit(layer.problem, plan, layer.threads, own) if again else source
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from polysci.algorithms.lowering import SYMBOL
+from polysci.algorithms.algorithm import SYMBOL
 from polysci.errors import BuildError, SpecError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polysci.algorithms.lowering import SYMBOL
+from polysci.algorithms.algorithm import SYMBOL
 from polysci.codegen import Source
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.measure.bench import Bench

@@ -15,7 +15,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.nest.text import Reference, c_text
-from polysci.ops.problem import Kind, Shape, check_memory, check_shapes, finish, widen
+from polysci.ops.problem import Kind, ProblemBase, Shape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +24,7 @@ WORD: Final = "bwd_w"
 
 
 @dataclass(frozen=True, slots=True)
-class Conv2dBackwardWeights:
+class Conv2dBackwardWeights(ProblemBase):
     """``dW[k,c,r,s] = sum over n,p,q of dY[n,k,p,q] * X[n, c, p*sh+r*dh-ph, q*sw+s*dw-pw]``.
 
     ``forward`` is the convolution. A primitive's x is X and its w is dY, both in its layout; y is
@@ -65,10 +65,6 @@ class Conv2dBackwardWeights:
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields of the convolution changed."""
         return type(self)(self.forward.with_(**changes))
-
-    def with_batch(self, batch: int) -> Self:
-        """A copy for another number of images."""
-        return self.with_(N=batch)
 
     @property
     def name(self) -> str:
@@ -157,28 +153,11 @@ class Conv2dBackwardWeights:
             guards(self.forward),
         )
 
-    def reference(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        bias: NDArray[Any] | None = None,
-        residual: NDArray[Any] | None = None,
-        clamp: tuple[float, float] | None = None,
-    ) -> NDArray[Any]:
-        """``clip(dW + bias + residual, *clamp)`` by NumPy in the dtype of ``x``; w is dY.
-
-        Raises ValueError for an array of another shape.
-        """
-        check_shapes(self, x, w, bias, residual)
-        precision = precision_named(self.dtype)
-        x, w = widen(self, x, precision.x), widen(self, w, precision.w)
-        return finish(self, self._sums(x, w.astype(x.dtype, copy=False)), bias, residual, clamp)
-
-    def _sums(self, x: NDArray[Any], dy: NDArray[Any]) -> NDArray[Any]:
+    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """One matrix product a tap and group: filters by pixels times pixels by channels."""
         conv = self.forward
         padded, (sh, sw) = self._padded(x), conv.stride
-        across = self._channels_last(dy).reshape(-1, conv.groups, conv.K // conv.groups)
+        across = self._channels_last(w).reshape(-1, conv.groups, conv.K // conv.groups)
         sums = np.empty(self.y_shape, x.dtype)
         for r in range(conv.R):
             for s in range(conv.S):
@@ -200,10 +179,3 @@ class Conv2dBackwardWeights:
 
     def _channels_last(self, array: NDArray[Any]) -> NDArray[Any]:
         return array if self.layout == "nhwc" else array.transpose(0, 2, 3, 1)
-
-    def check_memory(self, available: int | None = None) -> None:
-        """Raise SpecError if the arrays need more bytes than ``available``.
-
-        The default is this machine's physical memory.
-        """
-        check_memory(self, available)

@@ -16,16 +16,7 @@ import numpy as np
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest.text import Reference, c_text
-from polysci.ops.problem import (
-    Kind,
-    Shape,
-    check_memory,
-    check_shapes,
-    check_text,
-    finish,
-    row_strides,
-    widen,
-)
+from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
 from polysci.ops.words import LIMIT, Line, ending, label
 
 if TYPE_CHECKING:
@@ -40,7 +31,7 @@ _CONSTANT = re.compile(r"\s+([ab])=constant(?=\s|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
-class Matmul:
+class Matmul(ProblemBase):
     """``O[i,j] = sum over p of A[i,p] * B[p,j]``, of ``batch`` pairs of matrices if that is given.
 
     A is M x K, B is K x N, O is M x N, all stored row by row, the batch outermost. ``constant``
@@ -204,31 +195,11 @@ class Matmul:
         outer = [("t", str(self.batch))] if batch else []
         return c_text([*outer, *loops], [arrays[name] for name in order], ())
 
-    def reference(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        bias: NDArray[Any] | None = None,
-        residual: NDArray[Any] | None = None,
-        clamp: tuple[float, float] | None = None,
-    ) -> NDArray[Any]:
-        """``clip(A @ B + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
-
-        Raises ValueError for an array of another shape.
-        """
-        check_shapes(self, x, w, bias, residual)
-        precision = precision_named(self.dtype)
-        x, w = widen(self, x, precision.x), widen(self, w, precision.w)
-        w = w.astype(x.dtype, copy=False)
-        sums = np.matmul(w, x) if self.constant == "a" else np.matmul(x, w)
-        return finish(self, sums, bias, residual, clamp)
-
-    def check_memory(self, available: int | None = None) -> None:
-        """Raise SpecError if the arrays need more bytes than ``available``.
-
-        The default is this machine's physical memory.
-        """
-        check_memory(self, available)
+    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """``A @ B`` by NumPy."""
+        a, b = (w, x) if self.constant == "a" else (x, w)
+        product: NDArray[Any] = np.matmul(a, b)
+        return product
 
 
 def _extents(line: Line, at: int) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Kind = Literal["constant", "activation", "result"]
+P = TypeVar("P", bound="Problem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,9 @@ class Problem(Protocol):
     def nest(self) -> Any:
         """The textbook loop nest, as ``extract`` takes it."""
 
+    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """y as its loop nest says, by NumPy; x and w share a dtype, in which sums are formed."""
+
     def reference(
         self,
         x: NDArray[Any],
@@ -121,6 +125,66 @@ class Problem(Protocol):
         """A copy with another extent of the batch. Raises SpecError where there is none."""
 
 
+class ProblemBase:
+    """What a Problem inherits that only says ``sums`` and ``with_``."""
+
+    __slots__ = ()
+
+    def with_batch(self: P, batch: int) -> P:
+        """A copy for another number of images. Raises SpecError where no axis counts them."""
+        return self.with_(N=batch)
+
+    def reference(
+        self: Problem,
+        x: NDArray[Any],
+        w: NDArray[Any],
+        bias: NDArray[Any] | None = None,
+        residual: NDArray[Any] | None = None,
+        clamp: tuple[float, float] | None = None,
+    ) -> NDArray[Any]:
+        """``clip(sums + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
+
+        Operands as the precision stores them are widened first: integers to int64, narrow reals to
+        float64. Raises ValueError for an array of another shape.
+        """
+        arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
+        for name, shape in input_shapes(self).items():
+            array = arrays[name]
+            if array is not None and array.shape != shape:
+                raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+        precision = precision_named(self.dtype)
+        x, w = _widen(x, precision.x), _widen(w, precision.w)
+        y = self.sums(x, w.astype(x.dtype, copy=False))
+        if bias is not None:
+            y += bias.reshape(bias_shape(self))
+        if residual is not None:
+            y += _widen(residual, precision.y)
+        return y if clamp is None else np.clip(y, *clamp, out=y)
+
+    def check_memory(self: Problem, available: int | None = None) -> None:
+        """Raise SpecError if the arrays need more bytes than ``available``.
+
+        The default is this machine's physical memory.
+        """
+        precision = precision_named(self.dtype)
+        items = {"x": precision.x.bytes, "w": precision.w.bytes, "y": precision.y.bytes}
+        sizes = {
+            operand.name: items[operand.name] * math.prod(operand.shape)
+            for operand in operands(self)
+        }
+        limit = physical_memory() if available is None else available
+        if sum(sizes.values()) > limit:
+            text = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
+            raise SpecError(f"{self}: {text} are beyond the {limit} bytes of memory")
+
+
+def _widen(array: NDArray[Any], element: DType) -> NDArray[Any]:
+    """What is stored as ``element``, wide enough for sums; other arrays are left as they are."""
+    if array.dtype != element.numpy or element.name == "f32":
+        return array
+    return values(array, element).astype(np.int64 if element.integer else np.float64)
+
+
 def operands(problem: Problem) -> tuple[ProblemOperand, ...]:
     """x, w and y: x is read as it lies or packed in the call, w is always read from panels."""
     axes = problem.axes
@@ -129,47 +193,6 @@ def operands(problem: Problem) -> tuple[ProblemOperand, ...]:
         ProblemOperand("w", problem.w_kind, problem.w_shape, axes["w"]),
         ProblemOperand("y", "result", problem.y_shape, axes["y"]),
     )
-
-
-def check_shapes(
-    problem: Problem,
-    x: NDArray[Any],
-    w: NDArray[Any],
-    bias: NDArray[Any] | None,
-    residual: NDArray[Any] | None,
-) -> None:
-    """Raise ValueError for an argument of a reference that has another shape."""
-    arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
-    for name, shape in input_shapes(problem).items():
-        array = arrays[name]
-        if array is not None and array.shape != shape:
-            raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
-
-
-def widen(problem: Problem, array: NDArray[Any], element: DType) -> NDArray[Any]:
-    """An operand as numbers wide enough for sums, where it lies as the precision stores it.
-
-    Integers become int64, narrow reals float64; other arrays are left as they are.
-    """
-    precision = precision_named(problem.dtype)
-    if array.dtype != element.numpy or element.name == "f32":
-        return array
-    return values(array, element).astype(np.int64 if precision.integer else np.float64)
-
-
-def finish(
-    problem: Problem,
-    sums: NDArray[Any],
-    bias: NDArray[Any] | None,
-    residual: NDArray[Any] | None,
-    clamp: tuple[float, float] | None,
-) -> NDArray[Any]:
-    """``clip(sums + bias + residual, *clamp)``, in place."""
-    if bias is not None:
-        sums += bias.reshape(bias_shape(problem))
-    if residual is not None:
-        sums += widen(problem, residual, precision_named(problem.dtype).y)
-    return sums if clamp is None else np.clip(sums, *clamp, out=sums)
 
 
 def check_text(problem: str, field: str, value: object) -> str:
@@ -202,23 +225,6 @@ def input_shapes(problem: Problem) -> dict[str, Shape]:
         "bias": (problem.y_shape[problem.bias_axis],),
         "residual": problem.y_shape,
     }
-
-
-def check_memory(problem: Problem, available: int | None) -> None:
-    """Raise SpecError if the arrays of a problem need more bytes than ``available``.
-
-    The default is this machine's physical memory.
-    """
-    precision = precision_named(problem.dtype)
-    items = {"x": precision.x.bytes, "w": precision.w.bytes, "y": precision.y.bytes}
-    sizes = {
-        operand.name: items[operand.name] * math.prod(operand.shape)
-        for operand in operands(problem)
-    }
-    limit = physical_memory() if available is None else available
-    if sum(sizes.values()) > limit:
-        text = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
-        raise SpecError(f"{problem}: {text} are beyond the {limit} bytes of memory")
 
 
 def physical_memory() -> int:

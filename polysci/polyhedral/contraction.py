@@ -15,7 +15,8 @@ from polysci.polyhedral.scop import Access, Scop, Statement, bound_operations
 
 ROLES = ("m", "n", "k", "br", "batch")
 
-# (in O, in A, in B) -> role; reductions are divided into k and br afterwards.
+# (in O, in A, in B) -> role. Afterwards reductions are divided into k and br, and of several n all
+# but the one that runs along the vectors become batch: each of their steps is a product of its own.
 _ROLE_OF = {
     (True, True, False): "m",
     (True, False, True): "n",
@@ -259,13 +260,23 @@ def _dims(
     reductions = [dim for dim in dims if dim.role == "br"]
     if reductions and not statement.reduction:
         raise _refused(statement, "it overwrites its target in every step of a reduction")
+    columns = [dim for dim in dims if dim.role == "n" and dim.extent > 1]
     rows = [dim.name for dim in dims if dim.role == "m"]
+    beside = sorted(columns, key=lambda dim: _column_rank(dim, rows, out))[:-1]
+    dims = [replace(dim, role="batch") if dim in beside else dim for dim in dims]
     deep = max(reductions, key=lambda dim: _depth_rank(dim, rows, a), default=None)
     if not any(dim.role == "n" for dim in dims) or (
         deep and padded and not _depth_rank(deep, rows, a)[0]
     ):
         deep = None  # a filter's taps all: a product of two vectors each, or cut by the padding
     return tuple(Dim(dim.name, dim.extent, "k") if dim is deep else dim for dim in dims)
+
+
+def _column_rank(dim: Dim, rows: Sequence[str], out: Operand) -> tuple[bool, bool, int, int]:
+    """How well it runs along the vectors: no row on its axis, unit step, fastest axis, long."""
+    axis = _last_axis(out, dim)
+    alone = not any(out.index[axis].coef(row) for row in rows)
+    return alone, abs(out.index[axis].coef(dim.name)) == 1, axis, dim.extent
 
 
 def _depth_rank(dim: Dim, rows: Sequence[str], a: Operand) -> tuple[bool, int, bool, int]:

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from polysci.algorithms import lowering
-from polysci.algorithms.lowering import SYMBOL
+from polysci.algorithms.algorithm import EmitOptions
+from polysci.algorithms.lowering import DEFAULTS
 from polysci.codegen import Source
 from polysci.errors import UnsupportedError
 from polysci.ops.problem import Problem
@@ -34,11 +35,7 @@ class Backend(Protocol):
         problem: Problem,
         schedule: Schedule,
         threads: int = 1,
-        symbol: str = SYMBOL,
-        *,
-        strides: Mapping[str, tuple[int, ...]] | None = None,
-        joined: bool = False,
-        by_rows: bool = False,
+        options: EmitOptions = DEFAULTS,
     ) -> Source:
         """The source of a problem under a schedule, as ``lowering.emit`` describes."""
         ...
@@ -71,16 +68,10 @@ class COpenMP:
         problem: Problem,
         schedule: Schedule,
         threads: int = 1,
-        symbol: str = SYMBOL,
-        *,
-        strides: Mapping[str, tuple[int, ...]] | None = None,
-        joined: bool = False,
-        by_rows: bool = False,
+        options: EmitOptions = DEFAULTS,
     ) -> Source:
         """C source; raises IllegalScheduleError, SpecError or UnsupportedError."""
-        return lowering.emit(
-            problem, schedule, threads, symbol, strides=strides, joined=joined, by_rows=by_rows
-        )
+        return lowering.emit(problem, schedule, threads, options)
 
     def build(self, text: str | Sequence[str], *, flags: Sequence[str] | None = None) -> Path:
         """The shared object, as ``cache.build`` makes it. Raises BuildError."""

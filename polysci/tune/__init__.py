@@ -1,6 +1,7 @@
 """The driver: from a problem to its best schedule, by model alone or by measuring the best few."""
 
-from polysci.algorithms.lowering import SYMBOL, emit, model_of
+from polysci.algorithms.algorithm import SYMBOL, EmitOptions
+from polysci.algorithms.lowering import emit, model_of
 from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
 from polysci.tune.search import optimize
@@ -8,6 +9,7 @@ from polysci.tune.search import optimize
 __all__ = [
     "LEVELS",
     "SYMBOL",
+    "EmitOptions",
     "Progress",
     "Result",
     "SearchLevel",

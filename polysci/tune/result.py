@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from polysci.algorithms.lowering import SYMBOL
+from polysci.algorithms.algorithm import SYMBOL
 from polysci.codegen import Source, interface
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

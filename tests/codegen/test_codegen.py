@@ -20,7 +20,7 @@ from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import parse
 from polysci.rank.shortlist import choices
 from polysci.space.resolve import resolve
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support.samples import fixed_context
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,8 @@ MATRIX, BY_ROWS = Conv2d(N=1, C=8, H=4, W=4, K=16, R=1, S=1), parse("p > brgemm_
 
 def golden_source(name: str) -> codegen.Source:
     words, layout, schedule, threads, *dtype = GOLDEN[name]
-    return emit(parse_problem(words, layout, *dtype), parse(schedule), threads, name)
+    problem = parse_problem(words, layout, *dtype)
+    return emit(problem, parse(schedule), threads, EmitOptions(name))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -163,7 +164,7 @@ def test_names_of_layers_stay_outside() -> None:
 @pytest.mark.parametrize("symbol", ["", "1st", "a-b", "a b", "x;y", "é", "a" * 300, "x\n"])
 def test_symbols_are_identifiers(symbol: str) -> None:
     with pytest.raises(SpecError, match="is not a C identifier"):
-        emit(MATRIX, BY_ROWS, 1, symbol)
+        emit(MATRIX, BY_ROWS, 1, EmitOptions(symbol))
 
 
 def test_no_threads_are_refused() -> None:

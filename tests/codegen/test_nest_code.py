@@ -23,7 +23,7 @@ from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import detect
-from polysci.tune import emit, model_of, optimize
+from polysci.tune import EmitOptions, emit, model_of, optimize
 from polysci.tune.wisdom import Wisdom
 from tests.support import command as commands
 from tests.support import samples
@@ -42,7 +42,7 @@ def planned(name: str, isa: str, threads: int) -> tuple[Nest, Schedule, Source]:
         plan = choices(context, 1)[0].schedule
     else:
         (plan,) = samples.members(context, 1, seed=len(name))
-    return problem, plan, emit(problem, plan, threads, "made")
+    return problem, plan, emit(problem, plan, threads, EmitOptions("made"))
 
 
 @pytest.fixture(scope="module")

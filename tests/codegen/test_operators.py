@@ -21,7 +21,7 @@ from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import detect
 from polysci.target.microkernels import best
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.exhaustive import selected
 from tests.support.judge import QUICK, Judge, build
@@ -98,7 +98,7 @@ class Case:
             plan = choices(context, 1)[0].schedule
         else:
             (plan,) = samples.members(context, 1, seed)
-        return emit(self.problem, plan, threads, f"with_{threads}")
+        return emit(self.problem, plan, threads, EmitOptions(f"with_{threads}"))
 
 
 def random_cases() -> list[Case]:
@@ -162,7 +162,10 @@ def test_streamed_output(judge: Judge, isa: str) -> None:
     lanes = detect(isa).isa.lanes_f32
     kernel = f"brgemm_{best('brgemm', isa, 'f32')[0].isa}_f32_5x{lanes}"
     texts = [f"n p k:{lanes} stream(C)", f"n* p:4* pack(A) k:{lanes} p stream(C)"]
-    sources = [emit(problem, parse(f"{t} > {kernel}"), 2, f"line_{i}") for i, t in enumerate(texts)]
+    sources = [
+        emit(problem, parse(f"{text} > {kernel}"), 2, EmitOptions(f"line_{index}"))
+        for index, text in enumerate(texts)
+    ]
     path = build(sources)
     for source in sources:
         judge.judge(problem, path, source.symbol)
@@ -173,7 +176,9 @@ def test_every_number_of_output_channels_up_to_40(judge: Judge) -> None:
     sources = []
     for seed, problem in enumerate(problems):
         context = samples.fixed_context(problem, 1, detect())
-        sources.append(emit(problem, samples.members(context, 1, seed)[0], 1, f"with_{problem.K}"))
+        sources.append(
+            emit(problem, samples.members(context, 1, seed)[0], 1, EmitOptions(f"with_{problem.K}"))
+        )
     parts = [sources[start::4] for start in range(4)]
     paths = cache.build_many([codegen.assemble(part) for part in parts], flags=QUICK)
     for index, (problem, source) in enumerate(zip(problems, sources, strict=True)):
@@ -213,7 +218,9 @@ k:16* p:2* n c:6 pack(A) k:4 p q:5 > brgemm_portable_f32_5x4
 def test_schedules_written_by_hand(judge: Judge, problem: Conv2d, layout: str) -> None:
     problem = problem.with_(layout=layout)
     plans = [parse(line) for line in BY_HAND.strip().splitlines()]
-    sources = [emit(problem, plan, 3, f"line_{index}") for index, plan in enumerate(plans)]
+    sources = [
+        emit(problem, plan, 3, EmitOptions(f"line_{index}")) for index, plan in enumerate(plans)
+    ]
     paths = cache.build_many([codegen.assemble(sources[at::2]) for at in range(2)], flags=QUICK)
     for index, source in enumerate(sources):
         judge.judge(problem, paths[index % 2], source.symbol)
@@ -228,7 +235,10 @@ def test_packing_where_axes_have_one_position(
     problem = Conv2d(N=2, C=1, H=8, W=width, K=9, R=3, S=taps, pad=(1, taps // 2), layout=layout)
     tail = f"k:4 > brgemm_portable_f32_{width}x4"
     texts = [f"pack(A) n p {tail}", f"n pack(A)+16 p:3 p {tail}", f"p n pack(A) {tail}"]
-    sources = [emit(problem, parse(text), 1, f"line_{i}") for i, text in enumerate(texts)]
+    sources = [
+        emit(problem, parse(text), 1, EmitOptions(f"line_{index}"))
+        for index, text in enumerate(texts)
+    ]
     path = build(sources)
     for source in sources:
         judge.judge(problem, path, source.symbol)
@@ -285,7 +295,7 @@ def test_a_fault_in_the_code_is_noticed(judge: Judge) -> None:
     """The judge is no rubber stamp: one wrong constant in the loops, one in the packing."""
     problem = PROBLEMS["3x3"].with_(layout="nhwc")
     plan = parse("pack(A) p k:4 > brgemm_portable_f32_8x4")
-    source = emit(problem, plan, 1, "sound")
+    source = emit(problem, plan, 1, EmitOptions("sound"))
     judge.judge(problem, build([source]), "sound")
     for right, wrong in [(".rows = 8", ".rows = 7"), (".step = 1", ".step = 2")]:
         assert right in source.text

@@ -19,7 +19,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.exhaustive import selected
 from tests.support.judge import Judge, build
@@ -76,7 +76,7 @@ class Case:
         """A random schedule."""
         context = samples.fixed_context(self.problem, self.threads, detect(self.isa))
         (plan,) = samples.members(context, 1, self.seed)
-        return emit(self.problem, plan, self.threads, self.symbol)
+        return emit(self.problem, plan, self.threads, EmitOptions(self.symbol))
 
 
 def cases(isas: Sequence[str]) -> list[Case]:
@@ -177,7 +177,7 @@ def hand_written(problem: Conv2d, isa: str) -> list[Source]:
         near = kernel.compute != "f32" and problem.layout == "nchw" and not plan.pack
         if near:  # words are not neighbours in memory
             continue
-        sources.append(emit(problem, plan, 3, f"line_{index}"))
+        sources.append(emit(problem, plan, 3, EmitOptions(f"line_{index}")))
     return sources
 
 
@@ -208,5 +208,5 @@ def test_streamed_output(judge: Judge, isa: str, dtype: str) -> None:
     v, name = kernel.lanes, f"brgemm_{kernel.isa}_{kernel.compute}_5x{kernel.lanes}"
     texts = [f"n p k:{v} stream(C) > {name}", f"n* p:4* pack(A) k:{v} p stream(C) > {name}"]
     for index, text in enumerate(texts):
-        source = emit(problem, parse(text), 2, f"line_{index}")
+        source = emit(problem, parse(text), 2, EmitOptions(f"line_{index}"))
         judge.judge(problem, build([source]), source.symbol)

@@ -32,6 +32,7 @@ from polysci.target.machine import assume_rates
 from polysci.tune.calibrate import machine_path
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
+from tests.support.scripts import run_script
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 SCRIPTS = ("rank_quality", "order_or_knobs", "time_or_quality", "roofline")
@@ -47,13 +48,9 @@ ISA = "portable"
 Times = Callable[[Problem, Sequence[Schedule]], Sequence[float]]
 
 
-def run(name: str, *words: str | Path, env: dict[str, str] | None = None) -> Any:
-    """The finished process of one script."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", FOLDER / f"{name}.py", *words],
-        capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "POLYSCI_ISA": ISA, **(env or {})},
-    )  # fmt: skip
+def run(name: str, *words: str | Path) -> Any:
+    """The finished run of one script."""
+    return run_script(FOLDER / f"{name}.py", *words, env={"POLYSCI_ISA": ISA})
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -336,5 +333,9 @@ def test_a_network_needs_the_exporter(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").touch()
     if importlib.util.find_spec("onnxscript"):
         pytest.skip("the exporter is there")
-    ran = run("mobilenet_v2", "--output", tmp_path / "m.onnx", env={"PYTHONPATH": str(tmp_path)})
+    ran = subprocess.run(
+        [sys.executable, FOLDER / "mobilenet_v2.py", "--output", tmp_path / "m.onnx"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert ran.returncode == 1 and "pip install onnxscript" in ran.stderr, ran.stderr

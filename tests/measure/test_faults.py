@@ -1,6 +1,9 @@
 """Faulty code in every precision: the worker notices; sound code it times."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache as cache_of_calls
 from math import prod
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.build import cache
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support.judge import QUICK
 
 PROBLEM = Conv2d(N=1, C=6, H=5, W=4, K=9, R=3, S=3, pad=1)
@@ -62,7 +65,7 @@ def symbol(fault: str) -> str:
 
 def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
     """The code of a problem with one of FAULTS; the sound code for none."""
-    source = emit(problem, plan, 1, symbol(fault))
+    source = emit(problem, plan, 1, EmitOptions(symbol(fault)))
     if fault in CHANGES:
         right, wrong = CHANGES[fault]
         assert right in source.text
@@ -77,40 +80,45 @@ def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
     return replace(source, text=f"{head}{statement}\n  {end}{tail}")
 
 
+@cache_of_calls
+def build(dtype: str) -> Path:
+    """The sound and the faulty code of a precision in one shared object."""
+    problem = PROBLEM.with_(dtype=dtype)
+    compute = "i16" if PRECISIONS[dtype].integer else "f32"
+    plan = parse(f"pack(A) p k:4 > brgemm_portable_{compute}_4x4")
+    faults = [fault for each, fault in cases() if each == dtype]
+    text = codegen.assemble([faulty(problem, plan, fault) for fault in faults])
+    return cache.build(text, flags=QUICK)
+
+
 @pytest.fixture(scope="module")
-def built() -> dict[str, Path]:
-    """The sound and the faulty code of every precision in one shared object."""
-    texts = []
-    for dtype in PRECISIONS:
-        problem = PROBLEM.with_(dtype=dtype)
-        compute = "i16" if PRECISIONS[dtype].integer else "f32"
-        plan = parse(f"pack(A) p k:4 > brgemm_portable_{compute}_4x4")
-        faults = [fault for each, fault in cases() if each == dtype]
-        texts.append(codegen.assemble([faulty(problem, plan, fault) for fault in faults]))
-    return dict(zip(PRECISIONS, cache.build_many(texts, flags=QUICK), strict=True))
+def benches() -> Iterator[Callable[[str], Bench]]:
+    """``benches(dtype)``: a worker each, started anew after a fault that ends it."""
+    with ExitStack() as stack:
+        yield cache_of_calls(
+            lambda dtype: stack.enter_context(Bench(PROBLEM.with_(dtype=dtype), timeout=60))
+        )
 
 
 @pytest.mark.parametrize(("dtype", "fault"), cases())
-def test_faults_are_noticed(built: dict[str, Path], dtype: str, fault: str) -> None:
+def test_faults_are_noticed(benches: Callable[[str], Bench], dtype: str, fault: str) -> None:
     """Wrong results in both modes."""
-    candidate = built[dtype], symbol(fault)
-    with Bench(PROBLEM.with_(dtype=dtype), timeout=60) as bench:
-        if not fault:
-            bench.check(*candidate)
-            assert bench.bound(*candidate) <= 1
-            return
-        message = FAULTS[fault][1]
+    candidate, bench = (build(dtype), symbol(fault)), benches(dtype)
+    if not fault:
+        bench.check(*candidate)
+        assert bench.bound(*candidate) <= 1
+        return
+    message = FAULTS[fault][1]
+    with pytest.raises(CandidateError, match=message):
+        bench.check(*candidate)
+    if "SIGSEGV" not in message:
         with pytest.raises(CandidateError, match=message):
-            bench.check(*candidate)
-        if "SIGSEGV" not in message:
-            with pytest.raises(CandidateError, match=message):
-                bench.bound(*candidate)
+            bench.bound(*candidate)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_samples_are_seconds_a_call(built: dict[str, Path], dtype: str) -> None:
-    sound = built[dtype], symbol("")
-    with Bench(PROBLEM.with_(dtype=dtype), timeout=60) as bench:
-        for cold in (False, True):
-            (times,) = bench.time([sound], samples=1, cold=cold, min_sample_s=1e-4)
-            assert len(times) == 3 and all(1e-7 < seconds < 1 for seconds in times)
+def test_samples_are_seconds_a_call(benches: Callable[[str], Bench], dtype: str) -> None:
+    sound = build(dtype), symbol("")
+    for cold in (False, True):
+        (times,) = benches(dtype).time([sound], samples=1, cold=cold, min_sample_s=1e-4)
+        assert len(times) == 3 and all(1e-7 < seconds < 1 for seconds in times)

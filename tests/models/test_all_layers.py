@@ -13,7 +13,7 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import layer_lists
 from polysci.ops.conv2d import Conv2d
 from polysci.target.host import detect
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.judge import Judge, build
 
@@ -46,7 +46,7 @@ def check(judge: Judge, cases: list[Conv2d]) -> None:
     units: defaultdict[object, list[tuple[Conv2d, Source]]] = defaultdict(list)
     for seed, problem in enumerate(cases):
         (plan,) = samples.members(samples.fixed_context(problem, 1, detect()), 1, seed)
-        source = emit(problem, plan, 1, f"layer_{seed}")
+        source = emit(problem, plan, 1, EmitOptions(f"layer_{seed}"))
         units[source.header_set].append((problem, source))
     files = [found[at : at + FILE] for found in units.values() for at in range(0, len(found), FILE)]
     with ThreadPoolExecutor(2) as pool:

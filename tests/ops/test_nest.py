@@ -200,9 +200,6 @@ REFUSED = {
     ("C[j * 37 + i] += A[i][k] * B[k][j];", "C[1850]"): "the columns j lie apart on axis 0",
     ("C[i] += A[i][k] * B[k];", "C[37]", "B[23]", "i:37 k:23"): r"exchange the factors: B\[k\]",
     (
-        "C[i][j][l] += A[i][k] * B[k][j][l];", "C[37][5][4]", "B[23][5][4]", "i:37 j:5 l:4 k:23",
-    ): "loops j, l all index C and B but not A: only one can run",
-    (
         "C[a][b][c][d][e][f][j] = A[a][b][c][d][e][f] * B[j];", "C[2][2][2][2][2][2][9]",
         "A[2][2][2][2][2][2]", "B[9]", "a:2 b:2 c:2 d:2 e:2 f:2 j:9",
     ): "6 of them over C and A alone: at most 12 and 5",

@@ -95,7 +95,7 @@ FAMILY = {
         "n2 k8 c4 p5 q5 r3 s3",
         "D[n][c][p+r][q+s] += E[n][k][p][q] * W[k][c][r][s];",
         "float D[2][4][7][7], E[2][8][5][5], W[8][4][3][3];",
-        "m=(n,p,q) n=(c,r,s) k=k",
+        "m=(n,p,q) n=c k=k batch=(r,s)",
     ),
     "backward weights": (
         "k8 c4 r3 s3 n2 p5 q5",

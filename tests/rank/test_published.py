@@ -1,11 +1,10 @@
 """The published rankers: closed form against exact form, placement, costs, their experiment."""
 
 import csv
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -37,6 +36,7 @@ from polysci.space.enumerate import Family
 from polysci.target.host import KIB, MIB
 from polysci.tune import model_of
 from tests.support import nests, samples
+from tests.support.scripts import run_script
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "published.py"
 CACHES = (32.0 * KIB, 1.0 * MIB, 39.0 * MIB)
@@ -311,11 +311,8 @@ def test_the_closed_form_works_on_families_of_every_network() -> None:
                 assert (cost >= 0).all() and len(cost) == len(family)
 
 
-def started(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", SCRIPT, *words],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+def started(*words: str | Path) -> CompletedProcess[str]:
+    return run_script(SCRIPT, *words)
 
 
 def test_the_experiment_ranks_a_file_of_that_form(tmp_path: Path) -> None:

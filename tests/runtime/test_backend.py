@@ -17,7 +17,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.runtime import backend, binary_interface
 from polysci.runtime.backend import BACKENDS, CPU
-from polysci.tune import optimize
+from polysci.tune import EmitOptions, optimize
 
 LAYER = Conv2d(N=1, C=4, H=4, W=4, K=8, R=1, S=1)
 SCHEDULE = parse("p > brgemm_portable_f32_4x8")
@@ -40,7 +40,7 @@ def test_rows_stand_under_their_names() -> None:
 
 
 def test_emit_build_load_time() -> None:
-    source = CPU.emit(LAYER, SCHEDULE, 1, "layer")
+    source = CPU.emit(LAYER, SCHEDULE, 1, EmitOptions("layer"))
     path = CPU.build(source.file)
     assert path.suffix == ".so" and CPU.build_many([source.file, source.file]) == [path] * 2
     library = CPU.load(path, interface.declarations("layer", PRECISIONS["f32"]))

@@ -73,6 +73,9 @@ def value(path):
     return load(path, "int value(void);").lib.value()
 
 
+NAP = f"7654.{os.getpid()}"  # seconds; names the processes of this run alone
+
+
 def soon(condition, seconds=10.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -234,12 +237,12 @@ def test_a_compiler_that_truncates_its_output(root, fake):
 
 
 def test_a_compiler_that_hangs(root, fake):
-    fake("sleep 7654.341 & sleep 7654.341")
+    fake(f"sleep {NAP} & sleep {NAP}")
     start = time.monotonic()
     with pytest.raises(CompileTimeoutError, match=r"ran longer than 0\.2 s and was killed"):
         cache.build(text(106), flags=default_flags(), timeout=0.2)
     assert time.monotonic() - start < 5
-    assert soon(lambda: not running("7654.341"))
+    assert soon(lambda: not running(NAP))
     assert [p.name for p in (root / "builds").iterdir()] == []
 
 
@@ -280,10 +283,10 @@ def test_a_precompiled_header_that_vanishes_costs_nothing(root):
 
 
 def test_a_killed_build_blocks_nobody(root, fake, tmp_path):
-    fake(f'{NO_HEADER}\n[ -e "{tmp_path}/slow" ] && sleep 7654.351')
+    fake(f'{NO_HEADER}\n[ -e "{tmp_path}/slow" ] && sleep {NAP}')
     (tmp_path / "slow").write_text("")
     with started(sys.executable, "-c", BUILD, "7") as killed:
-        assert soon(lambda: running("7654.351"))
+        assert soon(lambda: running(NAP))
         killed.send_signal(signal.SIGKILL)
         killed.wait()
     (tmp_path / "slow").unlink()
@@ -292,7 +295,7 @@ def test_a_killed_build_blocks_nobody(root, fake, tmp_path):
     assert len(remains) == 1
     eviction.evict(root, keep_s=-1)
     assert not remains[0].exists()
-    for path in running("7654.351"):  # what its compiler had started: nobody was left to end it
+    for path in running(NAP):  # what its compiler had started: nobody was left to end it
         os.kill(int(path.parent.name), signal.SIGKILL)
 
 
@@ -307,12 +310,12 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_during_a_batch_ends_at_once_and_leaves_no_compiler(fake):
-    fake("sleep 7654.361")
+    fake(f"sleep {NAP}")
     with started(sys.executable, "-c", MANY) as batch:
-        assert soon(lambda: running("7654.361"))
+        assert soon(lambda: running(NAP))
         batch.send_signal(signal.SIGINT)
         assert batch.communicate(timeout=10) == ("interrupted\n", "")
-    assert soon(lambda: not running("7654.361"))
+    assert soon(lambda: not running(NAP))
 
 
 def test_a_directory_that_forbids_execution(root):

@@ -16,7 +16,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support.judge import build
 
 PROBLEM = Conv2d(N=2, C=6, H=5, W=4, K=10, R=3, S=3, pad=1)
@@ -30,7 +30,7 @@ def made(dtype: str, layout: str = "nhwc") -> Primitive:
     problem = PROBLEM.with_(dtype=dtype, layout=layout)
     compute = "i16" if PRECISIONS[dtype].integer else "f32"
     plan = parse(f"n pack(A) p k:4 > brgemm_portable_{compute}_4x4")
-    source = emit(problem, plan, 1, "it")
+    source = emit(problem, plan, 1, EmitOptions("it"))
     library = load(build([source]), interface.declarations("it", source.precision))
     return Primitive(problem, plan, source, library, "it")
 

@@ -23,7 +23,7 @@ from polysci.space.resolve import resolve
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support import samples
 
 EIGHTS = Conv2d(N=1, C=48, H=9, W=7, K=48, R=3, S=3, pad=1, groups=6)
@@ -167,7 +167,7 @@ def test_the_bound_of_a_rotated_family_is_that_of_the_work() -> None:
 def test_a_wrong_swap_is_noticed() -> None:
     """The whole layer, as a search would try it."""
     plan = parse("p q g:2 > grouped4_avx2_f32_1x8")
-    text = emit(FOURS, plan, 1, "layer").file
+    text = emit(FOURS, plan, 1, EmitOptions("layer")).file
     with Bench(FOURS) as bench:
         bench.check(cache.build(text), "layer")
         for right, wrong in (("ps_unshift(acc, t);", ""), ("0xb1", "0x4e"), ("^ d)", "^ (3 - d))")):

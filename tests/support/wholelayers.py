@@ -9,7 +9,7 @@ from polysci.codegen import interface
 from polysci.export import ExportedLayer
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import precision_named
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support.kernelunit import ROOT
 
 MAIN = ROOT / "tests/data/layers_main.c"
@@ -25,7 +25,8 @@ def program(
     sources, rows, texts = [], [], []
     with (folder / "data").open("wb") as data:
         for number, layer in enumerate(layers):
-            source = emit(layer.problem, layer.schedule, layer.threads, f"layer{number}")
+            options = EmitOptions(f"layer{number}")
+            source = emit(layer.problem, layer.schedule, layer.threads, options)
             sources.append(folder / f"layer{number}.c")
             sources[-1].write_text(source.file)
             texts.append(source.declarations)

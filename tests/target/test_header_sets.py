@@ -22,7 +22,7 @@ from polysci.target.header_sets import HeaderSet, flags_in, header_set_of, heade
 from polysci.target.host import detect
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
-from polysci.tune import emit
+from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.judge import build
 
@@ -171,7 +171,7 @@ def test_the_interface_is_the_one_that_is_loaded(row: Precision) -> None:
 def source_of(problem: Conv2d) -> Source:
     """A schedule of the portable kernels."""
     (plan,) = samples.members(samples.fixed_context(problem, 1, detect("portable")), 1)
-    return emit(problem, plan, 1, "it")
+    return emit(problem, plan, 1, EmitOptions("it"))
 
 
 def made_up(value: int) -> str:

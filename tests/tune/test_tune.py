@@ -183,8 +183,8 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
         broken = {ranked[index]: fault for index, fault in faults.items()}
         assert len(broken) == len(faults)
 
-        def emit(problem: Conv2d, plan: Schedule, *words: Any, **options: Any) -> Source:
-            source = tune.emit(problem, plan, *words, **options)
+        def emit(problem: Conv2d, plan: Schedule, *words: Any) -> Source:
+            source = tune.emit(problem, plan, *words)
             if plan not in broken:
                 return source
             fault = broken[plan]

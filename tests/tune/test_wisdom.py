@@ -1,6 +1,7 @@
 """The record file: reuse, seeds, concurrency, and every fault injected for real."""
 
 import json
+import multiprocessing
 import os
 import resource
 import shutil
@@ -189,21 +190,20 @@ def test_files_that_cannot_be_read_or_written_are_named(wisdom: Wisdom, tmp_path
         put(Wisdom(tmp_path / "file" / "wisdom.sqlite"))
 
 
-WRITER = """
-import sys
-from polysci.tune.wisdom import Wisdom
-wisdom = Wisdom(sys.argv[1])
-for turn in range(5):
-    wisdom.record("p", 1, "avx2", "measure", f"{sys.argv[2]}.{turn} > k", 1e-3, host="h")
-"""
+def write_five(path: Path, number: int) -> None:
+    wisdom = Wisdom(path)
+    for turn in range(5):
+        wisdom.record("p", 1, "avx2", "measure", f"{number}.{turn} > k", 1e-3, host="h")
 
 
 def test_sixteen_processes_write_at_once(wisdom: Wisdom) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(wisdom.path), str(number)])
-        for number in range(16)
-    ]
-    assert [writer.wait() for writer in writers] == [0] * 16
+    forks = multiprocessing.get_context("fork")  # a fresh Python each would write in turn
+    writers = [forks.Process(target=write_five, args=(wisdom.path, n)) for n in range(16)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 16
     assert len(wisdom.list()) == 16 * 5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen import Source
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window
@@ -49,10 +50,8 @@ def calls_of(
         strides = strides_of(layer, placed)
         key = (layer.problem.key, str(schedule), str(fused), repr(sorted(strides.items())))
         if key not in sources:
-            sources[key] = CPU.emit(
-                layer.problem, schedule, 1 if fused else threads, f"{name}_l{len(sources)}",
-                strides=strides, joined=not fused, by_rows=fused,
-            )  # fmt: skip
+            options = EmitOptions(f"{name}_l{len(sources)}", strides, not fused, fused)
+            sources[key] = CPU.emit(layer.problem, schedule, 1 if fused else threads, options)
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = threads > 1 and bool(schedule.parallel)

@@ -12,7 +12,7 @@ from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
 from polysci.ops.conv2d.extents import Pair
-from polysci.ops.problem import Kind, Shape, check_memory
+from polysci.ops.problem import Kind, ProblemBase, Shape
 from polysci.ops.words import Line, read
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _AXES = {
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Conv2d:
+class Conv2d(ProblemBase):
     """``O[n,k,p,q] = sum over c,r,s of I[n, c, p*sh + r*dh - ph, q*sw + s*dw - pw] * W[k,c,r,s]``.
 
     N C H W: batch and input; K R S: output channels and filter; P Q: output. ``stride``, ``pad``
@@ -122,10 +122,6 @@ class Conv2d:
                 changes.setdefault(out, None)
         return dataclasses.replace(self, **changes)
 
-    def with_batch(self, batch: int) -> Self:
-        """A copy for another number of images."""
-        return self.with_(N=batch)
-
     @property
     def w_kind(self) -> Kind:
         """The filters are packed ahead."""
@@ -193,27 +189,9 @@ class Conv2d:
 
         return nest(self)
 
-    def reference(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        bias: NDArray[Any] | None = None,
-        residual: NDArray[Any] | None = None,
-        clamp: tuple[float, float] | None = None,
-    ) -> NDArray[Any]:
-        """``clip(conv(x, w) + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
-
-        Shapes: ``x_shape``, ``w_shape``, ``(K,)``, ``y_shape``; returns ``y_shape``.
-        Raises ValueError for another shape.
-        """
-        return reference.convolve(self, x, w, bias, residual, clamp)
-
-    def check_memory(self, available: int | None = None) -> None:
-        """Raise SpecError if input, weights and output need more bytes than ``available``.
-
-        The default is this machine's physical memory.
-        """
-        check_memory(self, available)
+    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """The convolution by NumPy: image to columns, then a matrix product a group."""
+        return reference.convolve(self, x, w)
 
     def _ordered(self, n: int, channels: int, height: int, width: int) -> Shape:
         if self.layout == "nhwc":

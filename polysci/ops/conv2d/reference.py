@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from polysci.numerics.dtypes import precision_named, values
 from polysci.ops.conv2d.extents import Conv2dExtents
 
 if TYPE_CHECKING:
@@ -16,49 +15,18 @@ if TYPE_CHECKING:
 BAND = 1 << 25  # bytes of columns at a time: larger bands gain nothing and cost memory
 
 
-def convolve(
-    problem: Conv2dExtents,
-    x: NDArray[Any],
-    w: NDArray[Any],
-    bias: NDArray[Any] | None = None,
-    residual: NDArray[Any] | None = None,
-    clamp: tuple[float, float] | None = None,
-) -> NDArray[Any]:
-    """``clip(conv(x, w) + bias + residual, *clamp)`` in the dtype of ``x``, arrays in the layout.
+def convolve(problem: Conv2dExtents, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+    """``conv(x, w)`` in the dtype of both, arrays in the problem's layout.
 
     Sums of products are formed in that dtype, so integers are exact as long as it holds every
-    partial sum. What a narrow precision stores is widened first: whole numbers to int64, others to
-    float64. Raises ValueError for an argument of another shape.
+    partial sum.
     """
-    shapes = {"x": problem.x_shape, "w": problem.w_shape}
-    shapes |= {"bias": (problem.K,), "residual": problem.y_shape}
-    for name, array in (("x", x), ("w", w), ("bias", bias), ("residual", residual)):
-        if array is not None and array.shape != shapes[name]:
-            raise ValueError(f"{name}: expected shape {shapes[name]}, got {array.shape}")
-    x, w, residual = _widened(problem, x, w, residual)
     y = np.empty(problem.y_shape, x.dtype)
     images, results = (_channels_last(problem, array) for array in (x, y))
-    weights = _weights(problem, w.astype(x.dtype, copy=False))
+    weights = _weights(problem, w)
     for image, result in zip(images, results, strict=True):
         _convolve_image(problem, image, weights, result)
-    if bias is not None:
-        results += bias
-    if residual is not None:
-        y += residual
-    return y if clamp is None else np.clip(y, *clamp, out=y)
-
-
-def _widened(
-    problem: Conv2dExtents, x: NDArray[Any], w: NDArray[Any], residual: NDArray[Any] | None
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """The operands as numbers wide enough for sums, where they are as the precision stores them."""
-    precision = precision_named(problem.dtype)
-    if x.dtype != precision.x.numpy or precision.x.name == "f32":
-        return x, w, residual
-    wide = np.int64 if precision.integer else np.float64
-    if residual is not None and residual.dtype == precision.y.numpy:
-        residual = values(residual, precision.y).astype(wide)
-    return values(x, precision.x).astype(wide), values(w, precision.w).astype(wide), residual
+    return y
 
 
 def _channels_last(problem: Conv2dExtents, array: NDArray[Any]) -> NDArray[Any]:

@@ -72,12 +72,6 @@ def _unsupported(scop: Scop, roles: Contraction) -> str:
 
 def _no_column(roles: Contraction) -> str:
     out, a, b = roles.out, roles.a, roles.b
-    columns = [dim.name for dim in roles.by_role("n") if dim.extent > 1]
-    if len(columns) > 1:
-        return (
-            f"the loops {', '.join(columns)} all index {out.array} and {b.array} but not "
-            f"{a.array}: only one can run along the vectors, so make them one"
-        )
     hint = f"; exchange the factors: {b} * {a}" if roles.by_role("m") else ""
     return (
         f"no loop that indexes {out.array} and {b.array} but not {a.array} could run along the "

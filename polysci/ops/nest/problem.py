@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest import reference, text
-from polysci.ops.problem import Kind, Shape, check_memory, check_shapes, finish, row_strides
+from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.words import Line, label
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MAX_TEXT = 2000  # characters; a record of the wisdom holds twice as many
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Nest:
+class Nest(ProblemBase):
     """``y = sum of x * w``: what the loop nest ``O[..] += A[..] * B[..]`` adds to its target.
 
     The nest accumulates into O; a primitive overwrites y with the sums. x is A, w is B (packed
@@ -104,10 +104,6 @@ class Nest:
         copy._fill(self.contraction, **values | changes)
         return copy
 
-    def with_batch(self, batch: int) -> Self:
-        """Raises SpecError: no axis of a nest is known to count images."""
-        return self.with_(N=batch)
-
     @property
     def w_kind(self) -> Kind:
         """B is packed ahead."""
@@ -184,28 +180,9 @@ class Nest:
         """The loop nest as a C function, with the guards that it needs."""
         return text.c_expression(self.contraction)
 
-    def reference(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        bias: NDArray[Any] | None = None,
-        residual: NDArray[Any] | None = None,
-        clamp: tuple[float, float] | None = None,
-    ) -> NDArray[Any]:
-        """``clip(y + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
-
-        Raises ValueError for an array of another shape.
-        """
-        check_shapes(self, x, w, bias, residual)
-        sums = reference.contract(self.contraction, x, w.astype(x.dtype, copy=False))
-        return finish(self, sums, bias, residual, clamp)
-
-    def check_memory(self, available: int | None = None) -> None:
-        """Raise SpecError if the arrays need more bytes than ``available``.
-
-        The default is this machine's physical memory.
-        """
-        check_memory(self, available)
+    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """By NumPy's matrix products of strided views."""
+        return reference.contract(self.contraction, x, w)
 
 
 def check_options(layout: str, dtype: str) -> None:
