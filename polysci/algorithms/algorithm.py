@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
-    from polysci.codegen import Source
+    from polysci.codegen.emit import Source
     from polysci.explain import Explanation
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
@@ -50,6 +50,9 @@ class EmitOptions:
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     joined: bool = False
     by_rows: bool = False
+
+
+PLAIN: Final = EmitOptions()
 
 
 @dataclass(frozen=True, slots=True)

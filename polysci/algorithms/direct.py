@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polysci import codegen, explain
+from polysci import explain
 from polysci.algorithms.algorithm import (
     Algorithm,
     Candidate,
@@ -17,7 +17,8 @@ from polysci.algorithms.algorithm import (
     SpaceLimits,
 )
 from polysci.algorithms.lowering import model_of
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
+from polysci.codegen.emit import emit as emit_nest
 from polysci.explain import Explanation
 from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
@@ -86,7 +87,7 @@ class Direct(Algorithm[LegalSchedule]):
         return LegalSchedule(roles, strides, schedule, threads)
 
     def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:
-        return codegen.emit(
+        return emit_nest(
             lowered.contraction,
             {**lowered.strides, **options.strides},
             lowered.schedule,

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
-from polysci.algorithms.algorithm import EmitOptions
+from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.algorithms.registry import algorithm_of
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
-
-DEFAULTS: Final = EmitOptions()
 
 
 @lru_cache(maxsize=256)
@@ -30,7 +27,7 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
 
 
 def emit(
-    problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = DEFAULTS
+    problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = PLAIN
 ) -> Source:
     """C source of a problem under a schedule of any algorithm.
 

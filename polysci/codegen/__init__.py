@@ -1,5 +1,1 @@
 """isl AST -> cgen -> C source."""
-
-from polysci.codegen.emit import Source, assemble, emit
-
-__all__ = ["Source", "assemble", "emit"]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from polysci import codegen, tune
+from polysci import tune
 from polysci.algorithms.algorithm import EmitOptions
-from polysci.codegen import Source, interface
+from polysci.codegen import interface
+from polysci.codegen.emit import Source, assemble
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
 from polysci.numerics.dtypes import Precision
@@ -142,7 +143,7 @@ class Project:
         (unit,) = self.units
         forwards = [entry.forwarded for entry in self.shared]
         supported = _SUPPORTED.format(name=self.name)
-        return "\n".join([codegen.assemble(unit.sources), *forwards, supported])
+        return "\n".join([assemble(unit.sources), *forwards, supported])
 
 
 def title(out: Path, name: str | None) -> str:

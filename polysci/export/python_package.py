@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from polysci import codegen
+from polysci.codegen.emit import assemble
 from polysci.errors import UnsupportedError
 from polysci.export import elements, folder
 from polysci.export.project import (
@@ -125,7 +125,7 @@ def _told(whole: Project) -> list[str]:
 def _native(whole: Project, unit: ProjectFile) -> str:
     """The C text of a unit; layers that share code are one there."""
     title = f"/* {whole.name}: {unit.key}. {MARK}: do not edit. */\n"
-    return title + codegen.assemble(unit.sources)
+    return title + assemble(unit.sources)
 
 
 def _stem(whole: Project, unit: ProjectFile) -> str:

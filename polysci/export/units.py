@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from polysci import codegen
+from polysci.codegen.emit import assemble
 from polysci.codegen.interface import declare, dispatch, refuse
 from polysci.export.project import Entry, Project, ProjectFile, fill_template
 from polysci.target.isas import ISAS, isa_named
@@ -50,7 +50,7 @@ def isa_supported(whole: Project, key: str) -> str:
 
 
 def _unit(whole: Project, unit: ProjectFile, values: dict[str, str]) -> str:
-    code = codegen.assemble(unit.sources)
+    code = assemble(unit.sources)
     headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
     conditions = list(dict.fromkeys(_PROCESSORS[name] for name in _PROCESSORS if name in headers))
     conditions.append(f"!defined({whole.name.upper()}_WITHOUT_{unit.key.upper()})")

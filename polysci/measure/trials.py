@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polysci.algorithms.algorithm import SYMBOL
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.ops.problem import Problem

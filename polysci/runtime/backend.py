@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from polysci.algorithms import lowering
-from polysci.algorithms.algorithm import EmitOptions
-from polysci.algorithms.lowering import DEFAULTS
-from polysci.codegen import Source
+from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.errors import UnsupportedError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache, library
 from polysci.runtime.build.library import Library
 from polysci.target.isa import Isa
+
+if TYPE_CHECKING:
+    from polysci.codegen.emit import Source
 
 
 class Backend(Protocol):
@@ -31,11 +31,7 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     def emit(
-        self,
-        problem: Problem,
-        schedule: Schedule,
-        threads: int = 1,
-        options: EmitOptions = DEFAULTS,
+        self, problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = PLAIN
     ) -> Source:
         """The source of a problem under a schedule, as ``lowering.emit`` describes."""
         ...
@@ -64,13 +60,11 @@ class COpenMP:
     name: str = "c"
 
     def emit(
-        self,
-        problem: Problem,
-        schedule: Schedule,
-        threads: int = 1,
-        options: EmitOptions = DEFAULTS,
+        self, problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = PLAIN
     ) -> Source:
         """C source; raises IllegalScheduleError, SpecError or UnsupportedError."""
+        from polysci.algorithms import lowering  # a process that loads and times needs no isl
+
         return lowering.emit(problem, schedule, threads, options)
 
     def build(self, text: str | Sequence[str], *, flags: Sequence[str] | None = None) -> Path:

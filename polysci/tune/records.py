@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from polysci.algorithms.choice import admits
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import PolysciError, UnsupportedError, WisdomError
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule

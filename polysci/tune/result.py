@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import inf
 
 from polysci.algorithms.algorithm import SYMBOL
-from polysci.codegen import Source, interface
+from polysci.codegen import interface
+from polysci.codegen.emit import Source
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of

@@ -10,7 +10,7 @@ from typing import Any
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.registry import DEFAULT
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

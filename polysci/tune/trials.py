@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.registry import algorithm_of
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials

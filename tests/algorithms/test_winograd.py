@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci import codegen
 from polysci.algorithms.winograd.integers import EXACT
-from polysci.codegen import Source
+from polysci.codegen.emit import Source, assemble
 from polysci.errors import CheckError
 from polysci.export import ExportedLayer, export_c
 from polysci.measure.bench import bound_of
@@ -132,7 +131,7 @@ def sources_of(isa: str, m: int) -> list[Source]:
 )
 def test_results_are_within_the_bound_between_guard_pages(judge: Judge, isa: str, m: int) -> None:
     sources = sources_of(isa, m)
-    path = cache.build(codegen.assemble(sources), flags=QUICK)
+    path = cache.build(assemble(sources), flags=QUICK)
     for source in sources:
         problem = PROBLEMS[int(source.symbol[1:-2])]
         judge.prepare(problem)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from polysci import codegen
 from polysci.codegen import interface
+from polysci.codegen.emit import Source, assemble
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
@@ -51,7 +51,7 @@ GOLDEN = {
 MATRIX, BY_ROWS = Conv2d(N=1, C=8, H=4, W=4, K=16, R=1, S=1), parse("p > brgemm_avx512_f32_4x16")
 
 
-def golden_source(name: str) -> codegen.Source:
+def golden_source(name: str) -> Source:
     words, layout, schedule, threads, *dtype = GOLDEN[name]
     problem = parse_problem(words, layout, *dtype)
     return emit(problem, parse(schedule), threads, EmitOptions(name))
@@ -175,14 +175,14 @@ def test_no_threads_are_refused() -> None:
 def test_a_file_holds_one_unit() -> None:
     message = "one C file holds one ISA and one precision, not "
     with pytest.raises(SpecError, match=f"{message}avx512, avx2$"):
-        codegen.assemble([golden_source("conv3x3"), golden_source("blocked")])
+        assemble([golden_source("conv3x3"), golden_source("blocked")])
     with pytest.raises(SpecError, match=f"{message}avx512, avx512_f32_f16_f16_x$"):
-        codegen.assemble([golden_source("conv3x3"), golden_source("halves")])
+        assemble([golden_source("conv3x3"), golden_source("halves")])
 
 
 def test_several_primitives_share_a_file(tmp_path: Path) -> None:
     sources = [golden_source(name) for name in ("blocked", "groups", "depthwise")]
-    text = codegen.assemble(sources)
+    text = assemble(sources)
     assert text.startswith(f"/* {sources[0].schedule} */\n")
     assert text.count("enum { PS_LANES") == 1
     assert all(source.text in text for source in sources)

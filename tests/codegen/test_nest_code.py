@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polysci
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.export import ExportedLayer, export_c, export_python

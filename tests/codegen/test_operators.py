@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polysci import codegen
-from polysci.codegen import Source
+from polysci.codegen.emit import Source, assemble
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
@@ -180,7 +179,7 @@ def test_every_number_of_output_channels_up_to_40(judge: Judge) -> None:
             emit(problem, samples.members(context, 1, seed)[0], 1, EmitOptions(f"with_{problem.K}"))
         )
     parts = [sources[start::4] for start in range(4)]
-    paths = cache.build_many([codegen.assemble(part) for part in parts], flags=QUICK)
+    paths = cache.build_many([assemble(part) for part in parts], flags=QUICK)
     for index, (problem, source) in enumerate(zip(problems, sources, strict=True)):
         judge.judge(problem, paths[index % 4], source.symbol)
 
@@ -221,7 +220,7 @@ def test_schedules_written_by_hand(judge: Judge, problem: Conv2d, layout: str) -
     sources = [
         emit(problem, plan, 3, EmitOptions(f"line_{index}")) for index, plan in enumerate(plans)
     ]
-    paths = cache.build_many([codegen.assemble(sources[at::2]) for at in range(2)], flags=QUICK)
+    paths = cache.build_many([assemble(sources[at::2]) for at in range(2)], flags=QUICK)
     for index, source in enumerate(sources):
         judge.judge(problem, paths[index % 2], source.symbol)
 
@@ -299,6 +298,6 @@ def test_a_fault_in_the_code_is_noticed(judge: Judge) -> None:
     judge.judge(problem, build([source]), "sound")
     for right, wrong in [(".rows = 8", ".rows = 7"), (".step = 1", ".step = 2")]:
         assert right in source.text
-        text = codegen.assemble([source]).replace(right, wrong)
+        text = assemble([source]).replace(right, wrong)
         with pytest.raises(AssertionError, match="wrong result"):
             judge.judge(problem, cache.build(text, flags=QUICK), "sound")

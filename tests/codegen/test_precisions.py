@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse

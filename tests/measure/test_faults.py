@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci import codegen
-from polysci.codegen import Source
+from polysci.codegen.emit import Source, assemble
 from polysci.measure.bench import Bench, CandidateError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
@@ -87,7 +86,7 @@ def build(dtype: str) -> Path:
     compute = "i16" if PRECISIONS[dtype].integer else "f32"
     plan = parse(f"pack(A) p k:4 > brgemm_portable_{compute}_4x4")
     faults = [fault for each, fault in cases() if each == dtype]
-    text = codegen.assemble([faulty(problem, plan, fault) for fault in faults])
+    text = assemble([faulty(problem, plan, fault) for fault in faults])
     return cache.build(text, flags=QUICK)
 
 

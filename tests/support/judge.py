@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from polysci import codegen
-from polysci.codegen import Source
+from polysci.codegen.emit import Source, assemble
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
@@ -45,4 +44,4 @@ class Judge:
 
 def build(sources: Sequence[Source], flags: Sequence[str] = QUICK) -> Path:
     """The shared object of several primitives of one unit."""
-    return cache.build(codegen.assemble(sources), flags=flags)
+    return cache.build(assemble(sources), flags=flags)

@@ -20,7 +20,7 @@ from polysci.algorithms.algorithm import (
     SpaceLimits,
 )
 from polysci.algorithms.direct import Direct, LegalSchedule
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import UnsupportedError
 from polysci.explain import Explanation
 from polysci.numerics.arrays import Doubles

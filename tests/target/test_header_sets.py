@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from polysci.algorithms.winograd.emit import HEADERS as WINOGRAD
-from polysci.codegen import Source, interface
+from polysci.codegen import interface
+from polysci.codegen.emit import Source
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d

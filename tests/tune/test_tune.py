@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from polysci import tune
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import BuildError, CheckError, SpecError, WisdomError
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays

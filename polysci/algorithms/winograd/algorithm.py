@@ -17,7 +17,7 @@ from polysci.algorithms.winograd import bound, cost, integers, rules, space
 from polysci.algorithms.winograd.emit import emit
 from polysci.algorithms.winograd.explain import WinogradExplanation
 from polysci.algorithms.winograd.plan import WinogradPlan, resolve
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

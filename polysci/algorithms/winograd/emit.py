@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.algorithms.winograd.plan import WinogradPlan
-from polysci.codegen import Source, interface, openmp
 from polysci.codegen import ctree as c
+from polysci.codegen import interface, openmp
+from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.header_sets import HeaderSet

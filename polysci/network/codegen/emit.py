@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from polysci import codegen
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
+from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
 from polysci.export.names import remark
 from polysci.network.codegen.row_fusion_code import RINGS
@@ -73,14 +73,14 @@ def code_of(
 
 def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
     """C files of primitives, one unit a file."""
-    by_unit: dict[str, dict[str, codegen.Source]] = {}
+    by_unit: dict[str, dict[str, Source]] = {}
     for call in calls:
         by_unit.setdefault(call.source.key, {})[call.source.symbol] = call.source
     files = {}
     for unit, sources in by_unit.items():
         every = list(sources.values())
         for first in range(0, len(every), LAYERS_A_FILE):
-            text = codegen.assemble(every[first : first + LAYERS_A_FILE])
+            text = assemble(every[first : first + LAYERS_A_FILE])
             files[f"{name}_{unit}_{first // LAYERS_A_FILE}.c"] = text
     return files
 

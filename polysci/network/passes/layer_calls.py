@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polysci.algorithms.algorithm import EmitOptions
-from polysci.codegen import Source
+from polysci.codegen.emit import Source
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
