@@ -16,12 +16,15 @@ import pytest
 from hypothesis import settings
 
 from polysci.numerics.dtypes import PRECISIONS
+from polysci.runtime.build import cache
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
+from tests.support.flags import quick_flags
 from tests.support.judge import Judge
+from tests.support.machines import share_builds
 from tests.support.rates import write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -40,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test module is imported; xdist's workers and other children inherit it."""
+    if "not exhaustive" in config.option.markexpr:  # make test: the same C, compiled faster
+        cache.default_flags = quick_flags
     if hasattr(config, "workerinput"):
         return
     path = tempfile.mkdtemp(prefix="polysci-tests-")
@@ -89,9 +94,7 @@ def fresh_cache(shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A cache directory for one test: no wisdom, assumed rates, the builds of the session."""
     path = tmp_path / "fresh-cache"
     path.mkdir(mode=0o700)
-    for name in ("builds", "headers"):
-        (shared_cache / name).mkdir(mode=0o700, exist_ok=True)
-        (path / name).symlink_to(shared_cache / name)
+    share_builds(shared_cache, path)
     for file in shared_cache.glob("machine-*.json"):
         shutil.copy(file, path)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))

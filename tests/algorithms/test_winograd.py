@@ -21,15 +21,14 @@ from polysci.measure.bench import bound_of
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Loop, Schedule, Transform, parse
 from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.build.process import Child
 from polysci.runtime.primitive import Primitive
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
+from tests.support.flags import QUICK
 
-QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
 BEST = detect().isa.name
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 32, 48)

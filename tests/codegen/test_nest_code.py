@@ -19,7 +19,6 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank.shortlist import choices
 from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import detect
@@ -27,11 +26,11 @@ from polysci.tune import EmitOptions, emit, model_of, optimize
 from polysci.tune.wisdom import Wisdom
 from tests.support import command as commands
 from tests.support import samples
+from tests.support.flags import QUICK
 from tests.support.nests import MATMUL, TEXTS, c_text, nest
 
 DATA = Path(__file__).parents[1] / "data"
 SHARED = ("matmul", "names that end in digits", "two batches", "filter turned", "depthwise")
-QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
 
 
 def planned(name: str, isa: str, threads: int) -> tuple[Nest, Schedule, Source]:

@@ -23,7 +23,8 @@ from polysci.target.microkernels import best
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.exhaustive import selected
-from tests.support.judge import QUICK, Judge, build
+from tests.support.flags import QUICK
+from tests.support.judge import Judge, build
 
 # Of every group of features a small one; the model's choice for it, and random schedules.
 PROBLEMS = {

@@ -10,14 +10,13 @@ from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.target.isas import ISAS
 from tests.support import samples, tileunit
+from tests.support.flags import QUICK
 
 AMX = replace(samples.FIXED, isa=ISAS["amx"], features=ISAS["amx"].features)
-FLAGS = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
 
 pytestmark = pytest.mark.isa(tileunit.VECTORS)
 
@@ -42,7 +41,7 @@ def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
     (plan,) = samples.members(samples.fixed_context(problem, threads, AMX), 1, seed)
     source = lowering.emit(problem, plan, threads)
     assert source.isa == "amx"
-    path = cache.build(tileunit.emulated(source.file), flags=FLAGS)
+    path = cache.build(tileunit.emulated(source.file), flags=QUICK)
     with Bench(problem, threads, timeout=60) as bench:
         bench.check(path, source.symbol)
 
@@ -60,7 +59,7 @@ def test_tiles_are_configured_once_a_call_and_not_held_after_it() -> None:
     problem = replace(LAYERS["pointwise"], dtype="bf16")
     schedule = parse("k:64 n k:16 > brgemm_amx_bf16_45x16")
     source = lowering.emit(problem, schedule)
-    path = cache.build(tileunit.emulated(source.file) + COUNTED, flags=FLAGS)
+    path = cache.build(tileunit.emulated(source.file) + COUNTED, flags=QUICK)
     library = load(path, source.declarations + COUNTERS)
     primitive = Primitive(problem, schedule, source, library, source.symbol)
     arrays = Arrays.of(problem, 1)

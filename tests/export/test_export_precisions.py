@@ -25,8 +25,9 @@ RUNS = [isa.name for isa in detect().allowed]
 DATA = Path(__file__).parents[1] / "data"
 NARROW = [name for name in PRECISIONS if name != "f32"]
 USUAL = ("bf16", "f16", "u8:s8:u8")
-BUILDS = [*((cc, dtype) for cc in COMPILERS for dtype in USUAL)]
-BUILDS += [("gcc", dtype) for dtype in NARROW if dtype not in USUAL]
+# Of clang the precision with the most kinds of code; the others' kernels it compiles elsewhere.
+BUILDS = [*(("gcc", dtype) for dtype in NARROW)]
+BUILDS += [(cc, "u8:s8:u8") for cc in COMPILERS if cc != "gcc"]
 
 
 def kinds(dtype: str) -> list[str]:

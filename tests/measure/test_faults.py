@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from polysci.codegen.emit import Source, assemble
+from polysci.codegen.emit import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.build import cache
 from polysci.tune import EmitOptions, emit
-from tests.support.judge import QUICK
+from tests.support.flags import QUICK
 
 PROBLEM = Conv2d(N=1, C=6, H=5, W=4, K=9, R=3, S=3, pad=1)
 # C before the entry point's last statement; @x and the like are bytes of operands.
@@ -79,15 +79,11 @@ def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
     return replace(source, text=f"{head}{statement}\n  {end}{tail}")
 
 
-@cache_of_calls
-def build(dtype: str) -> Path:
-    """The sound and the faulty code of a precision in one shared object."""
-    problem = PROBLEM.with_(dtype=dtype)
+def build(dtype: str, fault: str) -> Path:
+    """The shared object of the problem in a precision with one of FAULTS, or none."""
     compute = "i16" if PRECISIONS[dtype].integer else "f32"
     plan = parse(f"pack(A) p k:4 > brgemm_portable_{compute}_4x4")
-    faults = [fault for each, fault in cases() if each == dtype]
-    text = assemble([faulty(problem, plan, fault) for fault in faults])
-    return cache.build(text, flags=QUICK)
+    return cache.build(faulty(PROBLEM.with_(dtype=dtype), plan, fault).file, flags=QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +98,7 @@ def benches() -> Iterator[Callable[[str], Bench]]:
 @pytest.mark.parametrize(("dtype", "fault"), cases())
 def test_faults_are_noticed(benches: Callable[[str], Bench], dtype: str, fault: str) -> None:
     """Wrong results in both modes."""
-    candidate, bench = (build(dtype), symbol(fault)), benches(dtype)
+    candidate, bench = (build(dtype, fault), symbol(fault)), benches(dtype)
     if not fault:
         bench.check(*candidate)
         assert bench.bound(*candidate) <= 1
@@ -117,7 +113,7 @@ def test_faults_are_noticed(benches: Callable[[str], Bench], dtype: str, fault: 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_samples_are_seconds_a_call(benches: Callable[[str], Bench], dtype: str) -> None:
-    sound = build(dtype), symbol("")
+    sound = build(dtype, ""), symbol("")
     for cold in (False, True):
         (times,) = benches(dtype).time([sound], samples=1, cold=cold, min_sample_s=1e-4)
         assert len(times) == 3 and all(1e-7 < seconds < 1 for seconds in times)

@@ -20,7 +20,8 @@ from polysci.network.ir.graph import Graph
 from polysci.network.operators.lower import SUPPORTED
 from polysci.network.tools.debug import compare_tensors
 from polysci.target.host import detect
-from tests.support.networks import QUICK, given
+from tests.support.flags import QUICK
+from tests.support.networks import given
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 NAMES = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",

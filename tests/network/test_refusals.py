@@ -12,7 +12,8 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.compiled import compile_network
 from polysci.network.compile.prepare import prepare
 from polysci.network.frontends.onnx.simplify import simplify
-from tests.support.networks import QUICK, disagreement, read
+from tests.support.flags import QUICK
+from tests.support.networks import disagreement, read
 from tests.support.onnxmodels import node, reals
 
 HALF, BYTE = TensorProto.FLOAT16, TensorProto.UINT8

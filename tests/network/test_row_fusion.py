@@ -17,7 +17,7 @@ from polysci.network.passes.row_windows import rows_read
 from polysci.polyhedral import schedule
 from polysci.polyhedral.affine import Affine
 from polysci.target.host import detect
-from tests.support.networks import QUICK
+from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
 
 SMALL = 5e-4  # of the L2 cache: every tensor of these tests is beyond it

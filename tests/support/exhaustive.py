@@ -12,14 +12,21 @@ from typing import Any
 import pytest
 
 KEPT_EVERY: dict[str, dict[str, int | None]] = {
+    "algorithms/test_choice.py": {
+        "test_records_of_direct_searches_and_others_stay_apart": None,
+        "test_a_direct_search_never_takes_a_winograd_record": None,
+    },
     "algorithms/test_winograd.py": {
-        "test_exported_layers_pass_their_own_test": 0,
+        "test_exported_layers_pass_their_own_test": None,
         "test_results_are_within_the_bound_between_guard_pages": 0,
+        "test_faults_are_noticed": None,
     },
     "cli/test_cli_compile.py": {
         "test_every_tensor_beside_the_reference": None,
         "test_no_peer_in_bf16": None,
         "test_a_comparison": None,
+        "test_the_first_wrong_stage_is_named": None,
+        "test_json_and_a_file": None,
     },
     "cli/test_cli_rank.py": {"test_ctrl_c_keeps_what_was_measured": None},
     "cli/test_cli_types.py": {
@@ -31,45 +38,63 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_the_lower_cap_counts": 0,
         "test_an_export_of_several_obeys_the_cap": None,
         "test_the_peak_is_that_of_the_capped_one": None,
+        "test_a_better_ones_record_is_neither_taken_nor_tried": None,
     },
     "codegen/test_codegen.py": {
-        "test_strict_compilers_are_content": 0,
+        "test_strict_compilers_are_content": None,
         "test_copies_leave_much_padding_out": 3,
+        "test_the_same_bytes_in_any_process": None,
     },
+    "codegen/test_nest_code.py": {"test_the_exported_c_tests_itself": None},
     "codegen/test_operators.py": {
-        "test_random_schedules_are_right": 11,
+        "test_random_schedules_are_right": 23,
         "test_the_choice_of_the_model_is_right": 7,
         "test_schedules_written_by_hand": 0,
         "test_the_textbook_nest_gives_the_same": 4,
+        "test_every_number_of_output_channels_up_to_40": None,
     },
     "codegen/test_precisions.py": {
-        "test_random_schedules_are_right": 11,
+        "test_random_schedules_are_right": 23,
         "test_schedules_written_by_hand": 4,
         "test_streamed_output": 6,
     },
-    "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 7},
+    "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 11},
     "examples/test_examples.py": {
         "test_a_script_checks_its_own_result": 0,
         "test_the_microcontroller_needs_nothing_but_a_compiler": None,
     },
     "experiments/test_experiments.py": {"test_searches_are_timed_and_their_winners_compared": None},
     "explain/test_explain.py": {"test_the_picture": 0},
-    "export/test_export.py": {"test_c_compiles_without_warnings_and_passes_its_own_test": 9},
+    "export/test_export.py": {
+        "test_c_compiles_without_warnings_and_passes_its_own_test": 0,
+        "test_make_check": 0,
+        "test_the_self_test_finds_faults": 2,
+    },
     "export/test_export_precisions.py": {
         "test_every_instruction_set_passes": None,
-        "test_the_self_test_finds_faults": 5,
-        "test_several_precisions_in_a_project": 0,
+        "test_the_self_test_finds_faults": 9,
+        "test_several_precisions_in_a_project": None,
         "test_a_python_package_computes_the_same": 0,
         "test_a_python_package_of_several_precisions": None,
+        "test_what_may_be_replaced_before_units_are_known": None,
+        "test_headers_of_two_projects_are_cpp": None,
+    },
+    "export/test_export_python.py": {
+        "test_compiles_what_does_not_load": 0,
+        "test_survives_a_damaged_or_shared_cache": None,
     },
     "export/test_export_units.py": {
         "test_every_instruction_set_passes": None,
         "test_the_self_test_finds_faults": 0,
         "test_make_and_ctest": None,
+        "test_the_next_best_is_taken": None,
+        "test_the_same_bytes_whatever_the_order": None,
+        "test_layers_of_several_kinds_without_a_choice": None,
+        "test_names_leave_room_for_the_units": None,
     },
     "measure/test_faults.py": {
         "test_faults_are_noticed": 9,
-        "test_samples_are_seconds_a_call": 4,
+        "test_samples_are_seconds_a_call": 0,
     },
     "measure/test_worker.py": {"test_faults_that_kill_the_worker": 3},
     "microkernels/test_aarch64.py": {
@@ -85,10 +110,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_portable_kernels_under_sanitizers": None,
         "test_clang_accepts_every_choice_of_types": None,
         "test_clang_compiles_the_same_kernels": None,
-        "test_products_are_rounded_before_they_are_added": 0,
+        "test_products_are_rounded_before_they_are_added": None,
+        "test_headers_compile_without_a_warning": 0,
     },
     "microkernels/test_narrow.py": {
-        "test_conversions_equal_those_of_numpy": 3,
+        "test_conversions_equal_those_of_numpy": 0,
         "test_a_wrong_conversion_is_noticed": 0,
     },
     "microkernels/test_tiles.py": {
@@ -97,23 +123,33 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_register_tile_is_exact_and_stays_inside_its_operands": None,
     },
     "models/test_all_layers.py": {
-        "test_every_layer_in_some_precision": 8,
+        "test_every_layer_in_some_precision": 0,
         "test_resnet_50_as_it_is": None,
     },
+    "network/test_functions.py": {"test_loops_are_of_whole_vectors": 0},
     "network/test_light_models.py": {"test_the_results_that_come_with_the_models": None},
     "network/test_onnx_backend.py": {"test_node_tests_agree_or_are_refused": None},
+    "network/test_peers.py": {
+        "test_faults_while_loading": 0,
+        "test_the_fastest_setting_is_kept": None,
+    },
     "network/test_projects.py": {
         "test_weights_inside_the_library": None,
         "test_threads": None,
         "test_hostile_names": None,
+        "test_two_networks_in_one_program": None,
+        "test_ctest": None,
     },
-    "network/test_row_fusion.py": {"test_results": 0},
+    "network/test_row_fusion.py": {
+        "test_results": 0,
+        "test_what_stays_in_the_cache_stays_apart": None,
+    },
     "ops/test_conv2d_backward_weights.py": {
-        "test_code_of_the_first_choice_is_right": 5,
-        "test_taps_may_be_looped": 3,
+        "test_code_of_the_first_choice_is_right": 9,
+        "test_taps_may_be_looped": 0,
     },
     "ops/test_matmul.py": {"test_code_is_right": 4},
-    "peers/test_peers.py": {"test_bench_times_ours_where_the_peer_lacks_the_operator": 0},
+    "peers/test_peers.py": {"test_bench_times_ours_where_the_peer_lacks_the_operator": None},
     "project/test_api.py": {"test_compile_takes_a_precision": 5},
     "project/test_documents.py": {"test_python": 0},
     "project/test_package.py": {
@@ -125,14 +161,34 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_proposal_can_be_generated": 4,
         "test_every_instruction_set_has_proposals": 4,
         "test_every_member_resolves": None,
+        "test_a_users_nest_has_proposals_as_well": 4,
     },
-    "space/test_space.py": {"test_every_layer_of_a_network_has_choices": 5},
+    "runtime/test_build_cache.py": {"test_sixteen_processes_build_the_same_text": None},
+    "runtime/test_build_compiler.py": {
+        "test_a_damaged_header_is_made_again": None,
+        "test_a_header_cut_short_by_a_kill_is_not_used": None,
+    },
+    "runtime/test_build_library.py": {
+        "test_the_openmp_runtime_stays_when_its_last_user_goes": None,
+    },
+    "space/test_space.py": {
+        "test_every_layer_of_a_network_has_choices": 0,
+        "test_every_member_nests": None,
+    },
     "target/test_header_sets.py": {
         "test_strict_compilers_take_units": None,
         "test_the_interface_is_the_one_that_is_loaded": 4,
     },
-    "target/test_machine.py": {"test_probes_of_every_precision_compile": 5},
-    "target/test_packages.py": {"test_its_kernels_compute_with_the_flag_of_its_row": None},
+    "target/test_machine.py": {
+        "test_probes_of_every_precision_compile": 9,
+        "test_a_calibration_of_a_few_kernels": None,
+    },
+    "target/test_packages.py": {
+        "test_its_kernels_compute_with_the_flag_of_its_row": None,
+        "test_an_exported_package_builds_with_the_flag": None,
+        "test_exported_projects_know_the_flag": None,
+    },
+    "tune/test_fit.py": {"test_the_layers_exercise_every_price": None},
     "tune/test_training_samples.py": {"test_the_command_trains_and_its_weights_are_used": None},
     "tune/test_tune.py": {"test_no_candidate_survives": None},
 }

@@ -8,11 +8,8 @@ from typing import Any
 from polysci.codegen.emit import Source, assemble
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.process import Child
-
-# A third of the compile time of users' builds, for the same semantics.
-QUICK = (*(flag for flag in default_flags() if flag != "-O3"), "-O1")
+from tests.support.flags import QUICK
 
 
 class Judge:

@@ -1,5 +1,6 @@
 """Cache directories in which nothing has to be measured."""
 
+import os
 from itertools import product
 from pathlib import Path
 
@@ -13,9 +14,20 @@ from polysci.tune.calibrate import machine_path
 INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
 
 
+def share_builds(shared: Path, folder: Path) -> None:
+    """Have ``folder`` hold the builds of ``shared``."""
+    for name in ("builds", "headers"):
+        (shared / name).mkdir(mode=0o700, exist_ok=True)
+        (folder / name).symlink_to(shared / name)
+
+
 def assume_all_rates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make ``folder`` the cache directory, with assumed rates of every instruction set."""
+    """Make ``folder`` the cache directory, with assumed rates of every instruction set.
+
+    It shares the builds of the cache directory before it.
+    """
     folder.mkdir(mode=0o700)
+    share_builds(Path(os.environ["POLYSCI_CACHE_DIR"]), folder)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(folder))
     for isa, x in product(detect().runnable, INPUTS):
         target = detect(isa)

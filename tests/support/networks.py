@@ -13,12 +13,10 @@ from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.graph import Graph
 from polysci.network.operators.lower import SUPPORTED
 from polysci.network.tools.debug import compare_tensors
-from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
+from tests.support.flags import QUICK
 from tests.support.graphbound import bounds
 
-# What small networks are compiled with: -O1 takes half as long as -O3.
-QUICK = tuple("-O1" if flag == "-O3" else flag for flag in default_flags())
 Arrays = Mapping[str, np.ndarray]
 
 

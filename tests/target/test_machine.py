@@ -16,7 +16,7 @@ from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import SPEED, Machine, assume_rates, from_json
 from polysci.tune import calibrate, fit
-from tests.support.judge import QUICK
+from tests.support.flags import QUICK
 from tests.support.rates import write_rates
 from tests.support.samples import FIXED
 
