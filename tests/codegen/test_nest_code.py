@@ -1,8 +1,9 @@
 """Nests through the whole program: generated code, primitives, records, exports, commands."""
 
+import functools
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,25 +45,21 @@ def planned(name: str, isa: str, threads: int) -> tuple[Nest, Schedule, Source]:
     return problem, plan, emit(problem, plan, threads, EmitOptions("made"))
 
 
-@pytest.fixture(scope="module")
-def primitives() -> Iterator[dict[tuple[str, int], Primitive]]:
-    """Every nest of the table for one thread on the best ISA, some in portable C for two."""
-    made = {(name, 1): planned(name, detect().isa.name, 1) for name in TEXTS}
-    made |= {(name, 2): planned(name, "portable", 2) for name in SHARED}
-    paths = cache.build_many([source.file for *_, source in made.values()], flags=QUICK)
-    found = {}
-    for (key, (problem, plan, source)), path in zip(made.items(), paths, strict=True):
-        found[key] = Primitive(problem, plan, source, load(path, source.declarations), "made")
-    yield found
+@functools.cache
+def primitive_of(name: str, threads: int) -> Primitive:
+    """A nest of the table for one thread on the best ISA, or in portable C for two."""
+    problem, plan, source = planned(
+        name, detect().isa.name if threads == 1 else "portable", threads
+    )
+    path = cache.build(source.file, flags=QUICK)
+    return Primitive(problem, plan, source, load(path, source.declarations), "made")
 
 
 @pytest.mark.parametrize(
     ("name", "threads"), [*((name, 1) for name in TEXTS), *((name, 2) for name in SHARED)]
 )
-def test_generated_code_computes_the_nest(
-    primitives: dict[tuple[str, int], Primitive], name: str, threads: int
-) -> None:
-    prim = primitives[name, threads]
+def test_generated_code_computes_the_nest(name: str, threads: int) -> None:
+    prim = primitive_of(name, threads)
     exact = Arrays.of(prim.problem, seed=1)
     x, w, bias, residual, clamp = exact.inputs.values()
     wp = prim.pack_weights(w)
@@ -71,10 +68,8 @@ def test_generated_code_computes_the_nest(
     assert exact.fault("fused", fused) is None, prim.schedule
 
 
-def test_messages_name_what_the_nest_says(
-    primitives: dict[tuple[str, int], Primitive],
-) -> None:
-    prim = primitives["matmul", 1]
+def test_messages_name_what_the_nest_says() -> None:
+    prim = primitive_of("matmul", 1)
     x, w = (np.zeros(shape, np.float32) for shape in (prim.problem.x_shape, prim.problem.w_shape))
     wp = prim.pack_weights(w)
     with pytest.raises(ValueError, match=r"x: expected shape \(37, 23\) \(A\[i\]\[k\]\), got \(0,"):

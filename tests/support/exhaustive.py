@@ -15,6 +15,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "algorithms/test_choice.py": {
         "test_records_of_direct_searches_and_others_stay_apart": None,
         "test_a_direct_search_never_takes_a_winograd_record": None,
+        "test_a_check_has_integers_and_a_bound_of_its_own": None,
     },
     "algorithms/test_winograd.py": {
         "test_exported_layers_pass_their_own_test": None,
@@ -27,6 +28,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_comparison": None,
         "test_the_first_wrong_stage_is_named": None,
         "test_json_and_a_file": None,
+        "test_a_table_of_stages": None,
     },
     "cli/test_cli_rank.py": {"test_ctrl_c_keeps_what_was_measured": None},
     "cli/test_cli_types.py": {
@@ -45,20 +47,26 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_copies_leave_much_padding_out": 3,
         "test_the_same_bytes_in_any_process": None,
     },
-    "codegen/test_nest_code.py": {"test_the_exported_c_tests_itself": None},
+    "codegen/test_nest_code.py": {
+        "test_the_exported_c_tests_itself": None,
+        "test_generated_code_computes_the_nest": 3,
+        "test_commands_take_a_file": None,
+    },
     "codegen/test_operators.py": {
         "test_random_schedules_are_right": 23,
         "test_the_choice_of_the_model_is_right": 7,
         "test_schedules_written_by_hand": 0,
         "test_the_textbook_nest_gives_the_same": 4,
         "test_every_number_of_output_channels_up_to_40": None,
+        "test_packing_where_axes_have_one_position": 0,
+        "test_streamed_output": 3,
     },
     "codegen/test_precisions.py": {
         "test_random_schedules_are_right": 23,
-        "test_schedules_written_by_hand": 4,
-        "test_streamed_output": 6,
+        "test_schedules_written_by_hand": 0,
+        "test_streamed_output": 0,
     },
-    "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 11},
+    "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
     "examples/test_examples.py": {
         "test_a_script_checks_its_own_result": 0,
         "test_the_microcontroller_needs_nothing_but_a_compiler": None,
@@ -85,7 +93,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "export/test_export_units.py": {
         "test_every_instruction_set_passes": None,
-        "test_the_self_test_finds_faults": 0,
+        "test_the_self_test_finds_faults": None,
         "test_make_and_ctest": None,
         "test_the_next_best_is_taken": None,
         "test_the_same_bytes_whatever_the_order": None,
@@ -93,7 +101,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_names_leave_room_for_the_units": None,
     },
     "measure/test_faults.py": {
-        "test_faults_are_noticed": 9,
+        "test_faults_are_noticed": 13,
         "test_samples_are_seconds_a_call": 0,
     },
     "measure/test_worker.py": {"test_faults_that_kill_the_worker": 3},
@@ -150,18 +158,27 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "ops/test_matmul.py": {"test_code_is_right": 4},
     "peers/test_peers.py": {"test_bench_times_ours_where_the_peer_lacks_the_operator": None},
+    "polyhedral/test_footprint.py": {
+        "test_no_schedule_moves_less_than_the_lower_bound": 3,
+        "test_farther_levels_see_less_traffic": 3,
+    },
     "project/test_api.py": {"test_compile_takes_a_precision": 5},
     "project/test_documents.py": {"test_python": 0},
     "project/test_package.py": {
         "test_installed_it_finds_its_data": None,
         "test_installed_it_optimises_outside_the_checkout": None,
     },
-    "rank/test_rank.py": {"test_higher_prices_are_never_cheaper": 4},
+    "rank/test_baselines.py": {"test_gathered_schedules_cost_what_each_does": 3},
+    "rank/test_rank.py": {
+        "test_higher_prices_are_never_cheaper": 4,
+        "test_estimates_are_finite_and_no_part_is_negative": 0,
+    },
     "rank/test_tiles.py": {
-        "test_every_proposal_can_be_generated": 4,
-        "test_every_instruction_set_has_proposals": 4,
+        "test_every_proposal_can_be_generated": 0,
+        "test_every_instruction_set_has_proposals": 0,
         "test_every_member_resolves": None,
         "test_a_users_nest_has_proposals_as_well": 4,
+        "test_a_faster_machine_is_never_slower": 2,
     },
     "runtime/test_build_cache.py": {"test_sixteen_processes_build_the_same_text": None},
     "runtime/test_build_compiler.py": {
@@ -180,7 +197,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_the_interface_is_the_one_that_is_loaded": 4,
     },
     "target/test_machine.py": {
-        "test_probes_of_every_precision_compile": 9,
+        "test_probes_of_every_precision_compile": 0,
         "test_a_calibration_of_a_few_kernels": None,
     },
     "target/test_packages.py": {
