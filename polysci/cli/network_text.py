@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from polysci.text.tables import bytes_text, columns
+from polysci.text.tables import bytes_text, columns, shorten
 
 if TYPE_CHECKING:
     from polysci.network.compile.prepare import PreparedNetwork
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 def explain_stages(prepared: PreparedNetwork) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
-    from polysci.network.compile.report import shorten
     from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
 
     rows = [("group", "computed by", "result")]
@@ -63,7 +62,6 @@ def explain_stages_json(prepared: PreparedNetwork) -> str:
 
 def describe_errors(rows: Sequence[CheckedTensor], bound: float) -> str:
     """The error of every tensor against the reference."""
-    from polysci.network.compile.report import shorten
     from polysci.network.tools.debug import first_wrong
 
     table = [("stage", "tensor", "error", "largest", "")]

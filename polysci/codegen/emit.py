@@ -29,6 +29,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.space.resolve import Plan, resolve
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
+from polysci.text.tables import shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class Source:
     workspace: int = 0
     packed: int = 0
     by_rows: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Source({shorten(self.symbol)!r}, {shorten(str(self.schedule), 120)!r}, "
+            f"{self.header_set}, {len(self.text)} characters)"
+        )
 
     @property
     def isa(self) -> str:

@@ -17,6 +17,7 @@ from polysci.ops.problem import Problem, input_shapes
 from polysci.runtime import arguments, binary_interface
 from polysci.runtime.build.library import Library
 from polysci.runtime.measurement import Measurement
+from polysci.text.tables import shorten
 
 Array = NDArray[Any]
 
@@ -33,7 +34,7 @@ class PackedWeights:
     pointer: Any
 
     def __repr__(self) -> str:
-        return f"PackedWeights({self.identity!r}, {self.array.nbytes} bytes)"
+        return f"PackedWeights({shorten(self.identity, 240)!r}, {self.array.nbytes} bytes)"
 
 
 class Primitive:
@@ -118,7 +119,8 @@ class Primitive:
         self._workspaces: list[tuple[Array, Any]] = []
 
     def __repr__(self) -> str:
-        return f"Primitive({self.problem}, {self.schedule})"
+        words = shorten(str(self.problem), 120), shorten(str(self.schedule), 120)
+        return f"Primitive({', '.join(map(repr, words))})"
 
     def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
         """Bring ``w`` (of a convolution: K, C/groups, R, S) into the order that calls need, once.

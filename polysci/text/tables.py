@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+WIDEST: Final = 60  # characters of a name in a table
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: str = "  ") -> str:
@@ -33,3 +36,9 @@ def time_text(seconds: float) -> str:
     if abs(seconds) < 10e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds * 1e3:.1f} ms" if abs(seconds) < 10 else f"{seconds:.1f} s"
+
+
+def shorten(text: str, widest: int = WIDEST) -> str:
+    """One printable line, cut where it is too long."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return plain if len(plain) <= widest else f"{plain[: widest - 3]}..."

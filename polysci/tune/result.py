@@ -15,6 +15,7 @@ from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive
 from polysci.target.isas import isa_named
+from polysci.text.tables import shorten, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,14 @@ class Result:
     level: str
     threads: int
     interrupted: bool = False
+
+    def __repr__(self) -> str:
+        measured = f"{self.measurement.gflops:.1f} GFLOP/s" if self.measurement else "not measured"
+        return (
+            f"Result({shorten(str(self.problem), 100)!r}, {shorten(str(self.schedule), 100)!r}, "
+            f"predicted={time_text(self.predicted)}, {measured}, level={self.level!r}, "
+            f"threads={self.threads})"
+        )
 
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""

@@ -28,6 +28,7 @@ from polysci.network.ir.graph import Graph
 from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
+from polysci.text.tables import shorten
 from polysci.tune import Result
 from polysci.tune.wisdom import Wisdom
 
@@ -50,6 +51,15 @@ class Network:
     options: CompileOptions
     runner: Runner
     seconds: float
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{port.name} {port.dtype}{[*port.shape]}" for port in self.inputs)
+        stages = len(self.prepared.program.stages)
+        return (
+            f"Network({shorten(self.name)!r}, {stages} stages, inputs={shorten(inputs)!r}, "
+            f"{len(self.outputs)} outputs, dtype={self.dtype!r}, threads={self.threads}, "
+            f"level={self.options.level!r})"
+        )
 
     @property
     def name(self) -> str:

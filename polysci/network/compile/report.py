@@ -13,11 +13,9 @@ from polysci.network.ir.stages import LayerStage, Program, RowFusion, Stage
 from polysci.network.runtime.profile import StageTime, latency, profile
 from polysci.network.runtime.runner import Runner
 from polysci.polyhedral.schedule import Schedule
-from polysci.text.tables import bytes_text, columns, time_text
+from polysci.text.tables import bytes_text, columns, shorten, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
-
-_WIDEST = 60  # characters of a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +169,3 @@ def _table(rows: Sequence[StageRow]) -> str:
             "-" if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f}",
         ))  # fmt: skip
     return columns(lines, left=(0, 1), indent="")
-
-
-def shorten(text: str, widest: int = _WIDEST) -> str:
-    """One printable line, cut where it is too long."""
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return plain if len(plain) <= widest else f"{plain[: widest - 3]}..."
