@@ -5,7 +5,7 @@ PS_SCALAR ps_a ps_a_of(ps_x x) { return x; }
 PS_INLINE ps_wide ps_word(const ps_a *p)
 {
     int32_t word;
-    memcpy(&word, p, sizeof word);
+    __builtin_memcpy(&word, p, sizeof word);
     return ps_int_splat(word);
 }
 PS_INLINE ps_wide ps_word_first(const ps_a *p, int n) { return (void)n, ps_int_splat(*p); }

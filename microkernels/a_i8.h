@@ -9,7 +9,7 @@ PS_INLINE ps_wide ps_flipped(uint32_t word)
 PS_INLINE ps_wide ps_word(const ps_a *p)
 {
     uint32_t word;
-    memcpy(&word, p, sizeof word);
+    __builtin_memcpy(&word, p, sizeof word);
     return ps_flipped(word);
 }
 PS_INLINE ps_wide ps_word_first(const ps_a *p, int n) /* n < 4; what is behind meets zeros */

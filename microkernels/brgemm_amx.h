@@ -33,7 +33,7 @@ PS_INLINE __m512i ps_words(const ps_a *row, ps_step k)
         return ps_int_load((const void *)row, k.words);
     int32_t words[16] = {0};
     for (int i = 0; i < k.words; ++i)
-        memcpy(words + i, row + i * k.a_k, (size_t)k.width * sizeof(ps_a));
+        __builtin_memcpy(words + i, row + i * k.a_k, (unsigned)k.width * sizeof(ps_a));
     return _mm512_loadu_si512(words);
 }
 

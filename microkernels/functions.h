@@ -7,18 +7,17 @@
  *
  * Coefficients are minimax fits of the relative error, rounded to float. */
 #include <stdint.h>
-#include <string.h>
 
 PS_INLINE uint32_t ps_f_bits(float x)
 {
     uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 PS_INLINE float ps_f_from(uint32_t bits)
 {
     float x;
-    memcpy(&x, &bits, sizeof x);
+    __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 

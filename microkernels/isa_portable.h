@@ -15,10 +15,10 @@ PS_INLINE ps_vec ps_splat(float x) { return (ps_vec){x, x, x, x}; }
 PS_INLINE ps_vec ps_load(const float *p)
 {
     ps_vec x;
-    memcpy(&x, p, sizeof x);
+    __builtin_memcpy(&x, p, sizeof x);
     return x;
 }
-PS_INLINE void ps_store(float *p, ps_vec x) { memcpy(p, &x, sizeof x); }
+PS_INLINE void ps_store(float *p, ps_vec x) { __builtin_memcpy(p, &x, sizeof x); }
 /* No portable way past the caches. */
 PS_INLINE void ps_stream(float *p, ps_vec x) { ps_store(p, x); }
 static PS_KERNEL __attribute__((unused)) void ps_fence(void) {}

@@ -29,12 +29,12 @@ PS_INLINE ps_int ps_as_int(ps_vec x) { return _mm256_castps_si256(x); }
 PS_INLINE __m128i ps_load_narrow(const void *p, int bytes)
 {
     __m128i x = _mm_setzero_si128();
-    __builtin_memcpy(&x, p, (size_t)bytes);
+    __builtin_memcpy(&x, p, (unsigned)bytes);
     return x;
 }
 PS_INLINE void ps_store_narrow(void *p, __m128i x, int bytes)
 {
-    __builtin_memcpy(p, &x, (size_t)bytes);
+    __builtin_memcpy(p, &x, (unsigned)bytes);
 }
 /* The low halves of 32-bit lanes, saturated as unsigned numbers. */
 PS_INLINE __m128i ps_low_halves(__m256i x)
@@ -103,7 +103,7 @@ enum { PS_BF16_PAIRS = 1 };
 PS_INLINE void ps_load_bf16_pair(const uint16_t *p, int lanes, ps_vec *even, ps_vec *odd)
 {
     __m256i x = _mm256_setzero_si256();
-    __builtin_memcpy(&x, p, (size_t)lanes * sizeof *p);
+    __builtin_memcpy(&x, p, (unsigned)lanes * sizeof *p);
     *even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
     *odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)));
 }

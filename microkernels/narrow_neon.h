@@ -67,7 +67,7 @@ PS_INLINE uint8x8_t ps_bytes(const uint8_t *p, int lanes)
     uint8x8_t x = vdup_n_u8(0);
     if (lanes >= PS_LANES) {
         uint32_t all;
-        memcpy(&all, p, sizeof all);
+        __builtin_memcpy(&all, p, sizeof all);
         return vreinterpret_u8_u32(vset_lane_u32(all, vdup_n_u32(0), 0));
     }
     if (lanes > 0)
@@ -80,7 +80,7 @@ PS_INLINE void ps_put_bytes(uint8_t *p, uint8x8_t x, int lanes)
 {
     if (lanes >= PS_LANES) {
         const uint32_t all = vget_lane_u32(vreinterpret_u32_u8(x), 0);
-        memcpy(p, &all, sizeof all);
+        __builtin_memcpy(p, &all, sizeof all);
         return;
     }
     if (lanes > 0)

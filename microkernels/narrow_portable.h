@@ -7,12 +7,12 @@ PS_INLINE ps_int ps_int_splat(int32_t x) { return (ps_int){x, x, x, x}; }
 PS_INLINE ps_int ps_int_load(const int32_t *p, int lanes)
 {
     ps_int x = ps_int_splat(0);
-    memcpy(&x, p, (size_t)lanes * sizeof *p);
+    __builtin_memcpy(&x, p, (unsigned)lanes * sizeof *p);
     return x;
 }
 PS_INLINE void ps_int_store(int32_t *p, ps_int x, int lanes)
 {
-    memcpy(p, &x, (size_t)lanes * sizeof *p);
+    __builtin_memcpy(p, &x, (unsigned)lanes * sizeof *p);
 }
 PS_INLINE ps_int ps_int_add(ps_int x, ps_int y) { return x + y; }
 PS_INLINE ps_int ps_int_xor(ps_int x, ps_int y) { return x ^ y; }

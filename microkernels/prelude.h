@@ -1,6 +1,5 @@
 /* What every other header here uses. */
 #include <stdint.h>
-#include <string.h>
 
 #define PS_KERNEL PS_TARGET __attribute__((noinline))
 #define PS_SCALAR static inline __attribute__((unused))

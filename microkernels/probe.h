@@ -1,4 +1,5 @@
 /* Probes of a machine: each does `iterations` rounds and returns the flops of them. */
+#include <stddef.h>
 
 /* Multiplications on independent accumulators: nothing but the units' rate. */
 static PS_KERNEL double ps_probe_peak(int64_t iterations)
@@ -30,6 +31,6 @@ static PS_KERNEL double ps_probe_peak(int64_t iterations)
 /* Write a buffer, so that its pages exist and the compiler cannot know what it holds. */
 static void ps_probe_fill(void *buffer, size_t size)
 {
-    memset(buffer, 0, size);
+    __builtin_memset(buffer, 0, size);
     __asm__ volatile("" : : "r"(buffer) : "memory");
 }

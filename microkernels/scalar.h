@@ -2,13 +2,13 @@
 PS_SCALAR uint32_t ps_bits_of(float x)
 {
     uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 PS_SCALAR float ps_float_of(uint32_t bits)
 {
     float x;
-    memcpy(&x, &bits, sizeof x);
+    __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 PS_SCALAR float ps_bf16_value(uint16_t x) { return ps_float_of((uint32_t)x << 16); }

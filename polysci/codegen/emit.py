@@ -8,6 +8,7 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import interface, openmp
+from polysci.codegen.definitions import trim
 from polysci.codegen.loops import TileCall, declare_origins, nest, tile_schedule
 from polysci.codegen.packing import (
     box_function,
@@ -88,8 +89,9 @@ def assemble(sources: Sequence[Source]) -> str:
         raise SpecError(f"one C file holds one ISA and one precision, not {told}")
     title = f"/* {sources[0].schedule} */"
     beside = dict.fromkeys(name for source in sources for name in source.beside)
+    code = "\n".join(source.text for source in sources)
     texts = [headers(units[0]), *map(microkernels.header, beside)]
-    return "\n".join([title, *texts, *(source.text for source in sources)])
+    return "\n".join([title, trim(texts, code), code])
 
 
 def emit(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
+from polysci.codegen.definitions import trim
 from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
 from polysci.export.names import remark
@@ -102,6 +103,10 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     ]
     inside = _inside(emitter)
     start = [c.Statement("m->times[-1] = ps_now()")] * emitter.timed
+    rings = [RINGS] if emitter.row_fusions else []
+    loops = "\n".join([*rings, *emitter.tables, *emitter.loops])
+    steps = c.text(c.Collection(start + stages), 1)
+    template = (TEMPLATES / "network.c").read_text(encoding="utf-8")
     team = ""
     if emitter.threads > 1:
         team = "\n".join([*openmp.guard(openmp.parallel(emitter.threads)), ""])
@@ -118,7 +123,7 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "EMBEDDED": "",
         "ARENA": str(emitter.arena.size),
         "UNSHARED": str(emitter.arena.unshared),
-        "HEADERS": _headers(emitter.isa),
+        "HEADERS": _headers(emitter.isa, f"{loops} {steps} {template}"),
         "DECLARATIONS": _declarations([*emitter.calls.values()]),
         "CONSTANTS": str(weights_file.constants_size),
         "PACKED": str(weights_file.packed_size),
@@ -127,10 +132,8 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "OUTPUTS": str(max(1, len(outputs))),
         "IN": ", ".join(words) or "0",
         "OUT": ", ".join(results) or "0",
-        "LOOPS": "\n".join(
-            [*([RINGS] if emitter.row_fusions else []), *emitter.tables, *emitter.loops]
-        ),
-        "STAGES": c.text(c.Collection(start + stages), 1),
+        "LOOPS": loops,
+        "STAGES": steps,
         "DIGEST": weights_file.digest,
         "PACKING": c.text(_packing(emitter), 1),
         **dict(zip(("SUM", "SUMS"), map(hex, weights_file.checksum), strict=True)),
@@ -161,11 +164,11 @@ def _packing(emitter: StageCode) -> c.Generable:
     return c.Collection(statements)
 
 
-def _headers(isa: Isa) -> str:
-    """What loops need: vector types, functions."""
+def _headers(isa: Isa, code: str) -> str:
+    """Of vector types and functions what loops, stages and the template use."""
     names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
     texts = [header(name) for name in (*names, "functions", "functions_exact")]
-    return "\n".join([target_lines(isa), *texts])
+    return trim([target_lines(isa), *texts], code)
 
 
 def _declarations(calls: Sequence[LayerCall]) -> str:
