@@ -21,6 +21,10 @@ class BuildError(PolysciError):
     """The compiler is absent, failed, ran too long or produced something unusable."""
 
 
+class NoCompilerError(BuildError):
+    """There is no C compiler, or the one that is named does not run."""
+
+
 class CheckError(PolysciError):
     """A compiled candidate crashed, looped or returned a wrong result."""
 

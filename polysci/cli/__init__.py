@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from polysci import __version__
 from polysci.cli import (
@@ -24,8 +23,8 @@ from polysci.cli import (
     wisdom,
 )
 from polysci.cli.layers import Interrupted
+from polysci.cli.parser import Parser
 from polysci.errors import PolysciError, SpecError
-from polysci.text.suggestions import suggest
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
@@ -47,17 +46,6 @@ examples:
 
 environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors suggest the choice that was probably meant."""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            error.message += suggest(str(value), map(str, action.choices or ()))
-            raise
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else argv
     try:
+        if not words:
+            parser().print_help()
+            return 0
         arguments = parser().parse_args(words)
         status: int = arguments.run(arguments)
         sys.stdout.flush()

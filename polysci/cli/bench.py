@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.errors import CheckError, PolysciError, SpecError
+from polysci.errors import CheckError, NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.peers.contest import Comparison, LayerRival
@@ -48,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.peers.process import peer_named
 
     threads = shared.threads_of(arguments)
-    peer = peer_named(arguments.against)
     todo = shared.problems(arguments)
+    peer = peer_named(arguments.against)
     comparisons: list[tuple[Comparison, str]] = []
     faults: list[tuple[str, str]] = []
     interrupted = False
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
                 name = shared.title(layer.problem)
                 try:
                     comparison = _compare(layer, rival, arguments)
-                except SpecError:
+                except (SpecError, NoCompilerError):
                     raise
                 except PolysciError as error:
                     faults.append((name, str(error)))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.errors import PolysciError, SpecError
+from polysci.errors import NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.ops.problem import Problem
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             for verdict in verdicts:
                 passed, failed = passed + verdict.passed, failed + (not verdict.passed)
                 _show(arguments, problem, verdict)
-        except SpecError:
+        except (SpecError, NoCompilerError):
             raise
         except PolysciError as error:
             failed += 1

@@ -49,14 +49,15 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     """``explain MODEL.onnx``: the groups of a model, with the estimates of the cost model."""
     top = argparse.ArgumentParser()
     add(top.add_subparsers())
-    words = ["compile", model, "--explain", "--level", "estimate", "--dtype", arguments.dtype]
+    dtype = _dtype(arguments.dtype)
+    if dtype not in _DTYPES:
+        raise SpecError(f"--dtype {dtype}: a model is computed in {' or '.join(_DTYPES)}")
+    words = ["compile", model, "--explain", "--level", "estimate", "--dtype", dtype]
     words += ["--algorithm", arguments.algorithm, "--threads", str(shared.threads_of(arguments))]
     words += [
         *(["--isa", arguments.isa] if arguments.isa else []),
         *(["--json"] if arguments.json else []),
     ]
-    if arguments.dtype not in _DTYPES:
-        raise SpecError(f"--dtype {arguments.dtype}: a model is computed in {' or '.join(_DTYPES)}")
     return int(run(top.parse_args(words)))
 
 
@@ -71,7 +72,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         help="read weights from files beside the model, where the model refers to them",
     )  # fmt: skip
     command.add_argument(
-        "--dtype", choices=_DTYPES, default="f32",
+        "--dtype", type=_dtype, choices=_DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     command.add_argument(
@@ -107,6 +108,17 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--force", action="store_true", help="with -o: write to a folder that holds other files"
     )
+
+
+def _dtype(text: str) -> str:
+    """The type that a name or alias stands for; what is none is left to the choices."""
+    from polysci.numerics.dtypes import precision_named
+
+    try:
+        name = str(precision_named(text))
+    except SpecError:
+        return text
+    return name if name in _DTYPES else text
 
 
 def _dim(text: str) -> tuple[str, int]:

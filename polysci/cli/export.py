@@ -75,10 +75,8 @@ def _check_builds(arguments: argparse.Namespace) -> None:
     from polysci.target.host import detect
 
     isa = shared.target_of(arguments).isa
-    if arguments.machine and isa not in detect().runnable:
-        raise SpecError(
-            f"--python builds for this CPU, which has no {isa}; {arguments.machine} has it"
-        )
+    if isa not in detect().runnable:
+        raise SpecError(f"--python builds for this CPU, which has no {isa}")
 
 
 def _search_targets(arguments: argparse.Namespace) -> list[SearchTarget]:
@@ -99,9 +97,7 @@ def _search_targets(arguments: argparse.Namespace) -> list[SearchTarget]:
     targets = search_targets(chosen, arguments.level, target=target, machine=machine)
     for search_target in targets:
         if search_target.machine and not described:
-            shared.say(
-                f"{search_target.isa}: this CPU does not run it: the model chooses unmeasured"
-            )
+            shared.say_unmeasured(search_target)
     return targets
 
 

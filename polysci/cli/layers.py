@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polysci.errors import PolysciError, SpecError
+from polysci.errors import NoCompilerError, PolysciError, SpecError
 from polysci.target.isas import ISAS, isa_named
-from polysci.text.suggestions import suggest
+from polysci.text.suggestions import known_name, suggest
 
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from polysci.target.machine_file import MachineFile
     from polysci.tune import Progress, Result
 
+_FILES = (".txt", ".c", ".onnx")  # an argument that ends so is a file
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
 
 
@@ -43,6 +44,7 @@ def layer_options(
     )  # fmt: skip
     command.add_argument(
         "--layout",
+        type=str.lower,
         choices=("nhwc", "nchw"),
         default="nhwc",
         help="memory layout of input and output (nhwc)",
@@ -50,7 +52,7 @@ def layer_options(
     command.add_argument(
         "--dtype", default="f32", metavar="NAME",
         help="precision: f32, bf16, f16, int8, or types of input, weights and result: u8:s8:s8 "
-        "or bf16:bf16:f32 (f32)",
+        "or bf16:bf16:f32; float32, bfloat16, float16 and half are other names (f32)",
     )  # fmt: skip
     command.add_argument(
         "--batch", type=positive, metavar="N", help="replace the batch size of all layers"
@@ -76,7 +78,8 @@ def isa_option(command: argparse.ArgumentParser) -> None:
     """Add ``--isa``."""
     command.add_argument(
         "--isa", type=isa, metavar="NAME",
-        help="best instruction set to use, as POLYSCI_ISA; the lower of the two counts: "
+        help="best instruction set to use, as POLYSCI_ISA; the lower of the two counts; one of "
+        "another kind of CPU: predict for it, where nothing has to run: "
         f"{', '.join(ISAS)}",
     )  # fmt: skip
 
@@ -156,8 +159,34 @@ def target_of(arguments: argparse.Namespace) -> Target:
     """The machine of ``--machine``; else this one, capped by ``--isa``."""
     from polysci.target.host import detect
 
-    described = load_machine_file(arguments)
-    return described.target if described else detect(arguments.isa)
+    if described := load_machine_file(arguments):
+        return described.target
+    foreign = foreign_target(arguments)
+    return foreign.target if foreign else detect(arguments.isa)
+
+
+def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
+    """Where ``--isa`` names code for another kind of CPU, as ``--isas`` may: the model chooses it.
+
+    None otherwise, and for commands that run code.
+    """
+    from polysci.export.candidates import check_isas, search_targets
+    from polysci.target.host import detect
+
+    if arguments.isa is None or not hasattr(arguments, "layers"):
+        return None
+    if getattr(arguments, "machine", "") is not None:
+        return None
+    (isa,), here = check_isas([arguments.isa], source="--isa"), detect()
+    if isa.machine in ("", *(own.machine for own in here.runnable)):
+        return None
+    (search_target,) = search_targets([isa], getattr(arguments, "level", "estimate"), target=here)
+    return search_target
+
+
+def say_unmeasured(search_target: SearchTarget) -> None:
+    """Say that the code of an instruction set is not timed."""
+    say(f"{search_target.isa}: this CPU does not run it: the model chooses unmeasured")
 
 
 def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
@@ -186,9 +215,11 @@ def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine | None:
-    """The parameters of ``--machine``; None for this machine."""
-    described = load_machine_file(arguments)
-    return described.machine if described else None
+    """The parameters of ``--machine``, or assumed of another kind of CPU; None for this machine."""
+    if described := load_machine_file(arguments):
+        return described.machine
+    foreign = foreign_target(arguments)
+    return foreign.machine if foreign else None
 
 
 def load_machine_file(arguments: argparse.Namespace) -> MachineFile | None:
@@ -222,14 +253,16 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
 def _read(text: str, layout: str, dtype: str) -> list[Problem]:
     from polysci.ops import layer_lists, parse_problem
 
-    file = Path(text).suffix in (".txt", ".c") or (os.sep in text and '"' not in text)
-    if file or text in layer_lists.names():
+    networks = layer_lists.names()
+    file = Path(text).suffix.lower() in _FILES or (os.sep in text and '"' not in text)
+    if file or known_name(text, networks) in networks:
         return layer_lists.load(text, layout, dtype)
     try:
         return [parse_problem(text, layout, dtype)]
-    except SpecError as error:
-        hint = suggest(text, layer_lists.names()).removeprefix("; ")
-        raise SpecError(f"{error}\n{hint}" if hint else str(error)) from None
+    except SpecError:
+        if hint := suggest(text, networks):
+            raise SpecError(f"{text!r} is neither a layer nor a network{hint}") from None
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +291,8 @@ def tune_layers(
     """
     from polysci.tune import optimize
 
+    if search_target is None and (search_target := foreign_target(arguments)):
+        say_unmeasured(search_target)
     start, tuned = time.monotonic(), dict[str, TunedLayer]()
     threads, target = (
         threads_of(arguments),
@@ -284,7 +319,7 @@ def tune_layers(
             options["progress"] = lambda step, problem=problem: watch(problem, step)
         try:
             tuned_layer = TunedLayer(problem, optimize(problem, level, threads, **options))
-        except SpecError:
+        except (SpecError, NoCompilerError):
             raise
         except PolysciError as error:
             tuned_layer = TunedLayer(problem, None, str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli.rank_table import RankedLayer, as_json, as_text
-from polysci.errors import PolysciError, SpecError
+from polysci.errors import NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.cli.display import Display
@@ -88,6 +88,8 @@ def _names(arguments: argparse.Namespace) -> list[str]:
         raise SpecError("rank: expected SPEC or FILE, or --list")
     if arguments.measure and arguments.machine:
         raise SpecError(f"--measure runs code on this machine, not on that of {arguments.machine}")
+    if arguments.measure and shared.foreign_target(arguments):
+        raise SpecError(f"--measure runs code on this machine, which has no {arguments.isa}")
     names = list(dict.fromkeys(arguments.ranker or RANKERS))
     for name in names:
         ranker_of(name)
@@ -124,7 +126,7 @@ def _fill(
                 watch("measuring", len(layer.times), len(todo))
         finally:
             _score(layer, context)
-    except SpecError:
+    except (SpecError, NoCompilerError):
         raise
     except PolysciError as error:
         layer.fault = str(error)

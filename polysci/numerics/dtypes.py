@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.text.suggestions import suggest
+from polysci.text.suggestions import known_name, suggest
 
 # The C type that holds an element, by NumPy's name for it; NumPy has no bfloat16.
 C_TYPES: Mapping[str, str] = MappingProxyType(
@@ -104,16 +104,25 @@ PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     }
 )
 ALIASES: Mapping[str, str] = MappingProxyType({"int8": "u8:s8:u8"})
+SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("fp32", "float32", "float"), "f32"),
+        "bfloat16": "bf16",
+        **dict.fromkeys(("fp16", "float16", "half"), "f16"),
+    }
+)
 
 
 def precision_named(name: str) -> Precision:
-    """The precision of a name or alias. Raises SpecError listing those that exist."""
-    full = {f"{row.x}:{row.w}:{row.y}": row for row in PRECISIONS.values()}
+    """The precision of a name or alias, in any case. Raises SpecError listing those that exist."""
+    rows = {f"{row.x}:{row.w}:{row.y}": row for row in PRECISIONS.values()}
+    other = {**ALIASES, **SPELLINGS}
+    rows |= {**PRECISIONS, **{alias: PRECISIONS[full] for alias, full in other.items()}}
     try:
-        return full.get(name) or PRECISIONS[ALIASES.get(name, name)]
+        return rows[known_name(name, rows)]
     except KeyError:
         known = ", ".join([*PRECISIONS, *(f"{a} ({p})" for a, p in ALIASES.items())])
-        hint = suggest(name, [*PRECISIONS, *ALIASES])
+        hint = suggest(name, [*PRECISIONS, *ALIASES, *SPELLINGS])
         raise SpecError(f"dtype {name!r}: expected one of {known}{hint}") from None
 
 

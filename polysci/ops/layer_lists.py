@@ -12,7 +12,7 @@ from polysci.ops.nest.problem import check_options
 from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
 from polysci.target.resources import resource
-from polysci.text.suggestions import suggest
+from polysci.text.suggestions import known_name, suggest
 
 # A comment starts at a '#' outside the quotes of the layer's name.
 _LAYER = re.compile(r'[^"#]*(?:"(?:\\.|[^"\\])*(?:"[^#]*)?)?')
@@ -33,7 +33,7 @@ def load(
     or without layers; UnsupportedError for a nest that polysci does not compute.
     """
     path = _find(path_or_name)
-    if path.suffix == ".onnx":
+    if path.suffix.lower() == ".onnx":
         raise SpecError(f"{path}: a whole model, not a list of layers: polysci compile {path}")
     if path.suffix == ".c":
         check_options(layout, dtype)
@@ -58,9 +58,10 @@ def _find(path_or_name: str | PathLike[str]) -> Path:
     path = Path(path_or_name)
     if path.suffix or len(path.parts) != 1 or path.exists():
         return path
-    if path.name not in names():
+    name = known_name(path.name, names())
+    if name not in names():
         raise SpecError(
             f"no model {path.name!r}: neither a file nor one of {', '.join(names())}; "
             f"give a path or one of these names{suggest(path.name, names())}"
         )
-    return resource("models", f"{path.name}.txt")
+    return resource("models", f"{name}.txt")

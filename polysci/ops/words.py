@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from polysci.errors import PolysciError, SpecError
+from polysci.text.suggestions import suggest
 
 LIMIT = 2**63  # values and products stay below
 SHOWN = 100  # columns of the text in a message
 _NUMBER = re.compile(r"[0-9]+")
+_LETTERS = re.compile(r"[A-Za-z]+")
 _NEGATIVE = re.compile(r"-[0-9]{1,20}")
 _REPEATED = re.compile(r"\*([0-9]+)\Z")
 _QUOTED = re.compile(r'"((?:\\.|[^"\\])*)"', re.S)
@@ -79,7 +81,7 @@ def read(line: Line, keys: Sequence[str]) -> Words:
     while at < len(text) and text[at] not in "n*":
         key = pattern.match(text, at)
         if key is None:
-            raise line.error(at, f"unknown word {text[at : at + 8]!r}", f"Words are {_list(keys)}.")
+            raise _unknown(line, at, keys)
         if key.group() in values:
             before = f"{key.group()}{values[key.group()].value}"
             raise line.error(at, f"{key.group()} is repeated", f"It stands before as {before}.")
@@ -96,6 +98,14 @@ def label(name: str, multiplicity: int) -> str:
     times = f"*{multiplicity}" if repeated else ""
     escaped = _SPECIAL.sub(r"\\\g<0>", name)
     return f'n"{escaped}{times}"' if name or times else ""
+
+
+def _unknown(line: Line, at: int, keys: Sequence[str]) -> PolysciError:
+    """The error of a word that is none of ``keys``, with those most like its letters."""
+    letters = _LETTERS.match(line.text, at)
+    hint = suggest(letters.group(), keys) if letters else ""
+    rule = f"Words are {_list(keys)}{hint or '.'}"
+    return line.error(at, f"unknown word {line.text.rstrip()[at : at + 8]!r}", rule)
 
 
 def _list(keys: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from polysci.target import amx
 from polysci.target.extensions import Table
 from polysci.target.isa import Isa, Permission
 from polysci.target.packages import KernelSources, collect
-from polysci.text.suggestions import suggest
+from polysci.text.suggestions import known_name, suggest
 
 
 def _rows() -> Iterator[Isa]:
@@ -54,9 +54,9 @@ def kernel_sources() -> KernelSources:
 
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
-    """The row of ISAS; SpecError naming ``source`` and the rows that exist."""
+    """The row of ISAS, in any case; SpecError naming ``source`` and the rows that exist."""
     try:
-        return ISAS[name]
+        return ISAS[known_name(name, ISAS)]
     except KeyError:
         raise SpecError(
             f"{source}: no instruction set {name!r}; known: {', '.join(ISAS)}{suggest(name, ISAS)}"

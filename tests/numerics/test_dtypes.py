@@ -17,6 +17,7 @@ from polysci.numerics.dtypes import (
     DTYPES,
     F32,
     PRECISIONS,
+    SPELLINGS,
     DType,
     computes,
     from_bf16,
@@ -85,6 +86,9 @@ def test_properties_of_precisions(row) -> None:
 
 def test_aliases() -> None:
     assert {alias: str(precision_named(alias)) for alias in ALIASES} == {"int8": "u8:s8:u8"}
+    assert {name: str(precision_named(name)) for name in SPELLINGS} == SPELLINGS
+    assert precision_named("FP32") is precision_named("f32")
+    assert precision_named("BF16:bf16:F32") is PRECISIONS["bf16:bf16:f32"]
 
 
 @pytest.mark.parametrize("name", ["f32", "bf16", "f16"])
@@ -92,7 +96,7 @@ def test_the_three_types_are_a_name_as_well(name: str) -> None:
     assert precision_named(f"{name}:{name}:{name}") == precision_named(name)
 
 
-@pytest.mark.parametrize("name", ["", "f64", "BF16", "s8", "s8:s8", "u8:u8:u8", "f32 "])
+@pytest.mark.parametrize("name", ["", "f64", "BF-16", "s8", "s8:s8", "u8:u8:u8", "f32 "])
 def test_unknown_precisions_are_answered_with_the_known(name: str) -> None:
     with pytest.raises(SpecError) as caught:
         precision_named(name)

@@ -80,4 +80,4 @@ def test_choices_of_the_command_line(
 
 def test_a_misspelt_network_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["optimize", "resnet5"]) == 2
-    assert "\ndid you mean 'resnet50' or 'resnext50'?" in capsys.readouterr().err
+    assert "; did you mean 'resnet50' or 'resnext50'?" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from polysci.ops.conv2d import grammar, reference, rules
 from polysci.ops.conv2d.extents import Pair
 from polysci.ops.problem import Kind, ProblemBase, Shape
 from polysci.ops.words import Line, read
+from polysci.text.suggestions import known_name, suggest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -203,8 +204,10 @@ def _texts(*, layout: str, dtype: str, name: str) -> dict[str, str]:
     """The text fields, checked."""
     texts = {"layout": layout, "dtype": dtype, "name": name}
     texts = {field: rules.text(field, value) for field, value in texts.items()}
+    texts["layout"] = known_name(texts["layout"], LAYOUTS)
     if texts["layout"] not in LAYOUTS:
-        raise SpecError(f"Conv2d: layout={layout!r} is none of {', '.join(LAYOUTS)}")
+        known = f"{', '.join(LAYOUTS)}{suggest(layout, LAYOUTS)}"
+        raise SpecError(f"Conv2d: layout={layout!r} is none of {known}")
     texts["dtype"] = str(precision_named(texts["dtype"]))
     bad = next((c for c in texts["name"] if not c.isprintable()), None)
     if bad is not None:

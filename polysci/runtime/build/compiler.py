@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from polysci.errors import BuildError
+from polysci.errors import BuildError, NoCompilerError
 from polysci.runtime.build import process
 from polysci.runtime.build.elf import fault_of
 from polysci.runtime.build.parallel import together
@@ -86,22 +86,24 @@ class Compiler:
 def find_compiler() -> Compiler:
     """The compiler that the environment variable CC names, else the first of cc, gcc, clang.
 
-    CC may carry options, as in ``CC="ccache gcc -m64"``. BuildError: none found, or it does not
-    run; the message says how to get one.
+    CC may carry options, as in ``CC="ccache gcc -m64"``. NoCompilerError: none found, or it
+    does not run; the message says how to get one.
     """
     chosen = os.environ.get("CC", "").strip()
     if not chosen:
         command = next((path for name in CANDIDATES if (path := shutil.which(name))), None)
         if command is None:
-            raise BuildError(f"no C compiler ({', '.join(CANDIDATES)}) in PATH: {HOW_TO_INSTALL}")
+            raise NoCompilerError(
+                f"no C compiler ({', '.join(CANDIDATES)}) in PATH: {HOW_TO_INSTALL}"
+            )
         return _identified(command, ())
     try:
         name, *options = shlex.split(chosen)
     except ValueError as error:
-        raise BuildError(f"environment variable CC={chosen!r}: {error}") from None
+        raise NoCompilerError(f"environment variable CC={chosen!r}: {error}") from None
     path = shutil.which(name)
     if path is None:
-        raise BuildError(
+        raise NoCompilerError(
             f"environment variable CC={chosen!r}: no such program; {HOW_TO_INSTALL}, or unset CC"
         )
     return _identified(path, tuple(options))
@@ -216,7 +218,7 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
     for question in ("--version", "-dumpmachine"):
         done = process.run([path, *options, question], timeout=20, env={"LC_ALL": "C"})
         if not done.ok:
-            raise BuildError(
+            raise NoCompilerError(
                 f"{path} is no working C compiler: {done.command} {done}"
                 f"{_excerpt(done.stderr)}\n{HOW_TO_INSTALL}"
             )

@@ -1,0 +1,35 @@
+"""A parser of arguments whose errors are one line and suggest what was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from polysci.text.suggestions import suggest
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's parser with short errors; its commands and actions are parsers of this kind."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and end with status 2."""
+        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help)\n")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse unknown arguments at once, so that the error is that of the command."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            hint = suggest(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return known, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = [str(choice) for choice in action.choices or ()]
+        if choices and value not in choices:
+            known = ", ".join(choices)
+            raise argparse.ArgumentError(
+                action, f"{value!r} is none of {known}{suggest(str(value), choices)}"
+            )
