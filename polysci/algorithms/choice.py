@@ -18,6 +18,7 @@ from polysci.algorithms.registry import (
     options,
 )
 from polysci.errors import SpecError, UnsupportedError
+from polysci.ops.parsing import parse_key
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
@@ -47,6 +48,16 @@ def key_of(problem: Problem, algorithm: str) -> str:
     """Under which records of a search are kept: those of direct searches hold direct schedules."""
     chosen = resolve_algorithm(problem, algorithm)
     return problem.key if chosen == DEFAULT else f"{problem.key} {chosen}"
+
+
+def parse_record_key(key: str) -> tuple[Problem, str]:
+    """The problem and the algorithm whose ``key_of`` is this. Raises SpecError where none is."""
+    words, _, last = key.rpartition(" ")
+    text, algorithm = (words, last) if last in options() else (key, DEFAULT)
+    problem = parse_key(text)
+    if key_of(problem, algorithm) != key:
+        raise SpecError(f"problem {key!r}: its records are under {key_of(problem, algorithm)!r}")
+    return problem, algorithm
 
 
 def admits(algorithm: str, schedule: Schedule) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from polysci.tune.wisdom import Wisdom
 
 SHORTLIST = 4  # schedules ranked to take the first of
+_log = logging.getLogger(__name__)
 
 _HELP = (
     "show domain, accesses, dependences, GEMM roles, working sets, traffic, bounds, the "
@@ -173,12 +175,15 @@ def _recorded_schedule(
     from polysci.runtime.measurement import host_of
 
     target = context.target
-    record = wisdom.best(key, context.threads, target.isa.features, host=host_of(target))
-    if record is None:
-        return None, None
     try:
+        record = wisdom.best(key, context.threads, target.isa.features, host=host_of(target))
+        if record is None:
+            return None, None
         recorded = schedule.parse(record.schedule)
         name_of(recorded)
+    except WisdomError as error:
+        _log.warning("explaining without records: %s", error)
+        return None, None
     except SpecError:
         return None, None
     return recorded, record.seconds

@@ -32,6 +32,10 @@ def _begins(text: str, word: str) -> bool:
 def parse_key(key: str) -> Problem:
     """The problem that has this key. Raises SpecError where there is none."""
     words, _, dtype = key.rpartition(" ")
+    if not words:
+        raise SpecError(
+            f"problem {key!r}: expected its words, then layout and dtype: '... nhwc f32'"
+        )
     text, _, layout = words.rpartition(" ")
     laid_out = layout in ("nhwc", "nchw")
     problem = parse_problem(text, layout, dtype) if laid_out else parse_problem(words, "", dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import islpy as isl
 
 from polysci.errors import IllegalScheduleError
@@ -33,11 +35,13 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
             raise IllegalScheduleError(f"{schedule}: parallel loop {loop} carries a dependence")
 
 
+@lru_cache(maxsize=64)
 def dependences_to_keep(scop: Scop) -> isl.UnionMap:
     """Dependences that must keep their direction: all but the reduction's own."""
     return _dependences(scop).subtract(scop.reduction_dependences())
 
 
+@lru_cache(maxsize=64)  # many schedules of a Scop are checked, and this is most of the time
 def _dependences(scop: Scop) -> isl.UnionMap:
     """Flow, anti and output dependences."""
     flow, anti, output = map(scop.dependences, ("flow", "anti", "output"))

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from polysci.algorithms.choice import admits
+from polysci.algorithms import lowering
+from polysci.algorithms.choice import admits, parse_record_key
 from polysci.codegen.emit import Source
-from polysci.errors import PolysciError, UnsupportedError, WisdomError
+from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
@@ -22,6 +23,18 @@ from polysci.tune.wisdom import Record, Wisdom
 
 SEEDS = 2  # schedules of other machines that are tried here
 _log = logging.getLogger(__name__)
+
+
+def check_record(record: Record) -> None:
+    """Raise PolysciError unless its schedule is a legal one of its problem, and C comes of it.
+
+    The record may be of any machine.
+    """
+    problem, algorithm = parse_record_key(record.problem)
+    recorded = schedule.parse(record.schedule)
+    if not admits(algorithm, recorded):
+        raise SpecError(f"schedule {recorded}: it is not {algorithm}, as problem {problem} says")
+    lowering.emit(problem, recorded, record.threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ UPSERT: Final = (
 )
 
 _REPAIR: Final = (
-    "nothing was deleted; polysci.wisdom.Wisdom({path!r}).repair() moves the file aside and keeps "
-    "every record that can still be read"
+    "nothing was deleted; 'polysci wisdom repair', or polysci.Wisdom({path!r}).repair(), moves the "
+    "file aside and keeps every record that can still be read"
 )
 _ACCESS: Final = "check owner and mode of the file and its directory, or set POLYSCI_CACHE_DIR"
 _SPACE: Final = "free some space or set POLYSCI_CACHE_DIR; the records already there are intact"
@@ -47,7 +47,11 @@ _FAULTS: Final = {
         "try again, or end the process that holds it",
     ),
 }
-_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# SQLITE_ERROR: our statements are constant, so the table is not the one that polysci created.
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+# SQLite quotes the file in its messages; where that is not UTF-8, Python raises the second one.
+_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+_RESTORE: Final = "UPDATE sqlite_master SET type = 'table', name = ?, tbl_name = ?, sql = ?"
 
 
 class DamagedError(WisdomError):
@@ -116,6 +120,7 @@ def salvage(path: Path) -> tuple[Record, ...]:
     """Every sound record that can be read, from both ends up to the damage.
 
     Works on a copy (SQLite may have to roll back a journal first), so the evidence stays as it is.
+    What the copy says of its table is replaced first: damage there would hide every record.
     """
     records: dict[Record, None] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -123,6 +128,7 @@ def salvage(path: Path) -> tuple[Record, ...]:
         shutil.copyfile(path, copy)
         with suppress(FileNotFoundError):
             shutil.copyfile(f"{path}-journal", f"{copy}-journal")
+        _restore_schema(copy)
         with closing(sqlite3.connect(copy)) as connection:
             for direction in ("", "DESC"):
                 order = ", ".join(f"{name} {direction}" for name in KEY)
@@ -130,8 +136,16 @@ def salvage(path: Path) -> tuple[Record, ...]:
     return tuple(records)
 
 
+def _restore_schema(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        for _ in range(2):  # the first attempt may fail because it reads what is damaged
+            with suppress(*_ERRORS), connection:
+                connection.execute(_RESTORE, ("records", "records", _TABLE))
+
+
 def _readable(connection: sqlite3.Connection, query: str) -> Iterator[Record]:
-    with suppress(sqlite3.Error):
+    with suppress(*_ERRORS):
         for row in connection.execute(query):
             with suppress(ValueError):
                 yield Record(*row)
@@ -170,6 +184,8 @@ def _translate_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WisdomError(f"{path}: cannot be opened ({error.strerror}); {_ACCESS}") from error
+    except UnicodeDecodeError as error:
+        raise DamagedError(path, "its text is not UTF-8") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class
         if code in _DAMAGE or "UTF-8" in str(error):
