@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from polysci.ops import problem_of
 from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import Target
 from polysci.tune import Progress, optimize
@@ -26,12 +27,14 @@ def compile(
     algorithm: str = "direct",
     wisdom: Wisdom | None = None,
     progress: Callable[[Progress], None] | None = None,
+    schedule: Schedule | str | None = None,
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
     ``problem`` is a Conv2d, a Nest, or the text of one; ``layout`` (default "nhwc") and ``dtype``
     (default "f32"; see ``polysci.numerics.dtypes``) complete benchdnn's words. A convolution
-    without images gets the primitive of one image, whose result for none is empty. The other
+    without images gets the primitive of one image, whose result for none is empty. ``schedule``,
+    a Schedule or its text, is built as it is: nothing is searched or measured. The other
     arguments and what they raise are those of ``polysci.optimize``; BuildError
     where there is no working C compiler.
     """
@@ -39,5 +42,5 @@ def compile(
     return optimize(
         parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
-        wisdom=wisdom, progress=progress,
+        wisdom=wisdom, progress=progress, schedule=schedule,
     ).primitive()  # fmt: skip

@@ -203,14 +203,8 @@ def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
         raise SpecError(
             f"--schedule: {requested} is {name}, and --algorithm asks for {arguments.algorithm}"
         )
-    isa = find(requested.kernel).isa
-    if isa not in map(str, target.runnable):
-        raise SpecError(f"--schedule: {requested.kernel} needs {isa}, which this CPU does not run")
-    if isa in map(str, target.hidden):
-        raise SpecError(
-            f"--schedule: {requested.kernel} is above {target.isa}, "
-            "to which --isa or POLYSCI_ISA caps"
-        )
+    if reason := target.refusal(find(requested.kernel).isa):
+        raise SpecError(f"--schedule: {requested.kernel} {reason}")
     return requested
 
 

@@ -71,6 +71,16 @@ class Schedule:
     kernel: str
     stream: bool = False
 
+    @classmethod
+    def parse(cls, text: str) -> Schedule:
+        """The schedule of a text; ``Schedule.parse(str(s)) == s``.
+
+        Raises SpecError with the bad word, TypeError for what is no text.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"schedule: expected a Schedule or its text, got {text!r:.80}")
+        return parse(text)
+
     def __str__(self) -> str:
         words = [*map(str, self.steps), *([STREAM] if self.stream else [])]
         return f"{' '.join(words)} > {self.kernel}"

@@ -1,9 +1,11 @@
 """A compiled operator as a Python callable: NumPy in, NumPy out, every argument checked."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,10 @@ from polysci.runtime.build.library import Library
 from polysci.runtime.measurement import Measurement
 from polysci.text.tables import shorten
 
+if TYPE_CHECKING:
+    from polysci.codegen.emit import Source
+    from polysci.polyhedral.schedule import Schedule
+
 Array = NDArray[Any]
 
 _ndarray: Final = np.ndarray  # one look-up less a call
@@ -27,7 +33,10 @@ may_share_memory: Final = np.may_share_memory
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeights:
-    """Weights in the order that one schedule reads; ``identity`` names problem and schedule."""
+    """Weights in the order that one schedule reads; ``identity`` names problem and schedule.
+
+    A pickle holds their bytes, for this version of polysci alone.
+    """
 
     identity: str
     array: Array
@@ -36,12 +45,19 @@ class PackedWeights:
     def __repr__(self) -> str:
         return f"PackedWeights({shorten(self.identity, 240)!r}, {self.array.nbytes} bytes)"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from polysci.runtime.loading import restore_weights, version  # which imports this module
+
+        return restore_weights, (self.identity, version(), self.array)
+
 
 class Primitive:
     """One problem, compiled: ``y = primitive(x, primitive.pack_weights(w))``.
 
     ``schedule``, ``source`` and ``measurement`` say how it works, what was compiled and how fast
-    it was. Calls release the GIL and may run in several threads at once.
+    it was. Calls release the GIL and may run in several threads at once. A pickle holds problem,
+    schedule and measurement as text; loading it generates the C again and builds it, or finds it
+    in the cache, and raises UnsupportedError on a CPU that lacks the instruction set.
     """
 
     __slots__ = (
@@ -72,16 +88,18 @@ class Primitive:
         "schedule",
         "source",
         "symbol",
+        "threads",
     )
 
     def __init__(
         self,
         problem: Problem,
-        schedule: object,
-        source: object,
+        schedule: Schedule,
+        source: Source,
         library: Library,
         symbol: str,
         measurement: Measurement | None = None,
+        threads: int = 1,
     ) -> None:
         self.problem = problem
         self.schedule = schedule
@@ -89,6 +107,7 @@ class Primitive:
         self.library = library
         self.symbol = symbol
         self.measurement = measurement
+        self.threads = threads
         functions = binary_interface.bind(library, symbol)
         self._compute, self._pack = functions.run, functions.pack
         self._workspace_shape = (-(-functions.workspace_size // 4),)
@@ -121,6 +140,13 @@ class Primitive:
     def __repr__(self) -> str:
         words = shorten(str(self.problem), 120), shorten(str(self.schedule), 120)
         return f"Primitive({', '.join(map(repr, words))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from polysci.runtime.loading import restore_primitive  # which imports this module
+
+        problem, measured = self.problem, self.measurement
+        words = str(problem), problem.layout, problem.dtype, str(self.schedule), self.threads
+        return restore_primitive, (*words, None if measured is None else str(measured))
 
     def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
         """Bring ``w`` (of a convolution: K, C/groups, R, S) into the order that calls need, once.

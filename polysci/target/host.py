@@ -80,6 +80,14 @@ class Target:
         """The instruction sets that the CPU executes and a cap forbids, best last."""
         return tuple(isa for isa in self.runnable if isa not in self.allowed)
 
+    def refusal(self, isa: str) -> str:
+        """Why code for an instruction set may not run here; empty where it may."""
+        if isa not in map(str, self.runnable):
+            return f"needs {isa}, which this CPU does not run"
+        if isa in map(str, self.hidden):
+            return f"is above {self.isa}, to which --isa or POLYSCI_ISA caps"
+        return ""
+
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything known, for a table."""
         caches = [(name.upper(), self._cache(name)) for name in ("l1", "l2", "l3")]

@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from polysci.algorithms.algorithm import SYMBOL
-from polysci.codegen import interface
 from polysci.codegen.emit import Source
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.backend import backend_of
+from polysci.runtime.loading import load_primitive
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive
-from polysci.target.isas import isa_named
 from polysci.text.tables import shorten, time_text
 
 
@@ -76,12 +73,7 @@ class Result:
 
     def primitive(self) -> Primitive:
         """Build (or find in the cache) and load the primitive."""
-        backend = backend_of(isa_named(self.source.isa))
-        path = backend.build(self.source.file)
-        library = backend.load(path, interface.declarations(SYMBOL, self.source.precision))
-        return Primitive(
-            self.problem, self.schedule, self.source, library, SYMBOL, self.measurement
-        )
+        return load_primitive(self.problem, self.source, self.threads, self.measurement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ from polysci.rank.shortlist import ranker_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement
 from polysci.target.host import MOST_THREADS, Target, detect
-from polysci.target.machine import Machine
+from polysci.target.machine import Machine, assume_rates
+from polysci.target.microkernels import find
 from polysci.text.suggestions import suggest
+from polysci.tune.calibrate import load_rates
 from polysci.tune.context import context_of
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, Progress, Result
@@ -41,6 +43,7 @@ def optimize(
     progress: Callable[[Progress], None] | None = None,
     machine: Machine | None = None,
     algorithm: str = DEFAULT,
+    schedule: Schedule | str | None = None,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -53,6 +56,8 @@ def optimize(
     ``algorithm`` is one of ``algorithms.registry``: ``direct``, whose results are exact for small
     integers, another one, within its own error bound, or ``auto``, the fastest; UnsupportedError
     for one that does not compute the problem.
+    With a ``schedule``, or its text, nothing is searched, run or recorded; raises SpecError,
+    IllegalScheduleError or UnsupportedError for one that does not fit.
     """
     _check_types(target, isa, wisdom, threads)
     if target and isa is not None:
@@ -72,12 +77,13 @@ def optimize(
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
-            problem.with_batch(1), "estimate", threads,
-            target=target, ranker=ranker, wisdom=wisdom, machine=machine, algorithm=algorithm,
+            problem.with_batch(1), "estimate", threads, target=target, ranker=ranker,
+            wisdom=wisdom, machine=machine, algorithm=algorithm, schedule=schedule,
         )  # fmt: skip
         return replace(result, problem=problem, level=level)
-    store = wisdom if wisdom is not None else Wisdom()
-    key = choice.key_of(problem, algorithm)
+    if schedule is not None:
+        return _emit_requested(problem, schedule, level, threads, target, machine, algorithm)
+    key, store = choice.key_of(problem, algorithm), Wisdom() if wisdom is None else wisdom
     search = _Search(
         problem, level, threads, target, ranker,
         SearchRecords(problem, key, algorithm, threads, target, store),
@@ -95,6 +101,30 @@ def _check_types(target: Any, isa: Any, wisdom: Any, threads: Any) -> None:
     ):  # fmt: skip
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{name}: expected {kind.__name__}, got {value!r:.80}")
+
+
+def _emit_requested(
+    problem: Problem,
+    requested: Schedule | str,
+    level: str,
+    threads: int,
+    target: Target,
+    machine: Machine | None,
+    algorithm: str,
+) -> Result:
+    """The result of a schedule that was asked for. Nothing is measured, the machine included."""
+    start = time.monotonic()
+    schedule = requested if isinstance(requested, Schedule) else Schedule.parse(requested)
+    if algorithm != DEFAULT and not choice.admits(algorithm, schedule):
+        raise SpecError(f"schedule: {schedule}: not one of the algorithm {algorithm}")
+    if reason := target.refusal(find(schedule.kernel).isa):
+        raise UnsupportedError(f"schedule: {schedule.kernel} {reason}")
+    source = backend_of(target.isa).emit(problem, schedule, threads)
+    rates = machine or load_rates(target, source.precision.x.name) or assume_rates(target)
+    context = context_of(problem, threads, target, machine=rates)
+    predicted = choice.predict_seconds(problem, context, schedule)
+    spent = time.monotonic() - start
+    return Result(problem, schedule, source, predicted, None, (), spent, level, threads)
 
 
 @dataclass(slots=True)

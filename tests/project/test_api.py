@@ -10,6 +10,8 @@ import pytest
 
 import polysci
 from polysci.measure.integer_reference import Arrays
+from polysci.target.host import detect
+from polysci.tune import calibrate, search
 
 PUBLIC = """
     PRECISIONS Conv2d Conv2dBackwardWeights Matmul Nest Network Primitive Result Scales Schedule
@@ -113,6 +115,61 @@ def test_compile_refuses_an_unknown_precision() -> None:
     problem = polysci.Conv2d(N=1, C=8, H=5, W=5, K=8, R=1, S=1, dtype="bf16")
     with pytest.raises(polysci.errors.SpecError, match="'bf16', got 'int8' beside it"):
         polysci.compile(problem, dtype="int8")
+
+
+PLAN = "p q:4 > brgemm_portable_f32_4x8"
+FOREIGN = f"brgemm_{'avx2_f32_4x16' if detect().has('asimd') else 'neon_f32_4x8'}"
+
+
+@pytest.mark.parametrize("schedule", [PLAN, polysci.Schedule.parse(PLAN)])
+def test_compile_builds_the_schedule_of_another_tuner(
+    schedule: str | polysci.Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "calibrate", None)  # nothing is measured
+    monkeypatch.setattr(search, "_Search", None)  # nor searched
+    prim = polysci.compile("mb1ic8ih5oc8kh3ph1", "measure", schedule=schedule)
+    assert str(prim.schedule) == PLAN and prim.measurement is None
+    assert prim.source.file.startswith(f"/* {PLAN} */")
+    x, w, *_ = inputs(prim.problem)
+    assert np.array_equal(prim(x, prim.pack_weights(w)), prim.problem.reference(x, w))
+    empty = polysci.compile("mb0ic8ih5oc8kh3ph1", schedule=schedule)
+    assert str(empty.schedule) == PLAN
+
+
+def test_optimize_predicts_a_schedule_that_is_given() -> None:
+    problem = polysci.parse_problem("mb1ic8ih5oc8kh3ph1")
+    result = polysci.optimize(problem, schedule=PLAN, threads=2)
+    assert result.measurement is None and 0 < result.predicted < 1 and result.trials == ()
+    assert result.primitive().threads == 2
+
+
+@pytest.mark.parametrize(
+    ("schedule", "error", "message"),
+    [
+        ("p q:4", polysci.errors.SpecError, "expected 'LOOPS > KERNEL'"),
+        ("p z > brgemm_portable_f32_4x8", polysci.errors.SpecError, "no dimension 'z' among"),
+        ("p q:9 > brgemm_portable_f32_4x8", polysci.errors.SpecError, "step 9 exceeds the 5"),
+        ("p q:4 > brgemm_none_f32_4x8", polysci.errors.SpecError, "'brgemm_none_f32_4x8' is not"),
+        ("c* p > brgemm_portable_f32_4x8", polysci.errors.IllegalScheduleError, "carries a"),
+        (f"q > {FOREIGN}", polysci.errors.UnsupportedError, f"schedule: {FOREIGN} needs "),
+        ("winograd(9) > brgemm_portable_f32_4x8", polysci.errors.PolysciError, "winograd"),
+        (5, TypeError, "schedule: expected a Schedule or its text, got 5"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused(
+    schedule: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        polysci.compile("mb1ic8ih5oc8kh3ph1", schedule=schedule)
+
+
+def test_a_schedule_of_another_algorithm_or_above_the_cap_is_refused() -> None:
+    with pytest.raises(polysci.errors.SpecError, match="not one of the algorithm winograd"):
+        polysci.compile("mb1ic8ih5oc8kh3ph1", schedule=PLAN, algorithm="winograd")
+    if not detect().has("avx2"):
+        pytest.skip("needs AVX2")
+    with pytest.raises(polysci.errors.UnsupportedError, match="is above portable, to which"):
+        polysci.compile("mb1ic8ih5oc8kh3ph1", schedule="p q > brgemm_avx2_f32_4x16", isa="portable")
 
 
 def test_no_images_give_an_empty_result() -> None:

@@ -54,6 +54,11 @@ def load(path: Path, cdefs: str) -> Library:
     return Library(path, ffi, lib)
 
 
+def float_pointer(array: Any) -> Any:
+    """A pointer to a NumPy array of f32, which it keeps alive."""
+    return cffi.FFI().from_buffer("float[]", array)
+
+
 def openmp_runtimes() -> tuple[str, ...]:
     """The files of the OpenMP runtimes that this process has loaded, in text order."""
     try:

@@ -1,0 +1,74 @@
+"""From source, or from a pickle, to a primitive: built, or found in the cache, and loaded."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from polysci.algorithms.algorithm import SYMBOL
+from polysci.codegen import interface
+from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics import arrays
+from polysci.ops.parsing import parse_problem
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime import measurement as measurements
+from polysci.runtime.backend import backend_of
+from polysci.runtime.build.library import float_pointer
+from polysci.runtime.measurement import Measurement
+from polysci.runtime.primitive import PackedWeights, Primitive
+from polysci.target.host import detect
+from polysci.target.isas import isa_named
+from polysci.target.microkernels import find
+
+if TYPE_CHECKING:
+    from polysci.codegen.emit import Source
+
+
+def version() -> str:
+    """The version of polysci, whose other modules stand above this one."""
+    return str(import_module("polysci").__version__)
+
+
+def load_primitive(
+    problem: Problem, source: Source, threads: int, measurement: Measurement | None = None
+) -> Primitive:
+    """Build (or find in the cache) and load the primitive of a source. Raises BuildError."""
+    backend = backend_of(isa_named(source.isa))
+    path = backend.build(source.file)
+    library = backend.load(path, interface.declarations(SYMBOL, source.precision))
+    return Primitive(problem, source.schedule, source, library, SYMBOL, measurement, threads)
+
+
+def restore_primitive(
+    text: str, layout: str, dtype: str, schedule: str, threads: int, measurement: str | None
+) -> Primitive:
+    """The primitive of a pickle.
+
+    Raises UnsupportedError on a CPU that lacks the instruction set, and as ``emit`` and ``build``
+    do.
+    """
+    problem, parsed = parse_problem(text, layout, dtype), Schedule.parse(schedule)
+    target, isa = detect(), find(parsed.kernel).isa
+    if reason := target.refusal(isa):
+        raise UnsupportedError(
+            f"pickled primitive of {text}: {parsed.kernel} {reason}; compile it again"
+        )
+    coded = problem.with_batch(1) if problem.batched and not problem.x_shape[0] else problem
+    source = backend_of(isa_named(isa)).emit(coded, parsed, threads)
+    measured = None if measurement is None else measurements.parse(measurement)
+    return load_primitive(problem, source, threads, measured)
+
+
+def restore_weights(identity: str, packed_by: str, array: NDArray[Any]) -> PackedWeights:
+    """The packed weights of a pickle. Raises SpecError where another version packed them."""
+    if packed_by != version():
+        raise SpecError(
+            f"pickled weights for {identity!r}: packed by polysci {packed_by}, and this is "
+            f"{version()}: pack them again"
+        )
+    packed = arrays.copy(array)
+    packed.flags.writeable = False
+    return PackedWeights(identity, packed, float_pointer(packed))
