@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from polysci.border.guard import guard
 from polysci.ops import problem_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -13,6 +14,7 @@ from polysci.tune import Progress, optimize
 from polysci.tune.wisdom import Wisdom
 
 
+@guard
 def compile(
     problem: Problem | str,
     level: str = "measure",

@@ -31,3 +31,7 @@ class CheckError(PolysciError):
 
 class WisdomError(PolysciError):
     """The record file cannot be read, written or trusted."""
+
+
+class UnexpectedError(PolysciError):
+    """A fault of polysci itself; the message asks to report it, ``__cause__`` is the error."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from polysci import __version__
+from polysci.border.guard import is_expected, unexpected
 from polysci.cli import (
     bench,
     check,
@@ -24,7 +25,7 @@ from polysci.cli import (
 )
 from polysci.cli.layers import Interrupted
 from polysci.cli.parser import Parser
-from polysci.errors import PolysciError, SpecError
+from polysci.errors import SpecError
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
@@ -85,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Interrupted):
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
         return INTERRUPTED
-    except (PolysciError, TypeError, OSError, MemoryError) as error:
-        if "--traceback" in words or (isinstance(error, TypeError) and not str(error)):
+    except Exception as error:
+        if "--traceback" in words:
             raise
+        error = error if is_expected(error) else unexpected(error)
         print(f"polysci: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return BAD_INPUT if isinstance(error, SpecError) else FAILED

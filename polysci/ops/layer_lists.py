@@ -6,6 +6,7 @@ import re
 from os import PathLike
 from pathlib import Path
 
+from polysci.border.files import read_named
 from polysci.errors import SpecError
 from polysci.ops.nest import Nest
 from polysci.ops.nest.problem import check_options
@@ -39,7 +40,7 @@ def load(
         check_options(layout, dtype)
         return [Nest(path)]
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_named(path).decode("utf-8-sig")
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from polysci.border.arguments import check_type
+from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import Conv2d
@@ -11,6 +13,7 @@ from polysci.ops.problem import Problem
 from polysci.ops.registry import OPS
 
 
+@guard
 def parse_problem(
     text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
 ) -> Problem:
@@ -19,6 +22,8 @@ def parse_problem(
     ``layout`` and ``dtype`` complete texts that do not say them, ``where`` (``file:line``) goes
     before an error. Raises SpecError, with a caret under the offending word, or UnsupportedError.
     """
+    for name, value in (("text", text), ("layout", layout), ("dtype", dtype)):
+        check_type(name, value, str)
     named = (row for row in OPS.values() if row.word and _begins(text, row.word))
     plain = (row for row in OPS.values() if not row.word)
     return next(named, next(plain)).parse(text, layout, dtype, where=where)

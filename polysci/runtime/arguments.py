@@ -75,6 +75,10 @@ def limits(clamp: Any, activation: Any) -> tuple[float, float]:
         low, high = map(float, clamp)
     except (TypeError, ValueError):
         raise TypeError(f"clamp: expected two numbers (lo, hi), got {clamp!r:.80}") from None
+    except OverflowError:
+        raise ValueError(
+            "clamp: expected numbers that fit in a float, got a larger integer"
+        ) from None
     if isnan(low) or isnan(high) or low > high:
         raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
     return low, high

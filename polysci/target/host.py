@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from polysci.border.arguments import check_type
+from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS, caps, permissions, up_to
@@ -114,12 +116,14 @@ class Target:
         return f"{self.isa} {caches} cores={self.cores}"
 
 
+@guard
 def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     """Describe this host, with the best instruction set that runs and does not exceed ``isa``.
 
     The environment variable POLYSCI_ISA caps it as well. ``root`` holds ``proc`` and ``sys``.
     SpecError: no such instruction set.
     """
+    check_type("isa", isa, str, Isa, type(None))
     fields, cpus = _cpuinfo(root)
     words = (fields.get("flags") or fields.get("Features") or "").split()
     known = _known_features(words)

@@ -103,7 +103,7 @@ def from_json(text: str) -> Machine:
         measured = bool(data.pop("measured"))
         numbers = {name: float(value) for name, value in data.items()}
         machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecError(f"machine parameters: {error}") from error
     rates = [*(numbers[name] for name in RATES), *efficiency.values()]
     if not all(isfinite(rate) and rate > 0 for rate in rates):

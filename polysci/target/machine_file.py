@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from polysci.border.files import read_named
 from polysci.errors import SpecError
 from polysci.target import microkernels
 from polysci.target.host import ASSUMED_CACHES, MOST_THREADS, Target, size_text
@@ -63,7 +64,7 @@ class MachineFile:
 def read(path: str | Path) -> MachineFile:
     """The machine that a file describes. SpecError names the file, the key and the rule."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_named(path).decode("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise SpecError(f"machine file {path}: cannot be read: {reason}") from None

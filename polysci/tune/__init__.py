@@ -4,7 +4,7 @@ from polysci.algorithms.algorithm import SYMBOL, EmitOptions
 from polysci.algorithms.lowering import emit, model_of
 from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
-from polysci.tune.search import optimize
+from polysci.tune.search import check_options, optimize
 
 __all__ = [
     "LEVELS",
@@ -14,6 +14,7 @@ __all__ = [
     "Result",
     "SearchLevel",
     "Trial",
+    "check_options",
     "context_of",
     "emit",
     "model_of",

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from polysci.border.files import read_stored
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.errors import PolysciError
@@ -52,8 +53,8 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
 def load_rates(target: Target, x: str = "f32") -> Machine | None:
     """The stored parameters of this machine; None if it was never measured."""
     try:
-        return from_json(machine_path(target, x).read_text(encoding="utf-8"))
-    except (OSError, PolysciError):
+        return from_json(read_stored(machine_path(target, x)).decode("utf-8"))
+    except (OSError, UnicodeDecodeError, PolysciError):
         return None
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.registry import DEFAULT
+from polysci.border.arguments import check_callable, check_type
+from polysci.border.guard import guard
 from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.ops.problem import Problem
@@ -30,6 +32,7 @@ from polysci.tune.trials import Trials
 from polysci.tune.wisdom import Wisdom
 
 
+@guard
 def optimize(
     problem: Problem,
     level: str = "measure",
@@ -59,21 +62,17 @@ def optimize(
     With a ``schedule``, or its text, nothing is searched, run or recorded; raises SpecError,
     IllegalScheduleError or UnsupportedError for one that does not fit.
     """
-    _check_types(target, isa, wisdom, threads)
+    check_options(level, threads, target, isa, wisdom, time_limit)
+    check_type("ranker", ranker, str)
+    check_type("algorithm", algorithm, str)
+    check_callable("progress", progress)
     if target and isa is not None:
         raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
     target = target or detect(isa)
-    if level not in LEVELS:
-        names = f"{', '.join(LEVELS)}{suggest(level, LEVELS)}"
-        raise SpecError(f"level {level!r}: expected one of {names}")
     ranker_of(ranker)
     choice.resolve_algorithm(problem, algorithm)
     if machine and LEVELS[level].measured != 0:
         raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
-    if not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads={threads}: expected 1 to {MOST_THREADS}")
-    if time_limit is not None and not time_limit > 0:
-        raise SpecError(f"time limit {time_limit}: expected a positive number of seconds")
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
@@ -92,15 +91,25 @@ def optimize(
     return search.run()
 
 
-def _check_types(target: Any, isa: Any, wisdom: Any, threads: Any) -> None:
-    """Raise TypeError for what is not of its type."""
-    if not isinstance(threads, int) or isinstance(threads, bool):
-        raise TypeError(f"threads: expected an int, got {threads!r:.80}")
-    for name, value, kind in (
-        ("target", target, Target), ("isa", isa, str), ("wisdom", wisdom, Wisdom),
+def check_options(
+    level: Any, threads: Any, target: Any, isa: Any, wisdom: Any, time_limit: Any
+) -> None:
+    """Raise TypeError or SpecError for an option of a search that is none."""
+    nothing = type(None)
+    for name, value, kinds in (
+        ("level", level, (str,)), ("threads", threads, (int,)),
+        ("target", target, (Target, nothing)), ("isa", isa, (str, nothing)),
+        ("wisdom", wisdom, (Wisdom, nothing)),
+        ("time_limit", time_limit, (int, float, nothing)),
     ):  # fmt: skip
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"{name}: expected {kind.__name__}, got {value!r:.80}")
+        check_type(name, value, *kinds)
+    if level not in LEVELS:
+        names = f"{', '.join(LEVELS)}{suggest(level, LEVELS)}"
+        raise SpecError(f"level {level!r}: expected one of {names}")
+    if not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads={threads}: expected 1 to {MOST_THREADS}")
+    if time_limit is not None and not time_limit > 0:
+        raise SpecError(f"time_limit={time_limit}: expected a positive number of seconds")
 
 
 def _emit_requested(

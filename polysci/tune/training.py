@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.border.files import read_stored
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
@@ -266,7 +267,7 @@ def load_weights(target: Target) -> Weights | None:
     """The weights of this machine; None if nothing was learned or the file is damaged (logged)."""
     path = weights_path(target)
     try:
-        return from_json(path.read_text(encoding="utf-8"))
+        return from_json(read_stored(path).decode("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, PolysciError) as error:

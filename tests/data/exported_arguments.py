@@ -32,6 +32,7 @@ refusals = [
     (ValueError, "residual: expected shape", {"residual": r[:, :1]}),
     (ValueError, "residual: expected shape (0, ", {"x": x[:0], "residual": r}),
     (TypeError, "clamp: expected two numbers", {"clamp": 1}),
+    (ValueError, "clamp: expected numbers that fit in a float", {"clamp": (0, 10**400)}),
     (ValueError, "clamp: expected lo <= hi", {"clamp": (1, 0)}),
     (ValueError, "clamp: expected lo <= hi", {"clamp": (0, float("nan"))}),
     (TypeError, "out: expected dtype float32", {"out": np.zeros(y.shape)}),

@@ -41,6 +41,16 @@ def resized(made: ModelProto, *dims: int) -> None:
         dim.dim_value = size
 
 
+def fill(made: ModelProto, *shape: int) -> None:
+    """Add a ConstantOfShape that the graph's output needs."""
+    name = made.graph.output[0].name
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), "shape"))
+    made.graph.node.extend(
+        [node("ConstantOfShape", "shape", "filled"), node("Add", f"{name} filled", "z")]
+    )
+    made.graph.output[0].name = "z"
+
+
 BROKEN: dict[str, tuple[Edit, str]] = {
     "cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "t"), "'t', which nothing before"),
     "missing weight": (lambda m: m.graph.initializer.pop(0), "'w1', which nothing before"),
@@ -66,6 +76,9 @@ BROKEN: dict[str, tuple[Edit, str]] = {
     ),
     "groups": (
         lambda m: m.graph.node[0].attribute.append(helper.make_attribute("group", 3)), "Conv"
+    ),
+    "32 GiB of one value": (
+        lambda m: fill(m, 1 << 15, 1 << 18), "takes 34359738368 bytes; expected at most",
     ),
 }  # fmt: skip
 
@@ -155,3 +168,38 @@ def test_weights_that_are_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixtu
     made = model([node("Add", "x w", "y")], {"x": (2,)}, {"y": (2,)}, {"other": reals(2)})
     made.graph.initializer.append(text)
     assert refused(saved(made, tmp_path / "m.onnx"), capsys)[0] in (BAD, FAILED)
+
+
+@pytest.mark.parametrize("word", [b"Conv", b"w1", b"kernel_shape"])
+def test_strings_that_are_no_text(
+    word: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tiny().SerializeToString()
+    assert word in data
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data.replace(word, b"\xff" + word[1:]))
+    status, line = refused(path, capsys)
+    assert status == BAD and "expected UTF-8 text" in line and "graph." in line
+
+
+def test_the_length_of_weights_beside_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weights").write_bytes(bytes(64))
+    for length in (65, 1 << 62, 1 << 70):
+        made = tiny()
+        outside(made, "weights")
+        made.graph.initializer[0].external_data.add(key="length", value=str(length))
+        status, line = refused(saved(made, tmp_path / "m.onnx"), capsys, "--external-data")
+        assert status == BAD and f"bytes 0 to {length}; 'weights' has 64" in line
+
+
+@pytest.mark.parametrize("sizes", [[0, 0], [1, 1], [1 << 31, 1]])
+def test_sizes_of_a_transposed_convolution(
+    sizes: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = node("ConvTranspose", "x w", "y", output_shape=sizes)
+    made = model([step], {"x": (1, 4, 6, 6)}, {"y": None}, {"w": reals(4, 4, 3, 3)})
+    status, line = refused(saved(made, tmp_path / "m.onnx"), capsys)
+    assert status == FAILED
+    assert f"output_shape {sizes}: expected 2 sizes, none below x's [6, 6]" in line

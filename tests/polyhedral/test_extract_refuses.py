@@ -99,6 +99,7 @@ REFUSED = {
     "for (int i = i; i < 9; ++i) B[0] = 0;": "i is neither an iterator",
     "if (B[0] > 0) B[0] = 0;": "an array element is not affine",
     "NOT_INT B[0] = 0;": "the macro NOT_INT is not an integer constant",
+    "B[HUGE] = 0;": "the macro HUGE = 9223372036854775808 does not fit in 64 bits",
     "B[TWICE] = 0;": "defined twice: 3 and 4",
     "#define X 1\nB[0] = X;": "a preprocessor directive inside the region",
     "B[0] = 0": "unexpected|ends inside",
@@ -124,7 +125,8 @@ REFUSED = {
 def test_refused_with_a_place(body: str) -> None:
     before = (
         f"{ARRAYS} float *P, Q[3]; void g(float Q[4]) {{}} float V[n]; unsigned u;\n"
-        "#define M 3\n#define NOT_INT double\n#define TWICE 3\n#define TWICE 4"
+        "#define M 3\n#define HUGE 9223372036854775808\n"
+        "#define NOT_INT double\n#define TWICE 3\n#define TWICE 4"
     )
     with pytest.raises(SpecError, match=REFUSED[body]) as caught:
         extract(region(body, before), filename="bad.c")

@@ -226,6 +226,7 @@ def test_weights_must_be_packed_by_this_schedule(primitive: Primitive) -> None:
         ({"clamp": 1.0}, TypeError, "clamp: expected two numbers"),
         ({"clamp": (1.0,)}, TypeError, "clamp: expected two numbers"),
         ({"clamp": ("a", "b")}, TypeError, "clamp: expected two numbers"),
+        ({"clamp": (0, 10**400)}, ValueError, "clamp: expected numbers that fit in a float"),
         ({"clamp": (1.0, 0.0)}, ValueError, "clamp: expected lo <= hi"),
         ({"clamp": (nan, 0.0)}, ValueError, "clamp: expected lo <= hi"),
         ({"activation": "gelu"}, ValueError, "activation: expected 'relu'"),

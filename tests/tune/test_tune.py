@@ -143,8 +143,8 @@ def test_two_threads(wisdom: Wisdom) -> None:
     [
         ({"level": "hard"}, "level 'hard': expected one of wisdom-only, estimate, measure"),
         ({"threads": 0}, "threads=0: expected 1 to 1024"),
-        ({"time_limit": 0}, "time limit 0: expected a positive number"),
-        ({"time_limit": float("nan")}, "time limit nan"),
+        ({"time_limit": 0}, "time_limit=0: expected a positive number"),
+        ({"time_limit": float("nan")}, "time_limit=nan"),
         ({"ranker": "oracle"}, "ranker 'oracle'"),
     ],
 )

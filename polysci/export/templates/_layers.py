@@ -266,6 +266,10 @@ def _limits(clamp: Any) -> Array:
         low, high = map(float, clamp)
     except (TypeError, ValueError):
         raise TypeError(f"clamp: expected two numbers (lo, hi), got {clamp!r:.80}") from None
+    except OverflowError:
+        raise ValueError(
+            "clamp: expected numbers that fit in a float, got a larger integer"
+        ) from None
     if not low <= high:
         raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
     return np.array([low, high], _F32)

@@ -11,6 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from polysci.border.arguments import check_callable, check_type
+from polysci.border.guard import guard
 from polysci.export import names
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.compile.build import runner_of
@@ -29,7 +31,7 @@ from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.text.tables import shorten
-from polysci.tune import Result
+from polysci.tune import Result, check_options
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
@@ -94,6 +96,7 @@ class Network:
         return report_of(self.code, self.runner, self.results, self.schedules, self.options)
 
 
+@guard
 def compile_network(
     model: str | PathLike[str] | Graph,
     level: str = "measure",
@@ -122,6 +125,8 @@ def compile_network(
     that is none, UnsupportedError, which names every node that cannot be computed, and what
     ``optimize`` raises.
     """
+    _check_options(algorithm, dims, name, flags, watch)
+    check_options(level, threads, target, isa, wisdom, time_limit)
     graph = model if isinstance(model, Graph) else graph_of(model, dims, external=external)
     stem = "network" if isinstance(model, Graph) else Path(model).stem
     chosen = target or detect(isa)
@@ -131,6 +136,17 @@ def compile_network(
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags,
     )  # fmt: skip
+
+
+def _check_options(algorithm: Any, dims: Any, name: Any, flags: Any, watch: Any) -> None:
+    """Raise TypeError for an option of another type."""
+    nothing = type(None)
+    for option, value, kinds in (
+        ("algorithm", algorithm, (str,)), ("dims", dims, (Mapping, nothing)),
+        ("name", name, (str, nothing)), ("flags", flags, (list, tuple, nothing)),
+    ):  # fmt: skip
+        check_type(option, value, *kinds)
+    check_callable("watch", watch)
 
 
 def build_network(

@@ -268,6 +268,9 @@ def _upwards(build: Builder, node: Node) -> tuple[Span, ...]:
     pads = node.attributes.get("pads") or [0] * 2 * axes
     extra = node.attributes.get("output_padding") or [0] * axes
     auto = node.attributes.get("auto_pad", "NOTSET")
+    if len(out) != axes:  # what shape inference gives for a shape that it does not accept
+        asked = list(node.attributes.get("output_shape", ()))
+        build.refuse(f"output_shape {asked}: expected {axes} sizes, none below x's {list(shape)}")
     windows = []
     for at in range(axes):
         before = pads[at]

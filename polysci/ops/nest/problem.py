@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from polysci.border.files import read_named
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest import reference, text
@@ -201,7 +202,7 @@ def _source(source: str | os.PathLike[str] | Generable) -> tuple[str | Generable
         return source, "<nest>", ""
     path = Path(source)
     try:
-        return path.read_text(encoding="utf-8-sig"), str(path), path.stem
+        return read_named(path).decode("utf-8-sig"), str(path), path.stem
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

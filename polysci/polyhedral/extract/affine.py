@@ -101,7 +101,10 @@ def _name(node: c_ast.ID, level: LoopLevel) -> isl.PwAff:
     if node.name not in level.source.constants:
         what = f"{node.name} is neither an iterator of a loop around this nor an integer macro"
         _refuse(node, level, what)
-    return level.constant(level.source.constants[node.name])
+    value = level.source.constants[node.name]
+    if abs(value) > LARGEST:
+        _refuse(node, level, f"the macro {node.name} = {value} does not fit in 64 bits")
+    return level.constant(value)
 
 
 def _unary(node: c_ast.UnaryOp, level: LoopLevel) -> isl.PwAff:

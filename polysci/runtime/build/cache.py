@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from polysci.border.files import open_stored, read_stored
 from polysci.errors import BuildError
 from polysci.runtime.build import eviction, precompiled, process
 from polysci.runtime.build.compiler import (
@@ -197,7 +198,7 @@ def _from(job: _Job, root: Path) -> Path:
 def _verified(home: Path) -> Path | None:
     """The shared object of an entry if it is there and its digest is right."""
     try:
-        entry = json.loads((home / "entry.json").read_bytes())
+        entry = json.loads(read_stored(home / "entry.json"))
         path = home / Path(entry["so"]).name
         if _digest(path) == entry["sha256"]:
             return path
@@ -206,7 +207,7 @@ def _verified(home: Path) -> Path | None:
         if not home.exists():
             return None
         fault = f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, IsADirectoryError):
+    except (ValueError, KeyError, TypeError, RecursionError, OSError):
         fault = "entry.json is damaged"
     log.warning("cache entry %s: %s; compiling it again", home, fault)
     return None
@@ -296,5 +297,5 @@ def _keep_failed(job: _Job, root: Path) -> Path:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_stored(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

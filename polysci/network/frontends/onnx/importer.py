@@ -186,6 +186,11 @@ class _Reader:
         value = node.attributes.get("value", np.zeros(1, np.float32))
         shape = tuple(int(size) for size in self.known[node.inputs[0]])
         self.check(node.outputs[0], shape, value.dtype)
+        if (size := prod(shape) * value.dtype.itemsize) > MOST_FOLDED:
+            raise SpecError(
+                f"{self.where}: {str(node)!r:.200}: shape {list(shape)} takes {size} bytes; "
+                f"expected at most {MOST_FOLDED}"
+            )
         return np.broadcast_to(value.reshape(()), shape)
 
     def compute(self, proto: Any, node: Node) -> list[Array] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from polysci.border.files import read_named
 from polysci.errors import SpecError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -56,10 +57,7 @@ def read(path: str | PathLike[str], *, external: bool = False) -> onnx.ModelProt
 
 def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
     try:
-        size = path.stat().st_size
-        if size > MOST_FILE:
-            raise SpecError(f"{path}: {size} bytes; an ONNX file has at most {MOST_FILE}")
-        data = path.read_bytes()
+        data = read_named(path, MOST_FILE)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     try:
@@ -71,6 +69,7 @@ def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
 
 def check_model(model: onnx.ModelProto, where: str) -> None:
     """Raise for a model whose graph is not whole; ``where`` goes before the error."""
+    check_text(model, where)
     graph = model.graph
     if not graph.node or not graph.output:
         raise SpecError(f"{where}: no ONNX model: its graph has no nodes or no outputs")
@@ -104,6 +103,23 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
         raise SpecError(f"{where}: nothing makes the output {lost[0]!r:.200}")
 
 
+def check_text(message: Any, where: str, path: str = "") -> None:
+    """Raise SpecError for a string that is not UTF-8, in any field of ``message``."""
+    for field, value in message.ListFields():
+        name = f"{path}.{field.name}" if path else field.name
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        values = (
+            [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+        )
+        for index, part in enumerate(values):
+            place = name if values is not value else f"{name}[{index}]"
+            if field.type == field.TYPE_MESSAGE:
+                check_text(part, where, place)
+            elif isinstance(part, bytes):  # what protobuf gives for what it cannot decode
+                raise SpecError(f"{where}: {place} = {part!r:.80}: expected UTF-8 text")
+
+
 def _tensors(onnx: Any, graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for node in graph.node:
@@ -130,15 +146,18 @@ def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
             raise SpecError(f"{where}: {place!r:.200} is outside the model's folder")
         if not path.is_file() or start < 0:
             raise SpecError(f"{where}: {place!r:.200} is no file, or its offset is negative")
+        size = path.stat().st_size
+        if start + max(length, 0) > size:
+            raise SpecError(
+                f"{where}: bytes {start} to {start + max(length, 0)}; {place!r:.200} has {size}"
+            )
         with path.open("rb") as file:
             file.seek(start)
-            data = file.read(length)
+            data = file.read(length if length >= 0 else -1)
     except (KeyError, ValueError, OSError) as error:
         if isinstance(error, SpecError):
             raise
         raise SpecError(f"{where}: {error}") from None
-    if 0 <= length != len(data):
-        raise SpecError(f"{where}: expected {length} bytes, the file has {len(data)}")
     tensor.raw_data = data
     del tensor.external_data[:]
     tensor.data_location = onnx.TensorProto.DEFAULT

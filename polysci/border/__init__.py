@@ -1,0 +1,1 @@
+"""Where data enters the library and errors leave it: files, arguments, unexpected errors."""

@@ -1,0 +1,51 @@
+"""Read whole files that a user names or a cache holds, up to a limit."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from io import BufferedReader
+from os import PathLike
+from pathlib import Path
+
+Kinds = tuple[Callable[[int], bool], ...]
+TEXT_LIMIT = 1 << 26  # bytes of a text that a person or this program wrote
+
+
+def read_named(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
+    """The contents of a file or pipe that a user names. Raises OSError.
+
+    A device, a name with a NUL byte and more than ``limit`` bytes are errors, too.
+    """
+    with _open(path, (stat.S_ISREG, stat.S_ISFIFO), "a regular file or a pipe") as file:
+        return _whole(file, limit)
+
+
+def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
+    """The same for a file that this program wrote: a pipe, which may never end, is an error."""
+    with open_stored(path) as file:
+        return _whole(file, limit)
+
+
+def open_stored(path: str | PathLike[str]) -> BufferedReader:
+    """A regular file, to be read. Raises OSError for anything else."""
+    return _open(path, (stat.S_ISREG,), "a regular file")
+
+
+def _open(path: str | PathLike[str], kinds: Kinds, expected: str) -> BufferedReader:
+    name = os.fspath(path)
+    if "\0" in name:
+        raise OSError(errno.EINVAL, "the name holds a NUL byte", name)
+    mode = Path(name).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if not any(accepts(mode) for accepts in kinds):
+        raise OSError(errno.EINVAL, f"expected {expected}", name)
+    return Path(name).open("rb")
+
+
+def _whole(file: BufferedReader, limit: int) -> bytes:
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"expected at most {limit} bytes", file.name)
+    return data
