@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         metavar="N",
         help="timed turns for each layer (15)",
     )
-    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    shared.table_options(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
@@ -71,8 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
                 )
         except KeyboardInterrupt:
             interrupted = True
+    outcome = (comparisons, faults)
     if comparisons or faults:
-        shared.write((_json if arguments.json else _table)(comparisons, faults), arguments.output)
+        width = shared.table_width(arguments)
+        text = _json(*outcome) if arguments.json else _table(*outcome, width)
+        shared.write(text, arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(bool(faults))
@@ -135,10 +138,12 @@ def _json(comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str
     return "\n".join([*lines, json.dumps({"summary": _summary(comparisons, faults)})])
 
 
-def _table(comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str]]) -> str:
+def _table(
+    comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str]], width: int | None
+) -> str:
     from statistics import median
 
-    from polysci.text.tables import columns, time_text
+    from polysci.text.tables import fit, time_text
 
     rows = [("layer", "GFLOP/s", "% of peak", "ours", "peer", "ratio", "peer's path")]
     for comparison, _ in comparisons:
@@ -149,7 +154,15 @@ def _table(comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, st
             "-" if comparison.peer_median is None else time_text(comparison.peer_median),
             _number(comparison.ratio), comparison.path,
         ))  # fmt: skip
-    lines = [columns(rows, left=(0, 6), indent="")]
+    lines = [
+        fit(
+            rows,
+            width,
+            drop=("peer's path", "% of peak"),
+            clip=("layer",),
+            left=("layer", "peer's path"),
+        )
+    ]
     lines += [f"{name}: FAILED: {fault}" for name, fault in faults]
     total = _summary(comparisons, faults)
     if comparisons:
@@ -160,8 +173,8 @@ def _table(comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, st
             else ""
         )
         lines.append(
-            f"{total['dtype']}{ratios}; {100 * total['geomean_peak_fraction']:.1f} % of the "
-            f"{total['peak_unit']} peak measured in this run (geomean; taps in the padding count "
-            "as work)"
+            f"{total['dtype']}{ratios}\n{100 * total['geomean_peak_fraction']:.1f} % of the "
+            f"{total['peak_unit']} peak measured in this run\n"
+            "(geomean; taps in the padding count as work)"
         )
     return "\n".join(lines)

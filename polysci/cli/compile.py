@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--rounds", type=shared.positive, metavar="N", help="timed turns of --compare (15)"
     )
-    command.add_argument(
-        "--json", action="store_true", help="print JSON lines: every stage, then the whole"
-    )
+    shared.table_options(command)
     command.add_argument("--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
@@ -57,6 +56,7 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     words += [
         *(["--isa", arguments.isa] if arguments.isa else []),
         *(["--json"] if arguments.json else []),
+        *(["--wide"] if arguments.wide else []),
     ]
     return int(run(top.parse_args(words)))
 
@@ -148,7 +148,9 @@ def run(arguments: argparse.Namespace) -> int:
         from polysci.cli.network_text import explain_stages, explain_stages_json
 
         shared.write(
-            (explain_stages_json if arguments.json else explain_stages)(network.prepared),
+            explain_stages_json(network.prepared)
+            if arguments.json
+            else explain_stages(network.prepared, shared.table_width(arguments)),
             arguments.output,
         )
         return 0
@@ -246,9 +248,9 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
 
     rows = compare_tensors(rebuild_network(network, apart=True), inputs_of(network.inputs))
     bound = bound_of(network)
-    shared.write(
-        (describe_errors_json if arguments.json else describe_errors)(rows, bound), arguments.output
-    )
+    width = shared.table_width(arguments)
+    text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
+    shared.write(text(rows, bound), arguments.output)
     return int(first_wrong(rows, bound) is not None)
 
 
@@ -285,7 +287,9 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
         rows = [json.dumps(row) for row in report.json_rows()]
         shared.write("\n".join([*rows, summary]), arguments.output)
         return
-    shared.write("\n".join([str(report), *_comparison_lines(comparison, loss)]), arguments.output)
+    width = shared.table_width(arguments)
+    lines = [report.text(width), *_comparison_lines(comparison, loss, width)]
+    shared.write("\n".join(lines), arguments.output)
 
 
 def _summary(
@@ -328,12 +332,14 @@ def _summary(
     return members | ({} if loss is None else {"f32_loss": loss})
 
 
-def _comparison_lines(comparison: NetworkComparison | None, loss: float | None) -> list[str]:
-    from polysci.text.tables import bytes_text, columns
+def _comparison_lines(
+    comparison: NetworkComparison | None, loss: float | None, width: int | None
+) -> list[str]:
+    from polysci.text.tables import bytes_text, fit
 
     if comparison is None:
         return []
-    rows = [("", "ms a run", "its time over ours", "error", "peak memory", "how")]
+    rows = [("library", "ms a run", "its time over ours", "error", "peak memory", "how")]
     rows.append((
         "polysci", f"{comparison.latency_ms:.3f}", "", "", bytes_text(comparison.ours.peak_bytes),
         comparison.ours.choice,
@@ -346,7 +352,7 @@ def _comparison_lines(comparison: NetworkComparison | None, loss: float | None) 
         )
         for name, rival in comparison.rivals.items()
     ]  # fmt: skip
-    lines = ["", columns(rows, left=(0, 5), indent="")]
+    lines = ["", fit(rows, width, drop=("how", "peak memory"), left=("library", "how"))]
     lines.append(
         f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
         f"faster; medians of {len(comparison.ours.seconds)} turns)"

@@ -1,33 +1,45 @@
-"""Progress over layers: a live line on a terminal, one plain line a layer otherwise."""
+"""Progress over layers: lines that vanish on a terminal, one plain line a layer otherwise."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from polysci.cli.layers import say, title
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from polysci.ops.problem import Problem
     from polysci.tune import Progress
 
+_LAST = 8  # finished layers that stay in sight
+
 
 class Display:
-    """``with Display(n) as display``: ``display.watch`` follows a search, ``done`` ends a layer."""
+    """``with Display(n) as display``: ``display.watch`` follows a search, ``done`` ends a layer.
+
+    On a terminal the last layers stand above what is being done now; all of it goes with the block.
+    """
 
     def __init__(self, layers: int) -> None:
         self.layers, self.finished, self.start = layers, 0, time.monotonic()
-        self._status = None
+        self._live: Live | None = None
+        self._lines: deque[str] = deque(maxlen=_LAST)
+        self._calibrating = False
         if sys.stderr.isatty():
             from rich.console import Console
+            from rich.live import Live
 
-            self._status = Console(stderr=True).status("starting")
+            self._live = Live(console=Console(stderr=True), transient=True, redirect_stdout=False)
 
     def __enter__(self) -> Self:
-        if self._status:
-            self._status.start()
+        if self._live:
+            self._live.start()
+            self._show("starting")
         return self
 
     def __exit__(
@@ -36,37 +48,46 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._status:
-            self._status.stop()
+        if self._live:
+            self._live.stop()
 
     def watch(self, problem: Problem, step: Progress) -> None:
         """Show the progress of a search."""
-        if self._status is None:
-            if step.stage == "calibrating" and step.done == 1:
+        if self._live is None:
+            if step.stage == "calibrating" and not self._calibrating:
+                self._calibrating = True
                 say("measuring this machine once (less than a minute)")
             return
-        from rich.markup import escape
-
         share = f" {step.done}/{step.total}" if step.total > 1 else ""
         spent = time.monotonic() - self.start
-        self._status.update(
-            f"layer {self.finished + 1}/{self.layers} {escape(title(problem))}: "
+        self._show(
+            f"layer {self.finished + 1}/{self.layers} {title(problem)}: "
             f"{step.stage}{share}, {spent:.0f} s"
         )
 
     def note(self, text: str) -> None:
         """Show ``text`` between or after the layers."""
-        if self._status is None:
+        if self._live is None:
             say(text)
         else:
-            self._status.update(text)
+            self._show(text)
 
     def done(self, line: str) -> None:
-        """One layer is finished: print ``line``."""
+        """One layer is finished: show ``line``."""
         self.finished += 1
-        if self._status is None:
+        self._lines.append(line)
+        if self._live is None:
             say(f"[{self.finished}/{self.layers}] {line}")
         else:
-            from rich.markup import escape
+            self._show("")
 
-            self._status.console.print(escape(line), highlight=False)
+    def _show(self, now: str) -> None:
+        """Redraw the last layers and what is being done now, each in one line."""
+        from rich.console import Group
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        if self._live:
+            lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in self._lines)
+            current = Text(now, no_wrap=True, overflow="ellipsis")
+            self._live.update(Group(*lines, Spinner("dots", current)))

@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         "--schedule", metavar="TEXT", help="explain this schedule instead of the best"
     )
     command.add_argument("--source", action="store_true", help="print the C code as well")
-    command.add_argument("--json", action="store_true", help="print JSON lines")
+    shared.table_options(command)
     command.add_argument(
         "--plot", metavar="FILE", help="also draw working sets and times to FILE, as .png or .svg; "
         "of several layers as FILE-1, FILE-2 and so on",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from polysci.tune import Progress, Result
 
 _FILES = (".txt", ".c", ".onnx")  # an argument that ends so is a file
+_COLUMNS = 80  # of a table in a pipe, a file or a narrow terminal
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
 
 
@@ -100,6 +102,23 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
         metavar="S",
         help="end the search of all layers after S seconds",
     )
+
+
+def table_options(command: argparse.ArgumentParser) -> None:
+    """Add ``--json`` and ``--wide``, for commands that print tables."""
+    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    command.add_argument(
+        "--wide", action="store_true",
+        help="print whole tables; otherwise those of results fit the terminal, or 80 columns",
+    )  # fmt: skip
+
+
+def table_width(arguments: argparse.Namespace) -> int | None:
+    """Columns of text that a table may take; None: any number."""
+    if arguments.wide:
+        return None
+    screen = sys.stdout.isatty() and not getattr(arguments, "output", None)
+    return max(_COLUMNS, shutil.get_terminal_size().columns) if screen else _COLUMNS
 
 
 def isa(text: str) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from polysci.text.tables import bytes_text, columns, shorten
+from polysci.text.tables import bytes_text, fit, shorten
 
 if TYPE_CHECKING:
     from polysci.network.compile.prepare import PreparedNetwork
     from polysci.network.tools.debug import CheckedTensor
 
 
-def explain_stages(prepared: PreparedNetwork) -> str:
+def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
     from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
 
@@ -25,7 +25,7 @@ def explain_stages(prepared: PreparedNetwork) -> str:
         rows.append((shorten(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
     done = [fusion for fusion in prepared.fusions if fusion.done]
     refused = [fusion for fusion in prepared.fusions if not fusion.done]
-    lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", columns(rows, left=(0, 1, 2))]
+    lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", _fit(rows, width, ())]
     saved = bytes_text(sum(fusion.saved for fusion in done))
     lines += ["", f"{len(done)} fusions, which save {saved} of memory traffic a run"]
     if done:
@@ -37,7 +37,7 @@ def explain_stages(prepared: PreparedNetwork) -> str:
             )
             for fusion in done
         ]  # fmt: skip
-        lines.append(columns(table, left=(0, 1, 2)))
+        lines.append(_fit(table, width, ("tensor",)))
     lines += ["", f"{len(refused)} considered and rejected"]
     if refused:
         why = [("into", "not fused", "tensor", "would save", "reason")]
@@ -48,8 +48,14 @@ def explain_stages(prepared: PreparedNetwork) -> str:
             )
             for fusion in refused
         ]  # fmt: skip
-        lines.append(columns(why, left=(0, 1, 2, 4)))
+        lines.append(_fit(why, width, ("tensor", "would save")))
     return "\n".join(lines)
+
+
+def _fit(rows: Sequence[tuple[str, ...]], width: int | None, drop: Sequence[str]) -> str:
+    """A table of texts: all begin their columns, but for bytes."""
+    left = [name for name in rows[0] if name not in ("saves", "would save")]
+    return fit(rows, width, drop=drop, clip=left[::-1], left=left, indent="  ")
 
 
 def explain_stages_json(prepared: PreparedNetwork) -> str:
@@ -60,11 +66,11 @@ def explain_stages_json(prepared: PreparedNetwork) -> str:
     return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])
 
 
-def describe_errors(rows: Sequence[CheckedTensor], bound: float) -> str:
+def describe_errors(rows: Sequence[CheckedTensor], bound: float, *, width: int | None) -> str:
     """The error of every tensor against the reference."""
     from polysci.network.tools.debug import first_wrong
 
-    table = [("stage", "tensor", "error", "largest", "")]
+    table = [("stage", "tensor", "error", "largest", "verdict")]
     table += [
         (
             shorten(row.stage), shorten(row.tensor, 30), f"{row.error:.2e}",
@@ -77,7 +83,7 @@ def describe_errors(rows: Sequence[CheckedTensor], bound: float) -> str:
     if first:
         verdict = f"first wrong stage: {shorten(first.stage, 400)} (tensor {first.tensor!r:.200})"
     return "\n".join([
-        columns(table, left=(0, 1, 4), indent=""),
+        fit(table, width, drop=("largest",), clip=("tensor", "stage"), left=("stage", "tensor")),
         "error: largest difference from a float64 reference, over its largest number or 1; "
         f"bound: {bound:g}",
         verdict,

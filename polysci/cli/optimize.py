@@ -9,6 +9,7 @@ from typing import Any
 
 from polysci.cli import layers as shared
 
+_DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
 _HELP = "find the best schedule of every layer: rank, generate, build, check and time"
 
 
@@ -17,7 +18,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser("optimize", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command)
     shared.search_options(command)
-    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    shared.table_options(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
@@ -27,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.cli.display import Display
 
     layers, interrupted = list[shared.TunedLayer](), False
+    width = shared.table_width(arguments)
     todo = shared.problems(arguments)
     with Display(len(todo)) as display:
         try:
@@ -36,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if layers:
-        shared.write(_json(layers) if arguments.json else _table(layers), arguments.output)
+        shared.write(_json(layers) if arguments.json else _table(layers, width), arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(any(layer.result is None for layer in layers))
@@ -98,15 +100,15 @@ def _json(layers: list[shared.TunedLayer]) -> str:
     return "\n".join([*lines, json.dumps({"summary": _summary(layers)})])
 
 
-def _table(layers: list[shared.TunedLayer]) -> str:
-    from polysci.text.tables import columns, time_text
+def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
+    from polysci.text.tables import fit, time_text
 
     head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")
     rows: list[tuple[str, ...]] = [head]
     for layer in layers:
         name, result = shared.title(layer.problem), layer.result
         if result is None:
-            rows.append((name, f"FAILED: {layer.fault.splitlines()[0]}", "", "", "", "", ""))
+            rows.append((name, "FAILED", "", "", "", "", ""))
             continue
         timed = result.measurement
         share = timed.peak_fraction if timed else None
@@ -119,7 +121,8 @@ def _table(layers: list[shared.TunedLayer]) -> str:
             f"{result.spent:.1f} s",
         ))  # fmt: skip
     total = _summary(layers)
-    lines = [columns(rows, left=(0, 1), indent="")]
+    lines = [fit(rows, width, drop=_DROP, clip=head[1::-1], left=head[:2])]
+    lines += [_line(layer) for layer in layers if layer.result is None]
     if total["network_seconds"]:
         lines.append(
             f"all layers, as often as the network has them: {time_text(total['network_seconds'])}, "

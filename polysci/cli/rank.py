@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--measure", action="store_true", help="compile, check and time every schedule shown"
     )
-    command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    shared.table_options(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
@@ -71,8 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
             interrupted = True
     layers = [layer for layer in layers if layer.rankings or layer.fault]
     if layers:
+        width = shared.table_width(arguments)
         shared.write(
-            as_json(layers, threads) if arguments.json else as_text(layers), arguments.output
+            as_json(layers, threads) if arguments.json else as_text(layers, width), arguments.output
         )
     if interrupted:
         raise shared.Interrupted

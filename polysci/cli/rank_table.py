@@ -95,13 +95,21 @@ def _means(layers: list[RankedLayer]) -> dict[str, tuple[int, dict[str, float]]]
     return means
 
 
-def as_text(layers: list[RankedLayer]) -> str:
-    """A table a layer, and one over all."""
-    from polysci.text.tables import columns
+def as_text(layers: list[RankedLayer], width: int | None) -> str:
+    """A table a layer, in ``width`` columns, and one over all."""
+    from polysci.text.tables import columns, fit
 
     parts = []
     for layer in layers:
-        parts += [_heading(layer), columns(list(_rows(layer)), left=(0, 2)), *_faults(layer), ""]
+        choices = fit(
+            list(_rows(layer)),
+            width,
+            drop=("cost", "predicted", "place"),
+            clip=("schedule",),
+            left=("ranker", "schedule"),
+            indent="  ",
+        )
+        parts += [_heading(layer), choices, *_faults(layer), ""]
         if layer.scores:
             rows = [_score_row(name, _figures(score)) for name, score in layer.scores.items()]
             parts += [columns([_SCORE_HEAD, *rows]), ""]
@@ -139,7 +147,7 @@ def _rows(layer: RankedLayer) -> Iterator[tuple[str, ...]]:
                    time_text(choice.seconds))  # fmt: skip
             wrong = layer.times.get(choice.schedule)
             if isinstance(wrong, str):
-                row = (*row, f"FAILED: {_first(wrong):.60}")
+                row = (*row, "FAILED")
             time, best = layer.time(choice), layer.best
             yield (*row, time_text(time), f"{best / time:.3f}") if time and best else row
 
@@ -147,6 +155,9 @@ def _rows(layer: RankedLayer) -> Iterator[tuple[str, ...]]:
 def _faults(layer: RankedLayer) -> Iterator[str]:
     if layer.fault:
         yield f"  FAILED: {layer.fault}"
+    for schedule, outcome in layer.times.items():
+        if isinstance(outcome, str):
+            yield f"  {schedule}: FAILED: {_first(outcome)}"
     for ranking in layer.rankings:
         if ranking.fault:
             yield f"  without {ranking.ranker}: {_first(str(ranking.fault))}"

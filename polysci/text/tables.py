@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 WIDEST: Final = 60  # characters of a name in a table
+_SHORTEST = 16  # characters of a cell that was cut
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: str = "  ") -> str:
@@ -20,6 +21,43 @@ def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: s
         ]
         lines.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def fit(
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    *,
+    drop: Sequence[str] = (),
+    clip: Sequence[str] = (),
+    left: Sequence[str] = (),
+    indent: str = "",
+) -> str:
+    """``columns`` of rows below their headings, in ``width`` characters; None: as wide as they are.
+
+    As far as it takes, columns are left out in the order of ``drop``; then cells are shortened in
+    the columns ``clip``, in their order. Columns are called by their headings.
+    """
+    head = list(rows[0])
+    table = [[*row, *[""] * (len(head) - len(row))] for row in rows]
+    for name in drop:
+        if _excess(table, indent, width) > 0 and name in table[0]:
+            at = table[0].index(name)
+            table = [[*row[:at], *row[at + 1 :]] for row in table]
+    for name in clip:
+        excess = _excess(table, indent, width)
+        if excess > 0 and name in table[0]:
+            at = table[0].index(name)
+            longest = max(_SHORTEST, len(name), max(len(row[at]) for row in table) - excess)
+            for row in table:
+                row[at] = shorten(row[at], longest)
+    return columns(table, [table[0].index(name) for name in left if name in table[0]], indent)
+
+
+def _excess(table: Sequence[Sequence[str]], indent: str, width: int | None) -> int:
+    """By how many characters the table is wider than ``width``."""
+    if width is None:
+        return 0
+    return max(map(len, columns(table, (), indent).split("\n"))) - width
 
 
 def bytes_text(size: float) -> str:

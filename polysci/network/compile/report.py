@@ -13,7 +13,7 @@ from polysci.network.ir.stages import LayerStage, Program, RowFusion, Stage
 from polysci.network.runtime.profile import StageTime, latency, profile
 from polysci.network.runtime.runner import Runner
 from polysci.polyhedral.schedule import Schedule
-from polysci.text.tables import bytes_text, columns, shorten, time_text
+from polysci.text.tables import bytes_text, fit, shorten, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
 
@@ -53,14 +53,18 @@ class NetworkReport:
     level: str
 
     def __str__(self) -> str:
-        return "\n".join([_table(self.rows), *self.summary()])
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The table, in ``width`` columns, and the lines below it."""
+        return "\n".join([_table(self.rows, width), *self.summary()])
 
     def summary(self) -> list[str]:
         """The lines below the table."""
         total = sum(row.seconds for row in self.rows)
         flops = sum(row.gflops * row.seconds for row in self.rows if row.gflops)
         return [
-            f"whole network: {time_text(self.latency)} a run, {flops / self.latency:.1f} GFLOP/s; "
+            f"whole network: {time_text(self.latency)} a run, {flops / self.latency:.1f} GFLOP/s",
             f"its stages, with the clock read between them: {time_text(total)}",
             _beside(self),
             f"tensors: {bytes_text(self.arena)} shared, {bytes_text(self.unshared)} unshared; "
@@ -158,7 +162,7 @@ def _beside(report: NetworkReport) -> str:
     )
 
 
-def _table(rows: Sequence[StageRow]) -> str:
+def _table(rows: Sequence[StageRow], width: int | None) -> str:
     head = ("group", "schedule", "time", "share", "GFLOP/s", "% of peak")
     lines: list[tuple[str, ...]] = [head]
     for row in rows:
@@ -168,4 +172,4 @@ def _table(rows: Sequence[StageRow]) -> str:
             "-" if row.gflops is None else f"{row.gflops:.1f}",
             "-" if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f}",
         ))  # fmt: skip
-    return columns(lines, left=(0, 1), indent="")
+    return fit(lines, width, drop=("share",), clip=("schedule", "group"), left=head[:2])
