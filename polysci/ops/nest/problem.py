@@ -48,8 +48,9 @@ class Nest(ProblemBase):
     ) -> None:
         """``source`` is the path of a C file, C text or a cgen tree, with one ``#pragma scop``.
 
-        The text declares its arrays and ``#define``s its constants; it has one statement. A text
-        of one line that ends in .c is a path. ``name`` defaults to that of the file. Raises
+        The text declares its arrays and ``#define``s its constants; it has one statement; the
+        compiler's preprocessor evaluates its conditionals. A text of one line that ends in .c is a
+        path. ``name`` defaults to that of the file. Raises
         SpecError where the C is unreadable or not affine, UnsupportedError where it is no
         contraction that polysci computes.
         """

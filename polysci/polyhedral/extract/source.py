@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
+from polysci.polyhedral.extract.conditionals import counted_lines, is_conditional
 
 MAX_FILE = 1 << 20  # characters
 MAX_REGION = 1 << 16
@@ -33,6 +35,7 @@ _LEXICAL = re.compile(
     r"""//(?:\\.|[^\n\\])*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|/\*""", re.S
 )
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
+_UNDEF = re.compile(r"\s*#\s*undef\s+([A-Za-z_]\w*)\s*")
 _DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.S)
 _PRAGMA = re.compile(r"\s*#\s*pragma\s+(scop|endscop)\s*")
 _INTEGER = re.compile(r"[+-]?\s*(0[xX][0-9a-fA-F]+|[0-9]+)([lL]{0,2})")
@@ -94,9 +97,10 @@ def read(text: str, filename: str) -> SourceText:
         raise SpecError(f"{filename}: {len(text)} characters; at most {MAX_FILE} are read")
     text = text.replace("\r\n", "\n")
     code = _LEXICAL.sub(lambda match: _without_comment(match, filename, text), text)
+    code = _without_uncounted(code, filename, text)
     directives = list(_DIRECTIVE.finditer(code))
     region = _region(filename, text, directives)
-    constants, opaque = _macros(filename, text, directives)
+    constants, opaque = _macros(filename, text, directives, region)
     blanked = _DIRECTIVE.sub(lambda match: _blank(match.group()), code)
     source = SourceText(filename, text, blanked, region, constants, opaque)
     _check_region(source, directives)
@@ -129,6 +133,22 @@ def _without_comment(match: re.Match[str], filename: str, text: str) -> str:
     return _blank(token) if token[0] == "/" else token
 
 
+def _without_uncounted(code: str, filename: str, text: str) -> str:
+    """The code with its conditionals, and the lines that they leave out, blanked."""
+    directives = list(_DIRECTIVE.finditer(code))
+    first = next((match for match in directives if is_conditional(match.group())), None)
+    if first is None:
+        return code
+    try:
+        counted = counted_lines(code, directives, Path(filename).parent)
+    except UnsupportedError as error:
+        what = f"{' '.join(first.group().split())[:SHOWN]}: {error}"
+        rule = "A text without #if, #ifdef and #ifndef is read without a preprocessor."
+        raise _error_at(filename, text, _place(text, first.start()), what, rule) from None
+    lines = enumerate(code.split("\n"))
+    return "\n".join(line if number in counted else _blank(line) for number, line in lines)
+
+
 def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[int, int]:
     """Offsets of the code between the two pragmas."""
     marks = [(m, kind.group(1)) for m in directives if (kind := _PRAGMA.fullmatch(m.group()))]
@@ -149,11 +169,19 @@ def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[
 
 
 def _macros(
-    filename: str, text: str, directives: list[re.Match[str]]
+    filename: str, text: str, directives: list[re.Match[str]], region: tuple[int, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
+    """The integer macros before the region; every other one, and why it cannot be used."""
     constants: dict[str, int] = {}
     opaque: dict[str, str] = {}
     for directive in directives:
+        if directive.start() >= region[0]:
+            break
+        if undefined := _UNDEF.fullmatch(directive.group()):
+            name = undefined.group(1)
+            if name in constants.keys() | opaque.keys():
+                opaque[name] = f"the macro {name} is undefined again by #undef"
+            continue
         match = _DEFINE.fullmatch(directive.group())
         if match is None:
             continue
@@ -162,6 +190,8 @@ def _macros(
             place = _place(text, directive.start())
             raise _error_at(filename, text, place, f"#define of the keyword {name}", "")
         value = None if call else integer(body, constants)
+        if name in opaque:
+            continue
         if value is None:
             opaque[name] = f"the macro {name} is not an integer constant"
         elif constants.setdefault(name, value) != value:
