@@ -23,6 +23,7 @@ from polysci.cli import (
     report,
     wisdom,
 )
+from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
 from polysci.cli.parser import Parser
 from polysci.errors import SpecError
@@ -55,7 +56,6 @@ def parser() -> argparse.ArgumentParser:
         prog="polysci",
         description="Fast CPU code for convolutions, loop nests and ONNX networks.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"polysci {__version__}")
@@ -63,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for module in COMMANDS:
         module.add(commands)
+    for name, command in commands.choices.items():
+        command.epilog = "\n".join([*filter(None, [command.epilog]), epilog(name)])
     return top
 
 

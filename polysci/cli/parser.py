@@ -9,8 +9,18 @@ from typing import Any, NoReturn
 from polysci.text.suggestions import suggest
 
 
+class Formatter(argparse.HelpFormatter):
+    """Fills a description, and leaves a text of several lines as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text.strip() else super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's parser with short errors; its commands and actions are parsers of this kind."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, **options})
 
     def error(self, message: str) -> NoReturn:
         """Print one line and end with status 2."""

@@ -29,7 +29,6 @@ def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser(
         "rank", help=_HELP, description=_HELP, epilog=_NOTES, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     shared.layer_options(command, nargs="*")
     command.add_argument("--list", action="store_true", help="list the rankers")
