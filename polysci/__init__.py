@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from polysci import errors
-    from polysci.api import compile
+    from polysci.api import compile, conv2d
     from polysci.network.compile.compiled import Network, compile_network
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
@@ -39,6 +39,7 @@ __all__ = [
     "Wisdom",
     "compile",
     "compile_network",
+    "conv2d",
     "detect",
     "errors",
     "extract",
@@ -65,6 +66,7 @@ _HOMES = MappingProxyType(
         "Wisdom": "polysci.tune.wisdom",
         "compile": "polysci.api",
         "compile_network": "polysci.network.compile.compiled",
+        "conv2d": "polysci.api",
         "detect": "polysci.target.host",
         "from_bf16": "polysci.numerics.dtypes",
         "optimize": "polysci.tune",

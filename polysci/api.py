@@ -1,17 +1,39 @@
-"""compile: a problem, or its words, to a primitive in one call."""
+"""compile: from a problem to a primitive; conv2d: from arrays to their convolution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from polysci.border.guard import guard
-from polysci.ops import problem_of
+from polysci.ops import Conv2d, problem_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import Target
-from polysci.tune import Progress, optimize
+from polysci.tune import Progress, check_options, optimize
 from polysci.tune.wisdom import Wisdom
+
+Array = NDArray[Any]
+
+KEPT: Final = 64  # primitives that conv2d keeps
+# By the dtypes of x and w. bf16 is its bits in uint16, or another library's type of that name.
+_DTYPES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("float32", "float32"): "f32",
+        ("float16", "float16"): "f16",
+        ("uint16", "uint16"): "bf16",
+        ("bfloat16", "bfloat16"): "bf16",
+        ("uint8", "int8"): "u8:s8:s32",
+        ("int8", "int8"): "s8:s8:s32",
+    }
+)
+_AXES: Mapping[str, str] = MappingProxyType({"x": "N H W C or N C H W", "w": "K C/groups R S"})
 
 
 @guard
@@ -46,3 +68,78 @@ def compile(
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
         wisdom=wisdom, progress=progress, schedule=schedule,
     ).primitive()  # fmt: skip
+
+
+@guard
+def conv2d(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    clamp: tuple[float, float] | None = None,
+    stride: int | tuple[int, int] = 1,
+    pad: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    layout: str = "nhwc",
+    *,
+    activation: str | None = None,
+    threads: int = 1,
+    isa: str | None = None,
+) -> Array:
+    """``clamp(conv(x, w) + bias + residual)`` in one call: ``y = conv2d(x, w, pad=1)``.
+
+    x in ``layout``, w (K, C/groups, R, S), bias (K), residual like the result. The dtypes of x and
+    w give the precision: float32, float16, or uint16 (the bits of bf16) for both; uint8 or int8 by
+    int8 gives int32 sums. Arrays with gaps are copied.
+
+    The first call of a shape compiles at level ``estimate``; the last 64 primitives are kept. Each
+    call packs w: ``compile`` and ``pack_weights`` do it once. May be called from several threads.
+    Raises TypeError or ValueError that names the argument, and what ``compile`` raises.
+    """
+    check_options("estimate", threads, None, isa, None, None)
+    problem = _convolution(x, w, stride, pad, dilation, groups, layout)
+    primitive = _kept_primitive(problem, threads, isa)
+    x, w, bias, residual = map(_without_gaps, (x, w, bias, residual))
+    return primitive(
+        x, primitive.pack_weights(w),
+        bias=bias, residual=residual, clamp=clamp, activation=activation,
+    )  # fmt: skip
+
+
+def _convolution(
+    x: Array, w: Array, stride: Any, pad: Any, dilation: Any, groups: int, layout: str
+) -> Conv2d:
+    """The problem of these arrays. Raises TypeError or ValueError for arrays that fit none."""
+    for name, array in (("x", x), ("w", w)):
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name}: expected a numpy.ndarray, got {type(array).__name__}")
+        if array.ndim != 4:
+            raise ValueError(f"{name}: expected 4 axes ({_AXES[name]}), got shape {array.shape}")
+    names = x.dtype.name, w.dtype.name
+    if names not in _DTYPES:
+        known = ", ".join(" by ".join(pair) for pair in _DTYPES)
+        raise TypeError(f"x, w: expected dtypes {known}; got {' by '.join(names)}")
+    n, *image = x.shape
+    c, h, width = image if layout == "nchw" else (image[2], *image[:2])
+    k, _, r, s = w.shape
+    problem = Conv2d(
+        n, c, h, width, k, r, s, stride, pad, dilation, groups, layout=layout, dtype=_DTYPES[names]
+    )
+    if w.shape != problem.w_shape:
+        raise ValueError(
+            f"w: expected shape {problem.w_shape} ({_AXES['w']}) for an x of {c} channels in "
+            f"{layout}, got {w.shape}"
+        )
+    return problem
+
+
+@lru_cache(maxsize=KEPT)
+def _kept_primitive(problem: Conv2d, threads: int, isa: str | None) -> Primitive:
+    return compile(problem, "estimate", threads, isa=isa)
+
+
+def _without_gaps(array: Any) -> Any:
+    """A C-contiguous array of the same class; what is no array as it is."""
+    gaps = isinstance(array, np.ndarray) and not array.flags.c_contiguous
+    return array.copy(order="C") if gaps else array

@@ -15,8 +15,8 @@ from polysci.tune import calibrate, search
 
 PUBLIC = """
     PRECISIONS Conv2d Conv2dBackwardWeights Matmul Nest Network Primitive Result Scales Schedule
-    Target Wisdom compile compile_network detect errors extract from_bf16 optimize parse_problem
-    to_bf16
+    Target Wisdom compile compile_network conv2d detect errors extract from_bf16 optimize
+    parse_problem to_bf16
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"
 
@@ -54,8 +54,8 @@ def test_star_import_and_unknown_names() -> None:
         "Conv2d",
         "polysci.api",
     ]
-    with pytest.raises(AttributeError, match="module 'polysci' has no attribute 'conv2d'"):
-        polysci.conv2d  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'polysci' has no attribute 'conv9d'"):
+        polysci.conv9d  # type: ignore[attr-defined]  # noqa: B018
 
 
 def inputs(problem: polysci.Conv2d) -> tuple[np.ndarray, ...]:

@@ -168,6 +168,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_installed_it_finds_its_data": None,
         "test_installed_it_optimises_outside_the_checkout": None,
     },
+    "project/test_types.py": {"test_users_programs_pass_mypy_strict": None},
     "rank/test_baselines.py": {"test_gathered_schedules_cost_what_each_does": 3},
     "rank/test_rank.py": {
         "test_higher_prices_are_never_cheaper": 4,

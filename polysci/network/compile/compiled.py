@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from numpy.typing import NDArray
 
@@ -84,7 +84,13 @@ class Network:
     def outputs(self) -> tuple[TensorPort, ...]:
         return self.runner.outputs
 
-    def __call__(self, x: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
+    @overload
+    def __call__(self, x: Mapping[str, Array]) -> dict[str, Array]: ...
+
+    @overload
+    def __call__(self, x: Array) -> Any: ...
+
+    def __call__(self, x: Array | Mapping[str, Array]) -> Any:
         """Run it. Raises TypeError or ValueError for inputs of another name, type or shape."""
         outputs = self.runner(order_inputs(self.inputs, x))
         if len(outputs) == 1 and not isinstance(x, Mapping):

@@ -1,0 +1,121 @@
+"""polysci.conv2d: NumPy arrays to their convolution in one line."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polysci
+from polysci import api
+from polysci.numerics.dtypes import DTYPES, values
+
+conv2d = partial(polysci.conv2d, isa="portable")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    api._kept_primitive.cache_clear()
+    yield
+    api._kept_primitive.cache_clear()
+
+
+def integers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 4, shape).astype(dtype)
+
+
+X, W = integers(2, 6, 5, 8), integers(4, 8, 3, 3, seed=1)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_everything_at_once(layout: str) -> None:
+    w, bias, residual = integers(6, 4, 3, 2), integers(6), integers(2, 4, 3, 6)
+    numbers: dict[str, Any] = {"stride": (1, 2), "pad": (1, 0), "dilation": (2, 1), "groups": 2}
+    problem = polysci.Conv2d(2, 8, 6, 6, 6, 3, 2, **numbers)
+    x = integers(2, 6, 6, 8)
+    residual = integers(*problem.y_shape)
+    expected = problem.reference(x, w, bias, residual, (0, 50))
+    if layout == "nchw":  # views with gaps
+        x, residual = x.transpose(0, 3, 1, 2), residual.transpose(0, 3, 1, 2)
+    y = conv2d(x, w, bias, residual, (0, 50), layout=layout, **numbers)
+    assert np.array_equal(y.transpose(0, 2, 3, 1) if layout == "nchw" else y, expected)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y"),
+    [
+        ("float32", "float32", "float32"),
+        ("float16", "float16", "float16"),
+        ("uint8", "int8", "int32"),
+        ("int8", "int8", "int32"),
+    ],
+)
+def test_dtypes_of_the_arrays_give_the_precision(x: str, w: str, y: str) -> None:
+    result = conv2d(X.astype(x), W.astype(w), pad=1)
+    expected = polysci.Conv2d(2, 8, 6, 5, 4, 3, 3, pad=1).reference(X, W)
+    assert result.dtype == y and np.array_equal(result, expected)
+
+
+def test_bf16_is_its_bits() -> None:
+    x, w = polysci.to_bf16(X / 4), polysci.to_bf16(W)
+    y = conv2d(x, w)
+    expected = polysci.Conv2d(2, 8, 6, 5, 4, 3, 3).reference(X / np.float32(4), W)
+    assert y.dtype == np.uint16 and np.allclose(values(y, DTYPES["bf16"]), expected, rtol=2**-8)
+
+
+def test_a_shape_is_compiled_once_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert conv2d(X, W).shape == (2, 4, 3, 4)
+    monkeypatch.setattr(api, "compile", None)
+    for _ in range(3):
+        assert np.array_equal(conv2d(X, W, clamp=(0, 9)), np.clip(conv2d(X, W), 0, 9))
+    kept = api._kept_primitive.cache_info()
+    assert (kept.misses, kept.maxsize) == (1, api.KEPT)
+
+
+def test_threads_call_it_at_once() -> None:
+    expected = polysci.Conv2d(2, 8, 6, 5, 4, 3, 3).reference(X, W)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(np.array_equal(y, expected) for y in pool.map(lambda _: conv2d(X, W), range(40)))
+
+
+def test_no_images() -> None:
+    assert conv2d(X[:0], W).shape == (0, 4, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([1.0], W), TypeError, "x: expected a numpy.ndarray, got list"),
+        ((X, W[0]), ValueError, r"w: expected 4 axes \(K C/groups R S\), got shape \(8, 3, 3\)"),
+        ((X[0], W), ValueError, r"x: expected 4 axes \(N H W C or N C H W\), got shape"),
+        ((X.astype(float), W), TypeError, "x, w: expected dtypes .*; got float64 by float32"),
+        ((X, W[:, :4]), ValueError, r"w: expected shape \(4, 8, 3, 3\) .* x of 8 channels in nhwc"),
+        ((X, W, X), ValueError, r"bias: expected shape \(4,\)"),
+        ((X, W, None, X), ValueError, r"residual: expected shape \(2, 4, 3, 4\)"),
+        ((X, W, None, None, 6), TypeError, r"clamp: expected two numbers \(lo, hi\), got 6"),
+        ((np.ma.masked_array(X), W), TypeError, "x: expected a numpy.ndarray of float32"),
+        ((X, W, None, None, None, 1, 0, 1, [1]), TypeError, "groups"),
+        ((X[:, :2], W), polysci.errors.SpecError, "Conv2d"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        conv2d(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layout": "hwc"}, "layout"),
+        ({"groups": 3}, "groups"),
+        ({"stride": 0}, "stride"),
+        ({"threads": 0}, "threads=0: expected 1 to"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(polysci.errors.SpecError, match=message):
+        conv2d(X, W, **options)
