@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from polysci import __version__
 from polysci.border.guard import is_expected, unexpected
+from polysci.border.streams import open_closed_streams
 from polysci.cli import (
     bench,
     check,
@@ -74,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: the work failed. 2: bad input. 130: Ctrl-C.
     """
     words = sys.argv[1:] if argv is None else argv
+    open_closed_streams()
     try:
         if not words:
             parser().print_help()
