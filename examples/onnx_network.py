@@ -1,8 +1,6 @@
 """A whole ONNX network as one callable: ``python examples/onnx_network.py [LEVEL]``."""
 
 import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -38,10 +36,7 @@ def model() -> onnx.ModelProto:
 
 def main(level: str = "measure") -> None:
     """Compile the network, run it, and compare it with ONNX's reference."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "residual.onnx")
-        onnx.save(model(), path)
-        net = polysci.compile_network(path, level=level)
+    net = polysci.compile_network(model(), level=level)  # or the path of a file
 
     image = np.random.default_rng(1).standard_normal((1, 3, 32, 32), dtype=np.float32)
     scores = net(image)

@@ -14,8 +14,8 @@ OPTIONS = ("--strict", "--follow-imports=silent", "--ignore-missing-imports", "-
 
 def check(*files: Path, cache: Path) -> str:
     """What mypy says of programs that import this checkout; empty where it finds nothing."""
-    found, errors, status = mypy.run([*OPTIONS, f"--cache-dir={cache}", *map(str, files)])
-    return f"{found}{errors}" if status else ""
+    report, errors, status = mypy.run([*OPTIONS, f"--cache-dir={cache}", *map(str, files)])
+    return f"{report}{errors}" if status else ""
 
 
 @pytest.fixture

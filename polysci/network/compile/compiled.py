@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 
 from polysci.border.arguments import check_callable, check_type
 from polysci.border.guard import guard
+from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.compile.build import runner_of
+from polysci.network.compile.pickling import dumps
 from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
@@ -26,9 +29,11 @@ from polysci.network.compile.prepare import (
 )
 from polysci.network.compile.report import NetworkReport, report_of
 from polysci.network.compile.retune import retune
+from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
 from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.loading import version
 from polysci.target.host import Target, detect
 from polysci.text.tables import shorten
 from polysci.tune import Result, check_options
@@ -43,7 +48,8 @@ class Network:
 
     ``prepared``, ``code``, and by the key of a problem ``schedules`` say what it consists of,
     ``results`` what the searches of its layers found alone, ``options`` what it was asked for,
-    ``seconds`` how long it took to search, generate and build.
+    ``seconds`` how long it took to search, generate and build. A pickle holds problems, schedules
+    and weights, for this version of polysci alone; loading it builds the C again.
     """
 
     prepared: PreparedNetwork
@@ -62,6 +68,22 @@ class Network:
             f"{len(self.outputs)} outputs, dtype={self.dtype!r}, threads={self.threads}, "
             f"level={self.options.level!r})"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = self.options
+        parts = {
+            "prepared": self.prepared,
+            "results": dict(self.results),
+            "schedules": {key: str(schedule) for key, schedule in self.schedules.items()},
+            "options": {
+                "level": options.level,
+                "threads": options.threads,
+                "dtype": options.dtype,
+                "algorithm": options.algorithm,
+            },
+            "seconds": self.seconds,
+        }
+        return restore_network, (self.name, version(), options.target.isa.name, dumps(parts))
 
     @property
     def name(self) -> str:
@@ -104,7 +126,7 @@ class Network:
 
 @guard
 def compile_network(
-    model: str | PathLike[str] | Graph,
+    model: ModelSource | Graph,
     level: str = "measure",
     threads: int = 1,
     dtype: str = "f32",
@@ -121,7 +143,7 @@ def compile_network(
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
 ) -> Network:
-    """The network of an ONNX file as a callable.
+    """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
     ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
     dimensions by their name or as ``INPUT.AXIS``; ``external`` allows files of weights beside the
@@ -134,7 +156,7 @@ def compile_network(
     _check_options(algorithm, dims, name, flags, watch)
     check_options(level, threads, target, isa, wisdom, time_limit)
     graph = model if isinstance(model, Graph) else graph_of(model, dims, external=external)
-    stem = "network" if isinstance(model, Graph) else Path(model).stem
+    stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
     chosen = target or detect(isa)
     return build_network(
         prepare(graph, dtype, fuse=fuse, target=chosen),
@@ -178,6 +200,29 @@ def build_network(
     code = code_of(prepared.placed, chosen, name, options.target.isa, options.threads)
     runner = runner_of(code, flags)
     return Network(prepared, results, chosen, code, options, runner, time.monotonic() - start)
+
+
+def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Network:
+    """The network of a pickle: its C generated again, built or found in the cache.
+
+    Raises SpecError where another version wrote it, UnsupportedError on a CPU that lacks the
+    instruction set.
+    """
+    where, target = f"pickled network {name!r:.80}", detect()
+    if pickled_by != version():
+        raise SpecError(
+            f"{where}: written by polysci {pickled_by}, and this is {version()}: compile it again"
+        )
+    if reason := target.refusal(isa):
+        raise UnsupportedError(f"{where} {reason}; compile it again")
+    parts = pickle.loads(data)
+    options = CompileOptions(**parts["options"], target=detect(isa))
+    schedules = {key: Schedule.parse(text) for key, text in parts["schedules"].items()}
+    code = code_of(parts["prepared"].placed, schedules, name, options.target.isa, options.threads)
+    return Network(
+        parts["prepared"], parts["results"], schedules, code, options, runner_of(code),
+        parts["seconds"],
+    )  # fmt: skip
 
 
 def rebuild_network(network: Network, *, apart: bool = False, timed: bool = False) -> Network:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
 
 from polysci.errors import SpecError
 from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.onnx import importer, simplify
+from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import Program
 from polysci.network.operators.lower import SUPPORTED, lower
@@ -53,10 +53,10 @@ class PreparedNetwork:
 
 
 def graph_of(
-    path: str | PathLike[str], dims: Mapping[str, int] | None = None, *, external: bool = False
+    model: ModelSource, dims: Mapping[str, int] | None = None, *, external: bool = False
 ) -> Graph:
-    """The simplified graph of an ONNX file."""
-    return simplify.simplify(importer.load(path, dims, external=external, supported=SUPPORTED))
+    """The simplified graph of an ONNX model: its path, itself, or its bytes."""
+    return simplify.simplify(importer.load(model, dims, external=external, supported=SUPPORTED))
 
 
 def prepare(

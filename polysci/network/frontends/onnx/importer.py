@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.onnx.model_file import DOMAINS, is_implemented, onnx_module, read
+from polysci.network.frontends.onnx.model_file import (
+    DOMAINS,
+    IN_MEMORY,
+    ModelSource,
+    is_implemented,
+    onnx_module,
+    read,
+)
 from polysci.network.ir.graph import Array, Graph, Node, Tensor
 
 if TYPE_CHECKING:
@@ -24,18 +31,19 @@ MOST_FOLDED = 1 << 30  # bytes that are computed ahead at once
 
 
 def load(
-    path: str | PathLike[str],
+    model: ModelSource,
     dims: Mapping[str, int] | None = None,
     *,
     external: bool = False,
     supported: Container[str] | None = None,
 ) -> Graph:
-    """The graph of an ONNX file; ``dims`` binds its free dimensions, by name or as ``INPUT.AXIS``.
+    """The graph of an ONNX model; ``dims`` binds its free dimensions, by name or as ``INPUT.AXIS``.
 
     Raises SpecError for a file that is no model, a dimension that is free or of no use, shapes that
     contradict each other; UnsupportedError with every node whose type is not in ``supported``.
     """
-    return graph_of(read(path, external=external), dims, supported=supported, where=str(path))
+    where = str(model) if isinstance(model, str | PathLike) else IN_MEMORY
+    return graph_of(read(model, external=external), dims, supported=supported, where=where)
 
 
 def graph_of(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from polysci.border.files import read_named
 from polysci.errors import SpecError, UnsupportedError
@@ -14,6 +14,8 @@ from polysci.errors import SpecError, UnsupportedError
 if TYPE_CHECKING:
     import onnx
 
+ModelSource: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
+IN_MEMORY = "model in memory"  # what messages call it
 INSTALL = "pip install 'polysci[onnx]'"
 MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
@@ -36,13 +38,38 @@ def is_implemented(op: str, opset: int) -> int:
     return max(opset, _FIRST.get(op, 0))
 
 
-def read(path: str | PathLike[str], *, external: bool = False) -> onnx.ModelProto:
-    """The model of a file, its graph checked; ``external``: weights may lie in files beside it.
+def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
+    """A model, its graph checked; ``external``: weights may lie in files beside that of a path.
 
-    Raises SpecError for a file that cannot be read or breaks ONNX's rules, UnsupportedError for
-    what is right but not read here: sparse weights, functions, several domains.
+    Raises SpecError for a file that cannot be read or a model that breaks ONNX's rules,
+    UnsupportedError for what is right but not read here: sparse weights, functions, several
+    domains; TypeError for what is neither a path nor a model.
     """
-    onnx, path = onnx_module(), Path(path)
+    if isinstance(model, str | PathLike):
+        return _read_file(Path(model), external)
+    memory = _in_memory(onnx_module(), model)
+    check_model(memory, IN_MEMORY)
+    for tensor in _tensors(onnx_module(), memory.graph):
+        if _lies_outside(onnx_module(), tensor):
+            raise SpecError(
+                f"{IN_MEMORY}: {tensor.name!r} lies in another file; give the path of the model, "
+                "or load its external data first"
+            )
+    return memory
+
+
+def _in_memory(onnx: Any, model: object) -> onnx.ModelProto:
+    if isinstance(model, bytes):
+        return _parse(onnx, model, IN_MEMORY)
+    if not isinstance(model, onnx.ModelProto):
+        raise TypeError(
+            f"model: expected a path, an onnx.ModelProto or its bytes, got {type(model).__name__}"
+        )
+    return model
+
+
+def _read_file(path: Path, external: bool) -> onnx.ModelProto:
+    onnx = onnx_module()
     model = _parsed(onnx, path)
     check_model(model, str(path))
     outside = [tensor for tensor in _tensors(onnx, model.graph) if _lies_outside(onnx, tensor)]
@@ -60,10 +87,14 @@ def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
         data = read_named(path, MOST_FILE)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    return _parse(onnx, data, str(path))
+
+
+def _parse(onnx: Any, data: bytes, where: str) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's own, which is no part of onnx
-        raise SpecError(f"{path}: no ONNX model, or a part of one: {error}") from None
+        raise SpecError(f"{where}: no ONNX model, or a part of one: {error}") from None
     return model
 
 
