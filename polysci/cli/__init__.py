@@ -24,6 +24,7 @@ from polysci.cli import (
     report,
     wisdom,
 )
+from polysci.cli.completion import SHELLS, PrintCompletion
 from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
 from polysci.cli.parser import Parser
@@ -61,6 +62,10 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"polysci {__version__}")
     top.add_argument("--traceback", action="store_true", help="show where an error was raised")
+    top.add_argument(
+        "--print-completion", action=PrintCompletion, choices=SHELLS,
+        help="print a script that completes commands and options in this shell",
+    )  # fmt: skip
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for module in COMMANDS:
         module.add(commands)

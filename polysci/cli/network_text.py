@@ -53,9 +53,9 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
 
 
 def _fit(rows: Sequence[tuple[str, ...]], width: int | None, drop: Sequence[str]) -> str:
-    """A table of texts: all begin their columns, but for bytes."""
+    """A table of texts: all begin their columns, but for bytes; the last is cut last."""
     left = [name for name in rows[0] if name not in ("saves", "would save")]
-    return fit(rows, width, drop=drop, clip=left[::-1], left=left, indent="  ")
+    return fit(rows, width, drop=drop, clip=[*left[-2::-1], left[-1]], left=left, indent="  ")
 
 
 def explain_stages_json(prepared: PreparedNetwork) -> str:

@@ -28,16 +28,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_table_of_stages(path: Path) -> None:
-    ran = process("compile", path, *FAST, "--dim", "N=1")
+    ran = process("compile", path, *FAST, "--dim", "N=1", "--wide")
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert [word for word in lines[0].split() if word.isalpha()] == [
         "group", "schedule", "time", "share", "of", "peak",
     ]  # fmt: skip
-    assert len(lines) == 1 + len(STAGES) + 3
+    assert len(lines) == 1 + len(STAGES) + 4
     assert all(line.startswith(name) for line, name in zip(lines[1:], STAGES, strict=False))
     assert "Conv Conv of c + Add Add of s + Relu Relu of t" in lines[3]
-    assert lines[-3].startswith("whole network: ")
+    assert lines[-4].startswith("whole network: ")
     assert lines[-2].endswith("not measured at level estimate")
     assert "shared" in lines[-1] and "packed weights" in lines[-1]
     assert ran.stderr.count("\n") == 4 and "[3/3]" in ran.stderr
@@ -199,7 +199,7 @@ def test_the_names_of_the_package(path: Path) -> None:
     y = net(x)
     assert isinstance(y, np.ndarray) and y.shape == (1, 6)
     report = net.report()
-    assert str(report).count("\n") == len(STAGES) + 3 and len(report.rows) == len(STAGES)
+    assert str(report).count("\n") == len(STAGES) + 4 and len(report.rows) == len(STAGES)
     assert report.json_rows()[1]["group"].startswith("Conv")
     with pytest.raises(ValueError, match=r"x: expected shape \(1, 4, 8, 8\), got \(2, 4, 8, 8\)"):
         net(reals(2, 4, 8, 8))
