@@ -100,6 +100,11 @@ class Contraction:
             if played
         )
 
+    @property
+    def formula(self) -> str:
+        """The statement, with the names of the user's arrays and loops."""
+        return f"{self.out} += {self.a} * {self.b}"
+
     def by_role(self, role: str) -> tuple[Dim, ...]:
         return tuple(dim for dim in self.dims if dim.role == role)
 
@@ -127,7 +132,9 @@ def columns_of(contraction: Contraction) -> Dim:
         wide = sorted(wide, key=lambda d: _last_axis(contraction.a, d))[-1:]
     wide = wide or [d for d in contraction.dims if d.role == "n"]
     if len(wide) != 1:
-        raise UnsupportedError(f"{contraction}: expected one column dimension, found {len(wide)}")
+        raise UnsupportedError(
+            f"{contraction.formula}: expected one column dimension, found {len(wide)}"
+        )
     return wide[0]
 
 
@@ -154,7 +161,8 @@ def contraction(scop: Scop) -> Contraction:
         cut = (cut[0], cut[2], cut[1])
     if cut[2]:
         raise _refused(
-            statement, f"a guard keeps {b_op} inside its bounds; only A and O may be cut"
+            statement,
+            f"a guard keeps {b_op} inside its bounds; only {a_op} and {out_op} may leave theirs",
         )
     dims = _dims(statement, extents, (out_op, a_op, b_op), padded=cut[1])
     return Contraction(dims, out_op, a_op, b_op, padded=cut[1], clipped=cut[0])
@@ -163,7 +171,7 @@ def contraction(scop: Scop) -> Contraction:
 def _refused(statement: Statement, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"line {statement.line}: {statement.text}: no contraction here: {why}. "
-        "The form is O[..] += A[..] * B[..] under loops with constant bounds."
+        "The form is RESULT[..] += FACTOR[..] * FACTOR[..] under loops with constant bounds."
     )
 
 
@@ -254,8 +262,8 @@ def _dims(
         mentions = (out.uses(name), a.uses(name), b.uses(name))
         role = _ROLE_OF.get(mentions)
         if role is None:
-            where = next((op.array for op in (out, a, b) if op.uses(name)), "no array")
-            raise _refused(statement, f"loop {name} indexes {where} alone")
+            alone = next((f"{op.array} alone" for op in (out, a, b) if op.uses(name)), "no array")
+            raise _refused(statement, f"loop {name} indexes {alone}")
         dims.append(Dim(name, extent, role))
     reductions = [dim for dim in dims if dim.role == "br"]
     if reductions and not statement.reduction:

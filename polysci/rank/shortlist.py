@@ -160,7 +160,9 @@ def distinct(
             yield choice
         large = large or choice
     if not any_yielded and large is None:
-        raise UnsupportedError(f"no schedule fits {context.contraction}: {refusal}")
+        it = context.contraction
+        reason = refusal or f"no order of its loops leaves room for the packed copy of {it.a}"
+        raise UnsupportedError(f"no schedule fits {it.formula}: {reason}")
     if not any_yielded and large is not None:
         yield large
 

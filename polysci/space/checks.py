@@ -32,6 +32,7 @@ def check_taps(
 
 
 def check_kernel(
+    contraction: Contraction,
     schedule: Schedule,
     kernel: Microkernel,
     tile: Mapping[str, int],
@@ -53,8 +54,8 @@ def check_kernel(
     stride = a[column.name]
     if (stride != 0) != kernel.diagonal or stride not in (0, 1):
         raise UnsupportedError(
-            f"schedule {schedule}: {kernel} cannot read A with stride {stride} along "
-            f"{column.name!r}"
+            f"schedule {schedule}: {kernel} cannot read {contraction.a.array} with stride "
+            f"{stride} along {column.name!r}"
         )
 
 
@@ -79,7 +80,8 @@ def check_compute(
     if compute.vnni_factor > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
         raise UnsupportedError(
             f"schedule {schedule}: {kernel} reads {compute.vnni_factor} neighbours along "
-            f"{depth!r}, which lie {a[depth]} elements apart; pack(A) brings them together"
+            f"{depth!r}, which lie {a[depth]} elements apart in {contraction.a.array}; pack(A) "
+            "brings them together"
         )
     if tile[depth] == contraction.extent(depth):
         return

@@ -345,6 +345,7 @@ def _packings(
     moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
     taps = prod(d.extent for d in contraction.by_role("br"))
     latest = len(dims) - 2 if taps > 1 else len(dims) - 1
+    latest = max(latest, 0) if needed else latest  # a nest of one loop packs before it
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
 
 

@@ -70,7 +70,8 @@ def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
         twice = any(d.name in axes for d in rows)
         if len(rows) != 1 or len(taps) > 1 or len(on_axis) > len(rows + taps) or twice:
             raise UnsupportedError(
-                f"{contraction}: cannot cut axis {axis} of {contraction.a.array}"
+                f"cannot cut axis {axis} of {contraction.a}: only a row of the result, alone or "
+                "with one reduction, may leave an array"
             )
         axes[rows[0].name] = (axis, taps[0].name if taps else None)
     return axes
@@ -152,7 +153,7 @@ def cut(
                 ranges[tap] = dim.name
             elif tap is not None and tile[tap] < contraction.extent(tap):
                 raise UnsupportedError(
-                    f"{contraction}: the padding cuts {tap!r} and {dim.name!r}: a loop over "
+                    f"the padding of {contraction.a} cuts {tap!r} and {dim.name!r}: a loop over "
                     f"{tap!r} needs one position of {dim.name!r} a tile, not {step}"
                 )
             else:

@@ -208,7 +208,7 @@ def packed_copy_of(
     width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
     box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
     if why := _unpackable(contraction, box):
-        raise UnsupportedError(f"{contraction}: cannot pack {contraction.a}: {why}")
+        raise UnsupportedError(f"cannot pack {contraction.a}: {why}")
     return box
 
 
@@ -235,7 +235,7 @@ def resolve(
     Raises SpecError for loops that do not nest, UnsupportedError for what cannot be generated.
     """
     if contraction.clipped:
-        raise UnsupportedError(f"{contraction}: guards cut the output {contraction.out}")
+        raise UnsupportedError(f"{contraction.formula}: guards cut the output {contraction.out}")
     extents = {d.name: d.extent for d in contraction.dims}
     schedule.check(extents)
     kernel = find(schedule.kernel)
@@ -252,7 +252,7 @@ def resolve(
     base = contraction.a.offset(strides[contraction.a.array]).const
     depths = [d.name for d in contraction.dims if d.role == "k"]
     if len(depths) > 1:
-        raise UnsupportedError(f"{contraction}: more than one k dimension")
+        raise UnsupportedError(f"{contraction.formula}: more than one k dimension")
     depth = depths[0] if depths else None
     box = None
     if schedule.pack:
@@ -262,7 +262,7 @@ def resolve(
         coef["A"] = packed_coef(contraction, box)
         base = 0
     rows = row_dims(contraction, schedule, tile, column.name)
-    check_kernel(schedule, kernel, tile, rows, column, coef["A"])
+    check_kernel(contraction, schedule, kernel, tile, rows, column, coef["A"])
     check_compute(contraction, schedule, kernel, tile, depth, coef["A"])
     if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
         raise UnsupportedError(

@@ -206,9 +206,9 @@ DEPTHWISE = Conv2d(N=1, C=16, H=7, W=7, K=16, R=3, S=3, pad=1, groups=16, layout
         (CONV, "n p stream(C) > brgemm_avx512_f32_7x32", "not written once in whole aligned"),
         (STREAM, "c:8 stream(C) > brgemm_avx512_f32_9x32", "not written once"),
         (STREAM.with_(layout="nchw"), "stream(C) > brgemm_avx512_f32_9x32", "not written once"),
-        (CONV, "n p > depthwise_avx512_f32_7x32", "cannot read A with stride 0 along 'k'"),
-        (DEPTHWISE, "p > depthwise_avx512_f32_7x16", "cannot read A with stride 49 along 'g'"),
-        (DEPTHWISE, "pack(A) p > brgemm_avx512_f32_7x16", "cannot read A with stride 1 along 'g'"),
+        (CONV, "n p > depthwise_avx512_f32_7x32", "cannot read I with stride 0 along 'k'"),
+        (DEPTHWISE, "p > depthwise_avx512_f32_7x16", "cannot read I with stride 49 along 'g'"),
+        (DEPTHWISE, "pack(A) p > brgemm_avx512_f32_7x16", "cannot read I with stride 1 along 'g'"),
     ],
 )  # fmt: skip
 def test_schedules_without_code_are_refused(problem: Conv2d, text: str, message: str) -> None:
@@ -242,7 +242,7 @@ DEEP = Conv2d(N=1, C=32, H=4, W=6, K=16, R=1, S=1)
          "c:6 is no multiple of the 4 steps"),
         (DEEP, "u8:s8:s32", "c:3 p > brgemm_avx512_i16_6x16", "no multiple of the 2 steps"),
         (DEEP.with_(layout="nchw"), "bf16", "p > brgemm_avx512bf16_bf16_6x16",
-         "reads 2 neighbours along 'c', which lie 24 elements apart; pack(A) brings them together"),
+         "reads 2 neighbours along 'c', which lie 24 elements apart in I; pack(A)"),
         (DEEP.with_(layout="nchw"), "int8", "p > brgemm_avx512vnni_i8_6x16",
          "reads 4 neighbours along 'c', which lie 24 elements apart"),
         (DEEP, "bf16", "p stream(C) > brgemm_avx512bf16_bf16_6x16", "not written once in whole"),

@@ -199,6 +199,7 @@ REFUSED = {
     ("C[i * 50 + j] += A[i][k] * B[k][j];", "C[1850]"): "rows i and columns j share axis 0",
     ("C[j * 37 + i] += A[i][k] * B[k][j];", "C[1850]"): "the columns j lie apart on axis 0",
     ("C[i] += A[i][k] * B[k];", "C[37]", "B[23]", "i:37 k:23"): r"exchange the factors: B\[k\]",
+    ("B[i] += A[i + k] * C[k];", "B[9]", "A[11]", "C[3]", "i:9 k:3"): "along the vectors$",
     (
         "C[a][b][c][d][e][f][j] = A[a][b][c][d][e][f] * B[j];", "C[2][2][2][2][2][2][9]",
         "A[2][2][2][2][2][2]", "B[9]", "a:2 b:2 c:2 d:2 e:2 f:2 j:9",

@@ -72,11 +72,20 @@ def _unsupported(scop: Scop, roles: Contraction) -> str:
 
 def _no_column(roles: Contraction) -> str:
     out, a, b = roles.out, roles.a, roles.b
-    hint = f"; exchange the factors: {b} * {a}" if roles.by_role("m") else ""
+    exchangeable = roles.by_role("m") and not _slides(roles)  # a window is A in either order
+    hint = f"; exchange the factors: {b} * {a}" if exchangeable else ""
     return (
         f"no loop that indexes {out.array} and {b.array} but not {a.array} could run along the "
         f"vectors{hint}"
     )
+
+
+def _slides(roles: Contraction) -> bool:
+    """Whether a subscript of A adds a row to a reduction, as a filter's window does."""
+    rows = {dim.name for dim in roles.by_role("m")}
+    reductions = {dim.name for dim in (*roles.by_role("k"), *roles.by_role("br"))}
+    names = [{name for name, _ in index.terms} for index in roles.a.index]
+    return any(rows & terms and reductions & terms for terms in names)
 
 
 def _uncovered(roles: Contraction) -> str:
