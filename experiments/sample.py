@@ -18,6 +18,7 @@ from rich.progress import track
 
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
+from polysci.measure.samples import Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops import layer_lists, parse_problem
 from polysci.ops.problem import Problem
@@ -117,25 +118,25 @@ def measured(
                 todo = [trial for trial in batch if str(trial.schedule) not in there[cold]]
                 yield from (
                     Sample(network, problem, Measurement(
-                        seconds, problem.flops, str(trial.schedule),
+                        its.seconds, problem.flops, str(trial.schedule),
                         protocol(SAMPLES, SAMPLE_S, cold), threads, host,
                     ))
-                    for trial, seconds in _timed(bench, todo, cold)
+                    for trial, its in _timed(bench, todo, cold)
                 )  # fmt: skip
 
 
 def _timed(
     bench: Bench, tried: Sequence[BuiltSchedule], cold: bool
-) -> Iterator[tuple[BuiltSchedule, tuple[float, ...]]]:
+) -> Iterator[tuple[BuiltSchedule, Samples]]:
     """What could be timed; each is checked before its warm run."""
     timed = time_trials(
         bench, tried, samples=SAMPLES, min_sample_s=SAMPLE_S, cold=cold, check=not cold
     )
-    for trial, seconds in timed:
-        if isinstance(seconds, PolysciError):
-            print(f"{bench.problem}: {trial.schedule}: {seconds}", file=sys.stderr)
+    for trial, its in timed:
+        if isinstance(its, PolysciError):
+            print(f"{bench.problem}: {trial.schedule}: {its}", file=sys.stderr)
         else:
-            yield trial, seconds
+            yield trial, its
 
 
 if __name__ == "__main__":

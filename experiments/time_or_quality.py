@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from types import MappingProxyType
 from typing import Any
 
@@ -110,7 +109,7 @@ def first(count: int) -> Search:
         schedules = [choice.schedule for choice in choices(context, count)]
         with Bench(problem, threads) as bench:
             samples = {
-                trial.schedule: median(its)
+                trial.schedule: its.median
                 for trial, its in time_trials(bench, build_trials(problem, schedules, threads))
                 if not isinstance(its, PolysciError)
             }
@@ -234,7 +233,7 @@ def retimed(
         if trial.error is not None:
             raise trial.error
     with Bench(problem, threads) as bench:
-        return [median(its) for its in bench.time([t.candidate for t in tried], samples=samples)]
+        return [its.median for its in bench.time([t.candidate for t in tried], samples=samples)]
 
 
 @contextmanager

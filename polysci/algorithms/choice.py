@@ -60,6 +60,12 @@ def parse_record_key(key: str) -> tuple[Problem, str]:
     return problem, algorithm
 
 
+def keys_of(problem: Problem) -> tuple[str, ...]:
+    """All keys under which searches of a problem keep their records."""
+    others = (name for name in options() if name != DEFAULT)
+    return (problem.key, *(f"{problem.key} {name}" for name in others))
+
+
 def admits(algorithm: str, schedule: Schedule) -> bool:
     """Whether a search with ``algorithm`` may take the schedule. Raises as ``name_of`` does."""
     return name_of(schedule) == algorithm or algorithm == AUTO

@@ -328,6 +328,7 @@ def tune_layers(
         }
         options["machine"] = search_target.machine if search_target else machine_of(arguments)
         options["algorithm"] = arguments.algorithm
+        options["again"] = getattr(arguments, "again", False)  # an option of optimize alone
         if watch:
             options["progress"] = lambda step, problem=problem: watch(problem, step)
         try:

@@ -10,6 +10,7 @@ from typing import Any
 from polysci.cli import layers as shared
 
 _DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
+_MARK = " (!)"
 _HELP = "find the best schedule of every layer: rank, generate, build, check and time"
 
 
@@ -19,6 +20,9 @@ def add(commands: Any) -> None:
     shared.layer_options(command)
     shared.search_options(command)
     shared.table_options(command)
+    command.add_argument(
+        "--again", action="store_true", help="measure even where there is a record, and replace it"
+    )
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
@@ -65,6 +69,9 @@ def row(layer: shared.TunedLayer) -> dict[str, Any]:
         "gflops": measured.gflops if measured else None,
         "peak_gflops": measured.peak_gflops if measured else None,
         "peak_fraction": measured.peak_fraction if measured else None,
+        "recorded": measured.recorded if measured else None,
+        "disturbed": measured.disturbed if measured else None,
+        "dropped": measured.dropped if measured else None,
         "trials": len(result.trials),
         "spent_seconds": result.spent,
     }
@@ -76,7 +83,8 @@ def _line(layer: shared.TunedLayer) -> str:
         return f"{name}: FAILED: {layer.fault}"
     measured = layer.result.measurement
     speed = f"{measured.gflops:.1f} GFLOP/s" if measured else "not run"
-    return f"{name}: {speed}, {layer.result.schedule}, {layer.result.spent:.1f} s"
+    quality = " (disturbed)" if measured and measured.disturbed else ""
+    return f"{name}: {speed}{quality}, {layer.result.schedule}, {layer.result.spent:.1f} s"
 
 
 def _summary(layers: list[shared.TunedLayer]) -> dict[str, Any]:
@@ -117,12 +125,14 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
             f"{timed.gflops:.1f}" if timed else "-",
             f"{100 * share:.0f}" if share else "-",
             time_text(result.predicted),
-            time_text(timed.median) if timed else "-",
-            f"{result.spent:.1f} s",
+            time_text(timed.median) + _MARK * timed.disturbed if timed else "-",
+            "record" if timed and timed.recorded else f"{result.spent:.1f} s",
         ))  # fmt: skip
     total = _summary(layers)
     lines = [fit(rows, width, drop=_DROP, clip=head[1::-1], left=head[:2])]
     lines += [_line(layer) for layer in layers if layer.result is None]
+    if any(row[5].endswith(_MARK) for row in rows):
+        lines.append(f"{_MARK}: other work disturbed most samples; the next search measures again")
     if total["network_seconds"]:
         lines.append(
             f"all layers, as often as the network has them: {time_text(total['network_seconds'])}, "

@@ -8,7 +8,7 @@ from typing import Any
 
 from polysci.cli import layers as shared
 
-_HELP = "list, export, import or repair the records of earlier searches"
+_HELP = "list, forget, export, import or repair the records of earlier searches"
 
 
 def add(commands: Any) -> None:
@@ -34,6 +34,18 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     into.add_argument("file", metavar="FILE")
     into.set_defaults(run=_import)
+    forget = actions.add_parser(
+        "forget", help="delete records, so that the next search measures again", allow_abbrev=False
+    )
+    forget.add_argument("layers", nargs="*", metavar="SPEC|FILE", help="those of these layers")
+    forget.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="(nhwc)")
+    forget.add_argument("--dtype", default="f32", metavar="NAME", help="precision (f32)")
+    forget.add_argument("--batch", type=int, metavar="N", help="replace the batch size")
+    forget.add_argument(
+        "--disturbed", action="store_true", help="only those measured while other work ran"
+    )
+    forget.add_argument("--all", action="store_true", help="all records")
+    forget.set_defaults(run=_forget)
     repair = actions.add_parser(
         "repair", help="set a damaged file aside and keep its readable records", allow_abbrev=False
     )
@@ -52,7 +64,27 @@ def _list(arguments: argparse.Namespace) -> int:
             continue
         if not all(record.isa in names for names in allowed):
             continue
-        print(json.dumps(asdict(record)) if arguments.json else record)
+        members = asdict(record) | {"disturbed": record.disturbed}
+        print(json.dumps(members) if arguments.json else record)
+    return 0
+
+
+def _forget(arguments: argparse.Namespace) -> int:
+    from polysci.algorithms.choice import keys_of
+    from polysci.errors import SpecError
+    from polysci.tune.wisdom import Wisdom
+
+    wisdom = Wisdom()
+    if arguments.all == bool(arguments.layers or arguments.disturbed):
+        raise SpecError("wisdom forget: give layers, --disturbed, both of them, or --all alone")
+    if arguments.all:
+        gone = wisdom.forget_all()
+    elif arguments.layers:
+        keys = [key for problem in shared.problems(arguments) for key in keys_of(problem)]
+        gone = sum(wisdom.forget(key, disturbed=arguments.disturbed) for key in dict.fromkeys(keys))
+    else:
+        gone = wisdom.forget(disturbed=True)
+    print(f"{gone} record{'s' * (gone != 1)} deleted from {wisdom.path}")
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from polysci.algorithms.registry import algorithm_of, location_of
 from polysci.errors import CheckError, UnsupportedError
+from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
@@ -18,7 +19,6 @@ from polysci.target.host import detect
 
 Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it
 
-LEAST_SAMPLES: Final = 3
 _PREPARE_S: Final = 600.0  # the largest layers at batch 16 take some seconds
 _COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache than it can tell
 
@@ -61,6 +61,7 @@ class Bench(WorkerProcess):
         env = {"OMP_DYNAMIC": "FALSE", "MKL_NUM_THREADS": "1"}
         super().__init__("polysci.measure.worker", threads=threads, env=env, timeout=timeout)
         self._prepared = False
+        self._loop: Candidate | None = None
 
     def close(self) -> None:
         """End the worker process; any number of times."""
@@ -97,10 +98,25 @@ class Bench(WorkerProcess):
         options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
         return int(self._ask_about(candidate, question | options)["handle"])
 
-    def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> float:
+    def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> Sample:
         """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
         question = {"op": "sample", "handle": handle, "warm_up_s": warm_up_s}
-        return float(self._ask_about(candidate, question)["seconds"])
+        return Sample(**self._ask_about(candidate, question))
+
+    def watch(self, so: Path, symbol: str) -> None:
+        """From now on run the loop ``double symbol(int64_t iterations)`` around every sample.
+
+        Its speed says whether a neighbour takes a part of the core. Only for one thread: the
+        waiting threads of a parallel region are such neighbours themselves.
+        """
+        if self.threads == 1:
+            self._loop = so, symbol
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._loop and self._prepared:
+            so, symbol = self._loop
+            self._ask_about(self._loop, {"op": "watch", "so": str(so), "symbol": symbol})
 
     def time(
         self,
@@ -110,31 +126,36 @@ class Bench(WorkerProcess):
         budget_s: float | None = None,
         cold: bool = False,
         min_sample_s: float = MIN_SAMPLE_S,
-    ) -> list[tuple[float, ...]]:
+        eliminate: bool = False,
+    ) -> list[Samples]:
         """Samples of every candidate in seconds a call, taken in turns.
 
-        Each sample lasts at least ``min_sample_s``. Ends after ``samples`` turns, or after three
-        once ``budget_s`` seconds have passed. Caches are warm (an untimed call comes before each
-        sample), or with ``cold`` every call works on buffers that have left the last-level cache.
+        Each sample lasts at least ``min_sample_s``. Ends after ``samples`` undisturbed ones of
+        every candidate (``Samples.enough``), or after three turns once ``budget_s`` seconds have
+        passed. Caches are warm (an untimed call comes before each sample), or with ``cold`` every
+        call works on buffers that have left the last-level cache. ``eliminate`` gives no further
+        turn to a candidate that is slower than the fastest one beyond the spread of the samples.
         """
         start = time.monotonic()
         cold_bytes = max(_COLD_FLOOR, 2 * detect().l3) if cold else 0
         loaded: list[tuple[Candidate, int]] = []
-        taken: list[list[float]] = [[] for _ in candidates]
+        taken = [Samples() for _ in candidates]
+        count = max(samples, LEAST_SAMPLES)
         try:
             for candidate in candidates:
                 loaded.append((candidate, self.load(candidate, min_sample_s, cold_bytes)))
-            for turn in range(max(samples, LEAST_SAMPLES)):
+            for turn in range(MOST_TURNS * count):
                 late = budget_s is not None and time.monotonic() - start > budget_s
                 if late and turn >= LEAST_SAMPLES:
                     break
                 for (candidate, handle), its in zip(loaded, taken, strict=True):
-                    its.append(self.sample(candidate, handle))
+                    if not its.enough(count) and not (eliminate and beaten(its, taken)):
+                        its.add(self.sample(candidate, handle))
         finally:
             with suppress(CheckError):
                 if self._prepared:
                     self.ask({"op": "unload"})
-        return [tuple(its) for its in taken]
+        return taken
 
     def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
         """GFLOP/s of ``double symbol(int64_t iterations)``, which returns the flops it did.
@@ -175,3 +196,4 @@ class Bench(WorkerProcess):
             self.close()
             raise
         self._prepared = True
+        self._watch()

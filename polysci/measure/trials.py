@@ -10,6 +10,7 @@ from polysci.algorithms.algorithm import SYMBOL
 from polysci.codegen.emit import Source
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.measure.bench import Bench
+from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
@@ -82,8 +83,8 @@ def time_trials(
     min_sample_s: float = 1e-3,
     cold: bool = False,
     check: bool = True,
-) -> Iterator[tuple[BuiltSchedule, tuple[float, ...] | PolysciError]]:
-    """Each one's samples in seconds a call, or its error; all are checked before any is timed."""
+) -> Iterator[tuple[BuiltSchedule, Samples | PolysciError]]:
+    """Each one's samples, or its error; all are checked before any is timed."""
     faults: dict[int, PolysciError] = {}
     for at, trial in enumerate(tried):
         if trial.error is None and check:
@@ -96,9 +97,9 @@ def time_trials(
             yield trial, fault
             continue
         try:
-            (seconds,) = bench.time(
+            (its,) = bench.time(
                 [trial.candidate], samples=samples, min_sample_s=min_sample_s, cold=cold
             )
-            yield trial, seconds
+            yield trial, its
         except CheckError as error:
             yield trial, error

@@ -20,6 +20,7 @@ from polysci.algorithms.registry import ALGORITHMS, DEFAULT
 from polysci.algorithms.registry import load as load_algorithm
 from polysci.codegen import interface
 from polysci.errors import CheckError
+from polysci.measure.disturbance import Counters, Reference
 from polysci.measure.error_bound import Reals
 from polysci.measure.guard_pages import Guarded, Side
 from polysci.measure.integer_reference import Array, Arrays
@@ -33,7 +34,7 @@ from polysci.runtime.worker_process import serve
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
-    *("load", "sample", "unload", "peak"),
+    *("load", "watch", "sample", "unload", "peak"),
 )
 
 _WARM_UP_S: Final = 5e-3
@@ -106,6 +107,7 @@ class Worker:
         self._guarded: dict[tuple[int, str, Side], Guarded] = {}
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
+        self._reference: Reference | None = None
 
     def prepare(
         self, problem: str, layout: str, seed: int, dtype: str = "f32", backend: str = CPU.name
@@ -168,12 +170,36 @@ class Worker:
     def sample(self, handle: int, warm_up_s: float = 0.0) -> dict[str, Any]:
         """One sample, in seconds a call; where caches shall be warm, after an untimed call.
 
-        The untimed calls last at least ``warm_up_s``.
+        The untimed calls last at least ``warm_up_s``. The other members are those of ``Sample``.
         """
         timed, calls, cold = self._timed[handle]
         if not cold:
             timed.warm_up(warm_up_s)
-        return {"seconds": timed.seconds(calls)}
+        speed, before = self._speed(), Counters.now()
+        seconds = timed.seconds(calls)
+        after, whole = Counters.now(), seconds * calls
+        return {
+            "seconds": seconds,
+            "waited": (after.waited - before.waited) / whole,
+            "stolen": (after.stolen - before.stolen) / whole,
+            "speed": min(speed, self._speed()),
+        }
+
+    def watch(self, so: str, symbol: str) -> dict[str, Any]:
+        """Run a loop of known work, ``double symbol(int64_t iterations)``, around every sample."""
+        _stage(f"timing {symbol}")
+        self._reference = Reference(self._loop(so, symbol))
+        for _ in range(_PEAK_RUNS):
+            self._reference.speed()
+        return {}
+
+    def _speed(self) -> float:
+        return self._reference.speed() if self._reference else 1.0
+
+    def _loop(self, so: str, symbol: str) -> Callable[[int], float]:
+        library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
+        run: Callable[[int], float] = getattr(library.lib, symbol)
+        return run
 
     def unload(self) -> dict[str, Any]:
         """Free the buffers of everything loaded."""
@@ -186,8 +212,7 @@ class Worker:
         The best of some runs of ``run_s`` seconds.
         """
         _stage(f"timing {symbol}")
-        library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
-        run: Callable[[int], float] = getattr(library.lib, symbol)
+        run = self._loop(so, symbol)
         iterations, rates = 1000, [0.0]
         while len(rates) <= _PEAK_RUNS and iterations < 1 << 50:
             start = time.perf_counter_ns()

@@ -160,7 +160,7 @@ def compare(
             if progress:
                 progress(turn, rounds)
             sides: list[Callable[[], None]] = [
-                lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S))
+                lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S).seconds)
             ]
             sides += [lambda: theirs.append(rival.sample())] if accepted else []
             for take in sides if turn % 2 == 0 else reversed(sides):

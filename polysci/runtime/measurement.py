@@ -13,6 +13,9 @@ from polysci.errors import SpecError
 from polysci.target.host import Target
 
 MIN_SAMPLE_S: Final = 2e-3
+RECORDED: Final = "recorded"  # the protocol of what a record says
+MOST_DROPPED: Final = 0.8  # of the samples: with more, the rest may be as disturbed, unnoticed
+LEAST_SPEED: Final = 0.85  # of the reference loop, in the middle sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,9 @@ class Measurement:
 
     ``flops`` of one call, ``protocol`` how it was timed, ``host`` a ``host_digest``,
     ``peak_gflops`` the FMA peak of as many threads measured in the same run, if it was.
-    ``parse(str(m)) == m``. Raises ``SpecError`` for values that are no times.
+    ``dropped`` is the share of samples that something else disturbed, ``speed`` that of a loop of
+    known work beside them, as a share of its best, if it ran. ``parse(str(m)) == m``; texts without
+    the last two read as undisturbed. Raises ``SpecError`` for values that are no times.
     """
 
     seconds: tuple[float, ...]
@@ -31,6 +36,8 @@ class Measurement:
     threads: int
     host: str
     peak_gflops: float | None = None
+    dropped: float = 0.0
+    speed: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.seconds or not all(isfinite(s) and s > 0 for s in self.seconds):
@@ -57,6 +64,16 @@ class Measurement:
         return (ordered[-quarter - 1] - ordered[quarter]) / self.median
 
     @property
+    def recorded(self) -> bool:
+        """Whether it was taken from the records of an earlier search."""
+        return self.protocol == RECORDED
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether too little of it was measured on a quiet machine to be believed."""
+        return is_disturbed(self.dropped, self.speed)
+
+    @property
     def gflops(self) -> float:
         """GFLOP/s at the median."""
         return self.flops / self.median * 1e-9
@@ -74,6 +91,8 @@ def parse(text: str) -> Measurement:
     except (ValueError, RecursionError) as error:
         raise SpecError(f"measurement: not JSON: {error}") from None
     names = [field.name for field in fields(Measurement)]
+    if isinstance(members, dict):
+        members = {"dropped": 0.0, "speed": 1.0} | members
     if not isinstance(members, dict) or sorted(members) != sorted(names):
         raise SpecError(f"measurement: expected the members {', '.join(names)}, got {text:.200}")
     for name, allowed in _TYPES.items():
@@ -92,7 +111,14 @@ _TYPES: Final[Mapping[str, Any]] = {
     "threads": int,
     "host": str,
     "peak_gflops": (int, float, type(None)),
+    "dropped": (int, float),
+    "speed": (int, float),
 }
+
+
+def is_disturbed(dropped: float, speed: float) -> bool:
+    """Whether a measurement with these shares is not to be believed."""
+    return dropped > MOST_DROPPED or speed < LEAST_SPEED
 
 
 def host_digest(description: str) -> str:

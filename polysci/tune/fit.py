@@ -69,7 +69,7 @@ def _measure(problem: Conv2d, target: Target, machine: Machine) -> Iterator[Row]
     with Bench(problem, backend=backend_of(target.isa)) as bench:
         built = build_trials(problem, schedules, backend=bench.backend)
         timed = [
-            (trial.schedule, min(samples))
+            (trial.schedule, min(samples.seconds))
             for trial, samples in time_trials(bench, built)
             if not isinstance(samples, PolysciError)
         ]

@@ -73,7 +73,10 @@ def measure_choices(
             batch = schedules[at : at + BATCH]
             built = build_trials(problem, batch, threads, backend=backend)
             for trial, samples in time_trials(bench, built):
-                yield trial.schedule, samples if isinstance(samples, PolysciError) else min(samples)
+                if isinstance(samples, PolysciError):
+                    yield trial.schedule, samples
+                else:
+                    yield trial.schedule, min(samples.seconds)
 
 
 def score(

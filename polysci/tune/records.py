@@ -43,7 +43,7 @@ class RecordedSchedule:
 
     schedule: Schedule
     source: Source
-    seconds: float
+    record: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,10 @@ class SearchRecords:
             return None
         if record is None:
             return None
+        if record.disturbed and level != "wisdom-only":
+            when = record.timestamp
+            _log.warning("%s: measuring again: the record of %s is disturbed", self.problem, when)
+            return None
         try:
             recorded = schedule.parse(record.schedule)
             self._check(recorded)
@@ -84,7 +88,7 @@ class SearchRecords:
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
             return None
-        return RecordedSchedule(recorded, source, record.seconds)
+        return RecordedSchedule(recorded, source, record)
 
     def seeds(self) -> Iterator[Schedule]:
         """What did well on other machines and may be tried here."""
@@ -113,12 +117,13 @@ class SearchRecords:
         others = {
             str(trial.schedule): trial.seconds
             for trial in trials
-            if trial.seconds and str(trial.schedule) != winner
+            if trial.seconds and str(trial.schedule) != winner and not measurement.disturbed
         }
         try:
             self.wisdom.record(
                 self.key, self.threads, features, level, winner, measurement.median,
                 host=self.host, gflops=measurement.gflops, isa=isa, compiler=compiler,
+                dropped=measurement.dropped, spread=measurement.spread, speed=measurement.speed,
             )  # fmt: skip
             self.wisdom.record_trials(
                 self.key, self.threads, features, others,

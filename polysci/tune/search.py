@@ -19,7 +19,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import ranker_of
 from polysci.runtime.backend import backend_of
-from polysci.runtime.measurement import Measurement
+from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.target.host import MOST_THREADS, Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.microkernels import find
@@ -47,13 +47,15 @@ def optimize(
     machine: Machine | None = None,
     algorithm: str = DEFAULT,
     schedule: Schedule | str | None = None,
+    again: bool = False,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
     ``level`` is one of LEVELS, as FFTW's: ``estimate`` runs nothing, ``measure`` times the model's
     best few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises
     WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
-    until then counts. Records go to ``wisdom`` (default: the user's file) and are reused.
+    until then counts. Records go to ``wisdom`` (default: the user's file) and are reused, unless
+    they are disturbed or ``again`` says to measure anew.
     ``isa`` caps the instruction set of this machine, as POLYSCI_ISA does: the lower of both counts.
     ``machine`` describes one that need not be this one: nothing is compiled, run or recorded.
     ``algorithm`` is one of ``algorithms.registry``: ``direct``, whose results are exact for small
@@ -71,6 +73,8 @@ def optimize(
     target = target or detect(isa)
     ranker_of(ranker)
     choice.resolve_algorithm(problem, algorithm)
+    if again and level == "wisdom-only":
+        raise SpecError(f"level {level!r}: takes a record; it cannot measure again")
     if machine and LEVELS[level].measured != 0:
         raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
     problem.check_memory()
@@ -86,7 +90,7 @@ def optimize(
     search = _Search(
         problem, level, threads, target, ranker,
         SearchRecords(problem, key, algorithm, threads, target, store),
-        progress or (lambda _: None), time_limit, machine, algorithm,
+        progress or (lambda _: None), time_limit, machine, algorithm, again,
     )  # fmt: skip
     return search.run()
 
@@ -148,11 +152,13 @@ class _Search:
     time_limit: float | None
     machine: Machine | None
     algorithm: str
+    again: bool
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
     def run(self) -> Result:
-        known = None if self.machine and self.level == "estimate" else self._recorded()
+        described = self.machine is not None and self.level == "estimate"
+        known = None if described or self.again else self._recorded()
         if known:
             return known
         if self.level == "wisdom-only":
@@ -187,8 +193,9 @@ class _Search:
             return None
         context = self._context()
         measurement = Measurement(
-            (known.seconds,), self.problem.flops, str(known.schedule), "recorded", self.threads,
-            self.records.host, context.peak * self.threads,
+            (known.record.seconds,), self.problem.flops, str(known.schedule), RECORDED,
+            self.threads, self.records.host, context.peak * self.threads,
+            known.record.dropped, known.record.speed,
         )  # fmt: skip
         predicted = choice.predict_seconds(self.problem, context, known.schedule)
         return self._result(known.schedule, known.source, predicted, measurement)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
@@ -14,6 +15,7 @@ from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.measure.bench import Bench, CandidateError
+from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -26,7 +28,9 @@ from polysci.tune.result import Progress, SearchLevel, Trial
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
-Samples = tuple[float, ...]
+DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the machine is suspected
+REPEATS = 3  # of what is suspected, until it was quiet
+PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +57,7 @@ class Trials:
     host: str
     trials: dict[str, Trial] = field(default_factory=dict)
     built: dict[str, BuiltSchedule] = field(default_factory=dict)
+    samples: dict[str, Samples] = field(default_factory=dict)
     interrupted: bool = False
 
     def run(self, candidates: Sequence[Candidate]) -> Winner:
@@ -64,7 +69,9 @@ class Trials:
         backend = backend_of(self.context.target.isa)
         with Bench(self.problem, self.context.threads, backend=backend) as bench:
             try:
+                self._watch(bench)
                 self._try_all(bench, candidates)
+                self._repeat_doubtful(bench)
                 samples = self._compare_best(bench)
             except KeyboardInterrupt:
                 if self._best() is None:
@@ -117,7 +124,48 @@ class Trials:
                 self._note(replace(trial, fault=str(samples)))
                 continue
             self.built[str(built_schedule.schedule)] = built_schedule
-            self._note(replace(trial, seconds=min(samples)))
+            self._take(trial, samples)
+
+    def _take(self, trial: Trial, samples: Samples) -> None:
+        self.samples[str(trial.schedule)] = samples
+        self._note(replace(trial, seconds=min(samples.seconds)))
+
+    def _watch(self, bench: Bench) -> None:
+        """Have a loop of known work run around every sample, if it can be built."""
+        with suppress(PolysciError):
+            bench.watch(self._peak_loop(bench), "peak")
+
+    def _repeat_doubtful(self, bench: Bench) -> None:
+        """Time again what was never quiet, and every kind that the model calls much faster.
+
+        Where all parallel, or all serial, schedules take ``DOUBT`` times their predicted seconds,
+        something else had the machine, until a quiet repeat says the same.
+        """
+        for _ in range(REPEATS):
+            names = self._doubtful()
+            if not names or self.late:
+                return
+            time.sleep(PAUSE_S)
+            self.progress(Progress("repeating", 0, len(names), self._best()))
+            objects = [self.built[name].candidate for name in names]
+            for name, samples in zip(names, bench.time(objects, samples=5), strict=True):
+                if min(samples.seconds) < min(self.samples[name].seconds) or not _noisy(samples):
+                    self._take(self.trials[name], samples)
+
+    def _doubtful(self) -> list[str]:
+        names = {name for name, samples in self.samples.items() if _noisy(samples)}
+        for parallel in (True, False):
+            kind = [
+                name for name in self.samples
+                if bool(self.trials[name].schedule.parallel) is parallel
+            ]  # fmt: skip
+            slow = all(
+                min(self.samples[name].seconds) > DOUBT * self.trials[name].predicted
+                for name in kind
+            )
+            if slow and any(self.samples[name].dropped for name in kind):
+                names |= {*kind}
+        return sorted(name for name in names if self.trials[name].seconds is not None)
 
     def _may_win(self, candidate: Candidate) -> bool:
         """False for what cannot, by a bound that is no prediction; only a full search asks."""
@@ -132,16 +180,17 @@ class Trials:
         return bound <= best
 
     def _compare_best(self, bench: Bench) -> dict[str, Samples]:
-        """Samples of the fastest few, taken in turns."""
+        """Samples of the fastest few, taken in turns; the beaten ones get fewer."""
         finalists = self.level.finalists
         while True:
-            timed = [trial for trial in self.trials.values() if trial.seconds is not None]
-            best = sorted(timed, key=lambda trial: (trial.seconds, str(trial.schedule)))
+            alive = [trial for trial in self.trials.values() if trial.seconds is not None]
+            best = sorted(alive, key=lambda trial: (trial.seconds, str(trial.schedule)))
             names = [str(trial.schedule) for trial in best[:finalists]]
             self.progress(Progress("comparing", 0, 1, self._best()))
             objects = {name: self.built[name].candidate for name in names}
             try:
-                return dict(zip(names, bench.time([*objects.values()], samples=11), strict=True))
+                timed = bench.time([*objects.values()], samples=11, eliminate=True)
+                return dict(zip(names, timed, strict=True))
             except CandidateError as error:  # the others are still there
                 guilty = next(
                     name for name, candidate in objects.items() if candidate == error.candidate
@@ -151,21 +200,30 @@ class Trials:
     def _first_samples(self) -> dict[str, Samples]:
         """Of every trial its first time. Raises CheckError where there is none."""
         samples: dict[str, Samples]
-        samples = {n: (t.seconds,) for n, t in self.trials.items() if t.seconds is not None}
+        samples = {
+            name: samples_of([trial.seconds])
+            for name, trial in self.trials.items()
+            if trial.seconds is not None
+        }
         if not samples:
             faults = "; ".join(f"{t.schedule}: {t.fault}" for t in self.trials.values())
             raise CheckError(f"{self.problem}: no candidate survived: {faults}")
         return samples
 
     def _winner(self, bench: Bench, samples: Mapping[str, Samples]) -> Winner:
-        """The fastest, or within a tie the model's preference."""
-        median = {name: sorted(its)[len(its) // 2] for name, its in samples.items()}
-        least = min(median.values())
-        near = [name for name, seconds in median.items() if seconds <= least * (1 + TIE)]
+        """The fastest; the model's preference among those that are not slower beyond the spread."""
+        median = {name: its.median for name, its in samples.items()}
+        best = samples[min(median, key=lambda name: median[name])]
+        near = [
+            name for name, its in samples.items()
+            if its.median <= best.median * (1 + TIE) or not worse(its, best)
+        ]  # fmt: skip
         name = min(near, key=lambda name: (self.trials[name].predicted, name))
+        chosen = samples[name]
         measurement = Measurement(
-            samples[name], self.problem.flops, name, protocol(len(samples[name])),
+            chosen.seconds, self.problem.flops, name, protocol(len(chosen.seconds)),
             self.context.threads, self.host, None if self.interrupted else self._peak(bench),
+            chosen.dropped, chosen.speed,
         )  # fmt: skip
         for other, seconds in median.items():
             self._note(replace(self.trials[other], seconds=seconds, fault=""))
@@ -180,7 +238,16 @@ class Trials:
         """
         peak = self.context.peak
         with suppress(PolysciError):
-            isa = self.context.target.isa.name
-            unit = peak_unit(isa, self.context.contraction.a.dtype)
-            peak = max(peak, bench.peak(bench.backend.build(peak_text(unit)), "peak"))
+            peak = max(peak, bench.peak(self._peak_loop(bench), "peak"))
         return peak * self.context.threads
+
+    def _peak_loop(self, bench: Bench) -> Path:
+        """The loop that reaches the FMA peak of these types, built."""
+        isa = self.context.target.isa.name
+        unit = peak_unit(isa, self.context.contraction.a.dtype)
+        return bench.backend.build(peak_text(unit))
+
+
+def _noisy(samples: Samples) -> bool:
+    """Whether too few samples are clean for the others to be left out."""
+    return len(samples.clean) < LEAST_SAMPLES

@@ -116,4 +116,5 @@ def test_samples_are_seconds_a_call(benches: Callable[[str], Bench], dtype: str)
     sound = build(dtype, ""), symbol("")
     for cold in (False, True):
         (times,) = benches(dtype).time([sound], samples=1, cold=cold, min_sample_s=1e-4)
-        assert len(times) == 3 and all(1e-7 < seconds < 1 for seconds in times)
+        assert len(times.seconds) >= 3
+        assert all(1e-7 < seconds < 1 for seconds in times.seconds)

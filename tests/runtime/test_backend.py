@@ -11,6 +11,7 @@ from polysci.codegen import interface
 from polysci.errors import UnsupportedError
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
+from polysci.measure.samples import Samples
 from polysci.measure.trials import build_trials, time_trials
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
@@ -70,7 +71,9 @@ def test_checks_and_trials_go_through_their_backend() -> None:
     assert recorder.asked == ["emit", "build_many"]
     with Bench(LAYER, backend=recorder) as bench:
         ((trial, samples),) = time_trials(bench, trials)
-    assert isinstance(trial.path, Path) and isinstance(samples, tuple) and min(samples) > 0
+    assert (
+        isinstance(trial.path, Path) and isinstance(samples, Samples) and min(samples.seconds) > 0
+    )
 
 
 def test_an_instruction_set_names_the_backend_of_a_search(

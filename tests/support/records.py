@@ -9,10 +9,12 @@ FEATURES = ("fma", "avx2")
 def put(
     wisdom: Wisdom, problem: str = "mb1ic64", *, schedule: str = "k:64 p > kernel",
     seconds: float = 1e-3, host: str = HERE, threads: int = 1, level: str = "measure",
+    dropped: float = 0.0,
 ) -> Record:  # fmt: skip
     return wisdom.record(
-        problem, threads, FEATURES, level, schedule, seconds, host=host, gflops=9.5, isa="avx2"
-    )
+        problem, threads, FEATURES, level, schedule, seconds, host=host, gflops=9.5, isa="avx2",
+        dropped=dropped,
+    )  # fmt: skip
 
 
 SAMPLE: dict[str, object] = {

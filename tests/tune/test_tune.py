@@ -395,4 +395,4 @@ def test_weights_of_many_megabytes_are_timed() -> None:
     result = optimize(problem, "estimate")
     with Bench(problem) as bench:
         (samples,) = bench.time([(cache.build(result.source.file), tune.SYMBOL)], samples=3)
-    assert len(samples) == 3
+    assert len(samples.seconds) >= 3

@@ -343,7 +343,7 @@ def test_a_record_edited_into_nonsense_is_damage(wisdom: Wisdom) -> None:
     ("statement", "message"),
     [
         ("PRAGMA application_id = 1", "of another program"),
-        ("PRAGMA user_version = 99", "has schema 99, this polysci reads 1: upgrade"),
+        ("PRAGMA user_version = 99", "has schema 99, this polysci reads 1 and 2: upgrade"),
     ],
 )
 def test_other_databases_are_left_alone(wisdom: Wisdom, statement: str, message: str) -> None:

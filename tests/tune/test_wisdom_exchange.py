@@ -70,7 +70,7 @@ GOOD = {"format": "polysci-wisdom", "schema": 1, "records": [SAMPLE]}
         ('{"format": 1, "format": 2}', "given twice"),
         ("[]", "expected an object"),
         ({"format": "other"}, "expected an object with"),
-        (GOOD | {"schema": 2}, "expected schema 1, got 2"),
+        (GOOD | {"schema": 3}, "expected schema 1 or 2, got 3"),
         (GOOD | {"flags": "-O3"}, "exactly the members"),
         (GOOD | {"records": {}}, "exactly the members"),
         (GOOD | {"records": [SAMPLE, 7]}, "record 1: expected problem, "),

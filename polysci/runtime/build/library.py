@@ -17,6 +17,12 @@ from polysci.runtime.build.elf import verify_shared_object
 _RTLD_NODELETE = getattr(os, "RTLD_NODELETE", 0)
 _RTLD_NOLOAD = getattr(os, "RTLD_NOLOAD", 0)
 _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*$")
+# How long a waiting OpenMP thread spins before it sleeps: GNU's runtime counts loops, LLVM's
+# milliseconds; both read it when they are loaded. Their own milliseconds keep a core from the
+# thread that is waited for where another process has a core as well: a call then takes a slice of
+# the scheduler's.
+_SPIN = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}  # 50 us, and the least that is not none
+_SPIN_BESIDE_OTHERS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 _pinned: set[str] = set()
 
 
@@ -46,6 +52,7 @@ def load(path: Path, cdefs: str) -> Library:
         ffi = _declared(cdefs)
     except (cffi.CDefError, cffi.FFIError) as error:
         raise BuildError(f"declarations for {path}: {error}") from error
+    _bound_spinning()
     try:
         lib = ffi.dlopen(str(path), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
     except OSError as error:
@@ -57,6 +64,22 @@ def load(path: Path, cdefs: str) -> Library:
 def float_pointer(array: Any) -> Any:
     """A pointer to a NumPy array of f32, which it keeps alive."""
     return cffi.FFI().from_buffer("float[]", array)
+
+
+def _bound_spinning() -> None:
+    """Before a runtime is loaded; what the user's environment says counts."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for name, value in (_SPIN_BESIDE_OTHERS if _others_run() else _SPIN).items():
+            os.environ.setdefault(name, value)
+
+
+def _others_run() -> bool:
+    """Whether other threads than this one are running or ready to run just now."""
+    try:
+        running, _, _ = Path("/proc/loadavg").read_text().split()[3].partition("/")
+        return int(running) > 1
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def openmp_runtimes() -> tuple[str, ...]:

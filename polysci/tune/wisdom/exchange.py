@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from polysci.errors import PolysciError, WisdomError
-from polysci.tune.wisdom.record import COLUMNS, Record
+from polysci.tune.wisdom.record import COLUMNS, QUALITY, Record
 
 FORMAT: Final = "polysci-wisdom"
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+_FIRST_SCHEMA: Final = 1  # its records lack the members of QUALITY
 _SIZE_LIMIT: Final = 64 << 20  # bytes; a record takes about 500
 
 
@@ -62,11 +63,13 @@ def read(path: Path, validate: Callable[[Record], object]) -> tuple[Record, ...]
 def _items(path: Path, content: Any) -> list[Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise _refusal(path, f'expected an object with "format": "{FORMAT}"')
-    if content.get("schema") != SCHEMA:
-        raise _refusal(path, f"expected schema {SCHEMA}, got {content.get('schema')!r:.80}")
-    items = content.get("records")
+    schema, items = content.get("schema"), content.get("records")
+    if schema not in (_FIRST_SCHEMA, SCHEMA) or isinstance(schema, bool):
+        raise _refusal(path, f"expected schema {_FIRST_SCHEMA} or {SCHEMA}, got {schema!r:.80}")
     if not isinstance(items, list) or content.keys() != {"format", "schema", "records"}:
         raise _refusal(path, "expected exactly the members format, schema and records (a list)")
+    if schema == _FIRST_SCHEMA:
+        return [QUALITY | item if isinstance(item, dict) else item for item in items]
     return items
 
 

@@ -11,10 +11,16 @@ from typing import Final
 
 from polysci.errors import WisdomError
 from polysci.runtime.build.folder import cache_dir
+from polysci.runtime.measurement import LEAST_SPEED, MOST_DROPPED
 from polysci.tune.wisdom import exchange, store
 from polysci.tune.wisdom.record import KEY, LEVELS, TRIAL, Record, canonical_features
 
 _NEWER: Final = f"{store.UPSERT} WHERE excluded.timestamp > records.timestamp"
+_DISTURBED: Final = "(dropped > ? OR speed < ?)"  # as ``is_disturbed`` has it
+_FORGET_DISTURBED: Final = (
+    "DELETE FROM records WHERE problem = ? AND threads = ? AND features = ? AND host = ? AND "
+    + _DISTURBED
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,20 @@ class Wisdom:
         gflops: float = 0.0,
         isa: str = "",
         compiler: str = "",
+        dropped: float = 0.0,
+        spread: float = 0.0,
+        speed: float = 1.0,
     ) -> Record:
-        """Store one measurement; the same schedule measured again at this level replaces it."""
+        """Store one measurement; the same schedule measured again at this level replaces it.
+
+        An undisturbed one also replaces the disturbed ones of the same problem.
+        """
         what = (problem_key, threads, canonical_features(features), host, level, schedule)
-        record = self._new(what, seconds_median, gflops, isa, compiler)
+        quality = dropped, spread, speed
+        record = self._new(what, seconds_median, gflops, isa, compiler, quality)
         with store.writing(self.path) as connection:
+            if not record.disturbed:
+                connection.execute(_FORGET_DISTURBED, (*what[:4], MOST_DROPPED, LEAST_SPEED))
             connection.execute(store.UPSERT, astuple(record))
         return record
 
@@ -100,11 +115,12 @@ class Wisdom:
         gflops: float,
         isa: str,
         compiler: str,
+        quality: tuple[float, ...] = (),
     ) -> Record:
-        """A record with the present time; ``key`` has the values of KEY. Raises ``WisdomError``."""
+        """A record of now; ``what`` has the values of KEY. Raises ``WisdomError``."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            return Record(*what, seconds, gflops, isa, compiler, _version(), now)
+            return Record(*what, seconds, gflops, isa, compiler, _version(), now, *quality)
         except ValueError as error:
             raise WisdomError(f"{self.path}: nothing was recorded: {error}") from None
 
@@ -119,16 +135,16 @@ class Wisdom:
     ) -> Record | None:
         """The fastest record of this host at ``level`` or a more thorough one, or None.
 
-        Trials are ignored.
+        Trials are ignored; disturbed ones count only where there is no other.
         """
         levels = [name for name in LEVELS[LEVELS.index(level) :] if name != TRIAL]
         records = store.rows(
             self.path,
             "WHERE problem = ? AND threads = ? AND features = ? AND host = ? "
-            f"AND level IN ({', '.join('?' * len(levels))}) ORDER BY seconds, schedule LIMIT 1",
+            f"AND level IN ({', '.join('?' * len(levels))}) ORDER BY seconds, schedule",
             (problem_key, threads, canonical_features(features), host, *levels),
         )
-        return records[0] if records else None
+        return min(records, key=lambda record: record.disturbed, default=None)
 
     def seeds(
         self, problem_key: str, threads: int, features: str | Iterable[str], *, host: str
@@ -174,19 +190,31 @@ class Wisdom:
         host: str | None = None,
         level: str | None = None,
         schedule: str | None = None,
+        disturbed: bool = False,
     ) -> int:
-        """Delete the records that match all criteria (at least one); returns how many."""
+        """Delete the records that match all criteria (at least one); returns how many.
+
+        ``disturbed``: only those that were measured on a machine that was not quiet.
+        """
         names = ("problem", "threads", "host", "level", "schedule")
         columns = zip(names, (problem_key, threads, host, level, schedule), strict=True)
         criteria = {name: value for name, value in columns if value is not None}
-        if not criteria:
+        if not criteria and not disturbed:
             raise ValueError("forget: expected at least one criterion, got none")
         if not self.list():
             return 0
-        where = " AND ".join(f"{name} = ?" for name in criteria)
+        where = [f"{name} = ?" for name in criteria] + [_DISTURBED] * disturbed
+        values = (*criteria.values(), *(MOST_DROPPED, LEAST_SPEED) * disturbed)
         with store.writing(self.path) as connection:
-            query = f"DELETE FROM records WHERE {where}"
-            return connection.execute(query, tuple(criteria.values())).rowcount
+            query = f"DELETE FROM records WHERE {' AND '.join(where)}"
+            return connection.execute(query, values).rowcount
+
+    def forget_all(self) -> int:
+        """Delete every record; returns how many."""
+        if not self.list():
+            return 0
+        with store.writing(self.path) as connection:
+            return connection.execute("DELETE FROM records").rowcount
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all records as JSON (same records, same bytes); returns how many."""

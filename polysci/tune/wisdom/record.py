@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
+from polysci.runtime.measurement import is_disturbed
+
 TRIAL: Final = "trial"  # tried by a search that chose another schedule: for training only
 LEVELS: Final = (TRIAL, "estimate", "measure", "patient", "exhaustive")
 _TEXT_LIMIT: Final = 4000  # characters
@@ -15,7 +17,10 @@ class Record:
     """One measured schedule: ``seconds`` is the median of a call, ``gflops`` 0 when unknown.
 
     ``features`` is a canonical list of CPU features, ``host`` a digest of the machine,
-    ``timestamp`` UTC as 2025-01-31T12:00:00Z. Raises ``ValueError`` for a bad type or range.
+    ``timestamp`` UTC as 2025-01-31T12:00:00Z. ``dropped`` is the share of samples that something
+    else disturbed, ``spread`` the interquartile range over the median, ``speed`` that of a loop of
+    known work beside the samples, as a share of its best. Raises ``ValueError`` for a bad type or
+    range.
     """
 
     problem: str
@@ -30,6 +35,9 @@ class Record:
     compiler: str
     version: str
     timestamp: str
+    dropped: float = 0.0
+    spread: float = 0.0
+    speed: float = 1.0
 
     def __post_init__(self) -> None:
         self._texts("problem", "host", "schedule", low=1)
@@ -37,6 +45,9 @@ class Record:
         self._number("threads", int, 1, 65536)
         self._number("seconds", float, 1e-9, 1e6)
         self._number("gflops", float, 0.0, 1e7)
+        self._number("dropped", float, 0.0, 1.0)
+        self._number("spread", float, 0.0, 1e6)
+        self._number("speed", float, 0.0, 1.0)
         if self.level not in LEVELS:
             raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {self.level!r:.80}")
         try:
@@ -46,10 +57,16 @@ class Record:
                 f"timestamp: expected UTC as 2025-01-31T12:00:00Z, got {self.timestamp!r:.80}"
             ) from None
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether too little of it was measured on a quiet machine to be believed."""
+        return is_disturbed(self.dropped, self.speed)
+
     def __str__(self) -> str:
+        mark = " (disturbed)" if self.disturbed else ""
         return (
             f"{self.problem} threads={self.threads} {self.gflops:.1f} GFLOP/s "
-            f"{self.seconds * 1e6:.1f} us {self.level}: {self.schedule}"
+            f"{self.seconds * 1e6:.1f} us {self.level}{mark}: {self.schedule}"
         )
 
     def _texts(self, *names: str, low: int = 0) -> None:
@@ -75,6 +92,7 @@ class Record:
 
 
 COLUMNS: Final = tuple(field.name for field in fields(Record))
+QUALITY: Final = {"dropped": 0.0, "spread": 0.0, "speed": 1.0}  # what records of schema 1 lack
 KEY: Final = COLUMNS[:6]  # identify a record; the other columns are the measurement
 
 

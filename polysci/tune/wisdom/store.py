@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from polysci.errors import WisdomError
-from polysci.tune.wisdom.record import COLUMNS, KEY, Record
+from polysci.tune.wisdom.record import COLUMNS, KEY, QUALITY, Record
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+_FIRST_SCHEMA: Final = 1  # without the columns of QUALITY
 _APPLICATION_ID: Final = 0x706F6C79  # "poly": tells our files from other SQLite databases
 _BUSY_SECONDS: Final = 30.0
 
@@ -21,8 +22,14 @@ _TABLE: Final = f"""CREATE TABLE IF NOT EXISTS records (
   problem TEXT NOT NULL, threads INTEGER NOT NULL, features TEXT NOT NULL, host TEXT NOT NULL,
   level TEXT NOT NULL, schedule TEXT NOT NULL, seconds REAL NOT NULL, gflops REAL NOT NULL,
   isa TEXT NOT NULL, compiler TEXT NOT NULL, version TEXT NOT NULL, timestamp TEXT NOT NULL,
+  {", ".join(f"{name} REAL NOT NULL DEFAULT {value}" for name, value in QUALITY.items())},
   PRIMARY KEY ({", ".join(KEY)})) WITHOUT ROWID"""
-SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM records"
+_SELECT: Final = {
+    SCHEMA: f"SELECT {', '.join(COLUMNS)} FROM records",
+    _FIRST_SCHEMA: "SELECT "
+    + ", ".join(f"{QUALITY[name]} AS {name}" if name in QUALITY else name for name in COLUMNS)
+    + " FROM records",
+}
 UPSERT: Final = (
     f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
     f"ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET "
@@ -88,6 +95,12 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA}")
                 connection.execute(_TABLE)
+            elif _schema(connection) == _FIRST_SCHEMA:
+                for name, value in QUALITY.items():
+                    connection.execute(
+                        f"ALTER TABLE records ADD COLUMN {name} REAL NOT NULL DEFAULT {value}"
+                    )
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
             try:
                 yield connection
             except BaseException:
@@ -100,7 +113,8 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 def rows(path: Path, clause: str = "", values: tuple[object, ...] = ()) -> tuple[Record, ...]:
     """The records that an SQL clause selects. Raises ``WisdomError``."""
     with reading(path) as connection:
-        selected = [] if connection is None else connection.execute(f"{SELECT} {clause}", values)
+        query = f"{_SELECT[_schema(connection)]} {clause}" if connection else ""
+        selected = connection.execute(query, values) if connection else []
         try:
             return tuple(Record(*row) for row in selected)
         except ValueError as error:
@@ -132,7 +146,8 @@ def salvage(path: Path) -> tuple[Record, ...]:
         with closing(sqlite3.connect(copy)) as connection:
             for direction in ("", "DESC"):
                 order = ", ".join(f"{name} {direction}" for name in KEY)
-                records |= dict.fromkeys(_readable(connection, f"{SELECT} ORDER BY {order}"))
+                for select in _SELECT.values():  # the one that is not of its schema finds nothing
+                    records |= dict.fromkeys(_readable(connection, f"{select} ORDER BY {order}"))
     return tuple(records)
 
 
@@ -157,13 +172,18 @@ def _has_records(path: Path, connection: sqlite3.Connection) -> bool:
         return False
     if _first(connection, "PRAGMA application_id") != _APPLICATION_ID:
         raise WisdomError(f"{path}: is a database of another program; {_OTHER}")
-    version = _first(connection, "PRAGMA user_version")
-    if version != SCHEMA:
+    version = _schema(connection)
+    if version not in _SELECT:
         raise WisdomError(
-            f"{path}: has schema {version}, this polysci reads {SCHEMA}: upgrade polysci, "
-            f"or {_OTHER}"
+            f"{path}: has schema {version}, this polysci reads {_FIRST_SCHEMA} and {SCHEMA}: "
+            f"upgrade polysci, or {_OTHER}"
         )
     return True
+
+
+def _schema(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _first(connection: sqlite3.Connection, query: str) -> object:

@@ -1,0 +1,97 @@
+"""Samples of a candidate's time, each with what disturbed it; which of them count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+LEAST_SAMPLES: Final = 3
+MOST_TURNS: Final = 3  # times the samples asked for: how long disturbed ones are repeated
+_WAITED: Final = 0.02  # of a sample's time, spent by a thread in waiting for a processor
+_SPEED: Final = 0.9  # of the reference loop's best
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Seconds a call, and over the whole sample the shares of ``measure.disturbance``.
+
+    ``waited`` and ``stolen`` are shares of its time, ``speed`` is the reference loop's share of its
+    best, before or after, the lower one.
+    """
+
+    seconds: float
+    waited: float = 0.0
+    stolen: float = 0.0
+    speed: float = 1.0
+
+    @property
+    def disturbed(self) -> bool:
+        return self.waited > _WAITED or self.stolen > 0 or self.speed < _SPEED
+
+
+@dataclass(slots=True)
+class Samples:
+    """The samples of one candidate. Those that count are the undisturbed ones, if there are some.
+
+    With fewer than ``LEAST_SAMPLES`` of them all count: the machine was never quiet.
+    """
+
+    taken: list[Sample] = field(default_factory=list)
+
+    def add(self, sample: Sample) -> None:
+        self.taken.append(sample)
+
+    def enough(self, count: int) -> bool:
+        """Whether ``count`` samples are clean, or so many were taken that more are in vain."""
+        return len(self.clean) >= count or len(self.taken) >= MOST_TURNS * count
+
+    @property
+    def clean(self) -> tuple[float, ...]:
+        """Seconds a call of the undisturbed samples."""
+        return tuple(sample.seconds for sample in self.taken if not sample.disturbed)
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Seconds a call of the samples that count."""
+        if len(self.clean) >= LEAST_SAMPLES:
+            return self.clean
+        return tuple(sample.seconds for sample in self.taken)
+
+    @property
+    def median(self) -> float:
+        """The middle of the samples that count, in seconds a call."""
+        return median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples that count, in seconds a call."""
+        ordered, quarter = sorted(self.seconds), len(self.seconds) // 4
+        return ordered[-quarter - 1] - ordered[quarter]
+
+    @property
+    def dropped(self) -> float:
+        """The share of the samples that was disturbed."""
+        return sum(sample.disturbed for sample in self.taken) / len(self.taken)
+
+    @property
+    def speed(self) -> float:
+        """The median speed of the reference loop, as a share of its best."""
+        return median(sample.speed for sample in self.taken)
+
+
+def worse(one: Samples, other: Samples) -> bool:
+    """Whether a candidate is slower than another one beyond what either's samples spread."""
+    return one.median - other.median > max(one.spread, other.spread)
+
+
+def beaten(one: Samples, every: Sequence[Samples]) -> bool:
+    """Whether some candidate is faster, beyond the spread, as far as both were sampled enough."""
+    ready = [samples for samples in (one, *every) if len(samples.taken) >= LEAST_SAMPLES]
+    return one in ready and worse(one, min(ready, key=lambda samples: samples.median))
+
+
+def samples_of(seconds: Sequence[float]) -> Samples:
+    """Samples that nothing is known to have disturbed."""
+    return Samples([Sample(value) for value in seconds])

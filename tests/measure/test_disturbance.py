@@ -1,0 +1,71 @@
+"""Other work on the machine is noticed: by the kernel's counters, and by a loop of known work."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from polysci.measure.bench import Bench
+from polysci.measure.disturbance import Counters, Reference
+from polysci.ops.conv2d import Conv2d
+from tests.support import naive
+
+PROBLEM = Conv2d(N=1, C=4, H=6, W=6, K=4, R=3, S=3, pad=1)
+SPIN = "import os; os.sched_setaffinity(0, {0}); exec('while True: pass')"
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that compute on the first processor."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = subprocess.Popen([sys.executable, "-c", SPIN])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        time.sleep(0.2)
+        yield
+
+
+@pytest.fixture
+def first_processor() -> Iterator[None]:
+    """This process, and what it starts, on the first processor alone."""
+    allowed = os.sched_getaffinity(0)
+    if 0 not in allowed:
+        pytest.skip("the first processor is not ours")
+    os.sched_setaffinity(0, {0})
+    yield
+    os.sched_setaffinity(0, allowed)
+
+
+def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
+    with busy(2):
+        before, end = Counters.now(), time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+        waited = Counters.now().waited - before.waited
+    assert 0.05 < waited < 0.35
+
+
+def test_a_bench_drops_what_was_disturbed(first_processor: None) -> None:
+    sound = naive.compiled(PROBLEM)
+    with Bench(PROBLEM) as bench, busy(2):
+        (its,) = bench.time([(sound, "naive")], samples=5, min_sample_s=5e-3)
+    assert its.dropped > 0
+
+
+def test_a_slower_loop_shows_as_speed() -> None:
+    factor = [1]
+
+    def work(iterations: int) -> None:
+        for _ in range(iterations * factor[0]):
+            pass
+
+    reference = Reference(work)
+    best = max(reference.speed() for _ in range(20))
+    assert best == pytest.approx(1)
+    factor[0] = 10
+    assert reference.speed() < 0.5

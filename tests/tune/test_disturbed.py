@@ -1,0 +1,161 @@
+"""What was measured on a busy machine: marked, measured again, never taken for the truth."""
+
+import logging
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polysci import tune
+from polysci.measure.bench import Bench, Candidate
+from polysci.measure.samples import Sample, Samples
+from polysci.ops.conv2d import Conv2d
+from polysci.runtime.measurement import Measurement, host_of, parse
+from polysci.target.host import detect
+from polysci.tune.wisdom import Wisdom, store
+from tests.support.command import done, polysci
+from tests.support.records import FEATURES, HERE, put
+
+TARGET = detect("portable")
+TINY = Conv2d(N=1, C=5, H=6, W=6, K=8, R=3, S=3, pad=1)
+DISTURBED = {"dropped": 0.9}
+
+
+@pytest.fixture
+def wisdom(tmp_path: Path) -> Wisdom:
+    return Wisdom(tmp_path / "wisdom.sqlite")
+
+
+def test_a_clean_record_replaces_disturbed_ones(wisdom: Wisdom) -> None:
+    put(wisdom, schedule="a > k", seconds=1e-4, **DISTURBED)
+    best = wisdom.best("mb1ic64", 1, FEATURES, host=HERE)
+    assert best is not None and best.disturbed and "(disturbed)" in str(best)
+    put(wisdom, schedule="b > k", seconds=2e-4)
+    assert [record.schedule for record in wisdom.list()] == ["b > k"]
+    put(wisdom, schedule="c > k", seconds=1e-4, **DISTURBED)  # faster, but not to be believed
+    best = wisdom.best("mb1ic64", 1, FEATURES, host=HERE)
+    assert best is not None and best.schedule == "b > k"
+
+
+def test_a_file_of_the_first_schema_is_read_and_then_brought_up_to_date(wisdom: Wisdom) -> None:
+    put(wisdom)
+    with closing(sqlite3.connect(wisdom.path)) as connection:
+        for name in ("dropped", "spread", "speed"):
+            connection.execute(f"ALTER TABLE records DROP COLUMN {name}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+    (old,) = wisdom.list()
+    assert not old.disturbed and old.speed == 1
+    assert wisdom.repair().kept == 1
+    put(wisdom, schedule="b > k", **DISTURBED)
+    marks = {record.schedule: record.disturbed for record in wisdom.list()}
+    assert marks == {"k:64 p > kernel": False, "b > k": True}
+    with store.reading(wisdom.path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (store.SCHEMA,)
+
+
+def test_measurements_of_before_read_as_undisturbed() -> None:
+    its = Measurement((1e-3,), 10, "p > k", "warm", 1, "h", dropped=0.9, speed=0.5)
+    assert its.disturbed and parse(str(its)) == its
+    text = str(its).replace(', "dropped": 0.9, "speed": 0.5', "")
+    assert text != str(its) and not parse(text).disturbed
+
+
+Times = tuple[float, float, bool]  # seconds of parallel and of serial schedules; disturbed
+
+
+class ScriptedBench(Bench):
+    """Times that are made up."""
+
+    times: Times
+
+    def check(self, *words: Any) -> None:
+        pass
+
+    def watch(self, so: Path, symbol: str) -> None:
+        pass
+
+    def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
+        return 1.0
+
+    def time(self, candidates: Sequence[Candidate], **options: Any) -> list[Samples]:
+        parallel, serial, disturbed = self.times
+        samples = []
+        for path, _ in candidates:
+            text = next(path.parent.glob("source*.c")).read_text()
+            seconds = parallel if "omp parallel" in text else serial
+            samples.append(Samples([Sample(seconds, waited=0.5 * disturbed)] * 5))
+        return samples
+
+
+def search(
+    monkeypatch: pytest.MonkeyPatch,
+    wisdom: Wisdom,
+    first: Times,
+    repeated: Times | None = None,
+    **options: Any,
+) -> tune.Result:
+    """A search by two threads; what is repeated has other times."""
+
+    def watch(step: tune.Progress) -> None:
+        if step.stage == "repeating" and repeated:
+            ScriptedBench.times = repeated
+
+    ScriptedBench.times = first
+    monkeypatch.setattr("polysci.tune.trials.Bench", ScriptedBench)
+    monkeypatch.setattr("polysci.tune.trials.PAUSE_S", 0)
+    return tune.optimize(LARGE, threads=2, target=TARGET, wisdom=wisdom, progress=watch, **options)
+
+
+LARGE = Conv2d(N=1, C=32, H=28, W=28, K=32, R=3, S=3, pad=1)
+
+
+def test_parallel_candidates_that_are_all_slow_are_timed_again(
+    monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
+) -> None:
+    busy, quiet = (1.0, 1e-3, True), (1e-4, 1e-3, False)
+    result = search(monkeypatch, wisdom, busy, quiet)
+    assert result.schedule.parallel and result.measurement is not None
+    assert result.measurement.median == 1e-4 and not result.measurement.disturbed
+
+
+def test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice(
+    monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = search(monkeypatch, wisdom, (1.0, 1.0, True))
+    assert result.measurement is not None and result.measurement.disturbed
+    (record,) = wisdom.list()
+    assert record.disturbed  # and no trial to learn from
+    with caplog.at_level(logging.WARNING):
+        again = search(monkeypatch, wisdom, (1e-4, 1e-3, False))
+    assert "measuring again" in caplog.text
+    assert again.measurement is not None and not again.measurement.recorded
+    assert not any(record.disturbed for record in wisdom.list())
+    third = search(monkeypatch, wisdom, (9.0, 9.0, True))
+    assert third.measurement is not None and third.measurement.recorded
+
+
+def test_again_measures_where_there_is_a_record(
+    monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
+) -> None:
+    search(monkeypatch, wisdom, (1e-4, 1e-3, False))
+    result = search(monkeypatch, wisdom, (1e-4, 1e-3, False), again=True)
+    assert result.measurement is not None and not result.measurement.recorded
+
+
+def test_records_are_forgotten_by_command(fresh_cache: Path) -> None:
+    words = str(TINY)
+    wisdom = Wisdom()
+    for key, quality in ((TINY.key, {}), (f"{TINY.key} auto", {}), ("other", DISTURBED)):
+        wisdom.record(key, 1, FEATURES, "measure", "p > k", 1e-3, host=host_of(TARGET), **quality)
+    assert '"disturbed": true' in done("wisdom", "list", "--json")
+    assert done("wisdom", "forget", "--disturbed").startswith("1 record deleted")
+    assert done("wisdom", "forget", words, "--disturbed").startswith("0 records")
+    assert done("wisdom", "forget", words).startswith("2 records deleted")
+    wisdom.record("other", 1, FEATURES, "measure", "p > k", 1e-3, host=HERE)
+    assert done("wisdom", "forget", "--all").startswith("1 record ")
+    wrong = polysci("wisdom", "forget")
+    assert wrong.returncode == 2 and "--disturbed" in wrong.stderr
