@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from polysci.measure.samples import Samples
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.runtime.build import cache
 from polysci.target.host import detect
@@ -76,6 +77,14 @@ def assumed_rates(shared_cache: Path) -> None:
     """Assumed rates for every instruction set: no test measures unless it asks for ``machine``."""
     for isa, x in product(detect().allowed, INPUTS):
         write_rates(assume_rates(detect(isa)), detect(isa), x)
+
+
+@pytest.fixture(autouse=True)
+def believed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of tests beside tests count as undisturbed, but for tests about disturbance."""
+    if not request.node.get_closest_marker("disturbance"):
+        monkeypatch.setattr(Samples, "dropped", 0.0)
+        monkeypatch.setattr(Samples, "speed", 1.0)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from tests.support import naive
 PROBLEM = Conv2d(N=1, C=4, H=6, W=6, K=4, R=3, S=3, pad=1)
 SPIN = "import os; os.sched_setaffinity(0, {0}); exec('while True: pass')"
 
+pytestmark = pytest.mark.disturbance
+
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:

@@ -4,6 +4,8 @@ import pytest
 
 from polysci.measure.samples import LEAST_SAMPLES, Sample, Samples, beaten, samples_of, worse
 
+pytestmark = pytest.mark.disturbance
+
 
 def disturbed(seconds: float) -> Sample:
     return Sample(seconds, waited=0.5)

@@ -87,7 +87,7 @@ def test_measure_tries_the_best_few_and_remembers(wisdom: Wisdom) -> None:
     fastest = min(trial.seconds for trial in result.trials if trial.seconds)
     # A tie, or the noise between two rounds, may give it to another one that is nearly as fast.
     assert result.measurement.median < 3 * fastest
-    stages = [step.stage for step in steps]
+    stages = [step.stage for step in steps if step.stage != "repeating"]  # beside other work
     assert list(dict.fromkeys(stages)) == ["ranking", "measuring", "comparing"]
     assert all(step.total >= len(result.trials) for step in steps if step.stage == "measuring")
     assert right(result)
