@@ -10,7 +10,7 @@ from typing import Any
 from polysci.cli import layers as shared
 
 _DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
-_MARK = " (!)"
+_MARK, _RECORD = " (!)", "record"
 _HELP = "find the best schedule of every layer: rank, generate, build, check and time"
 
 
@@ -122,17 +122,21 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         share = timed.peak_fraction if timed else None
         rows.append((
             name, str(result.schedule),
-            f"{timed.gflops:.1f}" if timed else "-",
+            f"{timed.gflops:.1f}{_MARK * timed.disturbed}" if timed else "-",
             f"{100 * share:.0f}" if share else "-",
             time_text(result.predicted),
-            time_text(timed.median) + _MARK * timed.disturbed if timed else "-",
-            "record" if timed and timed.recorded else f"{result.spent:.1f} s",
+            time_text(timed.median) if timed else "-",
+            _RECORD if timed and timed.recorded else f"{result.spent:.1f} s",
         ))  # fmt: skip
     total = _summary(layers)
     lines = [fit(rows, width, drop=_DROP, clip=head[1::-1], left=head[:2])]
     lines += [_line(layer) for layer in layers if layer.result is None]
-    if any(row[5].endswith(_MARK) for row in rows):
+    if any(row[2].endswith(_MARK) for row in rows):
         lines.append(f"{_MARK}: other work disturbed most samples; the next search measures again")
+    if recorded := sum(row[6] == _RECORD for row in rows):
+        lines.append(
+            f"{recorded} of {len(layers)} from records of earlier searches (--again: anew)"
+        )
     if total["network_seconds"]:
         lines.append(
             f"all layers, as often as the network has them: {time_text(total['network_seconds'])}, "
