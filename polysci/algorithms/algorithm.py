@@ -43,13 +43,15 @@ class EmitOptions:
     """What code depends on beside its schedule: ``codegen.emit`` explains the last two.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
-    than the problem says.
+    than the problem says. With ``caches``, a thread's bytes of L1, L2 and L3, a comment at each
+    loop says what it works on and which cache holds that.
     """
 
     symbol: str = SYMBOL
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     joined: bool = False
     by_rows: bool = False
+    caches: tuple[int, ...] = ()
 
 
 PLAIN: Final = EmitOptions()

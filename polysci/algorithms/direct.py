@@ -95,6 +95,9 @@ class Direct(Algorithm[LegalSchedule]):
             threads=lowered.threads,
             joined=options.joined,
             by_rows=options.by_rows,
+            comments=explain.loop_comments(lowered.contraction, lowered.schedule, options.caches)
+            if options.caches
+            else (),
         )
 
     def error_terms(

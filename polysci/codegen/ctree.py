@@ -25,6 +25,7 @@ __all__ = [
     "items",
     "linear",
     "loop",
+    "remark",
     "text",
     "variable",
     "when",
@@ -54,6 +55,11 @@ def while_loop(condition: str, body: Generable) -> Generable:
     """``while (condition) body``."""
     node: Generable = _cgen.While(condition, body)
     return node
+
+
+def remark(words: str) -> Generable:
+    """``/* words */``: a comment on a line of its own."""
+    return Line(f"/* {words} */")
 
 
 def function(head: str, body: Sequence[Generable]) -> Generable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,6 +30,11 @@ class Definition:
     uses: frozenset[str]
     prototype: str = ""
 
+    @property
+    def internal(self) -> bool:
+        """Whether it is a function that other files do not see."""
+        return "static" in self.prototype.split()
+
 
 @cache
 def definitions(text: str) -> tuple[Definition, ...]:
@@ -54,8 +59,45 @@ def needed(header: Sequence[Definition], text: str) -> list[Definition]:
 
 def trim(headers: Sequence[str], text: str) -> str:
     """Of C headers what a text needs."""
-    header = [definition for part in headers for definition in definitions(part)]
-    return "\n".join(definition.text for definition in needed(header, f"PS_TARGET {text}"))
+    return _join(needed(_all_in(headers), f"PS_TARGET {text}"))
+
+
+def arrange(headers: Sequence[str], text: str) -> str:
+    """Of C headers what a text needs, and the text: what is not static as early as C allows.
+
+    Ahead of it stand the types, macros and prototypes that it uses; behind it the static functions.
+    """
+    public = [part for part in definitions(text) if not part.internal]
+    code = _join(public)
+    behind = [part for part in definitions(text) if part.internal]
+    behind = [*needed(_all_in(headers), f"PS_TARGET {text}"), *behind]
+    ahead = _ahead(behind, code)
+    whole = {id(part) for part in ahead if not part.prototype}
+    lines = [part.prototype or part.text for part in ahead]
+    rest = _join(part for part in behind if id(part) not in whole)
+    return "\n".join([*lines, "", code, "", rest, ""])
+
+
+def _ahead(parts: Sequence[Definition], text: str) -> list[Definition]:
+    """What must be declared before a text, in the order of the parts."""
+    directives = [part for part in parts if not part.names and _code(part.text).startswith("#")]
+    kept = {id(part) for part in directives}
+    pending = [words(text), *(part.uses for part in directives)]
+    while pending:
+        used = pending.pop()
+        for part in parts:
+            if id(part) not in kept and part.names & used:
+                kept.add(id(part))
+                pending.append(words(part.prototype) if part.prototype else part.uses)
+    return [part for part in parts if id(part) in kept]
+
+
+def _all_in(headers: Sequence[str]) -> list[Definition]:
+    return [definition for text in headers for definition in definitions(text)]
+
+
+def _join(parts: Iterable[Definition]) -> str:
+    return "\n".join(part.text for part in parts)
 
 
 def words(text: str) -> frozenset[str]:

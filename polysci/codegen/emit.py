@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import interface, openmp
-from polysci.codegen.definitions import trim
-from polysci.codegen.loops import TileCall, declare_origins, nest, tile_schedule
+from polysci.codegen.definitions import arrange
+from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
 from polysci.codegen.packing import (
     box_function,
     box_origins,
@@ -91,7 +92,7 @@ def assemble(sources: Sequence[Source]) -> str:
     beside = dict.fromkeys(name for source in sources for name in source.beside)
     code = "\n".join(source.text for source in sources)
     texts = [headers(units[0]), *map(microkernels.header, beside)]
-    return "\n".join([title, trim(texts, code), code])
+    return f"{title}\n{arrange(texts, code)}"
 
 
 def emit(
@@ -103,20 +104,22 @@ def emit(
     threads: int = 1,
     joined: bool = False,
     by_rows: bool = False,
+    comments: Sequence[str] = (),
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
 
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
     the code. ``joined``: it does not open a parallel region of its own; every thread of its
     caller's calls it, and none waits at its end. ``by_rows``: its last two arguments say which
-    iterations of the outermost loop to run, the first one and the end; one thread runs them. Raises
+    iterations of the outermost loop to run, the first one and the end; one thread runs them.
+    ``comments`` are of the nest and of each of its loops, from the outermost inwards. Raises
     SpecError or UnsupportedError for a schedule that does not fit.
     """
     interface.check_symbol(symbol)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
-    emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, by_rows)
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, by_rows, comments)
     if by_rows and (emitter.shared or contraction.packs_b or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
@@ -134,11 +137,15 @@ class _Emitter:
     threads: int
     joined: bool
     by_rows: bool
+    comments: Sequence[str]
 
     def text(self) -> str:
-        plan, a = self.plan, self.plan.contraction.a
+        plan, a, b = self.plan, self.plan.contraction.a, self.plan.contraction.b
         parts: list[c.Generable] = [
-            c.Line(f"/* {self.symbol}: {self.schedule} */"),
+            c.Collection([c.Line(f"/* {self.symbol}: {self.schedule} */"), self._entry()]),
+            weights_function(self.symbol, plan, self.strides[b.array]),
+            self._size("packed_size", packed_bytes(plan)),
+            self._size("workspace_size", self.workspace),
             *(
                 tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces))
                 for index, pieces in enumerate(plan.classes())
@@ -146,17 +153,14 @@ class _Emitter:
         ]
         if plan.box:
             parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[a.array]))
-        b = plan.contraction.b
         if plan.contraction.packs_b:
             parts.append(panels_function(self.symbol, plan, self.strides[b.array]))
-        parts += [
-            self._size("workspace_size", self.workspace),
-            self._size("packed_size", packed_bytes(plan)),
-            weights_function(self.symbol, plan, self.strides[b.array]),
-            self._entry(),
-        ]
         rows = interface.functions(plan.precision, by_rows=self.by_rows)
-        return interface.declare(rows, self.symbol) + "\n".join(f"{part}\n" for part in parts)
+        return (
+            interface.declare(rows, self.symbol)
+            + "\n"
+            + "\n".join(f"{c.text(part)}\n" for part in parts)
+        )
 
     @property
     def shared(self) -> bool:
@@ -229,17 +233,30 @@ class _Emitter:
         return [
             c.Statement("const ps_args *const g = &args"),
             *self._tiles("args"),
-            nest(self.plan, 0, self._call, lambda origin: self._pack("0", origin)),
+            *self._about(0),
+            *c.items(self._nest(0, "0")),
             *self._fence(),
         ]
+
+    def _nest(self, parameters: int, thread: str) -> c.Generable:
+        """The loops inside the first ``parameters`` ones."""
+        names = tile_schedule(self.plan).names
+        comments = dict(zip(names, self.comments[1:], strict=False))
+        pack = partial(self._pack, thread)
+        return nest(self.plan, parameters, self._call, pack, comments)
+
+    def _about(self, loops: int) -> list[c.Generable]:
+        """Comments of the whole nest and of its first loops."""
+        return [c.remark(comment) for comment in self.comments[: loops + 1]]
 
     def _band(self) -> list[c.Generable]:
         """Some iterations of the outermost loop."""
         name, loop = tile_schedule(self.plan).names[0], self.plan.schedule.loops[0]
-        inner = nest(self.plan, 1, self._call, lambda origin: self._pack("0", origin))
+        inner = self._nest(1, "0")
         return [
             c.Statement("const ps_args *const g = &args"),
             *self._tiles("args"),
+            *self._about(1),
             c.loop(
                 f"int64_t {name} = first", f"{name} < last", f"{name} += {loop.step}",
                 c.Block([*c.items(inner)]),
@@ -266,33 +283,25 @@ class _Emitter:
     def _parallel(self) -> list[c.Generable]:
         loops = self.plan.schedule.loops[: self.parameters]
         counts = [-(-self.plan.extent(loop.dim) // loop.step) for loop in loops]
-        total, origin = prod(counts), {}
-        for position, (name, loop) in enumerate(
-            zip(tile_schedule(self.plan).names, loops, strict=False)
-        ):
+        total, origin, names = prod(counts), {}, tile_schedule(self.plan).names
+        for position, (name, loop) in enumerate(zip(names, loops, strict=False)):
             below = prod(counts[position + 1 :])
             origin[name] = f"task / {below} % {counts[position]} * {loop.step}"
-        inner = nest(
-            self.plan,
-            self.parameters,
-            self._call,
-            lambda origin: self._pack("thread", origin),
-        )
+        inner = self._nest(self.parameters, "thread")
         tasks = c.loop(
             f"int64_t task = {total} * thread / {self.threads}",
             f"task < {total} * (thread + 1) / {self.threads}",
             "++task",
             c.Block([*declare_origins(origin, inner), *c.items(inner)]),
         )
-        body = c.Block(
-            [
-                c.Statement("ps_args local = args, *const g = &local"),
-                *self._tiles("local"),
-                tasks,
-                *self._fence(),
-            ]
-        )
-        return self._team(body, last=True)
+        body = [
+            c.Statement("ps_args local = args, *const g = &local"),
+            *self._tiles("local"),
+            *self._about(self.parameters),
+            tasks,
+            *self._fence(),
+        ]
+        return self._team(c.Block(body), last=True)
 
     def _team(self, body: c.Block, *, last: bool) -> list[c.Generable]:
         """A loop over thread numbers, one OpenMP thread each; serial without OpenMP."""
@@ -366,7 +375,7 @@ class _Emitter:
             starts = [f"{origin[dim]} == 0" for dim in plan.split]
             arguments += [" && ".join(starts), " && ".join(ends)]
         for tap, row in plan.ranges.items():
-            arguments += self._range(call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
+            arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 
     def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:
@@ -380,17 +389,3 @@ class _Emitter:
             else:
                 moved[dim] = str(int(text) % step) if text.isdigit() else f"({text}) % {step}"
         return moved
-
-    def _range(self, tile: Tile, tap: str, at: str, start: str) -> list[str]:
-        """First and last value of a tap, from ``start`` on, that reads inside A from row ``at``."""
-        dim = self.plan.ranges[tap]
-        a = self.plan.contraction.a
-        axis = next(i for i, affine in enumerate(a.index) if affine.coef(tap))
-        affine, limit = a.index[axis], a.shape[axis]
-        along, across = affine.coef(dim), affine.coef(tap)
-        moved = {dim: -along}
-        first = f"ps_ceil_div({c.linear(moved, {dim: at}, -affine.const)}, {across})"
-        last = f"ps_ceil_div({c.linear(moved, {dim: at}, limit - affine.const)}, {across})"
-        if tap in self.plan.split:
-            first, last = f"ps_most(0, {first} - {start})", f"{last} - {start}"
-        return [first, f"ps_least({tile.taps_of(tap)}, {last})"]

@@ -39,10 +39,12 @@ def nest(
     parameters: int,
     call: Callable[[TileCall], c.Generable],
     pack: Callable[[Mapping[str, str]], list[c.Generable]],
+    comments: Mapping[str, str],
 ) -> c.Generable:
     """C loops over every register tile; ``call`` and ``pack`` print the leaves.
 
     The first ``parameters`` loops are not printed: their iterators are variables of the caller.
+    ``comments`` are of loops, by iterator.
     """
     order = tile_schedule(plan)
     names = order.names[parameters:]
@@ -53,7 +55,8 @@ def nest(
     build = build.set_iterators(ids)
     tree = order.tree(order.tiles(origins(plan), parameters), parameters)
     tiles = [Tile(plan, pieces) for pieces in plan.classes()]
-    return _Printer(order, parameters, tiles, call, pack).node(build.node_from_schedule(tree))
+    printer = _Printer(order, parameters, tiles, call, pack, comments)
+    return printer.node(build.node_from_schedule(tree))
 
 
 def _items(part: c.Generable) -> list[c.Generable]:
@@ -71,6 +74,21 @@ def declare_origins(values: Mapping[str, str], body: c.Generable) -> list[c.Gene
         for name, value in values.items()
         if name in words
     ]
+
+
+def tap_range(plan: Plan, tile: Tile, tap: str, at: str, start: str) -> list[str]:
+    """First and last value of a tap, from ``start`` on, that reads inside A from row ``at``."""
+    dim = plan.ranges[tap]
+    a = plan.contraction.a
+    axis = next(i for i, affine in enumerate(a.index) if affine.coef(tap))
+    affine, limit = a.index[axis], a.shape[axis]
+    along, across = affine.coef(dim), affine.coef(tap)
+    moved = {dim: -along}
+    first = f"ps_ceil_div({c.linear(moved, {dim: at}, -affine.const)}, {across})"
+    last = f"ps_ceil_div({c.linear(moved, {dim: at}, limit - affine.const)}, {across})"
+    if tap in plan.split:
+        first, last = f"ps_most(0, {first} - {start})", f"{last} - {start}"
+    return [first, f"ps_least({tile.taps_of(tap)}, {last})"]
 
 
 _KIND: Any = isl.ast_node_type  # its members are not declared
@@ -91,6 +109,7 @@ class _Printer:
     tiles: list[Tile]
     call: Callable[[TileCall], c.Generable]
     pack: Callable[[Mapping[str, str]], list[c.Generable]]
+    comments: Mapping[str, str]
 
     def node(self, node: isl.AstNode) -> c.Generable:
         printers = {
@@ -112,12 +131,13 @@ class _Printer:
         if node.for_is_degenerate():
             return c.Block([*declare_origins({name: start}, body), *body.contents])
         step = _text(node.for_get_inc())
-        return c.loop(
+        loop = c.loop(
             f"int64_t {name} = {start}",
             _text(node.for_get_cond()),
             f"++{name}" if step == "1" else f"{name} += {step}",
             body,
         )
+        return c.Block([c.remark(self.comments[name]), loop]) if name in self.comments else loop
 
     def _if(self, node: isl.AstNode) -> c.Generable:
         condition, then = _text(node.if_get_cond()), self._body(node.if_get_then_node())

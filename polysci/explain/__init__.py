@@ -1,7 +1,17 @@
 """Why this schedule: what it moves through the caches, and what its rivals would cost."""
 
+from polysci.explain.comments import loop_comments
+from polysci.explain.levels import sizes_of
 from polysci.explain.members import members
 from polysci.explain.model import Explanation, account, explain
 from polysci.explain.text import render
 
-__all__ = ["Explanation", "account", "explain", "members", "render"]
+__all__ = [
+    "Explanation",
+    "account",
+    "explain",
+    "loop_comments",
+    "members",
+    "render",
+    "sizes_of",
+]

@@ -12,6 +12,7 @@ from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.rank import Context
 from polysci.rank.traffic_counts import USABLE
+from polysci.target.host import Target
 
 MEMORY = "memory"
 HELD = USABLE  # of a cache, as in the model
@@ -62,12 +63,10 @@ class Flow:
         return self.a + self.b + self.c
 
 
-def sizes_of(context: Context) -> tuple[int, ...]:
+def sizes_of(target: Target, threads: int) -> tuple[int, ...]:
     """One thread's share of L1, L2 and L3, in bytes."""
-    target = context.target
     return tuple(
-        getattr(target, name.lower()) // target.sharing(name.lower(), context.threads)
-        for name in LEVELS
+        getattr(target, name.lower()) // target.sharing(name.lower(), threads) for name in LEVELS
     )
 
 
@@ -120,11 +119,12 @@ def _home(size: float, sizes: tuple[int, ...]) -> str:
 
 def flows_of(context: Context, terms: Terms, inside: tuple[Inside, ...]) -> tuple[Flow, ...]:
     """Traffic into every cache level, its lower bound, and the sub-nest that the level holds."""
+    sizes = sizes_of(context.target, context.threads)
     return tuple(
         Flow(
             name, size, level.a, level.b, level.c, level.kept,
             footprint.load_bound_bytes(context.contraction, size),
             next((row.step for row in inside if row.working_set <= HELD * size), None),
         )
-        for name, size, level in zip(LEVELS, sizes_of(context), terms.levels, strict=False)
+        for name, size, level in zip(LEVELS, sizes, terms.levels, strict=False)
     )  # fmt: skip

@@ -89,7 +89,7 @@ def account(
     roles = context.contraction
     schedule.check({d.name: d.extent for d in roles.dims})
     flops = 2 * prod(d.extent for d in roles.dims)
-    terms, sizes = terms_of(context, schedule), sizes_of(context)
+    terms, sizes = terms_of(context, schedule), sizes_of(context.target, context.threads)
     inside = insides(roles, schedule, sizes)
     return Explanation(
         title, scop, roles, str(context.target), context.threads, flops, schedule, origin, measured,

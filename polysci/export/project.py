@@ -12,10 +12,12 @@ from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen import interface
 from polysci.codegen.emit import Source, assemble
 from polysci.errors import SpecError, UnsupportedError
+from polysci.explain import sizes_of
 from polysci.export import names
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
+from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.text import templates
 
@@ -202,11 +204,12 @@ def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tu
     if 0 in layer.problem.y_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
     sources: dict[str, Source] = {}
+    caches = sizes_of(detect(), layer.threads)
     for plan in plans:
-        options = EmitOptions(symbol.format("unit"))
+        options = EmitOptions(symbol.format("unit"), caches=caches)
         source = tune.emit(layer.problem, plan, layer.threads, options)
         if source.key not in sources:
-            own = EmitOptions(symbol.format(source.key))
+            own = EmitOptions(symbol.format(source.key), caches=caches)
             again = own.symbol != source.symbol
             sources[source.key] = (
                 tune.emit(layer.problem, plan, layer.threads, own) if again else source

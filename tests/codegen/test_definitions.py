@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.codegen.definitions import definitions, needed, trim, words
+from polysci.codegen.definitions import arrange, definitions, needed, trim, words
 from polysci.target.header_sets import HeaderSet, headers
 from tests.codegen.test_codegen import GOLDEN, golden_source
 
@@ -108,3 +108,28 @@ def test_no_file_includes_string_h() -> None:
         text = path.read_text(encoding="utf-8")
         assert "string.h" not in text, path
         assert not re.search(r"(?<!__builtin_)\bmem(cpy|set|move)\b", text), path
+
+
+def test_public_functions_come_before_the_helpers() -> None:
+    """Types, macros and prototypes ahead of them; behind them what they call."""
+    text = (
+        "static int mine(int x) { return twice(x); }\nint both(pair p) { return mine(p.first); }\n"
+    )
+    arranged = arrange([HEADER], text)
+    order = [
+        "} pair;",
+        "static int mine(int x);",
+        "int both(",
+        "twice(int x)\n{",
+        "return twice(x)",
+    ]
+    places = [arranged.index(part) for part in order]
+    assert places == sorted(places)
+    assert "fourfold" not in arranged
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_entry_of_a_layer_is_near_the_top(name: str) -> None:
+    source = golden_source(name)
+    head = source.file[: source.file.index(f"\nint {name}(", source.file.index(f"/* {name}: "))]
+    assert head.count("\n") < 150

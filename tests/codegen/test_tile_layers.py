@@ -41,7 +41,7 @@ def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
     (plan,) = samples.members(samples.fixed_context(problem, threads, AMX), 1, seed)
     source = lowering.emit(problem, plan, threads)
     assert source.isa == "amx"
-    path = cache.build(tileunit.emulated(source.file), flags=QUICK)
+    path = cache.build(tileunit.emulated_file(source), flags=QUICK)
     with Bench(problem, threads, timeout=60) as bench:
         bench.check(path, source.symbol)
 
@@ -59,7 +59,7 @@ def test_tiles_are_configured_once_a_call_and_not_held_after_it() -> None:
     problem = replace(LAYERS["pointwise"], dtype="bf16")
     schedule = parse("k:64 n k:16 > brgemm_amx_bf16_45x16")
     source = lowering.emit(problem, schedule)
-    path = cache.build(tileunit.emulated(source.file) + COUNTED, flags=QUICK)
+    path = cache.build(tileunit.emulated_file(source, COUNTED), flags=QUICK)
     library = load(path, source.declarations + COUNTERS)
     primitive = Primitive(problem, schedule, source, library, source.symbol)
     arrays = Arrays.of(problem, 1)

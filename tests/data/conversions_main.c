@@ -2,6 +2,7 @@
  * lanes, each operand at the end of its memory.  Before this text: prelude, scalar, isa, narrow. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -3,6 +3,8 @@
  * lines made of kernels.def as KERNELS; of the unit TYPE_X, TYPE_A, TYPE_B, TYPE_Y, the limits of x and w,
  * WHOLE (sums are), SCALED (to 8 bits), SPLIT (y holds sums), FLUSHES and COPY_FLUSHES (denormals
  * become zeros), FLIP (what kernels add to x).  Of floats, values are small integers: sums are exact in any order. */
+#include <string.h>
+
 enum { RUNS = 9 };
 
 #define VALUE_A GLUE(value, TYPE_A)

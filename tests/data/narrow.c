@@ -1,5 +1,7 @@
 /* Conversions of narrow numbers, over arrays a vector part at a time: `lanes` used lanes, `steps`
  * parts.  Before this text: prelude, scalar, and the headers of an instruction set. */
+#include <string.h>
+
 #define EXPORT(head) head; PS_KERNEL head
 #define STEPS for (int64_t i = 0; i < steps; ++i, to += lanes, from += lanes)
 

@@ -1,5 +1,7 @@
 /* Copies random rows of pixels into boxes and compares with plain loops.  Before this text: what
  * microkernels.c needs, and that file. */
+#include <string.h>
+
 #define PACKING
 #define VALUE_X GLUE(value, TYPE_X)
 

@@ -123,7 +123,7 @@ def test_ctest(project: Path) -> None:
             ".packed = packed, .y = y + 1,",
             "wrote outside y or workspace",
         ),
-        ("\n  return 0;", "\n  return 1;", "res2a_1 (bare): not computed"),
+        ("\n    return 0;", "\n    return 1;", "res2a_1 (bare): not computed"),
     ],
 )
 def test_the_self_test_finds_faults(project: Path, old: str, new: str, said: str) -> None:

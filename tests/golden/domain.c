@@ -3,14 +3,57 @@ int64_t domain_packed_size(void);
 void domain_pack_weights(const float *w, float *packed);
 int domain(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
-/* domain: winograd(2) k:8* t:6 > brgemm_avx2_f32_4x8 */
-
 static const ps_winograd domain_shape = {
     .m = 2, .across = 4, .down = 4, .height = 7, .width = 7,
     .channels = 5, .top = 1, .left = 1, .p = 7, .q = 7,
     .filters = 9, .x_image = 245, .x_row = 7, .x_col = 1, .x_channel = 49,
     .y_image = 441, .y_row = 7, .y_col = 1, .y_channel = 49, .v_point = 128,
     .v_tile = 8, .m_point = 48, .m_tile = 8, .block = 8, .cols = 8};
+
+/* domain: winograd(2) k:8* t:6 > brgemm_avx2_f32_4x8 */
+int domain(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace)
+{
+    if (!PS_CPU_OK())
+        return 1;
+    const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,
+                          .residual = residual, .clamp = clamp}, *const g = &args;
+    float *const v = (float *)workspace;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(2) schedule(static)
+#endif
+    for (int64_t thread = 0; thread < 2; ++thread) {
+        const int64_t t0 = 16 * thread / 2;
+        const int64_t t1 = 16 * (thread + 1) / 2;
+        domain_input(x, v + t0 * 8, t0, t1);
+    }
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(2) schedule(static)
+#endif
+    for (int64_t thread = 0; thread < 2; ++thread) {
+        float *const sums = (float *)workspace + 2048 + 768 * thread;
+        for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
+            const int64_t k0 = task / 1 % 2 * 8;
+            for (int64_t t0 = 0; t0 < 16; t0 += 6) {
+                domain_block(g, v + t0 * 8, sums, t0, k0);
+            }
+        }
+    }
+    return 0;
+}
+
+int64_t domain_workspace_size(void)
+{
+    return 14336;
+}
+int64_t domain_packed_size(void)
+{
+    return 5120;
+}
+void domain_pack_weights(const float *restrict w, float *restrict packed)
+{
+    ps_winograd_weights(domain_shape, w, packed);
+}
 
 static PS_KERNEL void domain_t4(const float *v, const float *u, float *out)
 {
@@ -64,48 +107,4 @@ static PS_KERNEL void domain_block(const ps_args *g, const float *v, float *sums
     const int64_t width = ps_least(8, 16 - k0);
     domain_multiply(v, g->packed + k0 * 80, sums, t1 - t0, width);
     domain_output(g, sums, t0, t1, k0, ps_least(width, 9 - k0));
-}
-
-int64_t domain_workspace_size(void)
-{
-    return 14336;
-}
-int64_t domain_packed_size(void)
-{
-    return 5120;
-}
-void domain_pack_weights(const float *restrict w, float *restrict packed)
-{
-    ps_winograd_weights(domain_shape, w, packed);
-}
-
-int domain(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace)
-{
-    if (!PS_CPU_OK())
-        return 1;
-    const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,
-                          .residual = residual, .clamp = clamp}, *const g = &args;
-    float *const v = (float *)workspace;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(2) schedule(static)
-#endif
-    for (int64_t thread = 0; thread < 2; ++thread) {
-        const int64_t t0 = 16 * thread / 2;
-        const int64_t t1 = 16 * (thread + 1) / 2;
-        domain_input(x, v + t0 * 8, t0, t1);
-    }
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(2) schedule(static)
-#endif
-    for (int64_t thread = 0; thread < 2; ++thread) {
-        float *const sums = (float *)workspace + 2048 + 768 * thread;
-        for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
-            const int64_t k0 = task / 1 % 2 * 8;
-            for (int64_t t0 = 0; t0 < 16; t0 += 6) {
-                domain_block(g, v + t0 * 8, sums, t0, k0);
-            }
-        }
-    }
-    return 0;
 }

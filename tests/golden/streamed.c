@@ -3,71 +3,66 @@ int64_t streamed_packed_size(void);
 void streamed_pack_weights(const float *w, float *packed);
 int streamed(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
+
 /* streamed: p* k:32 stream(C) > brgemm_avx512_f32_8x32 */
-
-static PS_KERNEL void streamed_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
+int streamed(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace)
 {
-  static const ps_tile t = {.rows = 8, .vecs = 2, .wrap = 8, .lanes = 16, .a_outer = 0, .a_inner = 24, .c_outer = 0, .c_inner = 64, .c_col = 1, .diagonal = 0, .stream = 1};
-  const ps_a *restrict A = (const ps_a *)g->a + a;
-  const ps_b *restrict B = g->packed + b;
-  const ps_epilogue e = ps_shifted(g, n, c);
-  ps_acc acc[16];
-  ps_begin(acc, t, g->y + c, 0);
-  ps_ahead(t, e.residual);
-  ps_run(acc, t, 0xffu, A, B, 24, 1);
-  ps_end(acc, t, g->y + c, &e);
-}
-
-int64_t streamed_workspace_size(void)
-{
-  return 0;
-}
-
-int64_t streamed_packed_size(void)
-{
-  return 6144;
+    if (!PS_CPU_OK())
+        return 1;
+    ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
+    args.aligned = (uintptr_t)y % 64 == 0;
+    (void)workspace;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(2) schedule(static)
+#endif
+    for (int64_t thread = 0; thread < 2; ++thread) {
+        ps_args local = args, *const g = &local;
+        for (int64_t task = 8 * thread / 2; task < 8 * (thread + 1) / 2; ++task) {
+            const int64_t p0 = task / 1 % 8 * 1;
+            for (int64_t k0 = 0; k0 <= 32; k0 += 32) {
+                streamed_t0(g, 192 * p0, 24 * k0, 512 * p0 + k0, k0);
+            }
+        }
+        ps_fence();
+    }
+    return 0;
 }
 
 void streamed_pack_weights(const float *restrict w, float *restrict packed)
 {
-  for (int64_t k0 = 0; k0 < 64; k0 += 32)
-  {
-    const int64_t width = ps_least((64 - k0 + 15) / 16 * 16, 32);
-    for (int64_t c0 = 0; c0 < 24; c0 += 24)
-    {
-      const int64_t deep = ps_least(24 - c0, 24);
-      for (int64_t r0 = 0; r0 < 1; ++r0)
-        for (int64_t s0 = 0; s0 < 1; ++s0)
-          for (int64_t i = 0; i < deep; ++i)
-            for (int64_t j = 0; j < width; ++j)
-              *packed++ = k0 + j < 64 ? w[1 * r0 + 1 * s0 + 24 * (k0 + j) + 1 * (c0 + i)] : 0.0f;
+    for (int64_t k0 = 0; k0 < 64; k0 += 32) {
+        const int64_t width = ps_least((64 - k0 + 15) / 16 * 16, 32);
+        for (int64_t c0 = 0; c0 < 24; c0 += 24) {
+            const int64_t deep = ps_least(24 - c0, 24);
+            for (int64_t r0 = 0; r0 < 1; ++r0)
+                for (int64_t s0 = 0; s0 < 1; ++s0)
+                    for (int64_t i = 0; i < deep; ++i)
+                        for (int64_t j = 0; j < width; ++j)
+                            *packed++ = k0 + j < 64 ? w[1 * r0 + 1 * s0 + 24 * (k0 + j) + 1 * (c0 + i)] : 0.0f;
+        }
     }
-  }
 }
 
-int streamed(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace)
+int64_t streamed_packed_size(void)
 {
-  if (!PS_CPU_OK())
-    return 1;
-  ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
-  args.aligned = (uintptr_t)y % 64 == 0;
-  (void)workspace;
-  #ifdef _OPENMP
-  #pragma omp parallel for num_threads(2) schedule(static)
-  #endif
-  for (int64_t thread = 0; thread < 2; ++thread)
-  {
-    ps_args local = args, *const g = &local;
-    for (int64_t task = 8 * thread / 2; task < 8 * (thread + 1) / 2; ++task)
-    {
-      const int64_t p0 = task / 1 % 8 * 1;
-      for (int64_t k0 = 0; k0 <= 32; k0 += 32)
-      {
-        streamed_t0(g, 192 * p0, 24 * k0, 512 * p0 + k0, k0);
-      }
-    }
-    ps_fence();
-  }
-  return 0;
+    return 6144;
+}
+
+int64_t streamed_workspace_size(void)
+{
+    return 0;
+}
+
+static PS_KERNEL void streamed_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
+{
+    static const ps_tile t = {.rows = 8, .vecs = 2, .wrap = 8, .lanes = 16, .a_outer = 0, .a_inner = 24, .c_outer = 0, .c_inner = 64, .c_col = 1, .diagonal = 0, .stream = 1};
+    const ps_a *restrict A = (const ps_a *)g->a + a;
+    const ps_b *restrict B = g->packed + b;
+    const ps_epilogue e = ps_shifted(g, n, c);
+    ps_acc acc[16];
+    ps_begin(acc, t, g->y + c, 0);
+    ps_ahead(t, e.residual);
+    ps_run(acc, t, 0xffu, A, B, 24, 1);
+    ps_end(acc, t, g->y + c, &e);
 }

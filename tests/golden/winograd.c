@@ -3,14 +3,50 @@ int64_t winograd_packed_size(void);
 void winograd_pack_weights(const float *w, float *packed);
 int winograd(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
-/* winograd: t:3* winograd(4) k:16 > brgemm_avx2_f32_3x16 */
-
 static const ps_winograd winograd_shape = {
     .m = 4, .across = 2, .down = 2, .height = 8, .width = 8,
     .channels = 16, .top = 1, .left = 1, .p = 8, .q = 8,
     .filters = 20, .x_image = 1024, .x_row = 128, .x_col = 16, .x_channel = 1,
     .y_image = 1280, .y_row = 160, .y_col = 20, .y_channel = 1, .v_point = 48,
     .v_tile = 16, .m_point = 48, .m_tile = 16, .block = 16, .cols = 16};
+
+/* winograd: t:3* winograd(4) k:16 > brgemm_avx2_f32_3x16 */
+int winograd(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace)
+{
+    if (!PS_CPU_OK())
+        return 1;
+    const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,
+                          .residual = residual, .clamp = clamp}, *const g = &args;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(2) schedule(static)
+#endif
+    for (int64_t thread = 0; thread < 2; ++thread) {
+        float *const v = (float *)workspace + 1728 * thread;
+        float *const sums = (float *)workspace + 3456 + 1728 * thread;
+        for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
+            const int64_t t0 = task / 1 % 2 * 3;
+            winograd_input(x, v, t0, ps_least(4, t0 + 3));
+            for (int64_t k0 = 0; k0 < 32; k0 += 16) {
+                winograd_block(g, v, sums, t0, k0);
+            }
+        }
+    }
+    return 0;
+}
+
+int64_t winograd_workspace_size(void)
+{
+    return 27648;
+}
+int64_t winograd_packed_size(void)
+{
+    return 73728;
+}
+void winograd_pack_weights(const float *restrict w, float *restrict packed)
+{
+    ps_winograd_weights(winograd_shape, w, packed);
+}
 
 static PS_KERNEL void winograd_t3(const float *v, const float *u, float *out)
 {
@@ -64,41 +100,4 @@ static PS_KERNEL void winograd_block(const ps_args *g, const float *v, float *su
     const int64_t width = ps_least(16, 32 - k0);
     winograd_multiply(v, g->packed + k0 * 576, sums, t1 - t0, width);
     winograd_output(g, sums, t0, t1, k0, ps_least(width, 20 - k0));
-}
-
-int64_t winograd_workspace_size(void)
-{
-    return 27648;
-}
-int64_t winograd_packed_size(void)
-{
-    return 73728;
-}
-void winograd_pack_weights(const float *restrict w, float *restrict packed)
-{
-    ps_winograd_weights(winograd_shape, w, packed);
-}
-
-int winograd(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace)
-{
-    if (!PS_CPU_OK())
-        return 1;
-    const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,
-                          .residual = residual, .clamp = clamp}, *const g = &args;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(2) schedule(static)
-#endif
-    for (int64_t thread = 0; thread < 2; ++thread) {
-        float *const v = (float *)workspace + 1728 * thread;
-        float *const sums = (float *)workspace + 3456 + 1728 * thread;
-        for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
-            const int64_t t0 = task / 1 % 2 * 3;
-            winograd_input(x, v, t0, ps_least(4, t0 + 3));
-            for (int64_t k0 = 0; k0 < 32; k0 += 16) {
-                winograd_block(g, v, sums, t0, k0);
-            }
-        }
-    }
-    return 0;
 }

@@ -22,7 +22,7 @@ PROBLEM = Conv2d(N=1, C=6, H=5, W=4, K=9, R=3, S=3, pad=1)
 # C before the entry point's last statement; @x and the like are bytes of operands.
 FAULTS = {
     "wrong": ("((uint8_t *)y)[@y - 1] ^= 0x40;", "1 of 180 elements"),
-    "unwritten": ("memset((uint8_t *)y + @y / 2, 0xff, 4 * @item);", "elements"),
+    "unwritten": ("__builtin_memset((uint8_t *)y + @y / 2, 0xff, 4 * @item);", "elements"),
     "writes behind y": ("((volatile uint8_t *)y)[@y] = 0;", "SIGSEGV"),
     "writes before y": ("((volatile uint8_t *)y)[-1] = 0;", "wrote outside y"),
     "reads behind x": ("(void)((const volatile uint8_t *)x)[@x];", "SIGSEGV"),
@@ -74,7 +74,7 @@ def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
     for name, shape in sizes.items():
         statement = statement.replace(f"@{name}", str(prod(shape) * getattr(row, name).bytes))
     statement = statement.replace("@item", str(row.y.bytes))
-    head, end, tail = source.text.rpartition("return 0;")
+    head, end, tail = source.text.partition("return 0;")
     assert end and "}" in tail
     return replace(source, text=f"{head}{statement}\n  {end}{tail}")
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from polysci.codegen.definitions import arrange
+from polysci.codegen.emit import Source
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import isa_named
@@ -33,6 +35,11 @@ def emulated(text: str) -> str:
         assert old in text
         text = text.replace(old, new)
     return text
+
+
+def emulated_file(source: Source, more: str = "") -> str:
+    """A complete C file of a primitive, and ``more`` functions, with emulated instructions."""
+    return arrange([emulated(headers(source.header_set))], source.text + more)
 
 
 def text(

@@ -10,8 +10,10 @@ from polysci.codegen import ctree as c
 from polysci.codegen import interface, openmp
 from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError
+from polysci.explain.comments import caches_text
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.header_sets import HeaderSet
+from polysci.text.tables import bytes_text
 
 HEADERS = ("winograd", "winograd_back")
 Strides = Mapping[str, tuple[int, ...]]
@@ -32,14 +34,13 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     head = Source("", symbol, unit, schedule, precision, HEADERS)
     rows = [plan.kernel.rows, *plan.rests]
     parts = [
-        c.Line(f"/* {symbol}: {schedule} */"),
         _shape(plan, symbol, options.strides),
+        c.Collection([c.Line(f"/* {symbol}: {schedule} */"), _entry(plan, symbol, options)]),
+        _sizes(plan, symbol),
         *(_tile(plan, symbol, count) for count in dict.fromkeys(rows)),
         _steps(symbol),
         _multiply(plan, symbol),
         _block(plan, symbol),
-        _sizes(plan, symbol),
-        _entry(plan, symbol, options.joined),
     ]
     text = head.declarations + "\n".join(c.text(part) + "\n" for part in parts)
     return Source(
@@ -160,15 +161,17 @@ def _sizes(plan: WinogradPlan, symbol: str) -> c.Generable:
     return c.Collection([c.function(head, [c.Statement(line)]) for head, line in heads.items()])
 
 
-def _entry(plan: WinogradPlan, symbol: str, joined: bool) -> c.Generable:
+def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> c.Generable:
     copies = plan.teams if plan.fused else 1
     shared_v = c.Statement("float *const v = (float *)workspace")
     own = f" + {plan.v_size} * thread" if copies > 1 else ""
     own_sums = f" + {plan.m_size} * thread" if plan.teams > 1 else ""
     own_v = [c.Statement(f"float *const v = (float *)workspace{own}")] if plan.fused else []
     sums = f"float *const sums = (float *)workspace + {copies * plan.v_size}{own_sums}"
-    blocks = [*own_v, c.Statement(sums), *_loops(plan, symbol)]
+    about = [c.remark(_comment(plan, options.caches))] if options.caches else []
+    blocks = [*own_v, c.Statement(sums), *about, *_loops(plan, symbol)]
     before: c.Body = []
+    joined = options.joined
     if not plan.fused:
         before = [shared_v, *_team(plan, _transform(plan, symbol), joined=joined, last=False)]
     return c.function(
@@ -185,6 +188,14 @@ def _entry(plan: WinogradPlan, symbol: str, joined: bool) -> c.Generable:
             c.Statement(f"return {interface.OK}"),
         ],
     )
+
+
+def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
+    """What the products of one block read and write."""
+    inputs = plan.points * plan.t * plan.problem.C
+    filters = plan.points * min(plan.k, plan.filters) * plan.problem.C
+    x, w, sums = (bytes_text(4 * size) for size in (inputs, filters, plan.m_size))
+    return f"A block: transformed x {x}, transformed w {w}, sums {sums}; {caches_text(caches)}"
 
 
 def _transform(plan: WinogradPlan, symbol: str) -> c.Body:
