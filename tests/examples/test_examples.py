@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tests.support.machines import assume_all_rates
@@ -51,8 +52,17 @@ def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr  # not even memcpy is called
 
 
+def test_resnet50_is_written_as_a_model(tmp_path: Path) -> None:
+    """25.5 million weights without batch normalisation and biases, and 53 convolutions."""
+    file = tmp_path / "resnet50.onnx"
+    assert f"written: {file}" in run("resnet50.py", file)
+    kinds = [node.op_type for node in onnx.load(file, load_external_data=False).graph.node]
+    assert (kinds.count("Conv"), kinds.count("Add"), kinds[-1]) == (53, 16, "Gemm")
+    assert file.stat().st_size == pytest.approx(4 * 25.5e6, rel=0.01)
+
+
 def test_every_example_is_listed_and_run() -> None:
     files = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
-    assert files == {*SCRIPTS, "microcontroller"}
+    assert files == {*SCRIPTS, "microcontroller", "resnet50.py"}
     text = (EXAMPLES / "README.md").read_text()
     assert all(f"`{name}" in text for name in files)

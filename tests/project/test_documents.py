@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from argparse import Namespace
 from pathlib import Path
@@ -15,6 +16,7 @@ from polysci.cli import parser
 from polysci.ops import parse_problem
 from polysci.ops.layer_lists import load, names
 from polysci.tune import LEVELS
+from tests.support.command import polysci
 from tests.support.machines import assume_all_rates
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,11 @@ PAGES = [
 ]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 UNIX = {"cd", "git", "grep"}  # programs that are not ours: their words are not checked
+NOT_RUN = {  # they install, or take minutes
+    *("python3 -m venv .venv", ". .venv/bin/activate", "pip install '.[onnx]'"),
+    *("make resnet50", "make test"),
+    "polysci compile resnet50.onnx -o resnet50 --level estimate",
+}
 README_LINES, README_COLUMNS = 150, 100
 
 
@@ -68,7 +75,8 @@ def exists(command: str) -> bool:
         case "make":
             return has_target(words)
         case "polysci":
-            asked = parser().parse_args(words) if words != ["--version"] else Namespace()
+            ends = words[0] in ("--version", "--print-completion")
+            asked = Namespace() if ends else parser().parse_args(words)
             described = getattr(asked, "machine", None)
             return all(map(is_layer, getattr(asked, "layers", []))) and (
                 not described or "/" not in described or (ROOT / described).exists()
@@ -77,7 +85,7 @@ def exists(command: str) -> bool:
             extras = re.findall(r"\w+", "".join(re.findall(r"\[(.*)\]", words[-1])))
             known = set(PROJECT["optional-dependencies"])
             return words[0] == "install" and set(extras) <= known
-        case "python" if words[0] == "-m":
+        case "python" | "python3" if words[0] == "-m":
             paths = [word for word in words[2:] if "/" in word]
             return all((ROOT / path.split("::")[0]).exists() for path in paths)
         case "python":
@@ -85,6 +93,33 @@ def exists(command: str) -> bool:
         case name if name in {"ruff", "mypy", "lint-imports", "pre-commit", "pytest"}:
             return all((ROOT / word).exists() for word in words if "/" in word)
     return program in UNIX or (ROOT / program).exists()
+
+
+def run_command(command: str, folder: Path) -> None:
+    """Run a command of the README in ``folder``; what takes minutes has only its files checked."""
+    program, *words = shlex.split(command)
+    for file in (word for word in words if word.endswith(".onnx") and program == "polysci"):
+        assert (folder / file).exists(), f"{command}: no command before makes {file}"
+    if command in NOT_RUN:
+        return
+    if program == "polysci":
+        ran = polysci(*words)
+        assert ran.returncode == 0 or words == ["doctor"], ran.stderr
+        return
+    known = {"python": sys.executable, "make": shutil.which("make") or pytest.skip("no make")}
+    ended = subprocess.run([known[program], *words], cwd=folder, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, in a folder that holds the examples and nothing else."""
+    assume_all_rates(tmp_path / "cache", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    written = commands(ROOT / "README.md")
+    assert set(written) > NOT_RUN
+    for command in written:
+        run_command(command, tmp_path)
 
 
 def has_target(words: list[str]) -> bool:
