@@ -12,10 +12,29 @@ from polysci.numerics.dtypes import F32, DType
 Array = NDArray[Any]
 
 
+def plain(name: str, array: Any, expected: str) -> Array:
+    """The memory of an array or of a subclass as NumPy's own class, whatever the subclass says.
+
+    Raises ``TypeError`` for no array, a masked one, or a class that reports another shape or type.
+    """
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name}: expected {expected}, got {kind}")
+    if type(array) is np.ndarray:
+        return array
+    memory: Array = np.ndarray.view(array, np.ndarray)
+    if (array.shape, array.dtype) != (memory.shape, memory.dtype):
+        raise TypeError(
+            f"{name}: expected an array of {memory.shape} {memory.dtype}, as its memory is; "
+            f"{type(array).__qualname__} reports {array.shape} {array.dtype}"
+        )
+    return memory
+
+
 def as_stored(array: Any, dtype: DType) -> Any:
     """The array itself; one of another library's bfloat16 as its bits."""
     if dtype.name == "bf16" and isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
-        return array.view(np.uint16)
+        return np.ndarray.view(array, np.uint16)
     return array
 
 
@@ -26,9 +45,7 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DT
     shape (whose ``axes`` are named, as ``N H W C``) or gaps between elements.
     """
     array, kind = as_stored(array, dtype), dtype.numpy.name
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        kind_of_array = f"{type(array).__module__}.{type(array).__qualname__}"
-        raise TypeError(f"{name}: expected a numpy.ndarray of {kind}, got {kind_of_array}")
+    array = plain(name, array, f"a numpy.ndarray of {kind}")
     if array.dtype != dtype.numpy:
         bits = " (the bits of bf16; polysci.to_bf16 makes them)" if dtype.name == "bf16" else ""
         remedy = "" if bits else f"; use {name}.astype(numpy.{kind})"
@@ -43,17 +60,19 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DT
             f"{name}: expected a C-contiguous array, got strides {array.strides} bytes for shape "
             f"{shape}; use numpy.ascontiguousarray({name})"
         )
-    plain = array.view(np.ndarray)
-    return plain if plain.flags.aligned else arrays.copy(plain)
+    return array if array.flags.aligned else arrays.copy(array)
 
 
-def check_writable(
-    name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32
-) -> None:
-    """Raise as ``readable`` does, and ``ValueError`` for a read-only array."""
+def writable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
+    """The memory of an array that may be written to, in its own type.
+
+    Raises as ``readable`` does, and ``ValueError`` for a read-only array.
+    """
     readable(name, array, shape, axes, dtype)
-    if not array.flags.writeable:
+    memory: Array = np.ndarray.view(array, np.ndarray)
+    if not memory.flags.writeable:
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
+    return memory
 
 
 def overlap(name: str) -> ValueError:

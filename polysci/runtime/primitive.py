@@ -209,16 +209,17 @@ class Primitive:
                 self._shapes["out"], self._numpy["out"], pointers["out"], pointers["x"](source)
             )
         else:
-            self._check_out(out, x, wp, bias)
-            if residual is not None and may_share_memory(out, residual):
-                residual = _in_place(out, residual)
-            y = out if out.flags.aligned else arrays.empty(out.shape, dtype=out.dtype)
+            target = self._target(out, source, wp, bias)
+            if residual is not None and may_share_memory(target, residual):
+                residual = _in_place(target, residual)
+            y = target if target.flags.aligned else arrays.empty(target.shape, dtype=target.dtype)
             y_at = pointers["out"](arguments.as_stored(y, self._types["out"]))
         residual_at = null if residual is None else pointers["residual"](residual)
         self._run(pointers["x"](source), wp.pointer, y_at, bias_at, residual_at, limits, *keep[:1])
-        if out is None or y is out:
+        if out is None:
             return y
-        out[...] = y
+        if y is not target:
+            target[...] = y
         return out
 
     def _plain(self, w: PackedWeights | Array) -> PackedWeights:
@@ -308,11 +309,12 @@ class Primitive:
             shape = (0, *shape[1:])
         return arguments.readable(name, array, shape, self._axes[name], self._types[name])
 
-    def _check_out(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> None:
+    def _target(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> Array:
+        """The memory of ``out``, which may be written to and overlaps no operand."""
         shape = self._shapes["out"]
         usual = type(out) is _ndarray and out.dtype is self._numpy["out"] and out.shape == shape
         if not (usual and out.flags.carray):
-            arguments.check_writable("out", out, shape, self._axes["out"], self._types["out"])
+            out = arguments.writable("out", out, shape, self._axes["out"], self._types["out"])
         # Bounds decide: contiguous arrays have no gaps in which another could lie.
         if may_share_memory(out, x):
             raise arguments.overlap("x")
@@ -320,6 +322,7 @@ class Primitive:
             raise arguments.overlap("bias")
         if may_share_memory(out, wp.array):
             raise arguments.overlap("wp")
+        return out
 
     def _nothing(self, bias: Array | None, residual: Array | None, out: Array | None) -> Array:
         """The result for no images; the other arguments are checked all the same."""
@@ -331,7 +334,7 @@ class Primitive:
             arguments.readable("residual", residual, shape, self._axes["residual"], kind)
         if out is None:
             return arrays.empty(shape, dtype=self._numpy["out"])
-        arguments.check_writable("out", out, shape, self._axes["out"], self._types["out"])
+        arguments.writable("out", out, shape, self._axes["out"], self._types["out"])
         return out
 
     def _wrong_weights(self, wp: object) -> Exception:

@@ -19,11 +19,26 @@ memory = np.zeros(x.size + r.size + 4, np.float32)
 low, high = memory[: r.size].reshape(r.shape), memory[4 : 4 + r.size].reshape(r.shape)
 wide = memory[: x.size].reshape(x.shape)
 
+
+class Liar(np.ndarray):
+    """An array that reports another shape than its memory has."""
+
+    @property
+    def shape(self):
+        return x.shape
+
+
 refusals = [
     (TypeError, "x: expected a numpy.ndarray of float32, got builtins.list", {"x": x.tolist()}),
     (TypeError, "x: expected dtype float32 in native byte order", {"x": x.astype(">f4")}),
     (TypeError, "x: expected dtype float32", {"x": x.astype(np.float64)}),
     (TypeError, "x: expected dtype float32", {"x": x.astype(object)}),
+    (TypeError, "x: expected a numpy.ndarray", {"x": np.ma.masked_equal(x, 0)}),
+    (
+        TypeError,
+        "x: expected an array of (1,) float32, as its memory is",
+        {"x": np.zeros(1, np.float32).view(Liar)},
+    ),
     (ValueError, "x: expected shape", {"x": x[:, 1:]}),
     (ValueError, "x: expected a C-contiguous array, got strides", {"x": x[:, ::-1]}),
     (TypeError, "packed: expected the result of pack_weights(w), got numpy", {"packed": w}),

@@ -203,7 +203,7 @@ assert np.allclose(net(x), y, atol=1e-5) and np.array_equal(net({{"x": x}})["y"]
 assert np.array_equal(net(np.asfortranarray(x)), net(x))
 with ThreadPoolExecutor(4) as pool:
     assert all(np.array_equal(one, net(x)) for one in pool.map(net, [x] * 40))
-for wrong in (x[0], x.astype("f8"), [1], {{"z": x}}):
+for wrong in (x[0], x.astype("f8"), [1], {{"z": x}}, np.ma.masked_equal(x, 0)):
     try:
         net(wrong)
     except (TypeError, ValueError) as error:

@@ -299,3 +299,45 @@ def test_a_call_costs_less_than_five_microseconds() -> None:
         cost = min(timeit.repeat(call, number=20_000, repeat=5)) / 20_000 * 1e6
         print(f"{name}: {cost:.2f} us")
         assert cost < 5
+
+
+class Liar(np.ndarray):
+    """An array that reports the shape that is asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return LIES[len(LIES) - 1]
+
+
+LIES: list[tuple[int, ...]] = [()]
+
+
+@pytest.mark.parametrize("name", ["x", "w", "bias", "residual", "out"])
+def test_a_subclass_that_reports_another_shape(
+    primitive: Primitive, wp: PackedWeights, name: str
+) -> None:
+    """Its memory is smaller than what it reports: never read or written."""
+    shapes = {
+        "x": primitive.problem.x_shape, "w": primitive.problem.w_shape,
+        "bias": ARRAYS.inputs["bias"].shape,
+    }  # fmt: skip
+    LIES.append(shapes.get(name, primitive.problem.y_shape))
+    liar = np.zeros(1, np.float32).view(Liar)
+    with pytest.raises(TypeError, match=f"{name}: expected an array of .* Liar reports"):
+        if name == "w":
+            primitive.pack_weights(liar)
+        elif name == "x":
+            primitive(liar, wp)
+        else:
+            primitive(ARRAYS.inputs["x"], wp, **{name: liar})
+
+
+class Tagged(np.ndarray):
+    """An honest subclass."""
+
+
+def test_an_honest_subclass_is_an_array(primitive: Primitive, wp: PackedWeights) -> None:
+    x = ARRAYS.inputs["x"]
+    out = np.zeros(primitive.problem.y_shape, np.float32).view(Tagged)
+    assert primitive(x.view(Tagged), wp, out=out) is out
+    assert np.array_equal(np.asarray(out), primitive(x, wp))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._library import Array, NativeLibrary, aligned
+from ._library import Array, NativeLibrary, aligned, plain
 from ._values import TYPES, Scales, Types
 
 _F32, _BYTE = TYPES["f32"], TYPES["u8"]
@@ -132,16 +132,23 @@ class Layer:
             residual = self._checked("residual", residual, y_shape)
         limits = None if clamp is None else _limits(clamp)
         to = self._scales(scales)
+        target: Array | None = None
         if out is not None:
             self._checked("out", out, y_shape)
-            _check_out(out, {"x": x, "bias": bias, "packed": weights})
-            residual = _apart(residual, out)
-        y = out if out is not None and _usable(out) else aligned(y_shape, TYPES[self.types.y])
+            target = np.ndarray.view(out, np.ndarray)
+            _check_out(target, {"x": x, "bias": bias, "packed": weights})
+            residual = _apart(residual, target)
+        y = (
+            target
+            if target is not None and _usable(target)
+            else aligned(y_shape, TYPES[self.types.y])
+        )
         if x.size:
             self._compute((x, weights, y, bias, residual, limits), to)
-        if out is None or y is out:
+        if out is None or target is None:
             return y
-        out[...] = y
+        if y is not target:
+            target[...] = y
         return out
 
     def _weights(self, packed: LayerWeights | Array) -> Array:
@@ -215,28 +222,26 @@ def _kind(value: object) -> str:
 def _checked(name: str, array: Any, shape: tuple[int, ...], kind: str) -> Array:
     """The array as C code can read it: itself, or a copy if it is only misaligned."""
     dtype = TYPES[kind]
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name}: expected a numpy.ndarray of {dtype}, got {_kind(array)}")
-    if array.dtype != dtype:
+    memory = plain(name, array, f"a numpy.ndarray of {dtype}")
+    if memory.dtype != dtype:
         narrow = kind == "bf16"
         bits = ", the bits of bf16" if narrow else ""
         use = f"to_bf16({name})" if narrow else f"{name}.astype(numpy.{dtype})"
         raise TypeError(
             f"{name}: expected dtype {dtype} in native byte order ({dtype.str}){bits}, got "
-            f"{array.dtype} ({array.dtype.str}); use {use}"
+            f"{memory.dtype} ({memory.dtype.str}); use {use}"
         )
-    if array.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
-    if not array.flags.c_contiguous:
+    if memory.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {memory.shape}")
+    if not memory.flags.c_contiguous:
         raise ValueError(
-            f"{name}: expected a C-contiguous array, got strides {array.strides} bytes for shape "
+            f"{name}: expected a C-contiguous array, got strides {memory.strides} bytes for shape "
             f"{shape}; use numpy.ascontiguousarray({name})"
         )
-    plain: Array = array.view(np.ndarray)
-    if _usable(plain):
-        return plain
+    if _usable(memory):
+        return memory
     copy = aligned(shape, dtype)
-    copy[...] = plain
+    copy[...] = memory
     return copy
 
 

@@ -77,6 +77,23 @@ def load(
         ) from error
 
 
+def plain(name: str, array: Any, expected: str) -> Array:
+    """The memory of an array or of a subclass as NumPy's own class. Raises TypeError for others.
+
+    So it does for a masked array, and a class that reports another shape or type.
+    """
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name}: expected {expected}, got {kind}")
+    memory: Array = np.ndarray.view(array, np.ndarray)
+    if (array.shape, array.dtype) != (memory.shape, memory.dtype):
+        raise TypeError(
+            f"{name}: expected an array of {memory.shape} {memory.dtype}, as its memory is; "
+            f"{type(array).__qualname__} reports {array.shape} {array.dtype}"
+        )
+    return memory
+
+
 def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     """An uninitialised array at a multiple of 64 bytes."""
     size = math.prod(shape) * dtype.itemsize

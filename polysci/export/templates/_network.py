@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._library import Array, aligned, load
+from ._library import Array, aligned, load, plain
 
 
 class Port(NamedTuple):
@@ -122,10 +122,9 @@ class CallableNetwork:
 
 def _checked(port: Port, value: object) -> Array:
     """The array as C code can read it: C-contiguous and aligned."""
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"{port.name}: expected a numpy.ndarray, got {type(value).__name__}")
-    if value.dtype != np.dtype(port.dtype):
-        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {value.dtype}")
-    if value.shape != port.shape:
-        raise ValueError(f"{port.name}: expected shape {port.shape}, got {value.shape}")
-    return np.require(value, requirements=("C", "A"))
+    array = plain(port.name, value, "a numpy.ndarray")
+    if array.dtype != np.dtype(port.dtype):
+        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {array.dtype}")
+    if array.shape != port.shape:
+        raise ValueError(f"{port.name}: expected shape {port.shape}, got {array.shape}")
+    return np.require(array, requirements=("C", "A"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from polysci.errors import PolysciError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import C_TYPES
+from polysci.runtime.arguments import plain
 from polysci.runtime.backend import CPU
 from polysci.runtime.build.library import Library
 
@@ -54,7 +56,8 @@ class Runner:
             model = getattr(lib, f"{name}_load_memory")(data, len(weights), why)
         if model == self._ffi.NULL:
             raise PolysciError(f"{name}: {self._ffi.string(why[0]).decode()}")
-        self._model = self._ffi.gc(model, getattr(lib, f"{name}_unload"))
+        unload = getattr(lib, f"{name}_unload")
+        self._model = self._ffi.gc(model, partial(_end, unload, (self.library,)))
         self.model_bytes = int(getattr(lib, f"{name}_model_size")())
         self.context_bytes = int(getattr(lib, f"{name}_context_size")())
         self._idle: list[Any] = []
@@ -68,7 +71,7 @@ class Runner:
         made = self._new(self._model)
         if made == self._ffi.NULL:
             raise MemoryError(f"{self.context_bytes} bytes for the tensors of a network")
-        return self._ffi.gc(made, self._free)
+        return self._ffi.gc(made, partial(_end, self._free, (self.library, self._model)))
 
     def release(self, context: Any) -> None:
         with self._lock:
@@ -101,15 +104,19 @@ class Runner:
         return self._ffi.cast(f"{C_TYPES[array.dtype.name]} *", array.ctypes.data)
 
 
+def _end(function: Any, _used: tuple[Any, ...], memory: Any) -> None:
+    """Give memory back with a function of a library; what that uses lives until then."""
+    function(memory)
+
+
 def check_inputs(port: TensorPort, value: object) -> Array:
     """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"{port.name}: expected a NumPy array, got {type(value).__name__}")
-    if value.dtype != np.dtype(port.dtype):
-        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {value.dtype}")
-    if value.shape != port.shape:
-        raise ValueError(f"{port.name}: expected shape {port.shape}, got {value.shape}")
-    return np.ascontiguousarray(value)
+    array = plain(port.name, value, "a NumPy array")
+    if array.dtype != np.dtype(port.dtype):
+        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {array.dtype}")
+    if array.shape != port.shape:
+        raise ValueError(f"{port.name}: expected shape {port.shape}, got {array.shape}")
+    return np.require(array, requirements=("C", "A"))
 
 
 def order_inputs(ports: Sequence[TensorPort], inputs: object) -> list[Array]:
