@@ -194,11 +194,11 @@ def test_compile_refuses_what_it_cannot_mean() -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ({"threads": 1.5}, "threads: expected an int, got 1.5"),
-        ({"threads": True}, "threads: expected an int, got True"),
-        ({"isa": 3}, "isa: expected str, got 3"),
-        ({"target": "avx2"}, "target: expected Target, got 'avx2'"),
-        ({"wisdom": "x"}, "wisdom: expected Wisdom, got 'x'"),
+        ({"threads": 1.5}, "threads: expected int, got 1.5"),
+        ({"threads": True}, "threads: expected int, got True"),
+        ({"isa": 3}, "isa: expected str or None, got 3"),
+        ({"target": "avx2"}, "target: expected Target or None, got 'avx2'"),
+        ({"wisdom": "x"}, "wisdom: expected Wisdom or None, got 'x'"),
     ],
 )
 def test_compile_refuses_other_types(argument: dict[str, object], message: str) -> None:
