@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polysci.errors import UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import parse
 from polysci.rank import Context, Estimate, traffic
-from polysci.rank.shortlist import as_family, predict_seconds
+from polysci.rank.shortlist import as_family, distinct, predict_seconds
 from polysci.space.enumerate import Family
 from polysci.target.machine import COEFFICIENTS
 from tests.support import samples
@@ -172,3 +173,9 @@ def test_a_hundred_thousand_schedules_a_second() -> None:
         count = sum(len(traffic(context, family).seconds) for family in families)
         best = max(best, count / (time.perf_counter() - start))
     assert best >= 100_000, f"{best:.0f} schedules a second"
+
+
+def test_an_empty_space_is_refused_with_the_statement_and_a_reason() -> None:
+    empty = distinct(samples.fixed_context(LAYER), [], [], costs_are_seconds=True)
+    with pytest.raises(UnsupportedError, match=r"^no schedule fits O\[.* \+= .*: no order of its"):
+        next(empty)
