@@ -43,3 +43,12 @@ def test_any_flipped_byte_of_the_first_page_is_read_or_named(wisdom: Wisdom) -> 
             assert len(wisdom.list()) <= 1
         except WisdomError as error:
             assert str(wisdom.path) in str(error)
+
+
+def test_what_is_known_of_a_measurement_survives_a_repair(wisdom: Wisdom) -> None:
+    mine = wisdom.record(
+        "mb1", 1, "fma", "measure", "p > k", 1e-3, host="h", dropped=0.9, speed=0.2
+    )
+    damage(wisdom.path, b"CREATE TABLE")
+    assert wisdom.repair().kept == 1
+    assert wisdom.list() == (mine,)

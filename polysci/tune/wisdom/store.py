@@ -134,7 +134,8 @@ def salvage(path: Path) -> tuple[Record, ...]:
     """Every sound record that can be read, from both ends up to the damage.
 
     Works on a copy (SQLite may have to roll back a journal first), so the evidence stays as it is.
-    What the copy says of its table is replaced first: damage there would hide every record.
+    What the copy says of its table is replaced first: damage there would hide every record. Rows
+    of the first schema have the new columns' defaults then.
     """
     records: dict[Record, None] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -146,8 +147,8 @@ def salvage(path: Path) -> tuple[Record, ...]:
         with closing(sqlite3.connect(copy)) as connection:
             for direction in ("", "DESC"):
                 order = ", ".join(f"{name} {direction}" for name in KEY)
-                for select in _SELECT.values():  # the one that is not of its schema finds nothing
-                    records |= dict.fromkeys(_readable(connection, f"{select} ORDER BY {order}"))
+                query = f"{_SELECT[SCHEMA]} ORDER BY {order}"
+                records |= dict.fromkeys(_readable(connection, query))
     return tuple(records)
 
 
