@@ -1,11 +1,8 @@
 """Other work on the machine is noticed: by the kernel's counters, and by a loop of known work."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -13,23 +10,11 @@ from polysci.measure.bench import Bench
 from polysci.measure.disturbance import Counters, Reference
 from polysci.ops.conv2d import Conv2d
 from tests.support import naive
+from tests.support.load import busy
 
 PROBLEM = Conv2d(N=1, C=4, H=6, W=6, K=4, R=3, S=3, pad=1)
-SPIN = "import os; os.sched_setaffinity(0, {0}); exec('while True: pass')"
 
 pytestmark = pytest.mark.disturbance
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes that compute on the first processor."""
-    with ExitStack() as stack:
-        for _ in range(count):
-            process = subprocess.Popen([sys.executable, "-c", SPIN])
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-        time.sleep(0.2)
-        yield
 
 
 @pytest.fixture
@@ -44,7 +29,7 @@ def first_processor() -> Iterator[None]:
 
 
 def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
-    with busy(2):
+    with busy(0, 0):
         before, end = Counters.now(), time.monotonic() + 0.3
         while time.monotonic() < end:
             pass
@@ -54,7 +39,7 @@ def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
 
 def test_a_bench_drops_what_was_disturbed(first_processor: None) -> None:
     sound = naive.compiled(PROBLEM)
-    with Bench(PROBLEM) as bench, busy(2):
+    with Bench(PROBLEM) as bench, busy(0, 0):
         (its,) = bench.time([(sound, "naive")], samples=5, min_sample_s=5e-3)
     assert its.dropped > 0
 
