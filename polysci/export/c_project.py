@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from textwrap import wrap
 
@@ -176,7 +177,20 @@ def _documented(entry: Entry) -> str:
         *(f" *   {which:<12} {kind!s:<4} {_extents(*of)}" for which, kind, of in rows),
     ]
     lines += _ACTIVATION * entry.activation
-    return "\n".join(lines) + " */\n" + units.document_isas(entry)
+    return "\n".join(lines) + " */\n" + _sizes(entry) + units.document_isas(entry)
+
+
+def _sizes(entry: Entry) -> str:
+    """Constants of a layer in bytes: of memory that a call takes, the most of any code it has."""
+    problem, types = entry.layer.problem, entry.precision
+    sizes = {
+        "X": types.x.bytes * prod(problem.x_shape),
+        "W": types.w.bytes * prod(problem.w_shape),
+        "Y": types.y.bytes * prod(problem.y_shape),
+        "PACKED": max(source.packed for source in entry.sources),
+        "WORKSPACE": max(source.workspace for source in entry.sources),
+    }
+    return "".join(f"#define {entry.symbol}_{name}_SIZE {size}\n" for name, size in sizes.items())
 
 
 def _extents(shape: tuple[int, ...], axes: str) -> str:

@@ -37,7 +37,10 @@ _OWN = frozenset({"supported", "ok", "no_isa", "h"})
 _TAKEN = _listed("taken.txt") | {name.lower() for name in sys.stdlib_module_names} | _KEYWORDS
 
 # Generated code adds these to a layer's symbol; one layer's symbol must not be another's helper.
-_HELPER = re.compile(r"_(?:workspace_size|packed_size|pack_weights|pack|isa|t[0-9]+)\Z")
+_HELPER = re.compile(
+    r"_(?:workspace_size|packed_size|pack_weights|pack|isa|t[0-9]+"
+    r"|(?:X|W|Y|PACKED|WORKSPACE)_SIZE)\Z"
+)
 
 # What a project of several units defines besides begins so, or with a unit's key; lower case.
 _OWN_STARTS = ("without", "units")

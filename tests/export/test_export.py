@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,38 @@ def test_what_the_header_documents(projects: dict[str, Path]) -> None:
         in header
     )
     assert " *   y, residual  f32  1 x 5 x 6 x 12 (N P Q K), strides 360 72 12 1\n" in header
+
+
+def test_sizes_are_constants_and_what_the_functions_return(project: Path) -> None:
+    names = re.findall(r"^#define (net_\w+)_PACKED_SIZE", (project / "net.h").read_text(), re.M)
+    assert names == [f"net_{identifier}" for identifier in IDENTIFIERS]
+    checks = " ".join(
+        f"if ({name}_PACKED_SIZE != {name}_packed_size()) return 1;"
+        f"if ({name}_WORKSPACE_SIZE != {name}_workspace_size()) return 2;"
+        for name in names
+    )
+    sizes = [4 * prod(getattr(layers("portable")[0].problem, f"{x}_shape")) for x in "xwy"]
+    first = "".join(f"_Static_assert({names[0]}_{x}_SIZE == {n}, \"\");\n"
+                    for x, n in zip("XWY", sizes, strict=True))  # fmt: skip
+    (project / "sizes.c").write_text(
+        f'#include "net.h"\n{first}int main(void) {{ {checks} return 0; }}\n'
+    )
+    built = run("gcc", *STRICT, "-O1", "sizes.c", "net.c", "-o", "sizes", cwd=project)
+    assert (built.returncode, built.stdout) == (0, "")
+    assert run(project / "sizes", cwd=project).returncode == 0
+
+
+def test_the_stack_is_what_the_header_says(projects: dict[str, Path], tmp_path: Path) -> None:
+    """The frames of all functions of a layer together, each layer has few."""
+    for isa, folder in projects.items():
+        if isa.startswith("neon"):
+            continue
+        assert "less than 32 KiB of stack" in (folder / "net.h").read_text()
+        out = tmp_path / f"{isa}.o"
+        built = run("gcc", "-O1", "-fstack-usage", "-c", folder / "net.c", "-o", out, cwd=tmp_path)
+        assert built.returncode == 0, built.stdout
+        rows = [line.split("\t") for line in out.with_suffix(".su").read_text().splitlines()]
+        assert rows and 4 * max(int(row[1]) for row in rows) < 32 << 10
 
 
 NAMES = st.lists(st.text() | st.sampled_from(["a", "a_t0", "a_pack", "A", "a-", "", "int", "t"]))

@@ -9,12 +9,17 @@
  *   LAYER_pack_weights(w, packed@X_ZERO@)   rearranges the weights; do it once, ahead
  *   LAYER(x, packed, y, bias, residual, clamp,@TO@ workspace)   returns @UPPER@_OK or @UPPER@_NO_ISA
  *
+ * The constants LAYER_PACKED_SIZE and LAYER_WORKSPACE_SIZE are the bytes that suffice for static
+ * buffers, whichever instruction set runs; LAYER_X_SIZE, LAYER_W_SIZE and LAYER_Y_SIZE are the bytes
+ * of x, w and y.
+ *
 @ELEMENTS@
  * bias, residual (shaped like y) and clamp ({lowest, highest}) may each be null: left out then.
  * packed and workspace start at multiples of 64 bytes; workspace may be null where its size is 0.
  * x, y and the others start at multiples of the size of their elements; of 64 bytes is faster.
  * y overlaps no other argument. Nothing outside y and workspace is written, nothing is allocated,
  * and nothing is kept but what the CPU can do: calls may run at the same time, each with a workspace of its own.
+ * A call takes less than 32 KiB of stack in each thread where the compiler optimizes (-O1 and above).
  * More than one thread is used only where the compiler was given its OpenMP option.@RULES@@CHOICE@ */
 #ifndef @UPPER@_H
 #define @UPPER@_H
