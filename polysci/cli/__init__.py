@@ -24,10 +24,10 @@ from polysci.cli import (
     report,
     wisdom,
 )
+from polysci.cli.argument_parser import Parser
 from polysci.cli.completion import SHELLS, PrintCompletion
 from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
-from polysci.cli.parser import Parser
 from polysci.errors import SpecError
 
 COMMANDS = (
