@@ -14,6 +14,7 @@ from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
+from polysci.runtime.build.compiler import CompileTimeoutError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ def _compile(
     try:
         paths = backend.build_many([source.file for source in sources.values()], jobs=jobs)
         return dict(zip(sources, paths, strict=True))
+    except CompileTimeoutError:  # the compiler hangs, and would for each of them
+        raise
     except BuildError:
         # Find out which.
         return {at: _compile_alone(source, backend) for at, source in sources.items()}

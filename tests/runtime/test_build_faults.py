@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import BuildError
-from polysci.runtime.build import cache, eviction, precompiled
+from polysci.measure import trials
+from polysci.runtime.build import cache, eviction, precompiled, process
 from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
 from polysci.runtime.build.library import load
@@ -160,6 +161,27 @@ def test_a_cache_that_others_may_write_to(root, caplog):
     assert cache.build(text(101), flags=PLAIN).is_relative_to(root)
 
 
+def test_a_cache_below_a_directory_that_all_may_write_to(root, caplog):
+    above = root.parent / "above"
+    above.mkdir()
+    above.chmod(0o777)
+    assert f"others may write to {above} above it" in problem_of(above / "cache")
+    above.chmod(0o1777)  # as /tmp: nobody renames what belongs to others
+    assert problem_of(above / "cache") is None
+
+
+def test_a_link_of_someone_else_to_a_cache(root):
+    root.mkdir(mode=0o700)
+    link = root.parent / "link"
+    link.symlink_to(root)
+    assert problem_of(link) is None
+    try:
+        os.chown(link, 54321, -1, follow_symlinks=False)
+    except OSError:
+        pytest.skip("only root may give links away")
+    assert "it is a link of user 54321, not yours" in problem_of(link)
+
+
 def test_a_cache_of_someone_else(root, monkeypatch, caplog):
     root.mkdir(mode=0o700)
     try:
@@ -244,6 +266,28 @@ def test_a_compiler_that_hangs(root, fake):
     assert time.monotonic() - start < 5
     assert soon(lambda: not running(NAP))
     assert [p.name for p in (root / "builds").iterdir()] == []
+
+
+def test_how_long_compilers_may_run(root, monkeypatch):
+    """A minute for a candidate, 20 seconds for what comes before it."""
+    limits, run = {}, process.run
+
+    def record(command, *, timeout, **options):
+        limits["header" if "c-header" in command else Path(command[-2]).name] = timeout
+        return run(command, timeout=timeout, **options)
+
+    monkeypatch.setattr(process, "run", record)
+    cache.build_many([text(131)])
+    assert limits["header"] == 20 and limits["source.c"] == 60
+
+
+def test_a_hanging_compiler_ends_a_search_at_once(monkeypatch):
+    class Hanging:
+        def build_many(self, texts, jobs):
+            raise CompileTimeoutError("ran longer than 60 s and was killed")
+
+    with pytest.raises(CompileTimeoutError, match="ran longer"):
+        trials._compile({}, 1, Hanging())
 
 
 def test_a_compiler_that_is_gone_after_it_was_found(root, fake):

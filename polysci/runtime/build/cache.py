@@ -26,6 +26,8 @@ from polysci.border.files import open_stored, read_stored
 from polysci.errors import BuildError
 from polysci.runtime.build import eviction, precompiled, process
 from polysci.runtime.build.compiler import (
+    CANDIDATE_S,
+    PROBE_S,
     TIMEOUT_S,
     Compiler,
     CompileTimeoutError,
@@ -113,7 +115,7 @@ def build_many(
     *,
     flags: Sequence[str] | None = None,
     jobs: int = 2,
-    timeout: float = TIMEOUT_S,
+    timeout: float = CANDIDATE_S,
     probe: bool = False,
 ) -> list[Path]:
     """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
@@ -240,7 +242,9 @@ def _compile(job: _Job, root: Path, out: Path) -> None:
         )  # fmt: skip
         return
     flags = (*job.flags, *flags_in(job.texts[0]))
-    header = precompiled.header_for(job.compiler, flags, root / "headers", timeout=job.timeout)
+    header = precompiled.header_for(
+        job.compiler, flags, root / "headers", timeout=min(job.timeout, PROBE_S)
+    )
     if header:
         try:
             _compile_with(job, out, header)

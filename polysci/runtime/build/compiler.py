@@ -20,7 +20,9 @@ from polysci.runtime.build.parallel import together
 from polysci.target.header_sets import flags_in
 
 CANDIDATES = ("cc", "gcc", "clang")
-TIMEOUT_S = 300.0
+TIMEOUT_S = 300.0  # of the code of a whole network
+CANDIDATE_S = 60.0  # of one candidate of a search, or a kernel's probe
+PROBE_S = 20.0  # of a question to the compiler: its version, a header, OpenMP
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 HOW_TO_INSTALL = (
@@ -199,7 +201,7 @@ def lacks_openmp(compiler: Compiler) -> bool:
 
 def _compiles(compiler: Compiler, text: str, flags: tuple[str, ...], out: Path) -> bool:
     try:
-        compile_shared(text, flags, out, compiler=compiler, timeout=60)
+        compile_shared(text, flags, out, compiler=compiler, timeout=PROBE_S)
     except BuildError:
         return False
     return True
@@ -216,7 +218,7 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
     """Real path, options, first line of the version, machine; asked again if the file changes."""
     words = [shlex.join([str(Path(path).resolve()), *options])]
     for question in ("--version", "-dumpmachine"):
-        done = process.run([path, *options, question], timeout=20, env={"LC_ALL": "C"})
+        done = process.run([path, *options, question], timeout=PROBE_S, env={"LC_ALL": "C"})
         if not done.ok:
             raise NoCompilerError(
                 f"{path} is no working C compiler: {done.command} {done}"

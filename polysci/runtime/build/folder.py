@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
+from stat import S_ISVTX, S_IWOTH
 
 import platformdirs
 
@@ -41,13 +42,24 @@ def problem_of(path: Path) -> str | None:
     """Why the directory cannot hold code that we run, with a remedy; creates it if it is absent."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stat = path.stat()
+        stat, link = path.stat(), path.lstat()
+        loose = _loose_parent(path.resolve())
     except OSError as error:
         return f"{error.strerror or error}; set POLYSCI_CACHE_DIR to a directory of yours"
     if stat.st_uid != os.geteuid():
         return (
             f"it belongs to user {stat.st_uid}, not to you ({os.geteuid()}); "
             "set POLYSCI_CACHE_DIR to a directory of yours"
+        )
+    if link.st_uid != os.geteuid():
+        return (
+            f"it is a link of user {link.st_uid}, not yours ({os.geteuid()}); "
+            "set POLYSCI_CACHE_DIR to a directory of yours"
+        )
+    if loose:
+        return (
+            f"others may write to {loose} above it and so replace it; "
+            f"chmod o-w {loose}, or set POLYSCI_CACHE_DIR to another directory"
         )
     if stat.st_mode & 0o022:
         return (
@@ -57,6 +69,12 @@ def problem_of(path: Path) -> str | None:
     if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
         return "it is read-only; make it writable or set POLYSCI_CACHE_DIR"
     return None
+
+
+def _loose_parent(path: Path) -> Path | None:
+    """The nearest directory above that all may write to, and in which all may rename anything."""
+    modes = ((parent, parent.stat().st_mode) for parent in path.parents)
+    return next((p for p, mode in modes if mode & S_IWOTH and not mode & S_ISVTX), None)
 
 
 def instead_of(path: Path, problem: str) -> Path:
