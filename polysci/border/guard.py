@@ -32,7 +32,7 @@ def guard(function: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             if is_expected(error) or _is_from(error, (*args, *kwargs.values())):
                 raise
-            raise unexpected(error) from error
+            raise report_of(error) from error
 
     return call
 
@@ -51,7 +51,7 @@ def is_expected(error: Exception) -> bool:
     return code[last.tb_lasti] == _RAISE or len(frames) == 1  # one: the call itself
 
 
-def unexpected(error: Exception) -> UnexpectedError:
+def report_of(error: Exception) -> UnexpectedError:
     """The error that asks to report ``error`` and says where it arose."""
     place = next((frame for frame in reversed(list(_frames(error))) if _is_ours(frame)), None)
     where = ""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from polysci import __version__
-from polysci.border.guard import is_expected, unexpected
+from polysci.border.guard import is_expected, report_of
 from polysci.border.streams import open_closed_streams
 from polysci.cli import (
     bench,
@@ -98,6 +98,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--traceback" in words:
             raise
-        error = error if is_expected(error) else unexpected(error)
+        error = error if is_expected(error) else report_of(error)
         print(f"polysci: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return BAD_INPUT if isinstance(error, SpecError) else FAILED

@@ -202,7 +202,7 @@ def _runtimes() -> Check:
 
 
 def _cache_directory() -> Check:
-    path = folder.configured_dir()
+    path = folder.dir_of_settings()
     problem = folder.problem_of(path)
     if problem:
         fault, _, remedy = problem.partition("; ")
@@ -216,7 +216,7 @@ def _cache_directory() -> Check:
 
 def _free_space() -> Check:
     places = [
-        path for path in (folder.configured_dir(), Path(tempfile.gettempdir())) if path.is_dir()
+        path for path in (folder.dir_of_settings(), Path(tempfile.gettempdir())) if path.is_dir()
     ]
     free = {path: shutil.disk_usage(path).free for path in places}
     text = ", ".join(f"{path}: {size / (1 << 30):.1f} GiB" for path, size in free.items())

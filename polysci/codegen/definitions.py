@@ -42,7 +42,7 @@ def definitions(text: str) -> tuple[Definition, ...]:
     return tuple(_definition(piece) for piece in _pieces(text))
 
 
-def needed(header: Sequence[Definition], text: str) -> list[Definition]:
+def reach(header: Sequence[Definition], text: str) -> list[Definition]:
     """The definitions that a text uses, those that these use, and so on, in their order."""
     places: dict[str, list[int]] = {}
     for place, definition in enumerate(header):
@@ -59,7 +59,7 @@ def needed(header: Sequence[Definition], text: str) -> list[Definition]:
 
 def trim(headers: Sequence[str], text: str) -> str:
     """Of C headers what a text needs."""
-    return _join(needed(_all_in(headers), f"PS_TARGET {text}"))
+    return _join(reach(_all_in(headers), f"PS_TARGET {text}"))
 
 
 def arrange(headers: Sequence[str], text: str) -> str:
@@ -70,7 +70,7 @@ def arrange(headers: Sequence[str], text: str) -> str:
     public = [part for part in definitions(text) if not part.internal]
     code = _join(public)
     behind = [part for part in definitions(text) if part.internal]
-    behind = [*needed(_all_in(headers), f"PS_TARGET {text}"), *behind]
+    behind = [*reach(_all_in(headers), f"PS_TARGET {text}"), *behind]
     ahead = _ahead(behind, code)
     whole = {id(part) for part in ahead if not part.prototype}
     lines = [part.prototype or part.text for part in ahead]

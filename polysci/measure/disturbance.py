@@ -53,7 +53,7 @@ def _stolen() -> float:
 
 
 @dataclass(slots=True)
-class Reference:
+class ReferenceLoop:
     """A loop of known work, whose speed says how much of the core this process has.
 
     ``run(iterations)`` does work in proportion. ``speed`` is that of the last run, as a share of

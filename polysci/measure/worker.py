@@ -20,7 +20,7 @@ from polysci.algorithms.registry import ALGORITHMS, DEFAULT
 from polysci.algorithms.registry import load as load_algorithm
 from polysci.codegen import interface
 from polysci.errors import CheckError
-from polysci.measure.disturbance import Counters, Reference
+from polysci.measure.disturbance import Counters, ReferenceLoop
 from polysci.measure.error_bound import Reals
 from polysci.measure.guard_pages import Guarded, Side
 from polysci.measure.integer_reference import Array, Arrays
@@ -107,7 +107,7 @@ class Worker:
         self._guarded: dict[tuple[int, str, Side], Guarded] = {}
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
-        self._reference: Reference | None = None
+        self._reference: ReferenceLoop | None = None
 
     def prepare(
         self, problem: str, layout: str, seed: int, dtype: str = "f32", backend: str = CPU.name
@@ -188,7 +188,7 @@ class Worker:
     def watch(self, so: str, symbol: str) -> dict[str, Any]:
         """Run a loop of known work, ``double symbol(int64_t iterations)``, around every sample."""
         _stage(f"timing {symbol}")
-        self._reference = Reference(self._loop(so, symbol))
+        self._reference = ReferenceLoop(self._loop(so, symbol))
         for _ in range(_PEAK_RUNS):
             self._reference.speed()
         return {}

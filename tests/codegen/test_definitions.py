@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.codegen.definitions import arrange, definitions, needed, trim, words
+from polysci.codegen.definitions import arrange, definitions, reach, trim, words
 from polysci.target.header_sets import HeaderSet, headers
 from tests.codegen.test_codegen import GOLDEN, golden_source
 
@@ -43,7 +43,7 @@ int declared(handler h, int x);
 
 def names(text: str) -> list[str]:
     """Of the definitions that a text needs, those that have names."""
-    return [name for one in needed(definitions(HEADER), text) for name in sorted(one.names)]
+    return [name for one in reach(definitions(HEADER), text) for name in sorted(one.names)]
 
 
 def test_a_header_is_cut_into_its_definitions() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from polysci.measure.bench import Bench
-from polysci.measure.disturbance import Counters, Reference
+from polysci.measure.disturbance import Counters, ReferenceLoop
 from polysci.ops.conv2d import Conv2d
 from tests.support import naive
 from tests.support.load import busy
@@ -51,7 +51,7 @@ def test_a_slower_loop_shows_as_speed() -> None:
         for _ in range(iterations * factor[0]):
             pass
 
-    reference = Reference(work)
+    reference = ReferenceLoop(work)
     best = max(reference.speed() for _ in range(20))
     assert best == pytest.approx(1)
     factor[0] = 10

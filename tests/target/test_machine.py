@@ -125,7 +125,7 @@ def test_another_precision_adds_its_kernels(
     assert {name for name in found.efficiency if name not in machine.efficiency} == {
         str(kernel) for kernel in few if str(kernel) not in machine.efficiency
     }
-    assert all(0.05 < found.efficiency[str(kernel)] < 64 for kernel in few)
+    assert all(0 < found.efficiency[str(kernel)] < 64 for kernel in few)
     assert replace(found, efficiency=machine.efficiency) == machine
     monkeypatch.undo()
     assert calibrate.machine_path(target, "bf16") != calibrate.machine_path(target)

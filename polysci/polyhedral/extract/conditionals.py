@@ -33,7 +33,9 @@ def is_conditional(directive: str) -> bool:
     return _name(directive) in _CONDITIONALS
 
 
-def counted_lines(code: str, directives: Sequence[re.Match[str]], folder: Path) -> frozenset[int]:
+def lines_that_count(
+    code: str, directives: Sequence[re.Match[str]], folder: Path
+) -> frozenset[int]:
     """The lines of ``code``, from 0, that the preprocessor keeps, conditionals excluded.
 
     ``code`` has no comments; ``folder`` is where it includes files from. Raises UnsupportedError

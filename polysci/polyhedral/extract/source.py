@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.polyhedral.extract.conditionals import counted_lines, is_conditional
+from polysci.polyhedral.extract.conditionals import is_conditional, lines_that_count
 
 MAX_FILE = 1 << 20  # characters
 MAX_REGION = 1 << 16
@@ -140,7 +140,7 @@ def _without_uncounted(code: str, filename: str, text: str) -> str:
     if first is None:
         return code
     try:
-        counted = counted_lines(code, directives, Path(filename).parent)
+        counted = lines_that_count(code, directives, Path(filename).parent)
     except UnsupportedError as error:
         what = f"{' '.join(first.group().split())[:SHOWN]}: {error}"
         rule = "A text without #if, #ifdef and #ifndef is read without a preprocessor."

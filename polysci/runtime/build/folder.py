@@ -19,7 +19,7 @@ _warned: set[str] = set()
 _private: Path | None = None
 
 
-def configured_dir() -> Path:
+def dir_of_settings() -> Path:
     """Where the cache belongs: POLYSCI_CACHE_DIR, else the user's cache directory."""
     named = os.environ.get("POLYSCI_CACHE_DIR")
     if named:
@@ -33,7 +33,7 @@ def cache_dir() -> Path:
     Normally :func:`wanted_dir`, created with mode 0700. If that cannot be trusted or used, one
     warning is logged and a private directory takes its place until this process ends.
     """
-    path = configured_dir()
+    path = dir_of_settings()
     problem = problem_of(path)
     return path if problem is None else instead_of(path, problem)
 
