@@ -30,6 +30,7 @@ from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.runtime import binary_interface
 from polysci.runtime.backend import BACKENDS, CPU, Backend
+from polysci.runtime.build.library import Library
 from polysci.runtime.worker_process import serve
 
 OPERATIONS: Final = (
@@ -108,6 +109,7 @@ class Worker:
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
         self._reference: ReferenceLoop | None = None
+        self._loops: list[Library] = []
 
     def prepare(
         self, problem: str, layout: str, seed: int, dtype: str = "f32", backend: str = CPU.name
@@ -197,7 +199,9 @@ class Worker:
         return self._reference.speed() if self._reference else 1.0
 
     def _loop(self, so: str, symbol: str) -> Callable[[int], float]:
+        """``double symbol(int64_t iterations)``, loaded until the worker ends."""
         library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
+        self._loops.append(library)  # a function of it does not keep it loaded
         run: Callable[[int], float] = getattr(library.lib, symbol)
         return run
 

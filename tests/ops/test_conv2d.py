@@ -300,7 +300,7 @@ def test_int8_is_another_name() -> None:
     assert Conv2d.parse(str(LAYER), dtype="int8") == problem
 
 
-@pytest.mark.parametrize("dtype", ["", "f64", "F32", "bf16 ", "s8:u8:s8", "f32:f32:f16", "u8"])
+@pytest.mark.parametrize("dtype", ["", "f64", "bf16 ", "s8:u8:s8", "f32:f32:f16", "u8"])
 def test_an_unknown_precision_is_named(dtype: str) -> None:
     message = f"dtype {dtype!r}: expected one of f32, bf16, bf16:bf16:f32, .*u8:s8:u8\\)"
     with pytest.raises(SpecError, match=message):

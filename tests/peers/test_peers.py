@@ -223,7 +223,7 @@ def test_bench_names_precision_and_peak() -> None:
         SHAPES["dense"], (2e-6,) * 9, (3e-6,) * 9, 500.0, "a call", "9", PEAK_UNITS["i8"],
         {"a call": 3e-6, "another": 4e-6},
     )  # fmt: skip
-    table = bench._table([(one, "schedule")], [])
+    table = bench._table([(one, "schedule")], [], None)
     assert "f32, ratio to torch 9: geomean 1.500" in table and "8-bit dot product peak" in table
     row, summary = map(json.loads, bench._json([(one, "schedule")], []).splitlines())
     assert row["peer_paths"] == {"a call": 3e-6, "another": 4e-6}
