@@ -196,9 +196,10 @@ def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
         return None
     if getattr(arguments, "machine", "") is not None:
         return None
-    (isa,), here = check_isas([arguments.isa], source="--isa"), detect()
-    if isa.machine in ("", *(own.machine for own in here.runnable)):
-        return None
+    here, named = detect(), isa_named(arguments.isa, source="--isa")
+    if named.machine in ("", *(own.machine for own in here.runnable)):
+        return None  # a cap, of which the lower one counts
+    (isa,) = check_isas([arguments.isa], source="--isa")
     (search_target,) = search_targets([isa], getattr(arguments, "level", "estimate"), target=here)
     return search_target
 
