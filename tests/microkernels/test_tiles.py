@@ -58,7 +58,7 @@ FAULTS = {
     "keeps what is behind a run's end": "i < k.words ? _mm512 -> i <= k.words ? _mm512",
     "takes the wrong tile of A": "m & 1 : m >= g.taller -> m & 1 : m > g.taller",
     "splits rows anew": "m > g.taller ? m - g.taller : 0 -> 0",
-    "reads one element too many": "(size_t)k.width * sizeof(ps_a) -> 2 * sizeof(ps_a)",
+    "reads one element too many": "(unsigned)k.width * sizeof(ps_a) -> 2 * sizeof(ps_a)",
     "counts lines wrongly": "line * g.pitch + i) -> line * g.pitch + line + i)",
 }
 
