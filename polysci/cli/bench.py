@@ -163,6 +163,11 @@ def _table(
             left=("layer", "peer's path"),
         )
     ]
+    lines += [
+        f"{shared.title(comparison.problem)}: {comparison.path}"
+        for comparison, _ in comparisons
+        if comparison.peer_median is None
+    ]
     lines += [f"{name}: FAILED: {fault}" for name, fault in faults]
     total = _summary(comparisons, faults)
     if comparisons:
