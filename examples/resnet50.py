@@ -1,6 +1,7 @@
 """ResNet-50 with random weights as an ONNX file: ``python examples/resnet50.py FILE.onnx``."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,7 +28,7 @@ class Builder:
         self.weights.append(numpy_helper.from_array(values.astype(np.float32), name))
         return name
 
-    def node(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"{kind}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
