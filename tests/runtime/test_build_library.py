@@ -1,6 +1,7 @@
 """Loading: declarations, faults, and an OpenMP runtime that stays."""
 
 import gc
+import os
 import shutil
 import subprocess
 import sys
@@ -100,3 +101,17 @@ def test_many_loads_leak_no_descriptor():
 
 def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_the_bound_of_spinning_stays_in_this_library(monkeypatch):
+    """Another library, or a peer's process, keeps its own."""
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    text = "#include <stdlib.h>\nint seen(void);\nint at;\n__attribute__((constructor)) static void"
+    text += ' look(void) { const char *s = getenv("GOMP_SPINCOUNT"); at = s ? atoi(s) : 0; }\n'
+    text += "int seen(void) { return at; }\n"
+    assert load(cache.build(text, flags=PLAIN), "int seen(void);").lib.seen() >= 1000
+    assert "GOMP_SPINCOUNT" not in os.environ
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    other = text.replace("seen", "seen_too")
+    assert load(cache.build(other, flags=PLAIN), "int seen_too(void);").lib.seen_too() == 7

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,12 @@ from polysci.runtime.build.elf import verify_shared_object
 _RTLD_NODELETE = getattr(os, "RTLD_NODELETE", 0)
 _RTLD_NOLOAD = getattr(os, "RTLD_NOLOAD", 0)
 _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*$")
-# How long a waiting OpenMP thread spins before it sleeps: GNU's runtime counts loops, LLVM's
-# milliseconds; both read it when they are loaded. Their own milliseconds keep a core from the
-# thread that is waited for where another process has a core as well: a call then takes a slice of
-# the scheduler's.
-_SPIN = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}  # 50 us, and the least that is not none
-_SPIN_BESIDE_OTHERS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
+# How many loops a waiting thread of GNU's OpenMP spins before it sleeps, read while it is loaded. Its
+# own milliseconds keep a core from the thread that is waited for where another process has a core
+# as well: a call then takes a slice of the scheduler's.
+_SPIN = "GOMP_SPINCOUNT"
+_SPIN_LOOPS = "20000"  # some 50 us
+_SPIN_LOOPS_BESIDE_OTHERS = "1000"
 _pinned: set[str] = set()
 
 
@@ -52,9 +54,9 @@ def load(path: Path, cdefs: str) -> Library:
         ffi = _declared(cdefs)
     except (cffi.CDefError, cffi.FFIError) as error:
         raise BuildError(f"declarations for {path}: {error}") from error
-    _bound_spinning()
     try:
-        lib = ffi.dlopen(str(path), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+        with _bounded_spinning():
+            lib = ffi.dlopen(str(path), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
     except OSError as error:
         raise BuildError(f"cannot load {path}: {error}{_hint(path, str(error))}") from error
     pin_openmp()
@@ -66,11 +68,20 @@ def float_pointer(array: Any) -> Any:
     return cffi.FFI().from_buffer("float[]", array)
 
 
-def _bound_spinning() -> None:
-    """Before a runtime is loaded; what the user's environment says counts."""
-    if "OMP_WAIT_POLICY" not in os.environ:
-        for name, value in (_SPIN_BESIDE_OTHERS if _others_run() else _SPIN).items():
-            os.environ.setdefault(name, value)
+@contextlib.contextmanager
+def _bounded_spinning() -> Iterator[None]:
+    """While a runtime may be loaded; what the user's environment says counts.
+
+    Processes that are started later do not inherit it: other libraries keep their own.
+    """
+    if {_SPIN, "OMP_WAIT_POLICY"} & os.environ.keys():
+        yield
+        return
+    os.environ[_SPIN] = _SPIN_LOOPS_BESIDE_OTHERS if _others_run() else _SPIN_LOOPS
+    try:
+        yield
+    finally:
+        del os.environ[_SPIN]
 
 
 def _others_run() -> bool:
