@@ -19,9 +19,9 @@ from polysci.runtime.build.elf import verify_shared_object
 _RTLD_NODELETE = getattr(os, "RTLD_NODELETE", 0)
 _RTLD_NOLOAD = getattr(os, "RTLD_NOLOAD", 0)
 _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*$")
-# How many loops a waiting thread of GNU's OpenMP spins before it sleeps, read while it is loaded. Its
-# own milliseconds keep a core from the thread that is waited for where another process has a core
-# as well: a call then takes a slice of the scheduler's.
+# How many loops a waiting thread of GNU's OpenMP spins before it sleeps, read while it is loaded.
+# Its own milliseconds keep a core from the thread that is waited for where another process has a
+# core as well: a call then takes a slice of the scheduler's.
 _SPIN = "GOMP_SPINCOUNT"
 _SPIN_LOOPS = "20000"  # some 50 us
 _SPIN_LOOPS_BESIDE_OTHERS = "1000"
