@@ -99,6 +99,12 @@ def machine(shared_cache: Path) -> Machine:
 
 
 @pytest.fixture
+def uncapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the session's cap: for what it hides or forbids, as records and exports of others."""
+    monkeypatch.delenv("POLYSCI_ISA", raising=False)
+
+
+@pytest.fixture
 def fresh_cache(shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache directory for one test: no wisdom, assumed rates, the builds of the session."""
     path = tmp_path / "fresh-cache"

@@ -11,7 +11,7 @@ from tests.support.command import done, polysci
 from tests.support.records import SAMPLE
 from tests.tune.test_wisdom_damage import damage
 
-pytestmark = pytest.mark.usefixtures("fresh_cache")
+pytestmark = pytest.mark.usefixtures("fresh_cache", "uncapped")
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
 KEY = f"{LAYER} nhwc f32"

@@ -84,6 +84,7 @@ def test_a_missing_compiler_is_said_once(command: str) -> None:
     assert (ran.stdout + ran.stderr).count("no such program") == 1
 
 
+@pytest.mark.usefixtures("uncapped")
 def test_one_foreign_instruction_set_by_either_option(tmp_path: Path) -> None:
     texts = []
     for option in ("--isa", "--isas"):
@@ -96,6 +97,7 @@ def test_one_foreign_instruction_set_by_either_option(tmp_path: Path) -> None:
     assert f"_{FOREIGN}_f32_" in texts[0] and texts[0] == texts[1]
 
 
+@pytest.mark.usefixtures("uncapped")
 def test_a_foreign_instruction_set_is_predicted_where_nothing_runs() -> None:
     assert f"_{FOREIGN}_" in str(problem(LAYER, "--isa", FOREIGN)["schedule"])
     assert f"_{FOREIGN}_" in done("explain", LAYER, "--isa", FOREIGN)

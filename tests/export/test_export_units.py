@@ -304,6 +304,7 @@ def test_a_python_package_holds_one(tmp_path: Path) -> None:
         export_python(layers("avx2", "portable")[4:5], tmp_path / "net")
 
 
+@pytest.mark.usefixtures("uncapped")
 def test_what_does_not_run_here_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

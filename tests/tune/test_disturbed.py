@@ -148,6 +148,7 @@ def test_again_measures_where_there_is_a_record(
     assert result.measurement is not None and not result.measurement.recorded
 
 
+@pytest.mark.usefixtures("uncapped")
 def test_records_are_forgotten_by_command(fresh_cache: Path) -> None:
     words = str(TINY)
     wisdom = Wisdom()

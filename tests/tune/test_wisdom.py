@@ -127,6 +127,7 @@ def tried(wisdom: Wisdom, seconds: dict[str, float], host: str = HERE) -> int:
     )
 
 
+@pytest.mark.usefixtures("uncapped")
 def test_the_command_lists_trials_when_asked(
     wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
