@@ -19,7 +19,7 @@ from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, host_of
 from polysci.target.host import Target
 from polysci.tune.result import Trial
-from polysci.tune.wisdom import Record, Wisdom
+from polysci.tune.wisdom import LEVELS, TRIAL, Record, Wisdom
 
 SEEDS = 2  # schedules of other machines that are tried here
 _log = logging.getLogger(__name__)
@@ -109,6 +109,15 @@ class SearchRecords:
             raise UnsupportedError(f"it is not {self.algorithm}")
         if not any(f"_{isa.name}_" in recorded.kernel for isa in self.target.allowed):
             raise UnsupportedError(f"{self.target.isa} does not run {recorded.kernel}")
+
+    def forget(self) -> None:
+        """Delete the winners of earlier searches on this machine; what they tried stays."""
+        try:
+            for level in LEVELS:
+                if level != TRIAL:
+                    self.wisdom.forget(self.key, threads=self.threads, host=self.host, level=level)
+        except WisdomError as error:
+            _log.warning("earlier records stay: %s", error)
 
     def keep(self, measurement: Measurement, level: str, trials: Iterable[Trial]) -> None:
         """Record the winner and, to learn from, what it was compared with."""

@@ -225,6 +225,8 @@ class _Search:
         )  # fmt: skip
         winner = trials.run(self._with_seeds(ranked))
         level = "estimate" if trials.interrupted or trials.late else self.level
+        if self.again:
+            self.records.forget()
         self.records.keep(winner.measurement, level, trials.trials.values())
         result = self._result(winner.schedule, winner.source, winner.predicted, winner.measurement)
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
@@ -30,6 +31,7 @@ TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
 DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the machine is suspected
 REPEATS = 3  # of what is suspected, until it was quiet
+REPEATED = 12  # candidates at most, the model's best: all of them are in memory together
 PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
 _log = logging.getLogger(__name__)
 
@@ -147,10 +149,21 @@ class Trials:
                 return
             time.sleep(PAUSE_S)
             self.progress(Progress("repeating", 0, len(names), self._best()))
-            objects = [self.built[name].candidate for name in names]
-            for name, samples in zip(names, bench.time(objects, samples=5), strict=True):
+            for name, samples in self._time(bench, names, samples=5).items():
                 if min(samples.seconds) < min(self.samples[name].seconds) or not _noisy(samples):
                     self._take(self.trials[name], samples)
+
+    def _time(self, bench: Bench, names: Sequence[str], **options: Any) -> dict[str, Samples]:
+        """Samples taken in turns; empty where a candidate fails, which then has fallen out."""
+        objects = {name: self.built[name].candidate for name in names}
+        try:
+            return dict(zip(names, bench.time([*objects.values()], **options), strict=True))
+        except CandidateError as error:  # the others are still there
+            guilty = next(
+                name for name, candidate in objects.items() if candidate == error.candidate
+            )
+            self._note(replace(self.trials[guilty], seconds=None, fault=str(error)))
+            return {}
 
     def _doubtful(self) -> list[str]:
         names = {name for name, samples in self.samples.items() if _noisy(samples)}
@@ -165,7 +178,8 @@ class Trials:
             )
             if slow and any(self.samples[name].dropped for name in kind):
                 names |= {*kind}
-        return sorted(name for name in names if self.trials[name].seconds is not None)
+        alive = [name for name in names if self.trials[name].seconds is not None]
+        return sorted(alive, key=lambda name: (self.trials[name].predicted, name))[:REPEATED]
 
     def _may_win(self, candidate: Candidate) -> bool:
         """False for what cannot, by a bound that is no prediction; only a full search asks."""
@@ -187,15 +201,9 @@ class Trials:
             best = sorted(alive, key=lambda trial: (trial.seconds, str(trial.schedule)))
             names = [str(trial.schedule) for trial in best[:finalists]]
             self.progress(Progress("comparing", 0, 1, self._best()))
-            objects = {name: self.built[name].candidate for name in names}
-            try:
-                timed = bench.time([*objects.values()], samples=11, eliminate=True)
-                return dict(zip(names, timed, strict=True))
-            except CandidateError as error:  # the others are still there
-                guilty = next(
-                    name for name, candidate in objects.items() if candidate == error.candidate
-                )
-                self._note(replace(self.trials[guilty], seconds=None, fault=str(error)))
+            timed = self._time(bench, names, samples=11, eliminate=True)
+            if timed or not names:
+                return timed
 
     def _first_samples(self) -> dict[str, Samples]:
         """Of every trial its first time. Raises CheckError where there is none."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from polysci import tune
-from polysci.measure.bench import Bench, Candidate
+from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import Sample, Samples
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.measurement import Measurement, host_of, parse
@@ -140,12 +140,35 @@ def test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice(
     assert third.measurement is not None and third.measurement.recorded
 
 
-def test_again_measures_where_there_is_a_record(
+def test_again_measures_where_there_is_a_record_and_replaces_it(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
 ) -> None:
     search(monkeypatch, wisdom, (1e-4, 1e-3, False))
-    result = search(monkeypatch, wisdom, (1e-4, 1e-3, False), again=True)
+    result = search(monkeypatch, wisdom, (1e-2, 1e-2, False), again=True)  # it was too fast
     assert result.measurement is not None and not result.measurement.recorded
+    third = search(monkeypatch, wisdom, (9.0, 9.0, False))
+    assert third.schedule == result.schedule
+    assert third.measurement is not None and third.measurement.seconds == (1e-2,)
+
+
+def test_a_candidate_that_fails_when_it_is_repeated_falls_out(
+    monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
+) -> None:
+    whole = ScriptedBench.time
+
+    def time(
+        bench: ScriptedBench, candidates: Sequence[Candidate], **options: Any
+    ) -> list[Samples]:
+        if len(candidates) > 1 and not options.get("eliminate") and not failed:
+            failed.append(candidates[0])
+            raise CandidateError(candidates[0], "crashed")
+        return whole(bench, candidates, **options)
+
+    failed: list[Candidate] = []
+    monkeypatch.setattr(ScriptedBench, "time", time)
+    result = search(monkeypatch, wisdom, (1.0, 1.0, True), (1e-4, 1e-3, False))
+    assert failed and [trial.fault for trial in result.trials if trial.fault]
+    assert result.measurement is not None and result.measurement.median == 1e-4
 
 
 @pytest.mark.usefixtures("uncapped")
