@@ -15,7 +15,7 @@ from polysci.measure.samples import Sample, Samples
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.measurement import Measurement, host_of, parse
 from polysci.target.host import detect
-from polysci.tune.wisdom import Wisdom, store
+from polysci.tune.wisdom import TRIAL, Wisdom, store
 from tests.support.command import done, polysci
 from tests.support.records import FEATURES, HERE, put
 
@@ -143,12 +143,15 @@ def test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice(
 def test_again_measures_where_there_is_a_record_and_replaces_it(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
 ) -> None:
-    search(monkeypatch, wisdom, (1e-4, 1e-3, False))
-    result = search(monkeypatch, wisdom, (1e-2, 1e-2, False), again=True)  # it was too fast
+    wrong = "p* q:7 k:4 > brgemm_portable_f32_7x4"  # in a time that nothing has
+    what = LARGE.key, 2, TARGET.isa.features, "measure", wrong, 1e-9
+    wisdom.record(*what, host=host_of(TARGET))
+    first = search(monkeypatch, wisdom, (1e-4, 1e-3, False))
+    assert str(first.schedule) == wrong and first.measurement and first.measurement.recorded
+    result = search(monkeypatch, wisdom, (1e-4, 1e-3, False), again=True)
     assert result.measurement is not None and not result.measurement.recorded
-    third = search(monkeypatch, wisdom, (9.0, 9.0, False))
-    assert third.schedule == result.schedule
-    assert third.measurement is not None and third.measurement.seconds == (1e-2,)
+    kept = [record.schedule for record in wisdom.list() if record.level != TRIAL]
+    assert kept == [str(result.schedule)] != [wrong]
 
 
 def test_a_candidate_that_fails_when_it_is_repeated_falls_out(
