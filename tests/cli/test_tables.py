@@ -1,10 +1,12 @@
 """Tables in a pipe have 80 columns, ``--wide`` ones all; progress vanishes from a terminal."""
 
+import contextlib
 import io
 import os
 import pty
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -76,12 +78,22 @@ def test_progress_in_a_pipe_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def read_to_the_end(terminal: int) -> str:
+    parts = []
+    with contextlib.suppress(OSError):  # Linux: EIO once the other side is closed
+        while part := os.read(terminal, 1 << 16):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
 def test_progress_on_a_terminal_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     master, slave = pty.openpty()
-    with os.fdopen(slave, "w") as stream:
+    with os.fdopen(slave, "w") as stream, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_to_the_end, master)
         progress(stream, monkeypatch)
-    shown = os.read(master, 1 << 16).decode()
+        stream.close()  # the reader sees the end of a terminal that nobody has open
+        shown = reading.result()
     os.close(master)
     assert "one layer is done [bold]" in shown
     assert shown.rstrip().endswith("\x1b[2K") and "\x1b[1A" in shown  # its lines are erased
