@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,24 +25,36 @@ _LOOP_S: Final = 5e-5  # of the reference loop
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Seconds, up to now, in which threads of this process waited, and others had the machine."""
+    """Seconds, up to now, in which threads of this process waited, and others had the machine.
 
-    waited: float
+    ``waits`` has a number for each thread that lives: one that ends takes its own away.
+    """
+
+    waits: Mapping[int, float]
     stolen: float
 
     @classmethod
     def now(cls) -> Counters:
-        return cls(_waited(), _stolen())
+        return cls(dict(_waits()), _stolen())
+
+    def waited_since(self, earlier: Counters) -> float:
+        """What the threads of this reading waited after an earlier one; new ones in all."""
+        return sum(
+            seconds - before if seconds >= (before := earlier.waits.get(thread, 0.0)) else seconds
+            for thread, seconds in self.waits.items()
+        )  # less than before: a new thread has the number of one that has ended
+
+    def stolen_since(self, earlier: Counters) -> float:
+        """What others had of the machine after an earlier reading."""
+        return self.stolen - earlier.stolen
 
 
-def _waited() -> float:
-    total = 0
+def _waits() -> Iterator[tuple[int, float]]:
     for task in _TASKS.iterdir() if _TASKS.exists() else ():
         try:
-            total += int((task / "schedstat").read_bytes().split()[1])
+            yield int(task.name), int((task / "schedstat").read_bytes().split()[1]) * 1e-9
         except (OSError, IndexError, ValueError):  # a thread that has ended; a kernel without it
             continue
-    return total * 1e-9
 
 
 def _stolen() -> float:

@@ -182,8 +182,8 @@ class Worker:
         after, whole = Counters.now(), seconds * calls
         return {
             "seconds": seconds,
-            "waited": (after.waited - before.waited) / whole,
-            "stolen": (after.stolen - before.stolen) / whole,
+            "waited": after.waited_since(before) / whole,
+            "stolen": after.stolen_since(before) / whole,
             "speed": min(speed, self._speed()),
         }
 

@@ -1,6 +1,7 @@
 """Other work on the machine is noticed: by the kernel's counters, and by a loop of known work."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -33,8 +34,39 @@ def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
         before, end = Counters.now(), time.monotonic() + 0.3
         while time.monotonic() < end:
             pass
-        waited = Counters.now().waited - before.waited
+        waited = Counters.now().waited_since(before)
     assert 0.05 < waited < 0.35
+
+
+def test_a_thread_that_ends_hides_no_wait(first_processor: None) -> None:
+    """It takes its number away; what another thread waits meanwhile is still counted."""
+    ending = threading.Event()
+
+    def wait_long() -> None:
+        end = time.monotonic() + 0.4
+        while time.monotonic() < end:
+            pass
+        ending.wait()
+
+    thread = threading.Thread(target=wait_long)
+    with busy(0, 0):
+        thread.start()
+        time.sleep(0.5)
+        before = Counters.now()
+        assert before.waits[thread.native_id or 0] > 0.1
+        ending.set()
+        thread.join()
+        end = time.monotonic() + 0.15
+        while time.monotonic() < end:
+            pass
+        assert 0.02 < Counters.now().waited_since(before) < 0.2
+
+
+def test_a_new_thread_counts_in_all_even_with_an_old_number() -> None:
+    before = Counters({1: 1.0, 2: 5.0}, 2.0)
+    after = Counters({1: 1.5, 2: 0.25, 3: 0.125}, 2.5)
+    assert after.waited_since(before) == 0.5 + 0.25 + 0.125
+    assert after.stolen_since(before) == 0.5
 
 
 def test_a_bench_drops_what_was_disturbed(first_processor: None) -> None:
