@@ -94,9 +94,10 @@ def _compare(
         raise CheckError(layer.fault)
     isa = shared.target_of(arguments).isa
     backend = backend_of(isa)
-    path = backend.build(layer.result.source.file)
+    source, rounds = layer.result.source, arguments.rounds or ROUNDS
+    path = backend.build(source.file, symbols=source.symbols)
     best = peak_unit(isa.name, precision_named(layer.problem.dtype).x.name)
-    peak, rounds = backend.build(peak_text(best)), arguments.rounds or ROUNDS
+    peak = backend.build(peak_text(best), symbols=("peak",))
     return compare(
         layer.problem, (path, SYMBOL), (peak, "peak"), rival,
         unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=layer.result.schedule,

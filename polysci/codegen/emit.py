@@ -77,6 +77,11 @@ class Source:
         return interface.declare(self.functions, self.symbol)
 
     @property
+    def symbols(self) -> tuple[str, ...]:
+        """The C identifiers of the entry points."""
+        return tuple(function.name(self.symbol) for function in self.functions)
+
+    @property
     def file(self) -> str:
         """A complete C file that needs nothing but a C compiler."""
         return assemble([self])

@@ -114,6 +114,11 @@ class ProjectFile:
         return self.sources[0].isa
 
     @property
+    def symbols(self) -> tuple[str, ...]:
+        """The C identifiers of all entry points."""
+        return tuple(symbol for source in self.sources for symbol in source.symbols)
+
+    @property
     def features(self) -> str:
         """The CPU features that the code needs, as cpuinfo spells them."""
         return " ".join(ISAS[self.isa].features) or "none"

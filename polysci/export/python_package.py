@@ -71,7 +71,9 @@ def check_python(out: Path, *, name: str | None = None, force: bool = False) -> 
 def files(whole: Project) -> dict[str, str | bytes]:
     """The content of every file of the package."""
     native = {unit: _native(whole, unit) for unit in whole.units}
-    binaries = {unit: CPU.build(text).read_bytes() for unit, text in native.items()}
+    binaries = {
+        unit: CPU.build(text, symbols=unit.symbols).read_bytes() for unit, text in native.items()
+    }
     example, told = whole.entries[0], _told(whole)
     pack, weights = _packing(example)
     features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from polysci.algorithms.algorithm import SYMBOL
+from polysci.codegen.emit import Source
 from polysci.errors import BuildError, SpecError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
@@ -86,13 +87,13 @@ def check(
         for schedule in schedules:
             source = backend.emit(problem, schedule, threads)
             for mode in modes:
-                yield _verdict(bench, source.file, Verdict(problem, schedule, threads, mode, seed))
+                yield _verdict(bench, source, Verdict(problem, schedule, threads, mode, seed))
 
 
-def _verdict(bench: Bench, text: str, request: Verdict) -> Verdict:
+def _verdict(bench: Bench, source: Source, request: Verdict) -> Verdict:
     what = (request.problem, request.schedule, request.threads, request.mode, request.seed)
     try:
-        path = bench.backend.build(text)
+        path = bench.backend.build(source.file, symbols=source.symbols)
         if request.mode == "bound":
             return Verdict(*what, worst=bench.bound(path, SYMBOL, request.schedule))
         bench.check(path, SYMBOL, request.schedule)

@@ -62,7 +62,9 @@ def _compile(
     sources: dict[int, Source], jobs: int, backend: Backend
 ) -> dict[int, Path | BuildError]:
     try:
-        paths = backend.build_many([source.file for source in sources.values()], jobs=jobs)
+        texts = [source.file for source in sources.values()]
+        symbols = next(iter(sources.values())).symbols if sources else ()
+        paths = backend.build_many(texts, jobs=jobs, symbols=symbols)
         return dict(zip(sources, paths, strict=True))
     except CompileTimeoutError:  # the compiler hangs, and would for each of them
         raise
@@ -73,7 +75,7 @@ def _compile(
 
 def _compile_alone(source: Source, backend: Backend) -> Path | BuildError:
     try:
-        return backend.build(source.file)
+        return backend.build(source.file, symbols=source.symbols)
     except BuildError as error:
         return error
 

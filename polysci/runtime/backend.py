@@ -36,12 +36,26 @@ class Backend(Protocol):
         """The source of a problem under a schedule, as ``lowering.emit`` describes."""
         ...
 
-    def build(self, text: str | Sequence[str], *, flags: Sequence[str] | None = None) -> Path:
-        """The file that a source text, or several linked, compile to; built at most once."""
+    def build(
+        self,
+        text: str | Sequence[str],
+        *,
+        flags: Sequence[str] | None = None,
+        symbols: Sequence[str] = (),
+    ) -> Path:
+        """The file that a source text, or several linked, compile to; built at most once.
+
+        It defines the functions ``symbols``.
+        """
         ...
 
-    def build_many(self, texts: Sequence[str], *, jobs: int = 2) -> list[Path]:
-        """Every text built, ``jobs`` compilers at a time; paths in the texts' order."""
+    def build_many(
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[str] = ()
+    ) -> list[Path]:
+        """Every text built, ``jobs`` compilers at a time; paths in the texts' order.
+
+        Each defines the functions ``symbols``.
+        """
         ...
 
     def load(self, path: Path, declarations: str) -> Library:
@@ -67,13 +81,21 @@ class COpenMP:
 
         return lowering.emit(problem, schedule, threads, options)
 
-    def build(self, text: str | Sequence[str], *, flags: Sequence[str] | None = None) -> Path:
+    def build(
+        self,
+        text: str | Sequence[str],
+        *,
+        flags: Sequence[str] | None = None,
+        symbols: Sequence[str] = (),
+    ) -> Path:
         """The shared object, as ``cache.build`` makes it. Raises BuildError."""
-        return cache.build(text, flags=flags)
+        return cache.build(text, flags=flags, symbols=symbols)
 
-    def build_many(self, texts: Sequence[str], *, jobs: int = 2) -> list[Path]:
+    def build_many(
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[str] = ()
+    ) -> list[Path]:
         """Shared objects. BuildError of the first text that fails."""
-        return cache.build_many(texts, jobs=jobs)
+        return cache.build_many(texts, jobs=jobs, symbols=symbols)
 
     def load(self, path: Path, declarations: str) -> Library:
         """The shared object in this process. Raises BuildError."""

@@ -37,7 +37,7 @@ def load_primitive(
 ) -> Primitive:
     """Build (or find in the cache) and load the primitive of a source. Raises BuildError."""
     backend = backend_of(isa_named(source.isa))
-    path = backend.build(source.file)
+    path = backend.build(source.file, symbols=source.symbols)
     library = backend.load(path, interface.declarations(SYMBOL, source.precision))
     return Primitive(problem, source.schedule, source, library, SYMBOL, measurement, threads)
 

@@ -209,7 +209,7 @@ class _Search:
             try:
                 source = backend.emit(self.problem, option.schedule, self.threads)
                 if not self.machine:
-                    backend.build(source.file)
+                    backend.build(source.file, symbols=source.symbols)
             except UnsupportedError as error:
                 refusal = error
                 continue

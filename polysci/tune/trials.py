@@ -253,7 +253,7 @@ class Trials:
         """The loop that reaches the FMA peak of these types, built."""
         isa = self.context.target.isa.name
         unit = peak_unit(isa, self.context.contraction.a.dtype)
-        return bench.backend.build(peak_text(unit))
+        return bench.backend.build(peak_text(unit), symbols=("peak",))
 
 
 def _noisy(samples: Samples) -> bool:

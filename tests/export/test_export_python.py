@@ -1,10 +1,12 @@
 """The exported Python package: imported where only NumPy is, with and without a compiler."""
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,38 @@ def test_survives_a_damaged_or_shared_cache(package: Path, site: Path, tmp_path:
     before = sorted((home / "net").iterdir())
     assert python(site, package, CALL, XDG_CACHE_HOME=str(home)).stdout == "72.0\n"
     assert sorted((home / "net").iterdir()) == before
+
+
+def given_away(folder: Path) -> None:
+    """A link of another user to a directory of ours."""
+    folder.rename(folder.with_name("real"))
+    folder.symlink_to(folder.with_name("real"))
+    try:
+        os.chown(folder, 54321, -1, follow_symlinks=False)
+    except OSError:
+        pytest.skip("only root may give links away")
+
+
+@pytest.mark.parametrize(
+    ("change", "used"),
+    [
+        (lambda folder: None, True),
+        (lambda folder: folder.parent.chmod(0o1777), True),  # as /tmp: the owner alone renames
+        (lambda folder: folder.parent.chmod(0o777), False),
+        (given_away, False),
+    ],
+    ids=["private", "below-sticky", "below-writable", "link-of-another"],
+)
+def test_never_loads_from_a_cache_that_another_can_replace(
+    package: Path, site: Path, tmp_path: Path, change: Callable[[Path], None], used: bool
+) -> None:
+    (package / "net" / "_native.so").unlink()
+    home = tmp_path / "home"
+    (home / "net").mkdir(parents=True)
+    (home / "net").chmod(0o700)
+    change(home / "net")
+    assert python(site, package, CALL, XDG_CACHE_HOME=str(home)).stdout == "72.0\n"
+    assert bool([*(home / "net").iterdir()]) is used
 
 
 @pytest.mark.parametrize(

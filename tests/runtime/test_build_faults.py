@@ -20,6 +20,7 @@ from polysci.runtime.build import cache, eviction, precompiled, process
 from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
 from polysci.runtime.build.library import load
+from tests.support import fakecompiler
 from tests.support.command import started
 
 PLAIN = default_flags(openmp=False)
@@ -47,16 +48,9 @@ def root(tmp_path, monkeypatch):
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """Make CC a shell script in front of the real compiler; no headers unless it makes them."""
-    real = shutil.which("cc")
 
     def make(body):
-        path = tmp_path / "fake-cc"
-        path.write_text(
-            f"#!/bin/sh\nreal={real}\n"
-            'case "$*" in *--version* | *-dumpmachine*) exec $real "$@";; esac\n'
-            f'{body}\nexec $real "$@"\n'
-        )
-        path.chmod(0o700)
+        path = fakecompiler.write(tmp_path, body)
         monkeypatch.setenv("CC", str(path))
         return path
 
@@ -258,6 +252,27 @@ def test_a_compiler_that_truncates_its_output(root, fake):
     assert [p.name for p in (root / "builds").iterdir()] == []
 
 
+def test_a_library_without_its_symbols_is_never_kept(root, fake):
+    path = fake(fakecompiler.EMPTY)
+    with pytest.raises(BuildError, match=rf"{path} wrote no usable .* does not define value;"):
+        cache.build(text(111), flags=PLAIN, symbols=("value",))
+    with pytest.raises(BuildError, match=r"does not define other, value;"):
+        cache.build([text(111), "int x;\n"], flags=PLAIN, symbols=("value", "other"))
+    with pytest.raises(BuildError, match=r"does not define value;"):
+        cache.build_many([text(111)], flags=PLAIN, symbols=("value",))
+    assert [p.name for p in (root / "builds").iterdir()] == []
+    fake("")
+    assert value(cache.build(text(111), flags=PLAIN, symbols=("value",))) == 111
+
+
+def test_what_a_library_takes_from_others_it_does_not_define(fake):
+    other = "int value(void);\nint f(void);\nint f(void) { return value(); }\n"
+    flags = [flag for flag in PLAIN if "defs" not in flag]
+    assert cache.build(other, flags=flags, symbols=("f",)).is_file()
+    with pytest.raises(BuildError, match="does not define value;"):
+        cache.build(f"{other}\n", flags=flags, symbols=("f", "value"))
+
+
 def test_a_compiler_that_hangs(root, fake):
     fake(f"sleep {NAP} & sleep {NAP}")
     start = time.monotonic()
@@ -283,7 +298,7 @@ def test_how_long_compilers_may_run(root, monkeypatch):
 
 def test_a_hanging_compiler_ends_a_search_at_once(monkeypatch):
     class Hanging:
-        def build_many(self, texts, jobs):
+        def build_many(self, texts, jobs, symbols):
             raise CompileTimeoutError("ran longer than 60 s and was killed")
 
     with pytest.raises(CompileTimeoutError, match="ran longer"):

@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -134,16 +135,23 @@ def _compiler() -> list[str]:
 
 
 def _cache(name: str) -> Path | None:
-    """A directory that only this user can write; None if there is none."""
+    """A directory that only this user can write to or replace; None if there is none."""
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         path = Path(home, name)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = path.stat()
-        safe = state.st_uid == os.getuid() and not state.st_mode & 0o022
-        return path if safe and os.access(path, os.W_OK) else None
+        state, link = path.stat(), path.lstat()
+        ours = {state.st_uid, link.st_uid} == {os.getuid()}
+        loose = state.st_mode & 0o022 or any(map(_all_may_rename, path.resolve().parents))
+        return path if ours and not loose and os.access(path, os.W_OK) else None
     except (OSError, RuntimeError):  # no home
         return None
+
+
+def _all_may_rename(folder: Path) -> bool:
+    """Whether every user may replace what is in a directory: in /tmp only its owner may."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
 
 
 def _compile(command: list[str], sources: Sequence[Path], built: Path) -> None:

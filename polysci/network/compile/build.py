@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polysci.network.codegen.emit import Code
-from polysci.network.runtime.runner import Runner, TensorPort
+from polysci.network.runtime.runner import FUNCTIONS, Runner, TensorPort
 from polysci.runtime.backend import CPU
 
 
@@ -15,7 +15,8 @@ def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
     head = code.files[f"{code.name}.h"]
     texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
     inputs, outputs = ports(code)
-    path = CPU.build(texts, flags=flags)
+    symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
+    path = CPU.build(texts, flags=flags, symbols=symbols)
     return Runner(path, code.name, code.declarations, code.weights_file.to_bytes(), inputs, outputs)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,11 @@ from polysci.runtime.backend import CPU
 from polysci.runtime.build.library import Library
 
 Array = NDArray[Any]
+# Of the library of a network NAME: it defines NAME_load, and so on.
+FUNCTIONS: Final = (
+    *("load", "load_memory", "unload", "model_size"),
+    *("new", "free", "run", "context_size"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class _Job:
     compiler: Compiler
     timeout: float
     probe: bool
+    symbols: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -83,20 +84,22 @@ def build(
     flags: Sequence[str] | None = None,
     timeout: float = TIMEOUT_S,
     probe: bool = False,
+    symbols: Sequence[str] = (),
 ) -> Path:
     """The shared object of a C text, or of several linked, from the cache or compiled now.
 
     ``flags`` default to ``default_flags()``. A compiler without OpenMP builds without it, an
     unusable cache directory is replaced by a private one; each logs one warning. A path never
     holds other code later. ``probe``: a new binary is loaded in a child process first (30 ms).
-    BuildError: the compiler is absent, rejects the text, hangs or writes something unusable.
+    BuildError: the compiler is absent, rejects the text, hangs or writes something unusable, which
+    a library without ``symbols`` is.
     """
     chosen = tuple(default_flags() if flags is None else flags)
     compiler = find_compiler()
     if compiler in _lacking_openmp:
         chosen = without_openmp(chosen)
     texts = (text,) if isinstance(text, str) else tuple(text)
-    job = _Job(texts, chosen, compiler, timeout, probe)
+    job = _Job(texts, chosen, compiler, timeout, probe, tuple(symbols))
     root = cache_dir()
     try:
         return _built(job, root)
@@ -107,7 +110,7 @@ def build(
             raise
     shutil.rmtree(_failed_folder(job, root), ignore_errors=True)
     _note_no_openmp(compiler)
-    return build(text, flags=chosen, timeout=timeout, probe=probe)
+    return build(text, flags=chosen, timeout=timeout, probe=probe, symbols=symbols)
 
 
 def build_many(
@@ -117,13 +120,17 @@ def build_many(
     jobs: int = 2,
     timeout: float = CANDIDATE_S,
     probe: bool = False,
+    symbols: Sequence[str] = (),
 ) -> list[Path]:
     """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
+
+    Each must define ``symbols``.
 
     BuildError of the first text that fails, after those under way have ended.
     """
     once = list(dict.fromkeys(texts))
-    calls = [partial(build, text, flags=flags, timeout=timeout, probe=probe) for text in once]
+    make = partial(build, flags=flags, timeout=timeout, probe=probe, symbols=symbols)
+    calls = [partial(make, text) for text in once]
     paths = dict(zip(once, together(calls, jobs), strict=True))
     return [paths[text] for text in texts]
 
@@ -238,7 +245,7 @@ def _compile(job: _Job, root: Path, out: Path) -> None:
     if len(job.texts) > 1:
         compile_together(
             job.texts, job.flags, out, compiler=job.compiler, jobs=os.cpu_count() or 1,
-            timeout=job.timeout,
+            timeout=job.timeout, symbols=job.symbols,
         )  # fmt: skip
         return
     flags = (*job.flags, *flags_in(job.texts[0]))
@@ -259,8 +266,9 @@ def _compile(job: _Job, root: Path, out: Path) -> None:
 
 def _compile_with(job: _Job, out: Path, header: Path | None) -> None:
     compile_shared(
-        job.texts[0], job.flags, out, compiler=job.compiler, header=header, timeout=job.timeout
-    )
+        job.texts[0], job.flags, out, compiler=job.compiler, header=header, timeout=job.timeout,
+        symbols=job.symbols,
+    )  # fmt: skip
 
 
 def _probe(path: Path) -> None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -119,12 +119,14 @@ def compile_shared(
     compiler: Compiler | None = None,
     header: Path | None = None,
     timeout: float = TIMEOUT_S,
+    symbols: Collection[str] = (),
 ) -> None:
     """Compile one C text to the shared object ``out``; scratch files stay in its directory.
 
     The text goes to ``source.c`` beside ``out``, which outlives a failure; ``header`` is included
     first, see :mod:`polysci.runtime.build.precompiled`. BuildError: the compiler is absent, fails,
-    runs longer than ``timeout`` seconds, or writes something that is not a complete shared object.
+    runs longer than ``timeout`` seconds, or writes something that is not a complete shared object,
+    or one that does not define ``symbols``.
     """
     compiler = compiler or find_compiler()
     source = out.with_name("source.c")
@@ -132,7 +134,7 @@ def compile_shared(
     first = ("-include", str(header)) if header else ()
     words = (*flags, *flags_in(text), *first, "-shared", "-o", str(out), str(source), "-lm")
     _run(compiler, words, out, timeout)
-    _check(out)
+    _check(compiler, out, symbols)
 
 
 def compile_together(
@@ -143,6 +145,7 @@ def compile_together(
     compiler: Compiler | None = None,
     jobs: int = 2,
     timeout: float = TIMEOUT_S,
+    symbols: Collection[str] = (),
 ) -> None:
     """Compile several C texts, ``jobs`` at a time, and link them to the shared object ``out``.
 
@@ -163,7 +166,7 @@ def compile_together(
     _run(compiler, (*flags, "-shared", "-o", str(out), *made, "-lm"), out, timeout)
     for path in made:
         Path(path).unlink()
-    _check(out)
+    _check(compiler, out, symbols)
 
 
 def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float) -> None:
@@ -173,15 +176,15 @@ def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float) ->
     if not done.ok:
         error = CompileTimeoutError if done.timed_out else BuildError
         trouble = f"{done}{_excerpt(done.stderr)}"
-        raise error(f"the C compiler {trouble}\nto repeat: {done.command}")
+        raise error(f"the C compiler {compiler.path} {trouble}\nto repeat: {done.command}")
 
 
-def _check(out: Path) -> None:
-    """Raise BuildError for what is no complete shared object."""
-    if fault := fault_of(out):
+def _check(compiler: Compiler, out: Path, symbols: Collection[str]) -> None:
+    """Raise BuildError for what is no complete shared object, or lacks a symbol."""
+    if fault := fault_of(out, symbols):
         raise BuildError(
-            f"the C compiler wrote no usable shared object: {fault}; is a disk full, or CC no C "
-            "compiler?"
+            f"the C compiler {compiler.path} wrote no usable shared object: {fault}; is a disk "
+            "full, or CC no C compiler?"
         )
 
 

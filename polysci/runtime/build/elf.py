@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import platform
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 from polysci.errors import BuildError
@@ -16,7 +17,9 @@ from polysci.errors import BuildError
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
 _SHARED = 3  # ET_DYN
+_SYMBOLS = 11  # SHT_DYNSYM: what the dynamic linker finds
 _NOBITS = 8  # SHT_NOBITS: takes no room in the file
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
@@ -28,15 +31,15 @@ def verify_shared_object(path: Path) -> None:
         raise BuildError(f"{path}: not a usable shared object: {fault}")
 
 
-def fault_of(path: Path) -> str | None:
-    """What is wrong with the file, or None."""
+def fault_of(path: Path, symbols: Collection[str] = ()) -> str | None:
+    """What is wrong with the file, or None; it must define ``symbols``."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
             if size < _HEADER.size:
                 return f"{size} bytes are too few for an ELF header"
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _fault(data, size)
+                return _fault(data, size) or _lacking(data, symbols)
     except OSError as error:
         return error.strerror or str(error)
 
@@ -70,3 +73,29 @@ def _fault(data: mmap.mmap, size: int) -> str | None:
         fields = _SECTION.unpack_from(data, sections + index * section_size)
         ends.append(0 if fields[1] == _NOBITS else fields[4] + fields[5])
     return None if max(ends) <= size else f"truncated: needs {max(ends)} bytes, has {size}"
+
+
+def _lacking(data: mmap.mmap, symbols: Collection[str]) -> str | None:
+    """Which of the symbols a whole file does not define, or None."""
+    lacking = sorted({*symbols} - _defined(data)) if symbols else []
+    return f"it does not define {', '.join(lacking)}" if lacking else None
+
+
+def _defined(data: mmap.mmap) -> set[str]:
+    """The symbols that a whole file defines for others."""
+    header = _HEADER.unpack_from(data)
+    sections = [
+        _SECTION.unpack_from(data, header[6] + at * _SECTION.size) for at in range(header[12])
+    ]
+    names = set[str]()
+    for section in sections:
+        kind, start, size, link = section[1], section[4], section[5], section[6]
+        if kind != _SYMBOLS or link >= len(sections):
+            continue
+        first, length = sections[link][4:6]
+        texts = data[first : first + length]
+        for at in range(start, start + size - _SYMBOL.size + 1, _SYMBOL.size):
+            name, _, _, owner, *_ = _SYMBOL.unpack_from(data, at)
+            if owner:  # 0: it is another library's
+                names.add(texts[name : texts.find(b"\0", name)].decode(errors="replace"))
+    return names

@@ -1,0 +1,27 @@
+"""C compilers that misbehave: shell scripts in front of the real one, which CC names."""
+
+import shutil
+from pathlib import Path
+
+# What any build does: write a library, or an object, of no text at all.
+EMPTY = (
+    'what=-shared; for word; do [ "$word" = -c ] && what=-c; done\n'
+    'while [ "$1" != -o ]; do shift; done\n'
+    'case "$2" in *.gch) exit 1;; esac\n'
+    'exec $real -fPIC $what -o "$2" -x c /dev/null'
+)
+
+
+def write(folder: Path, body: str) -> Path:
+    """The path of a compiler that says who it is and for the rest does ``body``.
+
+    That may run ``$real``, and is followed by ``exec $real "$@"``.
+    """
+    path = folder / "fake-cc"
+    path.write_text(
+        f"#!/bin/sh\nreal={shutil.which('cc')}\n"
+        'case "$*" in *--version* | *-dumpmachine*) exec $real "$@";; esac\n'
+        f'{body}\nexec $real "$@"\n'
+    )
+    path.chmod(0o700)
+    return path
