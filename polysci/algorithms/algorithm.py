@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.codegen.emit import Source
-    from polysci.explain import Explanation
+    from polysci.explain import Explanation, MeasuredTime
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
@@ -81,7 +81,7 @@ class ErrorTerms:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """Which schedule to explain, where it comes from (``origin``) and its seconds, if measured.
+    """Which schedule to explain, where it comes from (``origin``) and its time, if measured.
 
     ``ranker`` orders the rivals that it is compared with; None: the schedule alone.
     """
@@ -91,7 +91,7 @@ class ExplainRequest:
     schedule: Schedule
     context: Context
     origin: str = "given"
-    measured: float | None = None
+    measured: MeasuredTime | None = None
     ranker: str | None = "traffic"
 
 

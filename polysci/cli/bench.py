@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
@@ -11,6 +12,7 @@ from polysci.errors import CheckError, NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.peers.contest import Comparison, LayerRival
+    from polysci.tune import Result
 
 _HELP = "time every layer in turns with another library"
 
@@ -41,6 +43,32 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedLayer:
+    """A layer's times beside the peer's, and the search that chose our schedule."""
+
+    times: Comparison
+    result: Result
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the schedule comes from the record of an earlier search."""
+        return bool(self.result.measurement and self.result.measurement.recorded)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other work disturbed the search's measurement."""
+        return bool(self.result.measurement and self.result.measurement.disturbed)
+
+    def row(self) -> dict[str, Any]:
+        """The numbers as JSON members."""
+        return self.times.row() | {
+            "schedule": str(self.result.schedule),
+            "schedule_recorded": self.recorded,
+            "schedule_disturbed": self.disturbed,
+        }
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Optimise where there is no record, compare, print; 1 if a layer failed."""
     from polysci.cli.display import Display
@@ -50,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     threads = shared.threads_of(arguments)
     todo = shared.problems(arguments)
     peer = peer_named(arguments.against)
-    comparisons: list[tuple[Comparison, str]] = []
+    comparisons: list[ComparedLayer] = []
     faults: list[tuple[str, str]] = []
     interrupted = False
     with Display(len(todo)) as display, LayerRival(peer, threads) as rival:
@@ -58,17 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
             for layer in shared.tune_layers(todo, arguments, display.watch):
                 name = shared.title(layer.problem)
                 try:
-                    comparison = _compare(layer, rival, arguments)
+                    compared = _compare(layer, rival, arguments)
                 except (SpecError, NoCompilerError):
                     raise
                 except PolysciError as error:
                     faults.append((name, str(error)))
                     display.done(f"{name}: FAILED: {error}")
                     continue
-                comparisons.append((comparison, str(layer.result.schedule if layer.result else "")))
-                display.done(
-                    f"{name}: {comparison.gflops:.1f} GFLOP/s, ratio {_number(comparison.ratio)}"
-                )
+                comparisons.append(compared)
+                times = compared.times
+                display.done(f"{name}: {times.gflops:.1f} GFLOP/s, ratio {_number(times.ratio)}")
         except KeyboardInterrupt:
             interrupted = True
     outcome = (comparisons, faults)
@@ -83,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compare(
     layer: shared.TunedLayer, rival: LayerRival, arguments: argparse.Namespace
-) -> Comparison:
+) -> ComparedLayer:
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
     from polysci.runtime.backend import backend_of
@@ -98,10 +125,11 @@ def _compare(
     path = backend.build(source.file, symbols=source.symbols)
     best = peak_unit(isa.name, precision_named(layer.problem.dtype).x.name)
     peak = backend.build(peak_text(best), symbols=("peak",))
-    return compare(
+    times = compare(
         layer.problem, (path, SYMBOL), (peak, "peak"), rival,
         unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=layer.result.schedule,
     )  # fmt: skip
+    return ComparedLayer(times, layer.result)
 
 
 def _number(ratio: float | None) -> str:
@@ -109,15 +137,13 @@ def _number(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.3f}"
 
 
-def _summary(
-    comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str]]
-) -> dict[str, Any]:
+def _summary(comparisons: list[ComparedLayer], faults: list[tuple[str, str]]) -> dict[str, Any]:
     from polysci.peers.contest import geomean
 
-    ratios = [comparison.ratio for comparison, _ in comparisons if comparison.ratio is not None]
-    versions = (comparison.version for comparison, _ in comparisons if comparison.version)
-    version = next(versions, None)
-    shares = [comparison.peak_fraction for comparison, _ in comparisons]
+    all_times = [compared.times for compared in comparisons]
+    ratios = [times.ratio for times in all_times if times.ratio is not None]
+    version = next((times.version for times in all_times if times.version), None)
+    shares = [times.peak_fraction for times in all_times]
     return {
         "geomean_ratio": geomean(ratios) if ratios else None,
         "min_ratio": min(ratios, default=None),
@@ -125,35 +151,32 @@ def _summary(
         "layers": len(comparisons),
         "failed": len(faults),
         "peer": version and f"torch {version}",
-        "dtype": comparisons[0][0].problem.dtype if comparisons else None,
-        "peak_unit": comparisons[0][0].unit if comparisons else None,
+        "dtype": all_times[0].problem.dtype if comparisons else None,
+        "peak_unit": all_times[0].unit if comparisons else None,
     }
 
 
-def _json(comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str]]) -> str:
-    lines = [
-        json.dumps(comparison.row() | {"schedule": schedule})
-        for comparison, schedule in comparisons
-    ]
+def _json(comparisons: list[ComparedLayer], faults: list[tuple[str, str]]) -> str:
+    lines = [json.dumps(compared.row()) for compared in comparisons]
     lines += [json.dumps({"layer": name, "error": fault}) for name, fault in faults]
     return "\n".join([*lines, json.dumps({"summary": _summary(comparisons, faults)})])
 
 
 def _table(
-    comparisons: list[tuple[Comparison, str]], faults: list[tuple[str, str]], width: int | None
+    comparisons: list[ComparedLayer], faults: list[tuple[str, str]], width: int | None
 ) -> str:
     from statistics import median
 
     from polysci.text.tables import fit, time_text
 
     rows = [("layer", "GFLOP/s", "% of peak", "ours", "peer", "ratio", "peer's path")]
-    for comparison, _ in comparisons:
+    for times in (compared.times for compared in comparisons):
         rows.append((
-            shared.title(comparison.problem), f"{comparison.gflops:.1f}",
-            f"{100 * comparison.peak_fraction:.0f}",
-            time_text(median(comparison.seconds)),
-            "-" if comparison.peer_median is None else time_text(comparison.peer_median),
-            _number(comparison.ratio), comparison.path,
+            shared.title(times.problem), f"{times.gflops:.1f}",
+            f"{100 * times.peak_fraction:.0f}",
+            time_text(median(times.seconds)),
+            "-" if times.peer_median is None else time_text(times.peer_median),
+            _number(times.ratio), times.path,
         ))  # fmt: skip
     lines = [
         fit(
@@ -165,11 +188,17 @@ def _table(
         )
     ]
     lines += [
-        f"{shared.title(comparison.problem)}: {comparison.path}"
-        for comparison, _ in comparisons
-        if comparison.peer_median is None
+        f"{shared.title(compared.times.problem)}: {compared.times.path}"
+        for compared in comparisons
+        if compared.times.peer_median is None
     ]
     lines += [f"{name}: FAILED: {fault}" for name, fault in faults]
+    if recorded := sum(compared.recorded for compared in comparisons):
+        lines.append(f"{recorded} of {len(comparisons)} schedules from records of earlier searches")
+    if disturbed := sum(compared.disturbed for compared in comparisons):
+        lines.append(
+            f"{disturbed} of {len(comparisons)} schedules chosen by disturbed measurements"
+        )
     total = _summary(comparisons, faults)
     if comparisons:
         ratios = (

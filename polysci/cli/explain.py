@@ -14,10 +14,11 @@ from polysci.errors import SpecError, WisdomError
 
 if TYPE_CHECKING:
     from polysci.algorithms.algorithm import ExplainRequest, ScheduleExplanation
+    from polysci.explain import MeasuredTime
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
     from polysci.rank import Context
-    from polysci.tune.wisdom import Wisdom
+    from polysci.tune.wisdom import Record, Wisdom
 
 SHORTLIST = 4  # schedules ranked to take the first of
 _log = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ def _request(
         )
         schedule, origin = ranked[0].schedule, "estimate"
     if measured is None and wisdom:
-        measured = _measured_seconds(wisdom, key, context, schedule)
+        measured = _measured_time(wisdom, key, context, schedule)
     title = shared.title(problem)
     return ExplainRequest(title, problem, schedule, context, origin, measured, arguments.ranker)
 
@@ -168,7 +169,7 @@ def _watch_calibration(display: Any, problem: Any) -> Any:
 
 def _recorded_schedule(
     wisdom: Wisdom, key: str, context: Context
-) -> tuple[Schedule | None, float | None]:
+) -> tuple[Schedule | None, MeasuredTime | None]:
     """The measured schedule of this machine, if there is one and it still parses."""
     from polysci.algorithms.registry import name_of
     from polysci.polyhedral import schedule
@@ -186,20 +187,25 @@ def _recorded_schedule(
         return None, None
     except SpecError:
         return None, None
-    return recorded, record.seconds
+    return recorded, _recorded_time(record)
 
 
-def _measured_seconds(
+def _measured_time(
     wisdom: Wisdom, key: str, context: Context, schedule: Schedule
-) -> float | None:
-    """The least time of the schedule, if it was ever tried on this machine."""
+) -> MeasuredTime | None:
+    """The least undisturbed time of the schedule, else the least, if it was ever tried here."""
     from polysci.runtime.measurement import host_of
 
     try:
         records = wisdom.measurements(host_of(context.target), threads=context.threads)
     except WisdomError:
         return None
-    tried = (record for record in records if record.problem == key)
-    return min(
-        (record.seconds for record in tried if record.schedule == str(schedule)), default=None
-    )
+    tried = [r for r in records if r.problem == key and r.schedule == str(schedule)]
+    best = min(tried, key=lambda record: (record.disturbed, record.seconds), default=None)
+    return _recorded_time(best) if best else None
+
+
+def _recorded_time(record: Record) -> MeasuredTime:
+    from polysci.explain import MeasuredTime
+
+    return MeasuredTime(record.seconds, True, record.dropped, record.speed, record.disturbed)

@@ -68,8 +68,11 @@ def _check(path: Path) -> None:
 
 
 def _line(layer: shared.TunedLayer) -> str:
-    outcome = f"{layer.result.schedule}" if layer.result else f"FAILED: {layer.fault}"
-    return f"{shared.title(layer.problem)}: {outcome}"
+    if layer.result is None:
+        return f"{shared.title(layer.problem)}: FAILED: {layer.fault}"
+    measured = layer.result.measurement
+    quality = " (disturbed)" if measured and measured.disturbed else ""
+    return f"{shared.title(layer.problem)}: {layer.result.schedule}{quality}"
 
 
 def _report(arguments: argparse.Namespace, tuned: list[shared.TunedLayer], planned: int) -> Report:
@@ -112,7 +115,10 @@ def _title(words: list[str]) -> str:
 
 
 def _recorded_seconds(threads: int, target: Target) -> Mapping[str, Mapping[str, float]]:
-    """Measured seconds of this machine by problem and schedule, trials included."""
+    """Measured seconds of this machine by problem and schedule, trials included.
+
+    Disturbed ones are left out: they say nothing about the model.
+    """
     from polysci.runtime.measurement import host_of
     from polysci.tune.wisdom import Wisdom, canonical_features
 
@@ -123,7 +129,7 @@ def _recorded_seconds(threads: int, target: Target) -> Mapping[str, Mapping[str,
         return times
     features = canonical_features(target.isa.features)
     for record in records:
-        if record.features == features:
+        if record.features == features and not record.disturbed:
             times[record.problem][record.schedule] = record.seconds
     return times
 

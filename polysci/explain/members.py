@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from polysci.explain.measured_time import quality_members
 from polysci.explain.model import Explanation
 
 
 def members(explanation: Explanation) -> dict[str, Any]:
     """Everything that ``render`` prints, as numbers: seconds, bytes, GFLOP/s."""
+    measured = explanation.measured
     return {
         "title": explanation.title,
         "domain": str(explanation.scop.domain()),
@@ -25,7 +27,8 @@ def members(explanation: Explanation) -> dict[str, Any]:
         "schedule": str(explanation.schedule),
         "origin": explanation.origin,
         "predicted_seconds": explanation.terms.seconds,
-        "measured_seconds": explanation.measured,
+        "measured_seconds": measured.seconds if measured else None,
+        **quality_members(measured),
         "peak_gflops": explanation.peak,
         "terms": explanation.terms.to_json(),
         "inside": [
@@ -42,9 +45,7 @@ def members(explanation: Explanation) -> dict[str, Any]:
             "roofs": [asdict(roof) for roof in explanation.roofs],
             "binding": explanation.binding.name,
             "predicted_gflops": explanation.rate(explanation.terms.seconds),
-            "measured_gflops": explanation.rate(explanation.measured)
-            if explanation.measured
-            else None,
+            "measured_gflops": explanation.rate(measured.seconds) if measured else None,
         },
         "rivals": [
             {

@@ -7,6 +7,7 @@ from math import prod
 
 from polysci.explain.dependences import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
+from polysci.explain.measured_time import MeasuredTime
 from polysci.explain.rivals import NearSchedule, rivals
 from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
@@ -38,7 +39,7 @@ class Explanation:
     flops: int
     schedule: Schedule
     origin: str
-    measured: float | None
+    measured: MeasuredTime | None
     peak: float
     compute: str
     caches: tuple[int, ...]
@@ -80,7 +81,7 @@ def account(
     schedule: Schedule,
     *,
     origin: str = "given",
-    measured: float | None = None,
+    measured: MeasuredTime | None = None,
 ) -> Explanation:
     """The explanation of ``schedule`` alone: no rivals, no other rankers.
 
@@ -106,7 +107,7 @@ def explain(
     schedule: Schedule | None = None,
     *,
     origin: str = "given",
-    measured: float | None = None,
+    measured: MeasuredTime | None = None,
     ranker: str = "traffic",
 ) -> Explanation:
     """Explain ``schedule``, or the ranker's first choice, beside its rivals.

@@ -169,7 +169,8 @@ def _times(axes: Any, explanation: Explanation) -> None:
     _draw_measured(axes, explanation)
     peak_seconds = explanation.flops / explanation.peak * 1e-9
     axes.axvline(peak_seconds, color=_INK, lw=1.1, ls=":", zorder=1)
-    longest = max(explanation.measured or 0.0, peak_seconds, *(terms.seconds for terms in stacks))
+    measured = explanation.measured.seconds if explanation.measured else 0.0
+    longest = max(measured, peak_seconds, *(terms.seconds for terms in stacks))
     axes.set_xlim(0, 1.38 * longest)
     axes.set_ylim(len(stacks) + 0.6, -0.6)
     labels = ["predicted", "measured", *(f"other {rival.trait}" for rival in explanation.rivals)]
@@ -184,13 +185,15 @@ def _times(axes: Any, explanation: Explanation) -> None:
 
 
 def _draw_measured(axes: Any, explanation: Explanation) -> None:
-    if explanation.measured is None:
+    measured = explanation.measured
+    if measured is None:
         _annotate(axes, "not measured: no record of this schedule", 0.0, 1)
         return
-    axes.barh(1, explanation.measured, height=0.62, color=_MEASURED)
-    rate = explanation.rate(explanation.measured)
-    text = f"{time_text(explanation.measured)}, {rate:.1f} GFLOP/s"
-    _annotate(axes, text, explanation.measured, 1)
+    hatch = "///" if measured.disturbed else None
+    axes.barh(1, measured.seconds, height=0.62, color=_MEASURED, hatch=hatch, edgecolor="white")
+    speed = f"{time_text(measured.seconds)}, {explanation.rate(measured.seconds):.1f} GFLOP/s"
+    text = f"{speed}\n{measured.disturbance}".rstrip()
+    _annotate(axes, text, measured.seconds, 1)
 
 
 def _annotate(axes: Any, text: str, end: float, place: int) -> None:

@@ -116,10 +116,11 @@ def _schedule(explanation: Explanation) -> str:
     if explanation.threads > 1:
         rows.append(("threads", str(explanation.threads)))
     rows.append(("predicted", _speed(explanation, explanation.terms.seconds)))
-    if explanation.measured is not None:
-        ratio = explanation.terms.seconds / explanation.measured
-        speed = _speed(explanation, explanation.measured)
+    if measured := explanation.measured:
+        ratio = explanation.terms.seconds / measured.seconds
+        speed = _speed(explanation, measured.seconds)
         rows.append(("measured", f"{speed}; predicted {ratio:.2f} of it"))
+        rows += [("", remark) for remark in measured.remarks]
     return columns(rows, (0, 1))
 
 
@@ -202,8 +203,9 @@ def _roofline(explanation: Explanation) -> str:
 
 
 def _rates(explanation: Explanation) -> str:
-    times = [("predicted", explanation.terms.seconds), ("measured", explanation.measured)]
-    rates = [(name, explanation.rate(seconds)) for name, seconds in times if seconds]
+    times = [("predicted", explanation.terms.seconds)]
+    times += [("measured", explanation.measured.seconds)] if explanation.measured else []
+    rates = [(name, explanation.rate(seconds)) for name, seconds in times]
     bound = explanation.binding.rate
     texts = [f"{name} {rate:.1f} GFLOP/s, {100 * rate / bound:.0f} %" for name, rate in rates]
     return f"of the bound that binds ({explanation.binding.name}): {'; '.join(texts)}"

@@ -61,7 +61,7 @@ def _intensity(own: Explanation) -> float:
 
 
 def _best_rate(own: Explanation) -> float:
-    return own.rate(own.measured or own.terms.seconds)
+    return own.rate(_times(own)[-1])
 
 
 def _roof_axes(report: Report, drawn: Sequence[ReportLayer]) -> tuple[Log, Log]:
@@ -76,7 +76,7 @@ def _roof_axes(report: Report, drawn: Sequence[ReportLayer]) -> tuple[Log, Log]:
 
 
 def _times(own: Explanation) -> list[float]:
-    return [own.terms.seconds, *([own.measured] if own.measured else [])]
+    return [own.terms.seconds, *([own.measured.seconds] if own.measured else [])]
 
 
 def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
@@ -120,7 +120,9 @@ def _layer_marks(layer: ReportLayer, own: Explanation, x: Log, y: Log) -> Iterab
         f"{own.rate(own.terms.seconds):.1f} GFLOP/s"
     )
     if own.measured:
-        label += f", measured {own.rate(own.measured):.1f}"
+        label += ", ".join(
+            [f", measured {own.rate(own.measured.seconds):.1f}", *own.measured.remarks]
+        )
         yield _line({"x1": px, "y1": py, "x2": px, "y2": predicted}, "link")
     yield _diamond(px, predicted, label)
     if own.measured:

@@ -11,7 +11,7 @@ import numpy as np
 from polysci.algorithms.algorithm import ExplainRequest
 from polysci.algorithms.registry import algorithm_of
 from polysci.errors import PolysciError
-from polysci.explain import Explanation
+from polysci.explain import Explanation, MeasuredTime
 from polysci.explain.roofline import bandwidths, peak_name
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
@@ -40,10 +40,14 @@ class ReportLayer:
     trials: tuple[Trial, ...] = ()
 
     @property
+    def measured(self) -> MeasuredTime | None:
+        """Median of the measured times of one call, and what to know of it."""
+        return measured_time(self.result) if self.result else None
+
+    @property
     def seconds(self) -> float | None:
-        """Median of the measured times of one call."""
-        measured = self.result.measurement if self.result else None
-        return measured.median if measured else None
+        """The measured time of one call."""
+        return self.measured.seconds if self.measured else None
 
     @property
     def tau(self) -> float | None:
@@ -146,9 +150,8 @@ def layer_of(
     """
     if result is None or context is None:
         return ReportLayer(title, problem, result, fault)
-    measured = result.measurement.median if result.measurement else None
     request = ExplainRequest(
-        title, problem, result.schedule, context, result.level, measured, ranker=None
+        title, problem, result.schedule, context, result.level, measured_time(result), ranker=None
     )
     try:
         nest = algorithm_of(result.schedule).explain(request).nest
@@ -156,6 +159,14 @@ def layer_of(
         return ReportLayer(title, problem, result, fault=str(error))
     points = trial_points(context, result, recorded if nest else {})
     return ReportLayer(title, problem, result, "", nest, points)
+
+
+def measured_time(result: Result) -> MeasuredTime | None:
+    """The median of a result's measurement, and what to know of it."""
+    taken = result.measurement
+    if taken is None:
+        return None
+    return MeasuredTime(taken.median, taken.recorded, taken.dropped, taken.speed, taken.disturbed)
 
 
 def trial_points(

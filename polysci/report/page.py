@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+from polysci.explain import MeasuredTime
 from polysci.explain.roofline import SOURCES
 from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
@@ -95,6 +96,12 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"Interrupted: {missing} of {report.planned} layers are missing."
     if report.good and not report.timed:
         yield "Nothing was run: all times are the model's predictions."
+    times = [layer.measured for layer in report.layers if layer.measured]
+    if recorded := sum(time.recorded for time in times):
+        yield f"{recorded} of {len(report.layers)} layers from records of earlier searches."
+    if disturbed := sum(time.disturbed for time in times):
+        yield (f"{disturbed} of {len(times)} measured times are disturbed: other work took most of "
+               "their samples. The next search measures these layers again.")  # fmt: skip
     if any(_share(report, layer) > 1.0 for layer in report.timed):
         yield ("More than 100 % of the peak: taps that lie in the padding are skipped, and count "
                "as work.")  # fmt: skip
@@ -133,17 +140,26 @@ def _row(report: Report, at: int, layer: ReportLayer) -> Element:
                    class_="word fault", colspan=str(len(_COLUMNS) - 2))  # fmt: skip
         return tag("tr", *first, failure)
     seconds, share = layer.seconds, _share(report, layer)
-    cells: dict[str, Child] = {
+    cells: dict[str, Child | list[Child]] = {
         "schedule": tag("code", str(result.schedule)),
         "predicted": time_text(result.predicted),
-        "measured": time_text(seconds) if seconds else "not run",
+        "measured": _measured(layer.measured),
         "GFLOP/s": f"{problem.flops / seconds * 1e-9:.1f}" if seconds else "",
         "% of peak": _bar(share) if seconds else "",
         "binds": layer.account.binding.name if layer.account else "",
         "τ": "" if layer.tau is None else f"{layer.tau:.2f}",
-        "spent": f"{result.spent:.1f} s",
+        "spent": "record"
+        if layer.measured and layer.measured.recorded
+        else f"{result.spent:.1f} s",
     }
     return tag("tr", *first, *(tag("td", c, class_=_kind(name)) for name, c in cells.items()))
+
+
+def _measured(measured: MeasuredTime | None) -> Child | list[Child]:
+    if measured is None:
+        return "not run"
+    mark = tag("small", "disturbed", class_="fault", title=measured.disturbance)
+    return [time_text(measured.seconds), mark if measured.disturbed else None]
 
 
 def _bar(share: float) -> Element:

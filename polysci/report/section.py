@@ -159,6 +159,11 @@ def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:
         class_="keys",
     )
     yield tag("p", _bound(layer, own), class_="note")
+    if layer.measured and layer.measured.remarks:
+        kind = "note fault" if layer.measured.disturbed else "note"
+        yield tag(
+            "p", f"The measured time is {', and '.join(layer.measured.remarks)}.", class_=kind
+        )
 
 
 def _trial_scatter(layer: ReportLayer) -> Iterator[Element]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from polysci.algorithms.lowering import model_of
 from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError
-from polysci.explain import Explanation, account, explain, members, render
+from polysci.explain import Explanation, MeasuredTime, account, explain, members, render
 from polysci.explain.levels import HELD, insides
 from polysci.explain.plot import check, draw
 from polysci.explain.terms import terms_of
@@ -199,9 +199,11 @@ def test_text_has_every_section_and_json_the_same() -> None:
     assert [one["working_set"] for one in told["inside"]] == [o.working_set for o in found.inside]
 
 
-@pytest.mark.parametrize("measured", [None, 1e-3])
+@pytest.mark.parametrize(
+    "measured", [None, MeasuredTime(1e-3), MeasuredTime(1e-3, True, 0.9, 0.7, True)]
+)
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_the_picture(tmp_path: Path, suffix: str, measured: float | None) -> None:
+def test_the_picture(tmp_path: Path, suffix: str, measured: MeasuredTime | None) -> None:
     context = samples.fixed_context(SQUARE)
     found = explain(HOSTILE, model_of(SQUARE)[0], context, measured=measured,
                     schedule=explained().schedule)  # fmt: skip

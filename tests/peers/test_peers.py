@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,10 @@ from polysci.peers.example_inputs import example_inputs
 from polysci.peers.process import peer_named
 from polysci.peers.pytorch import PyTorch, service
 from polysci.peers.pytorch.operands import Operands, Path, chain, fault
+from polysci.polyhedral import schedule
+from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.target.machine import Machine
+from polysci.tune import Result, emit
 
 FLOATS = ("f32", "bf16", "bf16:bf16:f32", "f16", "f16:f16:f32")
 WHOLE = ("u8:s8:u8", "u8:s8:s8", "u8:s8:s32", "s8:s8:u8", "s8:s8:s8", "s8:s8:s32")
@@ -218,14 +222,39 @@ def test_a_peer_that_is_none() -> None:
 # What bench says
 
 
-def test_bench_names_precision_and_peak() -> None:
-    one = Comparison(
+def compared(measurement: Measurement | None = None) -> bench.ComparedLayer:
+    """A layer and its peer, and the measurement by which our schedule was chosen."""
+    times = Comparison(
         SHAPES["dense"], (2e-6,) * 9, (3e-6,) * 9, 500.0, "a call", "9", PEAK_UNITS["i8"],
         {"a call": 3e-6, "another": 4e-6},
     )  # fmt: skip
-    table = bench._table([(one, "schedule")], [], None)
+    plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
+    source = emit(SHAPES["dense"], plan)
+    result = Result(SHAPES["dense"], plan, source, 1e-6, measurement, (), 0.0, "measure", 1)
+    return bench.ComparedLayer(times, result)
+
+
+def test_bench_says_where_schedules_come_from() -> None:
+    quiet = Measurement((2e-6,), 1, "schedule", "made up", 1, "here")
+    layers = [
+        compared(quiet),
+        compared(replace(quiet, protocol=RECORDED)),
+        compared(replace(quiet, protocol=RECORDED, dropped=0.9)),
+    ]
+    table = bench._table(layers, [], 80)
+    assert "2 of 3 schedules from records of earlier searches" in table
+    assert "1 of 3 schedules chosen by disturbed measurements" in table
+    assert "record" not in bench._table(layers[:1], [], 80)
+    rows = [json.loads(line) for line in bench._json(layers, []).splitlines()[:-1]]
+    assert [row["schedule_recorded"] for row in rows] == [False, True, True]
+    assert [row["schedule_disturbed"] for row in rows] == [False, False, True]
+
+
+def test_bench_names_precision_and_peak() -> None:
+    layer = compared()
+    table = bench._table([layer], [], None)
     assert "f32, ratio to torch 9: geomean 1.500" in table and "8-bit dot product peak" in table
-    row, summary = map(json.loads, bench._json([(one, "schedule")], []).splitlines())
+    row, summary = map(json.loads, bench._json([layer], []).splitlines())
     assert row["peer_paths"] == {"a call": 3e-6, "another": 4e-6}
     assert (row["dtype"], row["peak_unit"], row["path"]) == ("f32", "8-bit dot product", "a call")
     assert summary["summary"]["dtype"] == "f32"

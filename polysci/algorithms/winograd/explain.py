@@ -8,6 +8,7 @@ from typing import Any
 from polysci.algorithms.algorithm import ExplainRequest
 from polysci.algorithms.winograd.cost import WinogradEstimate, estimate
 from polysci.algorithms.winograd.plan import WinogradPlan
+from polysci.explain.measured_time import quality_members
 from polysci.text.tables import bytes_text, columns, time_text
 
 
@@ -36,8 +37,9 @@ class WinogradExplanation:
             ("machine", str(request.context.target)),
             ("predicted", _speed(plan, predicted.seconds, peak)),
         ]
-        if request.measured is not None:
-            rows.append(("measured", _speed(plan, request.measured, peak)))
+        if request.measured:
+            rows.append(("measured", _speed(plan, request.measured.seconds, peak)))
+            rows += [("", remark) for remark in request.measured.remarks]
         parts = [
             (name, time_text(seconds), f"{100 * seconds / predicted.seconds:.1f} %")
             for name, seconds in predicted.parts.items()
@@ -53,10 +55,11 @@ class WinogradExplanation:
 
     def members(self) -> dict[str, Any]:
         """The same as JSON members; times in seconds, sizes in bytes."""
-        plan, predicted = self.plan, self.estimate
+        plan, predicted, measured = self.plan, self.estimate, self.request.measured
         return {
             "title": self.request.title, "schedule": str(plan.schedule), "threads": plan.threads,
-            "predicted": predicted.seconds, "measured": self.request.measured,
+            "predicted": predicted.seconds, "measured": measured.seconds if measured else None,
+            **quality_members(measured),
             "terms": predicted.parts, "tiles": plan.tiles, "points": plan.points,
             "sizes": dict(zip(("U", "V", "M"), predicted.sizes, strict=True)),
         }  # fmt: skip

@@ -23,7 +23,8 @@ class StageRow:
     """A stage: the nodes fused into it, the median time, its share of all stages.
 
     ``schedule`` is empty for a loop nest, which has none, nor GFLOP/s. ``alone_seconds`` is what
-    the same layers took by themselves, None where nothing was measured.
+    the same layers took by themselves, None where nothing was measured; ``recorded``: some of that
+    comes from records of earlier searches, ``disturbed``: some of it is not to be believed.
     """
 
     group: str
@@ -33,6 +34,8 @@ class StageRow:
     gflops: float | None
     peak_fraction: float | None
     alone_seconds: float | None
+    recorded: bool = False
+    disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class NetworkReport:
             f"whole network: {time_text(self.latency)} a run, {flops / self.latency:.1f} GFLOP/s",
             f"its stages, with the clock read between them: {time_text(total)}",
             _beside(self),
+            *_origins(self.rows),
             f"tensors: {bytes_text(self.arena)} shared, {bytes_text(self.unshared)} unshared; "
             f"packed weights: {bytes_text(self.packed)}",
         ]
@@ -131,7 +135,12 @@ def _row(facts: _Facts, stage: Stage, time: StageTime, total: float) -> StageRow
     alone = [seconds for seconds in by_layer if seconds is not None]
     schedules = " | ".join(str(facts.schedules[layer.problem.key]) for layer in layers)
     whole = sum(alone) if len(alone) == len(by_layer) else None
-    return StageRow(time.name, schedules, time.seconds, share, speed, part, whole)
+    taken = [facts.results[layer.problem.key].measurement for layer in layers]
+    recorded = any(measurement.recorded for measurement in taken if measurement)
+    disturbed = any(measurement.disturbed for measurement in taken if measurement)
+    return StageRow(
+        time.name, schedules, time.seconds, share, speed, part, whole, recorded, disturbed
+    )
 
 
 def _times(stage: LayerStage) -> int:
@@ -160,6 +169,15 @@ def _beside(report: NetworkReport) -> str:
         f"its layers timed alone: {time_text(report.sum_of_layers)} in all; "
         f"the network takes {share:.2f} of that"
     )
+
+
+def _origins(rows: Sequence[StageRow]) -> list[str]:
+    """How many stages' layers were timed alone by earlier searches, or beside other work."""
+    texts = {"from records": "recorded", "disturbed": "disturbed"}
+    counts = {text: sum(getattr(row, name) for row in rows) for text, name in texts.items()}
+    told = ", ".join(f"{count} {text}" for text, count in counts.items() if count)
+    layers = sum(row.alone_seconds is not None for row in rows)
+    return [f"of the layers of {layers} stages, timed alone: {told}"] if told else []
 
 
 def _table(rows: Sequence[StageRow], width: int | None) -> str:

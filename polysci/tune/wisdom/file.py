@@ -167,13 +167,14 @@ class Wisdom:
     def measurements(self, host: str, *, threads: int | None = None) -> tuple[Record, ...]:
         """All records of a host, trials included, sorted as by ``list``.
 
-        One record a schedule and problem: the most thorough level of several.
+        One record a schedule and problem: an undisturbed one where there is one, of the most
+        thorough level.
         """
         where, values = "WHERE host = ?", [host, *([] if threads is None else [threads])]
         where += "" if threads is None else " AND threads = ?"
         records = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
         thorough: dict[tuple[str, int, str, str], Record] = {}
-        for record in sorted(records, key=lambda record: LEVELS.index(record.level)):
+        for record in sorted(records, key=lambda r: (not r.disturbed, LEVELS.index(r.level))):
             key = (record.problem, record.threads, record.features, record.schedule)
             thorough[key] = record
         return tuple(record for what, record in sorted(thorough.items()))
