@@ -22,7 +22,7 @@ class BuildError(PolysciError):
 
 
 class NoCompilerError(BuildError):
-    """There is no C compiler, or the one that is named does not run."""
+    """There is no C compiler, or the one that is named does not run, or hangs."""
 
 
 class CheckError(PolysciError):

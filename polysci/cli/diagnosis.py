@@ -15,6 +15,7 @@ from pathlib import Path
 
 from polysci.errors import BuildError, SpecError
 from polysci.runtime.build import compiler, eviction, folder, library, process
+from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError
 from polysci.target import host as target_module
 from polysci.target.host import Target
 from polysci.target.isa import Isa
@@ -61,8 +62,11 @@ def _compiler(target: Target) -> Iterator[Check]:
         yield Check("compiler", False, str(error).partition("\n")[0], compiler.HOW_TO_INSTALL)
         return
     yield Check("compiler", True, str(cc))
-    yield _program(cc, target)
-    yield _openmp(cc)
+    try:
+        yield _program(cc, target)
+        yield _openmp(cc)
+    except CompileTimeoutError as error:
+        yield Check("builds", False, str(error).partition("\n")[0], compiler.HOW_TO_INSTALL)
 
 
 def _program(cc: compiler.Compiler, target: Target) -> Check:
@@ -80,6 +84,8 @@ def _program(cc: compiler.Compiler, target: Target) -> Check:
     start = time.monotonic()
     try:
         done = _in_child(cc, text, flags, code)
+    except CompileTimeoutError:
+        raise
     except (BuildError, OSError) as error:
         return Check(name, False, str(error), "repair the compiler or name another one in CC")
     values = done.stdout.split()
@@ -114,6 +120,8 @@ def _openmp(cc: compiler.Compiler) -> Check:
         return Check("OpenMP", False, f"{cc.path} builds nothing with -fopenmp", remedy)
     try:
         done = _in_child(cc, text, compiler.default_flags(openmp=True), "print(lib.count())")
+    except CompileTimeoutError:
+        raise
     except (BuildError, OSError) as error:
         return Check("OpenMP", False, str(error), "repair the compiler or name another one in CC")
     if done.stdout.strip() == "2":
@@ -128,7 +136,7 @@ def _in_child(
     """Build ``text`` and run Python ``code`` with the loaded ``lib`` in another process."""
     with tempfile.TemporaryDirectory(prefix="polysci-doctor-") as scratch:
         out = Path(scratch, "doctor.so")
-        compiler.compile_shared(text, flags, out, compiler=cc, timeout=60)
+        compiler.compile_shared(text, flags, out, compiler=cc, timeout=PROBE_S)
         opening = "import ctypes, sys\nlib = ctypes.CDLL(sys.argv[1])\n"
         return process.run([sys.executable, "-IS", "-c", opening + code, str(out)], timeout=20)
 

@@ -20,6 +20,7 @@ from polysci.export.project import (
     title,
 )
 from polysci.runtime.backend import CPU
+from polysci.runtime.build.calls import CANDIDATE_S, TIMEOUT_S
 
 _TEMPLATES = {
     "{0}/__init__.py": "package.txt",
@@ -71,9 +72,7 @@ def check_python(out: Path, *, name: str | None = None, force: bool = False) -> 
 def files(whole: Project) -> dict[str, str | bytes]:
     """The content of every file of the package."""
     native = {unit: _native(whole, unit) for unit in whole.units}
-    binaries = {
-        unit: CPU.build(text, symbols=unit.symbols).read_bytes() for unit, text in native.items()
-    }
+    binaries = {unit: _binary(unit, text) for unit, text in native.items()}
     example, told = whole.entries[0], _told(whole)
     pack, weights = _packing(example)
     features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
@@ -128,6 +127,12 @@ def _native(whole: Project, unit: ProjectFile) -> str:
     """The C text of a unit; layers that share code are one there."""
     title = f"/* {whole.name}: {unit.key}. {MARK}: do not edit. */\n"
     return title + assemble(unit.sources)
+
+
+def _binary(unit: ProjectFile, text: str) -> bytes:
+    """The shared object of a unit; the compiler has a minute for each of a few layers."""
+    limit = min(TIMEOUT_S, CANDIDATE_S * len(unit.sources))
+    return CPU.build(text, symbols=unit.symbols, timeout=limit).read_bytes()
 
 
 def _stem(whole: Project, unit: ProjectFile) -> str:

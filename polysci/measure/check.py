@@ -9,7 +9,7 @@ from typing import Final
 
 from polysci.algorithms.algorithm import SYMBOL
 from polysci.codegen.emit import Source
-from polysci.errors import BuildError, SpecError
+from polysci.errors import BuildError, NoCompilerError, SpecError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -75,7 +75,7 @@ def check(
     Both put the buffers against guard pages. An algorithm may have integers and a bound of its own
     (``Algorithm.exact_inputs``, ``error_terms``). A fault is a verdict. Raises SpecError for
     another mode, IllegalScheduleError, SpecError or UnsupportedError for a schedule that does not
-    fit.
+    fit, NoCompilerError where nothing can be built.
     """
     for mode in modes:
         if mode not in MODES:
@@ -97,6 +97,8 @@ def _verdict(bench: Bench, source: Source, request: Verdict) -> Verdict:
         if request.mode == "bound":
             return Verdict(*what, worst=bench.bound(path, SYMBOL, request.schedule))
         bench.check(path, SYMBOL, request.schedule)
+    except NoCompilerError:
+        raise
     except (BuildError, CandidateError) as error:
         return Verdict(*what, fault=str(error))
     return request

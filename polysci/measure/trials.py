@@ -8,13 +8,12 @@ from pathlib import Path
 
 from polysci.algorithms.algorithm import SYMBOL
 from polysci.codegen.emit import Source
-from polysci.errors import BuildError, CheckError, PolysciError
+from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
-from polysci.runtime.build.compiler import CompileTimeoutError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def _compile(
         symbols = next(iter(sources.values())).symbols if sources else ()
         paths = backend.build_many(texts, jobs=jobs, symbols=symbols)
         return dict(zip(sources, paths, strict=True))
-    except CompileTimeoutError:  # the compiler hangs, and would for each of them
+    except NoCompilerError:  # it is gone or hangs, and would for each of them
         raise
     except BuildError:
         # Find out which.
@@ -76,6 +75,8 @@ def _compile(
 def _compile_alone(source: Source, backend: Backend) -> Path | BuildError:
     try:
         return backend.build(source.file, symbols=source.symbols)
+    except NoCompilerError:
+        raise
     except BuildError as error:
         return error
 

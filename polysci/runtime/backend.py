@@ -42,10 +42,11 @@ class Backend(Protocol):
         *,
         flags: Sequence[str] | None = None,
         symbols: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Path:
         """The file that a source text, or several linked, compile to; built at most once.
 
-        It defines the functions ``symbols``.
+        It defines the functions ``symbols``. The compiler may take ``timeout`` seconds.
         """
         ...
 
@@ -87,9 +88,10 @@ class COpenMP:
         *,
         flags: Sequence[str] | None = None,
         symbols: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Path:
         """The shared object, as ``cache.build`` makes it. Raises BuildError."""
-        return cache.build(text, flags=flags, symbols=symbols)
+        return cache.build(text, flags=flags, symbols=symbols, timeout=timeout)
 
     def build_many(
         self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[str] = ()

@@ -34,6 +34,7 @@ DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay
 PASSES = 12  # over all probes at most
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
 _log = logging.getLogger(__name__)
+_failures: set[str] = set()  # logged ones
 Progress = Callable[[int, int], None]
 
 
@@ -46,7 +47,10 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
     try:
         return load_rates(target, x) or calibrate(target, progress, x)
     except PolysciError as error:
-        _log.warning("calibration failed, using assumed rates: %s", error)
+        reason = str(error).partition("\n")[0]
+        if reason not in _failures:
+            _log.warning("calibration failed, using assumed rates: %s", error)
+        _failures.add(reason)
         return assume_rates(target)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import BuildError
-from polysci.measure import trials
-from polysci.runtime.build import cache, eviction, precompiled, process
-from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
+from polysci.runtime.build import cache, eviction, precompiled
+from polysci.runtime.build.calls import CompileTimeoutError
+from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
 from polysci.runtime.build.library import load
 from tests.support import fakecompiler
@@ -55,9 +55,6 @@ def fake(tmp_path, monkeypatch):
         return path
 
     return make
-
-
-NO_HEADER = 'case "$*" in *c-header*) exit 1;; esac'
 
 
 def text(number):
@@ -225,7 +222,7 @@ def test_a_full_disk(root):
 
 def test_a_disk_that_is_full_for_the_compiler(root, fake, caplog):
     fake(
-        f'{NO_HEADER}\ncase "$*" in *{root}*)'
+        f'{fakecompiler.NO_HEADER}\ncase "$*" in *{root}*)'
         ' echo "as: a.o: No space left on device" >&2; exit 1;; esac'
     )
     path = cache.build(text(104), flags=PLAIN)
@@ -244,7 +241,7 @@ def test_files_may_not_grow_anywhere():
 
 def test_a_compiler_that_truncates_its_output(root, fake):
     fake(
-        f'{NO_HEADER}\n$real "$@" || exit\n'
+        f'{fakecompiler.NO_HEADER}\n$real "$@" || exit\n'
         'while [ "$1" != -o ]; do shift; done; truncate -s -100 "$2"; exit 0'
     )
     with pytest.raises(BuildError, match="wrote no usable shared object: truncated"):
@@ -281,28 +278,6 @@ def test_a_compiler_that_hangs(root, fake):
     assert time.monotonic() - start < 5
     assert soon(lambda: not running(NAP))
     assert [p.name for p in (root / "builds").iterdir()] == []
-
-
-def test_how_long_compilers_may_run(root, monkeypatch):
-    """A minute for a candidate, 20 seconds for what comes before it."""
-    limits, run = {}, process.run
-
-    def record(command, *, timeout, **options):
-        limits["header" if "c-header" in command else Path(command[-2]).name] = timeout
-        return run(command, timeout=timeout, **options)
-
-    monkeypatch.setattr(process, "run", record)
-    cache.build_many([text(131)])
-    assert limits["header"] == 20 and limits["source.c"] == 60
-
-
-def test_a_hanging_compiler_ends_a_search_at_once(monkeypatch):
-    class Hanging:
-        def build_many(self, texts, jobs, symbols):
-            raise CompileTimeoutError("ran longer than 60 s and was killed")
-
-    with pytest.raises(CompileTimeoutError, match="ran longer"):
-        trials._compile({}, 1, Hanging())
 
 
 def test_a_compiler_that_is_gone_after_it_was_found(root, fake):
@@ -342,7 +317,7 @@ def test_a_precompiled_header_that_vanishes_costs_nothing(root):
 
 
 def test_a_killed_build_blocks_nobody(root, fake, tmp_path):
-    fake(f'{NO_HEADER}\n[ -e "{tmp_path}/slow" ] && sleep {NAP}')
+    fake(f'{fakecompiler.NO_HEADER}\n[ -e "{tmp_path}/slow" ] && sleep {NAP}')
     (tmp_path / "slow").write_text("")
     with started(sys.executable, "-c", BUILD, "7") as killed:
         assert soon(lambda: running(NAP))

@@ -11,6 +11,8 @@ EMPTY = (
     'exec $real -fPIC $what -o "$2" -x c /dev/null'
 )
 
+NO_HEADER = 'case "$*" in *c-header*) exit 1;; esac'
+
 
 def write(folder: Path, body: str) -> Path:
     """The path of a compiler that says who it is and for the rest does ``body``.

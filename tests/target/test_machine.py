@@ -172,9 +172,11 @@ def test_without_a_compiler_assumed_rates_serve(
     tmp_path.chmod(0o700)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "/nonexistent/cc")
+    monkeypatch.setattr(calibrate, "_failures", set())
     if text is not None:
         calibrate.machine_path(detect()).write_text(text)
     with caplog.at_level(logging.WARNING):
-        assert calibrate.machine_of(detect()) == assume_rates(detect())
-    assert "calibration failed, using assumed rates" in caplog.text
+        for _ in range(2):
+            assert calibrate.machine_of(detect()) == assume_rates(detect())
+    assert caplog.text.count("calibration failed, using assumed rates") == 1
     assert "CC='/nonexistent/cc'" in caplog.text

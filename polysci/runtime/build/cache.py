@@ -25,12 +25,9 @@ from pathlib import Path
 from polysci.border.files import open_stored, read_stored
 from polysci.errors import BuildError
 from polysci.runtime.build import eviction, precompiled, process
+from polysci.runtime.build.calls import CANDIDATE_S, PROBE_S, TIMEOUT_S, CompileTimeoutError
 from polysci.runtime.build.compiler import (
-    CANDIDATE_S,
-    PROBE_S,
-    TIMEOUT_S,
     Compiler,
-    CompileTimeoutError,
     compile_shared,
     compile_together,
     default_flags,
@@ -82,7 +79,7 @@ def build(
     text: str | Sequence[str],
     *,
     flags: Sequence[str] | None = None,
-    timeout: float = TIMEOUT_S,
+    timeout: float | None = None,
     probe: bool = False,
     symbols: Sequence[str] = (),
 ) -> Path:
@@ -91,15 +88,17 @@ def build(
     ``flags`` default to ``default_flags()``. A compiler without OpenMP builds without it, an
     unusable cache directory is replaced by a private one; each logs one warning. A path never
     holds other code later. ``probe``: a new binary is loaded in a child process first (30 ms).
-    BuildError: the compiler is absent, rejects the text, hangs or writes something unusable, which
-    a library without ``symbols`` is.
+    The compiler may run for ``timeout`` seconds, by default CANDIDATE_S for one text and TIMEOUT_S
+    for each of several. BuildError: it is absent, rejects the text, hangs or writes something
+    unusable, which a library without ``symbols`` is.
     """
     chosen = tuple(default_flags() if flags is None else flags)
     compiler = find_compiler()
     if compiler in _lacking_openmp:
         chosen = without_openmp(chosen)
     texts = (text,) if isinstance(text, str) else tuple(text)
-    job = _Job(texts, chosen, compiler, timeout, probe, tuple(symbols))
+    limit = timeout or (CANDIDATE_S if isinstance(text, str) else TIMEOUT_S)
+    job = _Job(texts, chosen, compiler, limit, probe, tuple(symbols))
     root = cache_dir()
     try:
         return _built(job, root)
@@ -118,7 +117,7 @@ def build_many(
     *,
     flags: Sequence[str] | None = None,
     jobs: int = 2,
-    timeout: float = CANDIDATE_S,
+    timeout: float | None = None,
     probe: bool = False,
     symbols: Sequence[str] = (),
 ) -> list[Path]:

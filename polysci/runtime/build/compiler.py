@@ -14,15 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from polysci.errors import BuildError, NoCompilerError
-from polysci.runtime.build import process
+from polysci.runtime.build.calls import CANDIDATE_S, PROBE_S, call
 from polysci.runtime.build.elf import fault_of
 from polysci.runtime.build.parallel import together
 from polysci.target.header_sets import flags_in
 
 CANDIDATES = ("cc", "gcc", "clang")
-TIMEOUT_S = 300.0  # of the code of a whole network
-CANDIDATE_S = 60.0  # of one candidate of a search, or a kernel's probe
-PROBE_S = 20.0  # of a question to the compiler: its version, a header, OpenMP
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 HOW_TO_INSTALL = (
@@ -58,10 +55,6 @@ def without_openmp(flags: Sequence[str]) -> tuple[str, ...]:
 
 # The first line worth reading: not collect2's, which follows what the linker itself has to say.
 _ERROR = re.compile(r"^(?!collect2).*(error\b|undefined reference)", re.IGNORECASE)
-
-
-class CompileTimeoutError(BuildError):
-    """The compiler ran too long and was killed with all that it had started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +111,7 @@ def compile_shared(
     *,
     compiler: Compiler | None = None,
     header: Path | None = None,
-    timeout: float = TIMEOUT_S,
+    timeout: float = CANDIDATE_S,
     symbols: Collection[str] = (),
 ) -> None:
     """Compile one C text to the shared object ``out``; scratch files stay in its directory.
@@ -144,7 +137,7 @@ def compile_together(
     *,
     compiler: Compiler | None = None,
     jobs: int = 2,
-    timeout: float = TIMEOUT_S,
+    timeout: float = CANDIDATE_S,
     symbols: Collection[str] = (),
 ) -> None:
     """Compile several C texts, ``jobs`` at a time, and link them to the shared object ``out``.
@@ -172,11 +165,10 @@ def compile_together(
 def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float) -> None:
     """One call of the compiler; raises BuildError where it fails."""
     env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}
-    done = process.run((*compiler.cmd, *words), timeout=timeout, env=env)
+    done = call(compiler.cmd, words, timeout=timeout, env=env)
     if not done.ok:
-        error = CompileTimeoutError if done.timed_out else BuildError
         trouble = f"{done}{_excerpt(done.stderr)}"
-        raise error(f"the C compiler {compiler.path} {trouble}\nto repeat: {done.command}")
+        raise BuildError(f"the C compiler {compiler.path} {trouble}\nto repeat: {done.command}")
 
 
 def _check(compiler: Compiler, out: Path, symbols: Collection[str]) -> None:
@@ -221,7 +213,7 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
     """Real path, options, first line of the version, machine; asked again if the file changes."""
     words = [shlex.join([str(Path(path).resolve()), *options])]
     for question in ("--version", "-dumpmachine"):
-        done = process.run([path, *options, question], timeout=PROBE_S, env={"LC_ALL": "C"})
+        done = call((path, *options), (question,), timeout=PROBE_S, env={"LC_ALL": "C"})
         if not done.ok:
             raise NoCompilerError(
                 f"{path} is no working C compiler: {done.command} {done}"
