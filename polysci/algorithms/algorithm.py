@@ -101,7 +101,8 @@ class ScheduleExplanation(Protocol):
     @property
     def nest(self) -> Explanation | None: ...
 
-    def render(self) -> str: ...
+    def render(self, width: int | None = None) -> str:
+        """Text in ``width`` columns; None: as wide as its tables are."""
 
     def members(self) -> dict[str, Any]: ...
 

@@ -46,8 +46,8 @@ class NestExplanation:
 
     nest: Explanation
 
-    def render(self) -> str:
-        return explain.render(self.nest)
+    def render(self, width: int | None = None) -> str:
+        return explain.render(self.nest, width)
 
     def members(self) -> dict[str, Any]:
         return explain.members(self.nest)

@@ -20,12 +20,14 @@ from polysci.target import host as target_module
 from polysci.target.host import Target
 from polysci.target.isa import Isa
 from polysci.target.isas import permissions
+from polysci.text.tables import paragraph
 
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
 PEERS = {
     **dict.fromkeys(("torch", "onnxruntime", "openvino"), "pip install 'polysci[peers]'"),
     "onnx": "pip install 'polysci[onnx]'",
 }
+_MARK = {True: "ok ", False: "BAD"}
 LOW_SPACE = 200 * (1 << 20)  # a precompiled header has 25 MB, a network's layers a few
 
 
@@ -39,8 +41,14 @@ class Check:
     remedy: str = ""
 
     def __str__(self) -> str:
-        text = f"{'ok ' if self.ok else 'BAD'} {self.name}: {self.detail}"
-        return f"{text}\n    -> {self.remedy}" if self.remedy else text
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The result, and the remedy below it, in ``width`` columns."""
+        text = paragraph(f"{self.name}: {self.detail}", width, "    ", f"{_MARK[self.ok]} ")
+        return (
+            f"{text}\n{paragraph(self.remedy, width, ' ' * 7, '    -> ')}" if self.remedy else text
+        )
 
 
 def checks(target: Target | None = None) -> list[Check]:

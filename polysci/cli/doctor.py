@@ -14,6 +14,7 @@ def add(commands: Any) -> None:
     """Register the command."""
     command = commands.add_parser("doctor", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.isa_option(command)
+    shared.wide_option(command)
     command.set_defaults(run=run)
 
 
@@ -23,6 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.target.host import detect
 
     results = checks(detect(arguments.isa) if arguments.isa else None)
+    width = shared.table_width(arguments)
     for result in results:
-        print(result)
+        print(result.text(width))
     return int(any(not result.ok for result in results))

@@ -75,7 +75,7 @@ def _show(
     if arguments.json:
         print(json.dumps(explanation.members() | ({"source": source} if source else {})))
         return
-    print(explanation.render())
+    print(explanation.render(shared.table_width(arguments)))
     if source:
         print(source)
 

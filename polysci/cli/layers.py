@@ -107,9 +107,14 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
 def table_options(command: argparse.ArgumentParser) -> None:
     """Add ``--json`` and ``--wide``, for commands that print tables."""
     command.add_argument("--json", action="store_true", help="print JSON lines and a summary")
+    wide_option(command)
+
+
+def wide_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--wide``."""
     command.add_argument(
         "--wide", action="store_true",
-        help="print whole tables; otherwise those of results fit the terminal, or 80 columns",
+        help="print whole tables; otherwise they fit the terminal, or 80 columns",
     )  # fmt: skip
 
 

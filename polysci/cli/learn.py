@@ -35,6 +35,7 @@ def add(commands: Any) -> None:
     )
     shared.isa_option(command)
     command.add_argument("--json", action="store_true", help="print one JSON object")
+    shared.wide_option(command)
     command.set_defaults(run=run)
 
 
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"weights": str(path), "held_out": held_out}))
         return 0
     if judgements:
-        print(_table(judgements))
+        print(_table(judgements, shared.table_width(arguments)))
     print(f"learned from {weights}; weights in {path}")
     return 0
 
@@ -80,9 +81,9 @@ def _judgements(training: list[TrainingSample]) -> dict[str, Judgement]:
     return {**by_group, "all": learn.judge_ranker(scores)}
 
 
-def _table(judgements: dict[str, Judgement]) -> str:
+def _table(judgements: dict[str, Judgement], width: int | None) -> str:
     """One line a network that was held out; ``traffic`` in brackets."""
-    from polysci.text.tables import columns
+    from polysci.text.tables import fit, paragraph
 
     head = ["held out", "layers", "schedules", "pairs right", "first choice", "worst"]
     rows = [head]
@@ -92,4 +93,5 @@ def _table(judgements: dict[str, Judgement]) -> str:
         ]
         rows.append([name, str(judgement.layers), str(judgement.schedules), *figures])
     note = "In brackets: the model 'traffic'. First choice: its speed over the best measured speed."
-    return f"{columns(rows, indent='')}\n{note}"
+    table = fit(rows, width, drop=("schedules", "layers"), clip=head[:1], left=head[:1])
+    return f"{table}\n{paragraph(note, width, '')}"

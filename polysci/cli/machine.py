@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--machine", metavar="FILE.toml", help="show the machine that FILE.toml describes"
     )
+    shared.wide_option(command)
     command.set_defaults(run=run)
 
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the description; measure only on request."""
     from polysci.target.machine import assume_rates
     from polysci.target.machine_file import MachineFile
-    from polysci.text.tables import columns
+    from polysci.text.tables import pairs
 
     description = shared.load_machine_file(arguments)
     if description and arguments.calibrate:
@@ -49,8 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
         if description
         else _load_or_measure(target, arguments.calibrate)
     )
-    rows = [*target.rows(), *_rates(machine, origin, arguments.kernels)]
-    print(columns(rows, left=(0, 1), indent=""))
+    rows = [*target.rows(), *_rates(machine, arguments.kernels)]
+    print(pairs(rows, shared.table_width(arguments), indent=""))
+    if machine:  # a path is too long for a column
+        print(f"{'measured' if machine.measured else 'described'} in {origin}")
     if arguments.output:
         text = MachineFile(target, machine or assume_rates(target)).to_toml()
         shared.write(text.rstrip("\n"), arguments.output)
@@ -68,7 +71,7 @@ def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
     return calibrate.load_rates(target), str(calibrate.machine_path(target))
 
 
-def _rates(machine: Machine | None, origin: str, kernels: bool) -> Iterator[tuple[str, str]]:
+def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:
     """Every number with its meaning and unit."""
     from polysci.target.machine_file import note_of, numbers
 
@@ -78,7 +81,6 @@ def _rates(machine: Machine | None, origin: str, kernels: bool) -> Iterator[tupl
     for name, value in numbers(machine).items():
         unit, meaning = note_of(name)
         yield meaning, f"{value:.4g} {unit}"
-    yield "measured in" if machine.measured else "described in", origin
     if kernels:
         for name, share in machine.efficiency.items():
             yield name, f"{100 * share:.0f} % of peak"

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.cli.display import Display
 
     if arguments.list:
-        shared.write(_listing(arguments.json), arguments.output)
+        shared.write(_listing(arguments), arguments.output)
         return 0
     names, threads = _names(arguments), shared.threads_of(arguments)
     layers, interrupted = list[RankedLayer](), False
@@ -155,11 +155,11 @@ def _line(layer: RankedLayer) -> str:
     return f"{name}: {len(good)} of {len(layer.rankings)} rankers{timed}"
 
 
-def _listing(as_json: bool) -> str:
+def _listing(arguments: argparse.Namespace) -> str:
     from polysci.rank import RANKERS
-    from polysci.text.tables import columns
+    from polysci.text.tables import pairs
 
     rows = [(name, ranker.summary) for name, ranker in RANKERS.items()]
-    if as_json:
+    if arguments.json:
         return "\n".join(json.dumps({"ranker": name, "summary": text}) for name, text in rows)
-    return columns(rows, left=(0, 1), indent="")
+    return pairs(rows, shared.table_width(arguments), indent="")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+
+if TYPE_CHECKING:
+    from polysci.tune.wisdom import Record
 
 _HELP = "list, forget, export, import or repair the records of earlier searches"
 
@@ -23,6 +26,7 @@ def add(commands: Any) -> None:
     )
     shared.isa_option(listing)
     listing.add_argument("--json", action="store_true", help="print JSON lines")
+    shared.wide_option(listing)
     listing.set_defaults(run=_list)
     out = actions.add_parser("export", help="write all records to a JSON file", allow_abbrev=False)
     out.add_argument("file", metavar="FILE")
@@ -59,14 +63,36 @@ def _list(arguments: argparse.Namespace) -> int:
     from polysci.tune.wisdom import TRIAL, Wisdom
 
     allowed = [{isa.name for isa in up_to(cap)} for cap in caps(arguments.isa).values()]
-    for record in Wisdom().list():
-        if record.level == TRIAL and not arguments.all:
-            continue
-        if not all(record.isa in names for names in allowed):
-            continue
-        members = asdict(record) | {"disturbed": record.disturbed}
-        print(json.dumps(members) if arguments.json else record)
+    records = [
+        record
+        for record in Wisdom().list()
+        if (record.level != TRIAL or arguments.all)
+        and all(record.isa in names for names in allowed)
+    ]
+    if arguments.json:
+        for record in records:
+            print(json.dumps(asdict(record) | {"disturbed": record.disturbed}))
+    elif records:
+        print(_table(records, shared.table_width(arguments)))
     return 0
+
+
+def _table(records: list[Record], width: int | None) -> str:
+    """A row a record; those that are disturbed say so behind the schedule."""
+    from polysci.text.tables import fit, time_text
+
+    head = ("problem", "schedule", "GFLOP/s", "time", "threads", "level", "date")
+    rows = [head]
+    for record in records:
+        dropped = f"{100 * record.dropped:.0f} % dropped"
+        mark = f" (disturbed: {dropped})" if record.disturbed else ""
+        rows.append((
+            record.problem, record.schedule + mark, f"{record.gflops:.1f}",
+            time_text(record.seconds), str(record.threads), record.level, record.timestamp[:10],
+        ))  # fmt: skip
+    left = ("problem", "schedule", "level")
+    return fit(rows, width, drop=("date", "level", "time"), wrap=("schedule", "problem"),
+               clip=("problem",), left=left)  # fmt: skip
 
 
 def _forget(arguments: argparse.Namespace) -> int:

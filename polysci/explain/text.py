@@ -8,30 +8,32 @@ from polysci.explain.dependences import Dependence
 from polysci.explain.levels import Inside
 from polysci.explain.model import Explanation
 from polysci.explain.terms import FACTORS, HIDDEN, MEANING, OTHER
-from polysci.text.tables import bytes_text, columns, time_text
+from polysci.text.tables import bytes_text, fit, pairs, paragraph, time_text
 
 Rows = list[tuple[str, ...]]
 _WHOLE = "the whole nest"
 
 
-def render(explanation: Explanation) -> str:
-    """Sections with a heading each."""
-    return "\n".join(_lines(explanation)) + "\n"
+def render(explanation: Explanation, width: int | None = None) -> str:
+    """Sections with a heading each, in ``width`` columns; None: whole tables."""
+    return "\n".join(_lines(explanation, width)) + "\n"
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
-    yield explanation.title
-    yield from _section("Loop nest", _nest(explanation))
-    yield from _section("Dependences", _dependences(explanation))
-    yield from _section("GEMM roles", _roles(explanation))
-    yield from _section("Reuse that the nest offers", _reuse(explanation))
-    yield from _section("Schedule", _schedule(explanation))
-    yield from _section("Inside one iteration", _insides(explanation))
-    yield from _section("Traffic, and the least that any schedule moves", _traffic(explanation))
-    yield from _section("Prediction", _prediction(explanation))
-    yield from _section("Roofline", _roofline(explanation))
-    yield from _section("Nearest rivals", _rivals(explanation))
-    yield from _section("What the rankers say of it", _views(explanation))
+def _lines(explanation: Explanation, width: int | None) -> Iterator[str]:
+    yield paragraph(explanation.title, width, "")
+    yield from _section("Loop nest", _nest(explanation, width))
+    yield from _section("Dependences", _dependences(explanation, width))
+    yield from _section("GEMM roles", _roles(explanation, width))
+    yield from _section("Reuse that the nest offers", _reuse(explanation, width))
+    yield from _section("Schedule", _schedule(explanation, width))
+    yield from _section("Inside one iteration", _insides(explanation, width))
+    yield from _section(
+        "Traffic, and the least that any schedule moves", _traffic(explanation, width)
+    )
+    yield from _section("Prediction", _prediction(explanation, width))
+    yield from _section("Roofline", _roofline(explanation, width))
+    yield from _section("Nearest rivals", _rivals(explanation, width))
+    yield from _section("What the rankers say of it", _views(explanation, width))
 
 
 def _section(title: str, body: str) -> Iterator[str]:
@@ -40,7 +42,7 @@ def _section(title: str, body: str) -> Iterator[str]:
     yield body
 
 
-def _nest(explanation: Explanation) -> str:
+def _nest(explanation: Explanation, width: int | None) -> str:
     rows = [("domain", str(explanation.scop.domain()))]
     rows += [
         ("reads", str(access.map))
@@ -49,10 +51,10 @@ def _nest(explanation: Explanation) -> str:
     ]
     rows += [("writes", str(s.write.map)) for s in explanation.scop.statements]
     rows.append(("work", f"{explanation.flops / 1e9:.4g} GFLOP, padding counted"))
-    return columns(rows, (0, 1))
+    return pairs(rows, width)
 
 
-def _dependences(explanation: Explanation) -> str:
+def _dependences(explanation: Explanation, width: int | None) -> str:
     rows: Rows = [("kind", "distance along the loops", "binds the order")]
     kinds = explanation.dependences
     rows += [(kind.kind, _distance(kind), _binds(kind)) for kind in kinds]
@@ -60,7 +62,8 @@ def _dependences(explanation: Explanation) -> str:
     order = "isl checks every schedule"
     if own and not any(kind.fault for kind in kinds):
         order = "none but the reduction's own: loops may be tiled and exchanged at will"
-    return columns(rows, (0, 1, 2)) + f"\n  what an order must keep: {order}"
+    table = fit(rows, width, wrap=rows[0][1:], left=rows[0], indent="  ")
+    return f"{table}\n{paragraph(f'what an order must keep: {order}', width)}"
 
 
 def _distance(dependence: Dependence) -> str:
@@ -81,7 +84,7 @@ def _binds(dependence: Dependence) -> str:
     return "yes" if dependence.distances or dependence.fault else ""
 
 
-def _roles(explanation: Explanation) -> str:
+def _roles(explanation: Explanation, width: int | None) -> str:
     rows: Rows = [("dimension", "role", "extent", "indexes")]
     roles = explanation.contraction
     for dim in roles.dims:
@@ -91,10 +94,11 @@ def _roles(explanation: Explanation) -> str:
         )
         rows.append((dim.name, dim.role, str(dim.extent), uses))
     padded = "\n  A is read beyond its edges: padding" if roles.padded else ""
-    return columns(rows, (0, 1, 3)) + padded
+    left = ("dimension", "role", "indexes")
+    return fit(rows, width, wrap=("indexes",), left=left, indent="  ") + padded
 
 
-def _reuse(explanation: Explanation) -> str:
+def _reuse(explanation: Explanation, width: int | None) -> str:
     head = (
         "operand", "access", "type", "bytes", "uses of each", "reused along", "overlap",
         "contiguous",
@@ -104,10 +108,11 @@ def _reuse(explanation: Explanation) -> str:
         words = (" ".join(names) or "-" for names in (reuse.whole, reuse.window, reuse.contiguous))
         sizes = bytes_text(reuse.bytes), f"{reuse.times:.4g}"
         rows.append((reuse.operand, reuse.array, reuse.dtype, *sizes, *words))
-    return columns(rows, (0, 1, 2, 5, 6, 7))
+    left = ("operand", "access", "type", *head[-3:])
+    return fit(rows, width, drop=("type", "access"), wrap=head[-3:], left=left, indent="  ")
 
 
-def _schedule(explanation: Explanation) -> str:
+def _schedule(explanation: Explanation, width: int | None) -> str:
     rows = [
         ("schedule", str(explanation.schedule)),
         ("from", explanation.origin),
@@ -121,7 +126,7 @@ def _schedule(explanation: Explanation) -> str:
         speed = _speed(explanation, measured.seconds)
         rows.append(("measured", f"{speed}; predicted {ratio:.2f} of it"))
         rows += [("", remark) for remark in measured.remarks]
-    return columns(rows, (0, 1))
+    return pairs(rows, width)
 
 
 def _speed(explanation: Explanation, seconds: float) -> str:
@@ -130,7 +135,7 @@ def _speed(explanation: Explanation, seconds: float) -> str:
     return f"{time_text(seconds)}, {rate:.1f} GFLOP/s, {percent:.0f} % of the peak"
 
 
-def _insides(explanation: Explanation) -> str:
+def _insides(explanation: Explanation, width: int | None) -> str:
     head = ("loop", "trips", "extents", "A", "B", "C", "working set", "fits", "kept for the next")
     rows: Rows = [head]
     before: dict[str, int] = {}
@@ -142,7 +147,9 @@ def _insides(explanation: Explanation) -> str:
         rows.append(
             (inside.step or "(all)", str(inside.trips), shown, *sizes, inside.fits, _kept(inside))
         )
-    return columns(rows, (0, 2, 7, 8))
+    left = ("loop", "extents", "fits", "kept for the next")
+    drop = ("kept for the next", "extents")
+    return fit(rows, width, drop=drop, wrap=("loop",), left=left, indent="  ")
 
 
 def _kept(inside: Inside) -> str:
@@ -153,7 +160,7 @@ def _kept(inside: Inside) -> str:
     return ", ".join(n if share > 0.995 else f"{100 * share:.0f} % of {n}" for n, share in shares)
 
 
-def _traffic(explanation: Explanation) -> str:
+def _traffic(explanation: Explanation, width: int | None) -> str:
     head = (
         "into", "size", "A", "B", "C", "total", "kept inside", "least", "times the least", "holds",
     )  # fmt: skip
@@ -164,12 +171,14 @@ def _traffic(explanation: Explanation) -> str:
         inside = "no sub-nest" if flow.holds is None else f"inside {flow.holds}"
         holds = _WHOLE if flow.holds == "" else inside
         rows.append((flow.level, *map(bytes_text, sizes), times, holds))
-    return columns(rows, (0, 9))
+    drop = ("kept inside", "holds", "size")
+    return fit(rows, width, drop=drop, left=("into", "holds"), indent="  ")
 
 
-def _prediction(explanation: Explanation) -> str:
+def _prediction(explanation: Explanation, width: int | None) -> str:
     terms, several = explanation.terms, explanation.threads > 1
-    rows: Rows = [("term", "work", "of the time", "", "")] if several else []
+    head = ("term", "work", *["of the time"] * several, "share", "what it is")
+    rows: Rows = [head]
     for (name, work), (_, share) in zip(terms.work, terms.shares, strict=True):
         times = [time_text(work), time_text(share)] if several else [time_text(work)]
         rows.append((name, *times, _percent(explanation, share), MEANING.get(name, "")))
@@ -183,14 +192,14 @@ def _prediction(explanation: Explanation) -> str:
             rows.append((name, f"{terms.imbalance:.2f}", "", "", MEANING[name]))
     count = "1 thread" if explanation.threads == 1 else f"{explanation.threads} threads"
     rows.append(("sum", *blank, time_text(terms.seconds), "", f"on {count}"))
-    return columns(rows, (0, 5 if several else 4, 3 + several))
+    return fit(rows, width, wrap=head[-1:], left=(head[0], head[-1]), indent="  ")
 
 
 def _percent(explanation: Explanation, seconds: float) -> str:
     return f"{100 * seconds / explanation.terms.seconds:.1f} %"
 
 
-def _roofline(explanation: Explanation) -> str:
+def _roofline(explanation: Explanation, width: int | None) -> str:
     rows: Rows = [("bound", "GFLOP/s", "times the peak", "flop a byte", "at most", "GB/s", "")]
     binding = explanation.binding
     for roof in explanation.roofs:
@@ -199,31 +208,36 @@ def _roofline(explanation: Explanation) -> str:
         share = f"{roof.rate / explanation.peak:.2f}"
         mark = "<- binds" if roof == binding else ""
         rows.append((roof.name, f"{roof.rate:.1f}", share, *cells, mark))
-    return columns(rows, (0, 6)) + f"\n  {_rates(explanation)}"
+    table = fit(
+        rows, width, drop=("at most", "GB/s"), wrap=("bound",), left=("bound", ""), indent="  "
+    )
+    return f"{table}\n{_rates(explanation, width)}"
 
 
-def _rates(explanation: Explanation) -> str:
+def _rates(explanation: Explanation, width: int | None) -> str:
     times = [("predicted", explanation.terms.seconds)]
     times += [("measured", explanation.measured.seconds)] if explanation.measured else []
     rates = [(name, explanation.rate(seconds)) for name, seconds in times]
     bound = explanation.binding.rate
     texts = [f"{name} {rate:.1f} GFLOP/s, {100 * rate / bound:.0f} %" for name, rate in rates]
-    return f"of the bound that binds ({explanation.binding.name}): {'; '.join(texts)}"
+    text = f"of the bound that binds ({explanation.binding.name}): {'; '.join(texts)}"
+    return paragraph(text, width)
 
 
-def _rivals(explanation: Explanation) -> str:
+def _rivals(explanation: Explanation, width: int | None) -> str:
     if not explanation.rivals:
         return "  none in the space"
-    rows: Rows = [("another", "schedule", "predicted", "", "because")]
+    rows: Rows = [("another", "schedule", "predicted", "slower", "because")]
     for rival in explanation.rivals:
         more = f"{100 * (rival.terms.seconds / explanation.terms.seconds - 1):+.1f} %"
         rows.append(
             (rival.trait, str(rival.schedule), time_text(rival.terms.seconds), more, rival.why)
         )
-    return columns(rows, (0, 1, 4))
+    words = ("another", "schedule", "because")
+    return fit(rows, width, wrap=words, left=words, indent="  ")
 
 
-def _views(explanation: Explanation) -> str:
+def _views(explanation: Explanation, width: int | None) -> str:
     if not explanation.views:
         return "  no ranker can tell"
     rows: Rows = [("ranker", "place", "of", "cost to its best", "its own first")]
@@ -232,4 +246,6 @@ def _views(explanation: Explanation) -> str:
         tied = f" (with {view.ties} more)" if view.ties else ""
         first = "this one" if view.first == explanation.schedule else str(view.first)
         rows.append((view.ranker, f"{view.rank}{tied}", str(view.count), ratio, first))
-    return columns(rows, (0, 4)) + "\n  among its rivals and the first choices of the search"
+    words = ("ranker", "place", "its own first")
+    table = fit(rows, width, wrap=words[::-1], left=(words[0], words[2]), indent="  ")
+    return f"{table}\n  among its rivals and the first choices of the search"

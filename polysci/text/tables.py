@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from textwrap import wrap as wrap_lines
 from typing import Final
 
 WIDEST: Final = 60  # characters of a name in a table
@@ -28,14 +29,16 @@ def fit(
     width: int | None,
     *,
     drop: Sequence[str] = (),
+    wrap: Sequence[str] = (),
     clip: Sequence[str] = (),
     left: Sequence[str] = (),
     indent: str = "",
 ) -> str:
     """``columns`` of rows below their headings, in ``width`` characters; None: as wide as they are.
 
-    As far as it takes, columns are left out in the order of ``drop``; then cells are shortened in
-    the columns ``clip``, in their order. Columns are called by their headings.
+    As far as it takes, columns are left out in the order of ``drop``; then cells of the columns
+    ``wrap`` go on in lines below, the widest column first, but no word is broken; then cells are
+    shortened in the columns ``clip``, in their order. Columns are called by their headings.
     """
     head = list(rows[0])
     table = [[*row, *[""] * (len(head) - len(row))] for row in rows]
@@ -43,6 +46,8 @@ def fit(
         if _excess(table, indent, width) > 0 and name in table[0]:
             at = table[0].index(name)
             table = [[*row[:at], *row[at + 1 :]] for row in table]
+    table = _wrap(table, [table[0].index(name) for name in wrap if name in table[0]],
+                  _excess(table, indent, width))  # fmt: skip
     for name in clip:
         excess = _excess(table, indent, width)
         if excess > 0 and name in table[0]:
@@ -51,6 +56,50 @@ def fit(
             for row in table:
                 row[at] = shorten(row[at], longest)
     return columns(table, [table[0].index(name) for name in left if name in table[0]], indent)
+
+
+def pairs(rows: Sequence[tuple[str, str]], width: int | None, indent: str = "  ") -> str:
+    """Names, each with a text beside it; what exceeds ``width`` goes on in lines below."""
+    table = [list(row) for row in rows]
+    return columns(_wrap(table, (0, 1), _excess(table, indent, width)), (0, 1), indent)
+
+
+def paragraph(text: str, width: int | None, indent: str = "  ", first: str | None = None) -> str:
+    """Lines of at most ``width`` characters, the first behind ``first``; no word is broken."""
+    opening = indent if first is None else first
+    if width is None:
+        return opening + text
+    return "\n".join(
+        wrap_lines(
+            text, width, initial_indent=opening, subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
+
+
+def _wrap(table: list[list[str]], at: Sequence[int], excess: int) -> list[list[str]]:
+    """The rows, ``excess`` narrower if they can be, with columns ``at`` over several lines.
+
+    The widest of the columns gives first, as far as its longest word.
+    """
+    widths = {i: max(len(row[i]) for row in table) for i in at}
+    words = {i: max(len(word) for row in table for word in row[i].split() or [""]) for i in at}
+    for _ in range(excess):
+        able = [i for i in at if widths[i] > max(_SHORTEST, words[i])]
+        if not able:
+            break
+        widths[max(able, key=widths.__getitem__)] -= 1
+    return [line for row in table for line in _lines(row, widths)] if excess > 0 else table
+
+
+def _lines(row: Sequence[str], widths: Mapping[int, int]) -> list[list[str]]:
+    """One row as several: cells of the columns in ``widths`` are broken to their widths."""
+    cells = [
+        paragraph(cell, widths[i], "").split("\n") if i in widths else [cell]
+        for i, cell in enumerate(row)
+    ]
+    height = max(map(len, cells))
+    return [[cell[at] if at < len(cell) else "" for cell in cells] for at in range(height)]
 
 
 def _excess(table: Sequence[Sequence[str]], indent: str, width: int | None) -> int:

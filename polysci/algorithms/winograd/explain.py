@@ -9,7 +9,7 @@ from polysci.algorithms.algorithm import ExplainRequest
 from polysci.algorithms.winograd.cost import WinogradEstimate, estimate
 from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.explain.measured_time import quality_members
-from polysci.text.tables import bytes_text, columns, time_text
+from polysci.text.tables import bytes_text, columns, pairs, paragraph, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class WinogradExplanation:
         context = self.request.context
         return estimate(self.plan, context.target, context.machine)
 
-    def render(self) -> str:
+    def render(self, width: int | None = None) -> str:
         request, plan, predicted = self.request, self.plan, self.estimate
         peak = request.context.machine.peak * plan.threads
         rows = [
@@ -45,13 +45,13 @@ class WinogradExplanation:
             for name, seconds in predicted.parts.items()
         ]
         sections = {
-            "Schedule": columns(rows, (0, 1)),
-            "Winograd": columns(_algorithm(plan), (0, 1)),
+            "Schedule": pairs(rows, width),
+            "Winograd": pairs(_algorithm(plan), width),
             "Buffers": columns(_buffers(plan, predicted), (0, 2)),
             "Prediction": columns([*parts, ("sum", time_text(predicted.seconds), "")]),
         }
         body = (f"\n{head}\n{text}" for head, text in sections.items())
-        return "\n".join([request.title, *body]) + "\n"
+        return "\n".join([paragraph(request.title, width, ""), *body]) + "\n"
 
     def members(self) -> dict[str, Any]:
         """The same as JSON members; times in seconds, sizes in bytes."""
