@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.errors import WisdomError
 
 if TYPE_CHECKING:
     from polysci.tune.wisdom import Record
@@ -63,9 +64,14 @@ def _list(arguments: argparse.Namespace) -> int:
     from polysci.tune.wisdom import TRIAL, Wisdom
 
     allowed = [{isa.name for isa in up_to(cap)} for cap in caps(arguments.isa).values()]
+    known: tuple[Record, ...] = ()
+    try:
+        known = Wisdom().list()
+    except WisdomError as error:
+        shared.say(f"polysci: no records: {error}")
     records = [
         record
-        for record in Wisdom().list()
+        for record in known
         if (record.level != TRIAL or arguments.all)
         and all(record.isa in names for names in allowed)
     ]

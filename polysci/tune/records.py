@@ -64,16 +64,14 @@ class SearchRecords:
     def best(self, level: str) -> RecordedSchedule | None:
         """The best at this level or above, if its schedule still works.
 
-        Raises WisdomError where ``level`` is ``wisdom-only`` and the records cannot be read.
+        Records that cannot be read are none, with a warning.
         """
         least = "estimate" if level == "wisdom-only" else level
         features = self.target.isa.features
         try:
             record = self.wisdom.best(self.key, self.threads, features, host=self.host, level=least)
         except WisdomError as error:
-            if level == "wisdom-only":
-                raise
-            _log.warning("searching without records: %s", error)
+            _log.warning("continuing without records: %s", error)
             return None
         if record is None:
             return None

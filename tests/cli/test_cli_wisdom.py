@@ -25,13 +25,32 @@ def record() -> None:
     Wisdom().record(KEY, schedule=SCHEDULE, seconds_median=1e-3, host="h", **what)  # type: ignore[arg-type]
 
 
+def test_nothing_is_written_for_or_into_damaged_records(tmp_path: Path) -> None:
+    """No records would read as if there had been none: the errors name the remedy instead."""
+    record()
+    done("wisdom", "export", tmp_path / "good.json")
+    damage(Wisdom().path, b"CREATE TABLE")
+    before = Wisdom().path.read_bytes()
+    for words in (
+        ("export", tmp_path / "records.json"), ("import", tmp_path / "good.json"),
+        ("forget", "--all"), ("forget", LAYER),
+    ):  # fmt: skip
+        ran = polysci("wisdom", *words)
+        assert ran.returncode == 1 and "polysci wisdom repair" in ran.stderr, words
+    assert not (tmp_path / "records.json").exists() and Wisdom().path.read_bytes() == before
+
+
 def test_damaged_records_cost_a_warning_and_repair_keeps_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     record()
     damage(Wisdom().path, b"CREATE TABLE")
     ran = polysci("wisdom", "list")
-    assert ran.returncode == 1 and "polysci wisdom repair" in ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert re.search("polysci: no records: .*damaged .*polysci wisdom repair", ran.stderr)
+    ran = polysci("optimize", LAYER, "--level", "wisdom-only")
+    assert ran.returncode == 1 and "no record for mb1ic8ih10" in ran.stderr
+    assert "without records" in caplog.text and "polysci wisdom repair" in caplog.text
     for command in (("optimize", "--level", "estimate"), ("explain", "--ranker", "constant")):
         caplog.clear()
         assert LAYER in done(command[0], LAYER, *command[1:])
