@@ -115,7 +115,7 @@ def _compare(
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
     from polysci.runtime.backend import backend_of
     from polysci.tune import SYMBOL
-    from polysci.tune.calibrate import peak_text, peak_unit
+    from polysci.tune.probes import peak_text, peak_unit
 
     if layer.result is None:
         raise CheckError(layer.fault)

@@ -55,8 +55,10 @@ class Display:
         """Show the progress of a search."""
         if self._live is None:
             if step.stage == "calibrating" and not self._calibrating:
-                self._calibrating = True
-                say("measuring this machine once (less than a minute)")
+                from polysci.tune.announcement import TEXT
+
+                say(TEXT)
+            self._calibrating = step.stage == "calibrating"
             return
         share = f" {step.done}/{step.total}" if step.total > 1 else ""
         spent = time.monotonic() - self.start

@@ -66,7 +66,6 @@ def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
     from polysci.tune import calibrate
 
     if again:
-        shared.say("measuring this machine (less than a minute)")
         calibrate.calibrate(target)
     return calibrate.load_rates(target), str(calibrate.machine_path(target))
 

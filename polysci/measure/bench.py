@@ -68,6 +68,10 @@ class Bench(WorkerProcess):
         self._prepared = False
         super().close()
 
+    def take(self, problem: Problem) -> None:
+        """From now on ask about candidates for another problem, in the same process."""
+        self.problem, self._prepared = problem, False
+
     def check(self, so: Path, symbol: str, schedule: Schedule | None = None) -> None:
         """Three calls, bit for bit, between guard pages.
 
@@ -157,13 +161,21 @@ class Bench(WorkerProcess):
                     self.ask({"op": "unload"})
         return taken
 
-    def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
+    def probe(self, so: Path, symbol: str, run_s: float = 5e-3) -> Samples:
+        """Some runs of ``double symbol(int64_t iterations)``, of at least ``run_s`` seconds each.
+
+        Samples in seconds for a unit of what it returns, as a flop.
+        """
+        question = {"op": "probe", "so": str(so), "symbol": symbol, "run_s": run_s}
+        runs = self._ask_about((so, symbol), question)["runs"]
+        return Samples([Sample(**members) for members in runs])
+
+    def peak(self, so: Path, symbol: str) -> float:
         """GFLOP/s of ``double symbol(int64_t iterations)``, which returns the flops it did.
 
-        The best of some runs of ``run_s`` seconds.
+        The best of some runs, disturbed or not.
         """
-        question = {"op": "peak", "so": str(so), "symbol": symbol, "run_s": run_s}
-        return float(self._ask_about((so, symbol), question)["gflops"])
+        return 1e-9 / min(sample.seconds for sample in self.probe(so, symbol).taken)
 
     def _ask_about(
         self, candidate: Candidate, question: Mapping[str, Any], timeout: float | None = None

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
+from polysci.errors import CheckError
+
 LEAST_SAMPLES: Final = 3
 MOST_TURNS: Final = 3  # times the samples asked for: how long disturbed ones are repeated
 _WAITED: Final = 0.02  # of a sample's time, spent by a thread in waiting for a processor
 _SPEED: Final = 0.9  # of the reference loop's best
+_MOST_DISTURBED: Final = 0.2  # of many measurements: with more, the machine was too busy
+
+
+class DisturbedError(CheckError):
+    """The machine was too busy to be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,11 @@ class Samples:
         return sum(sample.disturbed for sample in self.taken) / len(self.taken)
 
     @property
+    def disturbed(self) -> bool:
+        """Whether some were, and too few were not."""
+        return self.dropped > 0 and len(self.clean) < LEAST_SAMPLES
+
+    @property
     def speed(self) -> float:
         """The median speed of the reference loop, as a share of its best."""
         return median(sample.speed for sample in self.taken)
@@ -90,6 +102,15 @@ def beaten(one: Samples, every: Sequence[Samples]) -> bool:
     """Whether some candidate is faster, beyond the spread, as far as both were sampled enough."""
     ready = [samples for samples in (one, *every) if len(samples.taken) >= LEAST_SAMPLES]
     return one in ready and worse(one, min(ready, key=lambda samples: samples.median))
+
+
+def check_quiet(what: str, measured: Sequence[Samples]) -> None:
+    """Raise DisturbedError if more than a fifth of what was measured is disturbed."""
+    busy = sum(samples.disturbed for samples in measured)
+    if busy > _MOST_DISTURBED * len(measured):
+        raise DisturbedError(
+            f"other work disturbed {busy} of {len(measured)} {what}, however often repeated"
+        )
 
 
 def samples_of(seconds: Sequence[float]) -> Samples:

@@ -40,21 +40,31 @@ def build_trials(
     backend: Backend = CPU,
 ) -> list[BuiltSchedule]:
     """Every schedule compiled, ``jobs`` compilers at a time, in the order given."""
+    return build_all([(problem, schedule) for schedule in schedules], threads, jobs, backend)
+
+
+def build_all(
+    trials: Sequence[tuple[Problem, Schedule]],
+    threads: int = 1,
+    jobs: int = 2,
+    backend: Backend = CPU,
+) -> list[BuiltSchedule]:
+    """The same for schedules of several problems."""
     sources: dict[int, Source] = {}
-    trials: dict[int, BuiltSchedule] = {}
-    for at, schedule in enumerate(schedules):
+    built: dict[int, BuiltSchedule] = {}
+    for at, (problem, schedule) in enumerate(trials):
         try:
             sources[at] = backend.emit(problem, schedule, threads)
         except PolysciError as error:
-            trials[at] = BuiltSchedule(schedule, error=error)
+            built[at] = BuiltSchedule(schedule, error=error)
     for at, path in _compile(sources, jobs, backend).items():
-        source = sources[at]
-        trials[at] = (
-            BuiltSchedule(schedules[at], source, error=path)
+        source, schedule = sources[at], trials[at][1]
+        built[at] = (
+            BuiltSchedule(schedule, source, error=path)
             if isinstance(path, BuildError)
-            else BuiltSchedule(schedules[at], source, path)
+            else BuiltSchedule(schedule, source, path)
         )
-    return [trials[at] for at in range(len(schedules))]
+    return [built[at] for at in range(len(trials))]
 
 
 def _compile(

@@ -35,11 +35,12 @@ from polysci.runtime.worker_process import serve
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
-    *("load", "watch", "sample", "unload", "peak"),
+    *("load", "watch", "sample", "unload", "probe"),
 )
 
 _WARM_UP_S: Final = 5e-3
-_PEAK_RUNS: Final = 5
+_PROBE_RUNS: Final = 5
+_ENDLESS: Final = 1 << 50  # iterations of a loop that does something
 _COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
 # Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
 # takes 18 or 38 us.
@@ -95,6 +96,21 @@ class Timed:
         return self.backend.time(self.run, list(islice(self.arguments, calls)))
 
 
+@dataclass(slots=True)
+class _Loop:
+    """``double symbol(int64_t iterations)`` of a library, which stays loaded with it."""
+
+    library: Library
+    run: Callable[[int], float]
+    iterations: int = 1000
+
+    def time(self) -> tuple[float, float]:
+        """Seconds of one run, and what it returns."""
+        start = time.perf_counter_ns()
+        amount = self.run(self.iterations)
+        return (time.perf_counter_ns() - start) * 1e-9, amount
+
+
 class Worker:
     """The operations; they raise ``CheckError`` for a candidate's fault."""
 
@@ -109,7 +125,7 @@ class Worker:
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
         self._reference: ReferenceLoop | None = None
-        self._loops: list[Library] = []
+        self._loops: dict[tuple[str, str], _Loop] = {}
 
     def prepare(
         self, problem: str, layout: str, seed: int, dtype: str = "f32", backend: str = CPU.name
@@ -177,56 +193,62 @@ class Worker:
         timed, calls, cold = self._timed[handle]
         if not cold:
             timed.warm_up(warm_up_s)
+        seconds, _, shares = self._observe(lambda: (timed.seconds(calls) * calls, calls))
+        return {"seconds": seconds / calls, **shares}
+
+    def _observe(
+        self, work: Callable[[], tuple[float, float]]
+    ) -> tuple[float, float, dict[str, float]]:
+        """What ``work`` returns, its seconds and how much it did; the shares of a ``Sample``."""
         speed, before = self._speed(), Counters.now()
-        seconds = timed.seconds(calls)
-        after, whole = Counters.now(), seconds * calls
-        return {
-            "seconds": seconds,
-            "waited": after.waited_since(before) / whole,
-            "stolen": after.stolen_since(before) / whole,
+        seconds, amount = work()
+        after = Counters.now()
+        shares = {
+            "waited": after.waited_since(before) / seconds,
+            "stolen": after.stolen_since(before) / seconds,
             "speed": min(speed, self._speed()),
         }
+        return seconds, amount, shares
 
     def watch(self, so: str, symbol: str) -> dict[str, Any]:
         """Run a loop of known work, ``double symbol(int64_t iterations)``, around every sample."""
         _stage(f"timing {symbol}")
-        self._reference = ReferenceLoop(self._loop(so, symbol))
-        for _ in range(_PEAK_RUNS):
+        self._reference = ReferenceLoop(self._loop(so, symbol).run)
+        for _ in range(_PROBE_RUNS):
             self._reference.speed()
         return {}
 
     def _speed(self) -> float:
         return self._reference.speed() if self._reference else 1.0
 
-    def _loop(self, so: str, symbol: str) -> Callable[[int], float]:
+    def _loop(self, so: str, symbol: str) -> _Loop:
         """``double symbol(int64_t iterations)``, loaded until the worker ends."""
-        library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
-        self._loops.append(library)  # a function of it does not keep it loaded
-        run: Callable[[int], float] = getattr(library.lib, symbol)
-        return run
+        if (so, symbol) not in self._loops:
+            library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
+            self._loops[so, symbol] = _Loop(library, getattr(library.lib, symbol))
+        return self._loops[so, symbol]
 
     def unload(self) -> dict[str, Any]:
         """Free the buffers of everything loaded."""
         self._timed, self._copies = [], []
         return {}
 
-    def peak(self, so: str, symbol: str, run_s: float) -> dict[str, Any]:
-        """GFLOP/s of ``double symbol(int64_t iterations)``, which returns the flops it did.
+    def probe(self, so: str, symbol: str, run_s: float) -> dict[str, Any]:
+        """Some runs of ``double symbol(int64_t iterations)``, of at least ``run_s`` seconds.
 
-        The best of some runs of ``run_s`` seconds.
+        Each has the members of a ``Sample``, in seconds for a unit of what the loop returns.
         """
         _stage(f"timing {symbol}")
-        run = self._loop(so, symbol)
-        iterations, rates = 1000, [0.0]
-        while len(rates) <= _PEAK_RUNS and iterations < 1 << 50:
-            start = time.perf_counter_ns()
-            flops = run(iterations)
-            seconds = (time.perf_counter_ns() - start) * 1e-9
+        loop, runs = self._loop(so, symbol), list[dict[str, float]]()
+        while len(runs) < _PROBE_RUNS:
+            seconds, amount, shares = self._observe(loop.time)
+            if not amount > 0 or loop.iterations > _ENDLESS:
+                raise CheckError(f"{symbol}({loop.iterations}): did nothing, returned {amount}")
             if seconds < run_s:
-                iterations *= 2
+                loop.iterations *= 2
             else:
-                rates.append(flops / seconds * 1e-9)
-        return {"gflops": max(rates)}
+                runs.append({"seconds": seconds / amount, **shares})
+        return {"runs": runs}
 
     def _integers(self, exact: ExactInputs) -> Arrays:
         """Exact inputs with their results; those of one algorithm beside the usual ones."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,18 +15,24 @@ from scipy.optimize import nnls
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
-from polysci.measure.trials import build_trials, time_trials
+from polysci.measure.samples import Samples, check_quiet
+from polysci.measure.trials import BuiltSchedule, build_all, time_trials
 from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.runtime.backend import backend_of
 from polysci.target.host import Target
 from polysci.target.machine import COEFFICIENTS, Machine
+from polysci.tune.probes import peak_text, peak_unit
 from polysci.tune.sample import sample_schedules
 
-COUNT = 10  # schedules a layer
+SAMPLED = 10  # schedules a layer, of which some are measured
+COUNT = 39  # schedules measured: the fit is as good as one to all 130
 SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for the fast ones
+REPEATS = 5  # of a layer's disturbed schedules, at most
+PAUSE_S = 0.1  # before a repeat: some of the scheduler's slices
 TRUST = 0.004  # weight of the defaults, against one measured schedule
 # Small layers that exercise every coefficient: short and long reductions, outputs and weights that
 # exceed the caches, strides, packing, both layouts, no reduction at all.
@@ -49,34 +57,114 @@ Numbers = NDArray[np.float64]
 Row = tuple[float, float, dict[str, float], float]  # measured, fixed part, counts, layer's least
 
 
-def fit_coefficients(target: Target, machine: Machine, progress: Progress | None = None) -> Machine:
-    """The machine with coefficients fitted to COUNT measured schedules of each layer of LAYERS.
+@dataclass(frozen=True, slots=True)
+class ModelledSchedule:
+    """A schedule of a layer, the seconds that no coefficient changes, and what those multiply."""
 
-    ``progress(done, total)`` after every layer. Raises BuildError or CheckError.
+    problem: Conv2d
+    schedule: Schedule
+    fixed: float
+    counts: Mapping[str, float]
+
+
+def fit_coefficients(target: Target, machine: Machine, progress: Progress | None = None) -> Machine:
+    """The machine with coefficients fitted to COUNT measured schedules of the layers LAYERS.
+
+    ``progress(done, total)`` after every layer. Raises BuildError, CheckError, or DisturbedError
+    where the machine is too busy.
     """
-    rows: list[Row] = []
-    for done, problem in enumerate(LAYERS):
-        rows += _measure(problem, target, machine)
-        if progress:
-            progress(done + 1, len(LAYERS))
+    sample = [
+        modelled for problem in LAYERS for modelled in _model_schedules(problem, target, machine)
+    ]
+    chosen = choose_informative(sample, machine, COUNT)
+    backend = backend_of(target.isa)
+    built = build_all([(part.problem, part.schedule) for part in chosen], backend=backend)
+    if progress:
+        progress(1, 2)
+    rows, measured = list[Row](), list[Samples]()
+    with Bench(LAYERS[0], backend=backend) as bench:
+        text = peak_text(peak_unit(target.isa.name, "f32"))
+        bench.watch(backend.build(text, symbols=("peak",)), "peak")
+        pairs = zip(chosen, built, strict=True)
+        for problem, group in groupby(pairs, key=lambda pair: pair[0].problem):
+            bench.take(problem)
+            timed = list(_time(bench, list(group)))
+            measured += [samples for _, samples in timed]
+            rows += _rows(timed)
+            if progress:
+                progress(len(built) + len(measured), 2 * len(built))
+    check_quiet("schedules", measured)
     return replace(machine, **coefficients(rows, machine))
 
 
-def _measure(problem: Conv2d, target: Target, machine: Machine) -> Iterator[Row]:
+def _model_schedules(
+    problem: Conv2d, target: Target, machine: Machine
+) -> Iterator[ModelledSchedule]:
     _, roles, strides = model_of(problem)
     context = Context(roles, strides, target, machine)
-    schedules = sample_schedules(context, COUNT, first=2)
-    with Bench(problem, backend=backend_of(target.isa)) as bench:
-        built = build_trials(problem, schedules, backend=bench.backend)
-        timed = [
-            (trial.schedule, min(samples.seconds))
-            for trial, samples in time_trials(bench, built)
-            if not isinstance(samples, PolysciError)
-        ]
-    fastest = min((seconds for _, seconds in timed), default=0.0)
-    for schedule, seconds in timed:
+    for schedule in sample_schedules(context, SAMPLED, first=2):
         fixed, counts = work(*as_family(context, schedule))
-        yield seconds, float(fixed[0]), {k: float(v[0]) for k, v in counts.items()}, fastest
+        numbers = {name: float(count[0]) for name, count in counts.items()}
+        yield ModelledSchedule(problem, schedule, float(fixed[0]), numbers)
+
+
+def choose_informative(
+    sample: Sequence[ModelledSchedule], machine: Machine, count: int
+) -> list[ModelledSchedule]:
+    """The schedules whose times tell most about the coefficients, in the sample's order.
+
+    A D-optimal design (Fedorov, Theory of Optimal Experiments, 1972), one schedule after the other:
+    the next one is that whose predicted share of time is least determined by those before.
+    """
+    if len(sample) <= count:
+        return list(sample)
+    before = np.array([machine.coefficient(name) for name in COEFFICIENTS])
+    counts = np.array([[part.counts[name] for name in COEFFICIENTS] for part in sample])
+    predicted = np.array([part.fixed for part in sample]) + counts @ before
+    least = {part.problem: np.inf for part in sample}
+    for part, seconds in zip(sample, predicted, strict=True):
+        least[part.problem] = min(least[part.problem], seconds)
+    fast = (np.array([least[part.problem] for part in sample]) / predicted) ** SLOW
+    shares = counts * np.maximum(before, 1e-3) * (fast / predicted)[:, None]
+    information = np.eye(len(before)) * TRUST**2 * count
+    chosen = set[int]()
+    while len(chosen) < count:
+        unknown = np.einsum("ij,jk,ik->i", shares, np.linalg.inv(information), shares)
+        unknown[list(chosen)] = -1.0
+        best = int(np.argmax(unknown))
+        chosen.add(best)
+        information += np.outer(shares[best], shares[best])
+    return [sample[at] for at in sorted(chosen)]
+
+
+def _time(
+    bench: Bench, pairs: Sequence[tuple[ModelledSchedule, BuiltSchedule]]
+) -> Iterator[tuple[ModelledSchedule, Samples]]:
+    """The samples of every schedule of a layer that works; disturbed ones are repeated."""
+    timed = {
+        at: samples
+        for at, (_, samples) in enumerate(time_trials(bench, [built for _, built in pairs]))
+        if not isinstance(samples, PolysciError)
+    }
+    for _ in range(REPEATS):
+        busy = [at for at, samples in timed.items() if samples.disturbed]
+        if not busy:
+            break
+        time.sleep(PAUSE_S)
+        again = time_trials(bench, [pairs[at][1] for at in busy], check=False)
+        for at, (_, samples) in zip(busy, again, strict=True):
+            if not isinstance(samples, PolysciError):
+                timed[at].taken += samples.taken
+    for at, samples in timed.items():
+        yield pairs[at][0], samples
+
+
+def _rows(timed: Sequence[tuple[ModelledSchedule, Samples]]) -> Iterator[Row]:
+    """What the fit takes of one layer's schedules: those that were undisturbed."""
+    clean = [(modelled, min(its.seconds)) for modelled, its in timed if not its.disturbed]
+    fastest = min((seconds for _, seconds in clean), default=0.0)
+    for modelled, seconds in clean:
+        yield seconds, modelled.fixed, dict(modelled.counts), fastest
 
 
 def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def optimize(
     search = _Search(
         problem, level, threads, target, ranker,
         SearchRecords(problem, key, algorithm, threads, target, store),
-        progress or (lambda _: None), time_limit, machine, algorithm, again,
+        progress, time_limit, machine, algorithm, again,
     )  # fmt: skip
     return search.run()
 
@@ -148,7 +148,7 @@ class _Search:
     target: Target
     ranker: str
     records: SearchRecords
-    progress: Callable[[Progress], None]
+    progress: Callable[[Progress], None] | None
     time_limit: float | None
     machine: Machine | None
     algorithm: str
@@ -167,7 +167,7 @@ class _Search:
                 f"'polysci optimize' measures one"
             )
         level = LEVELS[self.level]
-        self.progress(Progress("ranking", 0, 1))
+        self._tell(Progress("ranking", 0, 1))
         count = None if level.measured is None else level.measured or 5
         ranked = choice.candidates(
             self.problem, self._context(), count, self.algorithm,
@@ -175,13 +175,20 @@ class _Search:
         )  # fmt: skip
         return self._estimate(ranked) if level.measured == 0 else self._measure(ranked)
 
+    def _tell(self, step: Progress) -> None:
+        if self.progress:
+            self.progress(step)
+
+    def _show_calibration(self, done: int, total: int) -> None:
+        self._tell(Progress("calibrating", done, total))
+
     def _context(self) -> Context:
         if self.context is None:
             self.context = context_of(
                 self.problem,
                 self.threads,
                 self.target,
-                lambda done, total: self.progress(Progress("calibrating", done, total)),
+                self._show_calibration if self.progress else None,
                 self.machine,
             )
         return self.context
@@ -205,7 +212,7 @@ class _Search:
         refusal: Exception | None = None
         backend = backend_of(self.target.isa)
         for option in ranked:
-            self.progress(Progress("compiling", 0, 1))
+            self._tell(Progress("compiling", 0, 1))
             try:
                 source = backend.emit(self.problem, option.schedule, self.threads)
                 if not self.machine:
@@ -220,7 +227,7 @@ class _Search:
         """The fastest of the model's choices and of what did well on other machines; recorded."""
         context = self._context()
         trials = Trials(
-            self.problem, context, LEVELS[self.level], self.start, self.time_limit, self.progress,
+            self.problem, context, LEVELS[self.level], self.start, self.time_limit, self._tell,
             self.records.host,
         )  # fmt: skip
         winner = trials.run(self._with_seeds(ranked))

@@ -24,7 +24,7 @@ from polysci.rank import Context
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
-from polysci.tune.calibrate import peak_text, peak_unit
+from polysci.tune.probes import peak_text, peak_unit
 from polysci.tune.result import Progress, SearchLevel, Trial
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins

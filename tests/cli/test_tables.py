@@ -17,6 +17,7 @@ from polysci.cli.display import Display
 from polysci.network.compile.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.tune import Progress
+from polysci.tune.announcement import TEXT
 from polysci.tune.training import Judgement
 from polysci.tune.wisdom import Wisdom
 from tests.support.command import done, polysci
@@ -108,9 +109,19 @@ def test_progress_in_a_pipe_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     progress(stream, monkeypatch)
     assert stream.getvalue().splitlines() == [
-        "measuring this machine once (less than a minute)",
+        TEXT,
         "[1/1] one layer is done [bold]",
     ]
+
+
+def test_every_calibration_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, problem = io.StringIO(), parse_problem(LAYERS[0])
+    monkeypatch.setattr(sys, "stderr", stream)
+    stages = ["ranking", *["calibrating"] * 3, "measuring", "ranking", *["calibrating"] * 2]
+    with Display(2) as display:
+        for at, stage in enumerate(stages):
+            display.watch(problem, Progress(stage, at, len(stages)))
+    assert stream.getvalue().splitlines() == [TEXT, TEXT]
 
 
 def read_to_the_end(terminal: int) -> str:

@@ -15,7 +15,7 @@ from polysci.runtime.build import cache
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import SPEED, Machine, assume_rates, from_json
-from polysci.tune import calibrate, fit
+from polysci.tune import calibrate, fit, probes
 from tests.support.flags import QUICK
 from tests.support.rates import write_rates
 from tests.support.samples import FIXED
@@ -90,7 +90,7 @@ def test_a_calibration_of_a_few_kernels(fresh_cache: Path, monkeypatch: pytest.M
     """Every step of a calibration, in one pass over few probes and a fit to one layer."""
     few = calibrate.kernels_for(detect().isa.name, "f32")[::40]
     monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few)
-    monkeypatch.setattr(calibrate, "PASSES", 1)
+    monkeypatch.setattr(calibrate, "PATIENCE_S", 0.0)
     monkeypatch.setattr(fit, "LAYERS", fit.LAYERS[5:6])
     monkeypatch.setattr(fit, "COUNT", 3)
     machine = calibrate.calibrate(detect())
@@ -138,8 +138,8 @@ def test_probes_of_every_precision_compile(isa: str, x: str) -> None:
     kernels = calibrate.kernels_for(isa, x)
     few = {kernel.family: kernel for kernel in kernels}.values()
     assert {"brgemm", "depthwise"} <= {kernel.family for kernel in few}
-    texts = [calibrate.peak_text(calibrate.peak_unit(isa, x))]
-    texts += [calibrate._tile_text([kernel], x) for kernel in few]
+    texts = [probes.peak_text(probes.peak_unit(isa, x))]
+    texts += [probes.tile_text([kernel], x) for kernel in few]
     assert len(cache.build_many(texts, flags=QUICK)) == 1 + len(few)
 
 
@@ -172,7 +172,7 @@ def test_without_a_compiler_assumed_rates_serve(
     tmp_path.chmod(0o700)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "/nonexistent/cc")
-    monkeypatch.setattr(calibrate, "_failures", set())
+    monkeypatch.setattr(calibrate, "_refused", set())
     if text is not None:
         calibrate.machine_path(detect()).write_text(text)
     with caplog.at_level(logging.WARNING):

@@ -38,20 +38,46 @@ def cache_dir() -> Path:
     return path if problem is None else instead_of(path, problem)
 
 
+def dirs_to_read() -> list[Path]:
+    """Where stored data may be read: the cache directory, if it is the user's or root's, even if it
+    cannot be written to; then the private directory that takes its place.
+    """
+    path = dir_of_settings()
+    sound = _distrust(path, (os.geteuid(), 0)) is None
+    private = _private if _private and problem_of(path) else None
+    return [*([path] if sound else ()), *([private] if private else ())]
+
+
 def problem_of(path: Path) -> str | None:
     """Why the directory cannot hold code that we run, with a remedy; creates it if it is absent."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return _without_access(error)
+    if reason := _distrust(path, (os.geteuid(),)):
+        return reason
+    if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "it is read-only; make it writable or set POLYSCI_CACHE_DIR"
+    return None
+
+
+def _without_access(error: OSError) -> str:
+    return f"{error.strerror or error}; set POLYSCI_CACHE_DIR to a directory of yours"
+
+
+def _distrust(path: Path, owners: tuple[int, ...]) -> str | None:
+    """Why others than ``owners`` may decide what the directory holds, with a remedy."""
+    try:
         stat, link = path.stat(), path.lstat()
         loose = _loose_parent(path.resolve())
     except OSError as error:
-        return f"{error.strerror or error}; set POLYSCI_CACHE_DIR to a directory of yours"
-    if stat.st_uid != os.geteuid():
+        return _without_access(error)
+    if stat.st_uid not in owners:
         return (
             f"it belongs to user {stat.st_uid}, not to you ({os.geteuid()}); "
             "set POLYSCI_CACHE_DIR to a directory of yours"
         )
-    if link.st_uid != os.geteuid():
+    if link.st_uid not in owners:
         return (
             f"it is a link of user {link.st_uid}, not yours ({os.geteuid()}); "
             "set POLYSCI_CACHE_DIR to a directory of yours"
@@ -66,8 +92,6 @@ def problem_of(path: Path) -> str | None:
             f"others may write to it (mode {stat.st_mode & 0o777:04o}) and so choose the code you "
             f"run; remove what you do not trust, then: chmod 700 {path}"
         )
-    if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
-        return "it is read-only; make it writable or set POLYSCI_CACHE_DIR"
     return None
 
 

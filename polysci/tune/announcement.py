@@ -1,0 +1,25 @@
+"""Say that the machine is being measured, where no caller shows progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+TEXT = "measuring this machine once (about 15 seconds)"
+
+
+@contextmanager
+def announce() -> Iterator[Callable[[int, int], None]]:
+    """Write one line to standard error; on a terminal, a bar that vanishes with the block."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        if sys.stderr:
+            sys.stderr.write(f"{TEXT}\n")
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(TEXT)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

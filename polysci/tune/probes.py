@@ -1,0 +1,152 @@
+"""C of the probes of a calibration: peak, streaming reads, parallel regions, microkernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polysci.codegen import ctree as c
+from polysci.codegen import openmp
+from polysci.numerics.dtypes import COMPUTES
+from polysci.target import microkernels
+from polysci.target.header_sets import HeaderSet, header_set_of, headers
+from polysci.target.host import Target
+from polysci.target.isa import TileRegisters
+from polysci.target.isas import isa_named
+from polysci.target.microkernels import Microkernel
+
+TAPS = 3  # of a depthwise filter's line
+DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
+
+
+def unit_of(kernel: Microkernel, x: str) -> HeaderSet:
+    """The header set of a kernel for inputs of type ``x``, with sums as results."""
+    return header_set_of(kernel, x, COMPUTES[kernel.compute].sum.name, packed=True)
+
+
+def peak_text(unit: HeaderSet) -> str:
+    """C of ``double peak(int64_t iterations)``: the multiplications of a unit, from registers."""
+    registers = isa_named(unit.isa).tile_registers
+    probes = ("probe", registers.probe) if registers else ("probe",)
+    body = [c.Statement("return ps_probe_peak(n)")]
+    return _text(unit, probes, [_probe("peak", body)])
+
+
+def peak_unit(isa: str, x: str) -> HeaderSet:
+    """The unit whose multiplications bound every kernel for inputs of type ``x``."""
+    return unit_of(microkernels.best("brgemm", isa, x)[0], x)
+
+
+def _text(unit: HeaderSet, names: Sequence[str], parts: Sequence[c.Generable]) -> str:
+    """C of a unit's headers, more headers by name, and definitions."""
+    return "\n".join([
+        headers(unit), *map(microkernels.header, names), *map(c.text, parts), "",
+    ])  # fmt: skip
+
+
+def _probe(name: str, body: Sequence[c.Generable], attribute: str = "") -> c.Generable:
+    """C of ``double name(int64_t n)``, which returns what it did in ``n`` turns."""
+    head = f"double {name}(int64_t n)"
+    return c.Collection([c.Statement(head), c.function(f"{attribute}{head}", body)])
+
+
+def bandwidth_text(target: Target) -> str:
+    sizes = {"l2": target.l2 // 2, "l3": target.l3 // 3, "memory": 4 * target.l3}
+    unit = peak_unit(target.isa.name, "f32")
+    parts: list[c.Generable] = [c.Line(peak_text(unit))]
+    parts.append(c.Line(microkernels.header("probe_read")))
+    for level, size in sizes.items():
+        buffer, count = f"{level}_buffer", size // 4
+        body = [
+            c.Statement("static int filled"),
+            c.when("!filled++", c.Statement(f"ps_probe_fill({buffer}, sizeof {buffer})")),
+            c.Statement(f"return ps_probe_read({buffer}, {count}, n)"),
+        ]
+        parts += [_array(f"float {buffer}[{count}]"), _probe(f"read_{level}", body)]
+    return "\n".join([*map(c.text, parts), ""])
+
+
+def _array(declarator: str) -> c.Generable:
+    """C of a static array that begins where a cache line does."""
+    return c.Statement(f"static {declarator} __attribute__((aligned(64)))")
+
+
+def together_text(target: Target) -> str:
+    """C of the probes that run on all cores at once; ``fork`` returns 1e3 for every region."""
+    cores = target.cores
+    parts: list[c.Generable] = []
+    for level, size in {"l3": target.l3 // 3, "memory": 4 * target.l3}.items():
+        buffer, count = f"{level}_buffer", size // 4 // cores // 64 * 64
+        fill = c.Statement(f"ps_probe_fill({buffer}[i], sizeof {buffer}[i])")
+        read = c.Statement(f"bytes += ps_probe_read({buffer}[i], {count}, n)")
+        body = [
+            c.Statement("static int filled"),
+            c.Statement("double bytes = 0"),
+            c.loop("int i = 0", f"!filled && i < {cores}", "++i", fill),
+            c.Statement("filled = 1"),
+            c.Line(openmp.parallel_loop(cores, "reduction(+ : bytes)")),
+            c.loop("int i = 0", f"i < {cores}", "++i", read),
+            c.Statement("return bytes"),
+        ]
+        parts += [_array(f"float {buffer}[{cores}][{count}]"), _probe(f"read_{level}_all", body)]
+    regions = c.Block(
+        [c.Line(openmp.parallel(cores)), c.Statement('__asm__ volatile("" : : : "memory")')]
+    )
+    turns = c.loop("int64_t i = 0", "i < n", "++i", regions)
+    parts.append(_probe("fork", [turns, c.Statement("return 1e3 * (double)n")]))
+    return _text(peak_unit(target.isa.name, "f32"), ("probe", "probe_read"), parts)
+
+
+def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
+    """C of a part of a reduction as the kernel's tiles do it most, and its steps."""
+    if kernel.family == "depthwise" and kernel.rows > 1:
+        pixels = (1 << kernel.rows + TAPS - 1) - 1
+        return f"ps_slide(acc, t, UINT64_C({pixels:#x}), a, b, {TAPS}, {kernel.cols})", TAPS
+    run = "ps_run_grouped" if kernel.shifts > 1 else "ps_run"
+    rows = f"{(1 << kernel.rows) - 1:#x}u"
+    return f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})", DEPTH
+
+
+def _configuration(registers: TileRegisters) -> list[c.Generable]:
+    """C of what an entry does before its first register tile on tile registers."""
+    return [
+        c.Statement(registers.declaration()),
+        c.when("!PS_CPU_OK()", c.Statement("return 0")),
+        c.Statement(registers.configuration(f"&{registers.state}")),
+    ]
+
+
+def tile_text(kernels: Sequence[Microkernel], x: str) -> str:
+    """C of ``double KERNEL(int64_t iterations)`` for every kernel: runs of DEPTH words from L1."""
+    parts = [_probe(str(kernel), _tile(kernel), "PS_KERNEL ") for kernel in kernels]
+    return _text(unit_of(kernels[0], x), ("probe",), parts)
+
+
+def _tile(kernel: Microkernel) -> list[c.Generable]:
+    """C of one kernel's runs; returns the operations."""
+    word, shifts = COMPUTES[kernel.compute].vnni_factor, kernel.shifts
+    rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
+    a_row, a_step = (cols, 0) if kernel.diagonal else (DEPTH * word, word)
+    run, steps = _reduction(kernel, a_step)
+    operations = 2.0 * steps * rows * cols * (1 if kernel.diagonal else word)
+    return [
+        _array(f"ps_a a[{(rows + TAPS - 1) * a_row}]"),
+        _array(f"ps_b b[{DEPTH * cols * word}]"),
+        _array(f"ps_y c[{rows * cols}]"),
+        c.Statement(
+            f"static const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
+            f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(kernel.diagonal)}, "
+            f".shifts = {shifts}, .a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}}"
+        ),
+        c.Statement(f"ps_acc acc[{rows * kernel.vecs * shifts}]"),
+        c.Statement("ps_probe_fill(a, sizeof a)"),
+        c.Statement("ps_probe_fill(b, sizeof b)"),
+        *(_configuration(registers) if registers else ()),
+        c.Statement("ps_begin(acc, t, c, 0)"),
+        c.loop("int64_t i = 0", "i < n", "++i", c.Statement(run)),
+        *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
+        *([c.Statement("ps_unpair(acc, t)")] if kernel.family == "depthwise" else []),
+        c.Statement("ps_end(acc, t, c, 0)"),
+        *([c.Statement(registers.ending())] if registers else []),
+        c.Statement('__asm__ volatile("" : : "r"(c) : "memory")'),  # c is read: keep the loop
+        c.Statement(f"return {operations} * (double)n"),
+    ]

@@ -1,0 +1,206 @@
+"""Calibration: repeated where it was disturbed, kept only if it was not, told once."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polysci import tune
+from polysci.measure.bench import Bench
+from polysci.measure.samples import DisturbedError, Sample, Samples
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.build import folder
+from polysci.target.host import Target, detect
+from polysci.target.machine import Machine, assume_rates
+from polysci.tune import calibrate, fit
+from polysci.tune.announcement import TEXT
+from tests.support import naive
+from tests.support.load import busy
+
+TARGET = detect("portable")
+MEASURED = replace(assume_rates(TARGET), measured=True)
+TINY = Conv2d(N=1, C=5, H=6, W=6, K=8, R=3, S=3, pad=1)
+
+pytestmark = pytest.mark.disturbance
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is remembered of what failed before."""
+    monkeypatch.setattr(calibrate, "_refused", set())
+    monkeypatch.setattr(calibrate, "_unstored", {})
+    monkeypatch.setattr(folder, "_private", None)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache directory."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Measuring takes no time here; the calls of it."""
+    calls = list[str]()
+
+    def measure(target: Target, progress: calibrate.Progress) -> Machine:
+        calls.append("f32")
+        return calibrate._store(calibrate.machine_path(target), MEASURED)
+
+    monkeypatch.setattr(calibrate, "_measure", measure)
+    return calls
+
+
+class FakeBench:
+    """Probes whose runs are disturbed as often as ``disturbed(name, pass)`` says."""
+
+    def __init__(self, disturbed: Callable[[str, int], bool]) -> None:
+        self.disturbed, self.asked = disturbed, Counter[str]()
+
+    def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
+        self.asked[symbol] += 1
+        busy = self.disturbed(symbol, self.asked[symbol])
+        return Samples([Sample(2.0 if busy else 1.0, waited=0.5 * busy)] * 5)
+
+
+def rates(bench: FakeBench, names: str) -> dict[str, float]:
+    return calibrate._rates(bench, [(name, Path(name)) for name in names], "probes")  # type: ignore[arg-type]
+
+
+def test_only_what_was_disturbed_is_repeated() -> None:
+    bench = FakeBench(lambda name, turn: name == "b" and turn < 5)
+    assert rates(bench, "abc") == dict.fromkeys("abc", pytest.approx(1e-9))
+    assert bench.asked == {"a": 2, "b": 6, "c": 2}
+
+
+def test_what_stays_disturbed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "PATIENCE_S", 0.01)
+    bench = FakeBench(lambda name, turn: name in "ab")
+    with pytest.raises(DisturbedError, match=r"other work disturbed 2 of 4 probes"):
+        rates(bench, "abcd")
+    bench = FakeBench(lambda name, turn: name == "a")  # one of six does no harm
+    assert rates(bench, "abcdef")["a"] == pytest.approx(0.5e-9)
+
+
+def test_a_busy_machine_is_not_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning, and assumed rates; the next process tries again."""
+    tried = list[str]()
+
+    def measure(target: Target, progress: calibrate.Progress) -> Machine:
+        tried.append("f32")
+        raise DisturbedError("other work disturbed 4 of 4 rates")
+
+    monkeypatch.setattr(calibrate, "_measure", measure)
+    with caplog.at_level(logging.WARNING):
+        for x in ("f32", "bf16", "f32"):
+            assert calibrate.machine_of(TARGET, x=x) == assume_rates(TARGET)
+    assert tried == ["f32"] and not list(cache.glob("machine-*"))
+    (warning,) = caplog.messages
+    assert "using assumed rates; the next process tries again: other work disturbed" in warning
+    calibrate._refused.clear()
+    calibrate.machine_of(TARGET)
+    assert tried == ["f32", "f32"]
+
+
+def test_rates_of_f32_serve_where_another_type_cannot_be_measured(
+    cache: Path, measurements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> Machine:
+        raise DisturbedError("busy")
+
+    monkeypatch.setattr(calibrate, "_extend", refuse)
+    assert calibrate.machine_of(TARGET, x="bf16") == MEASURED
+    assert calibrate.load_rates(TARGET, "bf16") is None
+    assert calibrate.machine_of(TARGET, x="u8") == MEASURED and measurements == ["f32"]
+
+
+def test_a_read_only_cache_is_read(
+    cache: Path,
+    measurements: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calibrate._store(calibrate.machine_path(TARGET), MEASURED)
+    monkeypatch.setattr(folder.os, "access", lambda *arguments: False)
+    with caplog.at_level(logging.WARNING):
+        assert calibrate.machine_of(TARGET) == MEASURED
+    assert not measurements and not caplog.messages
+
+
+def test_a_read_only_cache_without_rates_costs_one_measurement(
+    cache: Path,
+    measurements: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(folder.os, "access", lambda *arguments: False)
+    monkeypatch.setattr(folder, "_warned", set())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert calibrate.machine_of(TARGET) == MEASURED
+    assert measurements == ["f32"] and not list(cache.iterdir())
+    (warning,) = caplog.messages
+    assert "it is read-only" in warning
+
+
+def test_rates_that_cannot_be_written_serve_until_the_process_ends(
+    cache: Path, measurements: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    calibrate.machine_path(TARGET).mkdir()  # nothing can take its place
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert calibrate.machine_of(TARGET) == MEASURED
+    assert measurements == ["f32"]
+    (warning,) = caplog.messages
+    assert "cannot keep the calibration" in warning
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory of root's")
+def test_rates_of_a_directory_of_roots_are_read(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate._store(calibrate.machine_path(TARGET), MEASURED)
+    monkeypatch.setattr(folder.os, "geteuid", lambda: 12345)
+    assert calibrate.load_rates(TARGET) == MEASURED
+    cache.chmod(0o777)  # anyone may have written it
+    assert calibrate.load_rates(TARGET) is None
+
+
+def test_without_progress_standard_error_tells_once(
+    fresh_cache: Path, measurements: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibrate.machine_path(TARGET).unlink()
+    for _ in range(2):
+        tune.optimize(TINY, "estimate", target=TARGET)
+    assert capsys.readouterr().err.splitlines() == [TEXT]
+
+
+def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) -> None:
+    """No reference loop runs then; the threads' waits tell."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    so = naive.build(naive.PEAK)
+    with Bench(TINY, len(cpus)) as bench, busy(*cpus, *cpus):
+        assert any(bench.probe(so, "peak", 2e-2).dropped for _ in range(3))
+
+
+def test_the_schedules_chosen_tell_of_every_coefficient() -> None:
+    names = fit.COEFFICIENTS[:4]
+    alike = [modelled({names[0]: 1.0}) for _ in range(20)]
+    others = [modelled({name: 1.0}) for name in names[1:]]
+    chosen = fit.choose_informative([*alike, *others], MEASURED, 5)
+    assert len(chosen) == 5
+    assert all(other in chosen for other in others)
+
+
+def modelled(counts: dict[str, float]) -> fit.ModelledSchedule:
+    schedule = Schedule.parse("p > brgemm_portable_f32_6x8")
+    return fit.ModelledSchedule(TINY, schedule, 1.0, dict.fromkeys(fit.COEFFICIENTS, 0.0) | counts)
