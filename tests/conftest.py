@@ -18,6 +18,7 @@ from hypothesis import settings
 from polysci.measure.samples import Samples
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.runtime.build import cache
+from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
@@ -44,8 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test module is imported; xdist's workers and other children inherit it."""
-    if "not exhaustive" in config.option.markexpr:  # make test: the same C, compiled faster
-        cache.default_flags = quick_flags
+    cache.default_flags = quick_flags  # the same C, compiled faster, where a test names no flags
     if hasattr(config, "workerinput"):
         return
     path = tempfile.mkdtemp(prefix="polysci-tests-")
@@ -95,6 +95,7 @@ def machine(shared_cache: Path) -> Machine:
     with (folder / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
         patch.setenv("POLYSCI_CACHE_DIR", str(folder))
+        patch.setattr(cache, "default_flags", default_flags)  # the rates that users get
         return machine_of(detect())
 
 

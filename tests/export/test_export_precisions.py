@@ -61,7 +61,8 @@ def outcome(folder: Path, cc: str, *flags: str, warnings: Sequence[str] = STRICT
 @pytest.mark.parametrize(("cc", "dtype"), BUILDS)
 def test_every_instruction_set_passes(tmp_path: Path, cc: str, dtype: str) -> None:
     isas = kinds(dtype)
-    export_c(layers(*isas, dtype=dtype)[:5], tmp_path, name="net")
+    made = layers(*isas, dtype=dtype)
+    export_c(made[:5] if dtype in USUAL else made[:4:2], tmp_path, name="net")
     status, *said = outcome(tmp_path, cc).splitlines()
     assert status == "0" and said[-1].endswith(" passed, 0 failed")
     units = {line.partition(": ")[0]: line for line in said[:-1] if not line.startswith("choice")}
