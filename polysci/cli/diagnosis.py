@@ -17,6 +17,7 @@ from polysci.errors import BuildError, SpecError
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError
 from polysci.target import host as target_module
+from polysci.target.cpus import allowed_cpus, cpu_quota
 from polysci.target.host import Target
 from polysci.target.isa import Isa
 from polysci.target.isas import permissions
@@ -169,43 +170,23 @@ def _caches(target: Target) -> Check:
     assumed = [name.upper() for name in ("l1", "l2", "l3") if name in target.assumed]
     if not assumed:
         return Check("caches", True, text + guest)
-    remedy = "mount /sys, or describe the machine in a target file"
+    remedy = "mount /sys; or write the sizes into a machine file ('polysci machine -o FILE.toml')"
     return Check("caches", False, f"{text}; assumed: {' '.join(assumed)}", remedy)
 
 
 def _cores(target: Target) -> Check:
-    machine, quota = os.cpu_count() or target.cores, cpu_quota()
-    text = f"{target.cores} of {machine} CPUs by affinity"
+    allowed, quota = allowed_cpus(), cpu_quota()
+    text = f"{target.cores} of {os.cpu_count() or allowed} CPUs"
+    reasons = [f"affinity allows {allowed}"]
+    reasons += [] if quota is None else [f"a control group allows {quota:g}"]
+    text = f"{text}: {', '.join(reasons)}"
     limit = os.environ.get("OMP_THREAD_LIMIT", "")
-    if quota is not None and quota < target.cores:
-        remedy = f"use --threads {max(1, int(quota))}, or raise the container's CPU limit"
-        return Check("cores", False, f"{text}, but a control group allows {quota:g}", remedy)
+    if quota is not None and quota < 1:
+        remedy = "raise the container's CPU limit to 1 or more: below, all times are disturbed"
+        return Check("cores", False, text, remedy)
     if limit.isdigit() and int(limit) < target.cores:
         return Check("cores", False, f"{text}, but OMP_THREAD_LIMIT={limit}", "unset it")
     return Check("cores", True, text)
-
-
-def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The CPUs that this process's control groups (version 2, else 1) allow; None: no limit."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    own = next((line[3:] for line in lines if line.startswith("0::")), "/").strip("/")
-    home = root / "sys/fs/cgroup"
-    folders = [home / own, *(home / own).parents] if own else [home]
-    ratios = [_ratio(folder, "cpu.max") for folder in folders if folder.is_relative_to(home)]
-    for name in ("cpu", "cpu,cpuacct"):
-        ratios.append(_ratio(home / name, "cpu.cfs_quota_us", "cpu.cfs_period_us"))
-    return min((ratio for ratio in ratios if ratio is not None), default=None)
-
-
-def _ratio(folder: Path, *names: str) -> float | None:
-    try:
-        words = " ".join((folder / name).read_text() for name in names).split()
-        return int(words[0]) / int(words[1]) if int(words[0]) > 0 else None
-    except (OSError, ValueError, IndexError, ZeroDivisionError):
-        return None
 
 
 def _runtimes() -> Check:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.target.cpus import available_cores
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS, caps, permissions, up_to
 
@@ -26,6 +26,10 @@ ASSUMED_CACHES = {"l1": 32 * KIB, "l2": 256 * KIB, "l3": 2 * MIB}
 # it a core, so a guest may hope for no more than this much for each CPU it was given.
 L3_PER_GUEST_CPU = 4 * MIB
 
+# More than any part has for each CPU that shares a cache: stacked ones have 48 MiB of L3 a CPU.
+# A hypervisor that hides itself may claim it, or firmware.
+MOST_PER_CPU = {"l1": MIB, "l2": 64 * MIB, "l3": 64 * MIB}
+
 # Of the hundred flags in cpuinfo only these families can decide about code or cache sizes.
 FEATURE_PREFIXES = (
     "avx", "f16c", "fma", "hypervisor", "sse", "ssse", "asimd", "bf16", "i8mm", "sve",
@@ -36,10 +40,11 @@ FEATURE_PREFIXES = (
 class Target:
     """A machine to generate code for; cache sizes in bytes, each of one cache.
 
-    ``cores`` are the CPUs that this process may run on; ``l1_cores``, ``l2_cores``, ``l3_cores``
-    how many of them share one cache of that level, 0 for all: a machine has cores / l3_cores L3
-    caches of ``l3`` bytes. ``assumed`` names the fields that are documented defaults because the
-    machine does not tell. ``withheld`` are features of the CPU that the kernel denies.
+    ``cores`` are the CPUs that this process may use (``target.cpus``); ``l1_cores``, ``l2_cores``,
+    ``l3_cores`` how many of them share one cache of that level, 0 for all: a machine has
+    cores / l3_cores L3 caches of ``l3`` bytes. ``assumed`` names the fields that are documented
+    defaults because the machine does not tell, or tells what no machine has. ``withheld`` are
+    features of the CPU that the kernel denies.
     """
 
     isa: Isa
@@ -129,13 +134,9 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     known = _known_features(words)
     withheld = _withheld(known) if root == Path("/") else ()
     features = tuple(word for word in known if word not in withheld)
-    sizes, cores, caches = _sysfs_caches(root), available_cores(), dict[str, int]()
-    for name, default in ASSUMED_CACHES.items():  # none is smaller than the one inside it
-        caches[name] = sizes.get(name) or max(default, *caches.values(), 0)
-    shared = {name: min(cores, number) for name, number in _sysfs_sharing(root).items()}
-    if "hypervisor" in features:
-        caches["l3"] = max(caches["l2"], min(caches["l3"], L3_PER_GUEST_CPU * max(cpus, 1)))
-    assumed = [name for name in ASSUMED_CACHES if name not in sizes]
+    cores, sharing = available_cores(root), _sysfs_sharing(root)
+    caches, assumed = _believe(_sysfs_caches(root), sharing, max(cpus, 1), "hypervisor" in features)
+    shared = {f"{name}_cores": min(cores, number) for name, number in sharing.items()}
     if not words:
         assumed.insert(0, "features")
     return Target(
@@ -150,11 +151,29 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     )
 
 
-def available_cores() -> int:
-    """How many CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _believe(
+    told: Mapping[str, int], sharing: Mapping[str, int], cpus: int, guest: bool
+) -> tuple[dict[str, int], list[str]]:
+    """The sizes to reckon with, and which of them the machine does not tell believably.
+
+    A size above MOST_PER_CPU counts as untold; such an L3, and any of a ``guest``, is limited to
+    L3_PER_GUEST_CPU. No cache is smaller than the one inside it.
+    """
+    strange = [
+        name for name, size in told.items()
+        if size > MOST_PER_CPU[name] * min(sharing.get(name, cpus), cpus)
+    ]  # fmt: skip
+    caches, assumed = dict[str, int](), list[str]()
+    for name, default in ASSUMED_CACHES.items():
+        size = told.get(name, default)
+        if name == "l3" and (guest or name in strange):
+            size = min(size, L3_PER_GUEST_CPU * cpus)
+        elif name in strange:
+            size = default
+        caches[name] = max(size, *caches.values(), 0)
+        if name not in told or (name in strange and not (guest and name == "l3")):
+            assumed.append(name)
+    return caches, assumed
 
 
 def size_text(size: int) -> str:
@@ -222,10 +241,10 @@ def _sysfs_caches(root: Path) -> dict[str, int]:
 
 
 def _sysfs_sharing(root: Path) -> dict[str, int]:
-    """How many CPUs share each cache of CPU 0: ``l3_cores`` and so on, where the kernel tells."""
+    """How many CPUs share each cache of CPU 0, by level, where the kernel tells."""
     lists = {f"l{level}": _line(index / "shared_cpu_list") for level, index in _sysfs(root)}
     counts = {name: _count(cpus) for name, cpus in lists.items() if name in ASSUMED_CACHES}
-    return {f"{name}_cores": count for name, count in counts.items() if count}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _sysfs(root: Path) -> Iterator[tuple[str, Path]]:
@@ -245,7 +264,7 @@ def _line(path: Path) -> str:
 
 def _size(index: Path) -> int:
     """Bytes of a cache, 0 where the file is none."""
-    match = re.fullmatch(r"(\d+)([KM]?)", _line(index / "size"))
+    match = re.fullmatch(r"(\d{1,15})([KM]?)", _line(index / "size"))
     return int(match[1]) * {"": 1, "K": KIB, "M": MIB}[match[2]] if match else 0
 
 

@@ -78,7 +78,7 @@ def test_records_of_every_operator_are_imported(tmp_path: Path, problem: str) ->
     schedule = SCHEDULE if problem.startswith("mb") else "i > brgemm_avx2_f32_4x24"
     schedule = f"t {schedule}" if problem.startswith("mm") else schedule
     assert import_records(tmp_path, GOOD | {"problem": problem, "schedule": schedule}) == (0, "")
-    assert problem in done("wisdom", "list")
+    assert problem in done("wisdom", "list", "--wide")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """The doctor: a healthy host, and each ailment with its remedy."""
 
+import os
 import shutil
 
 import pytest
 
 from polysci.cli import diagnosis
-from polysci.cli.diagnosis import Check, checks, cpu_quota
-from polysci.target import amx
+from polysci.cli.diagnosis import Check, checks
+from polysci.target import amx, cpus
 from polysci.target import host as host_module
+from polysci.target.cpus import cpu_quota
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 
@@ -160,10 +162,36 @@ def groups(root, own, files):
         ("1:cpu:/x\n", {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
         ("1:cpu:/x\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000"}, None),
         ("0::/\n", {"cpu.max": "garbage\n"}, None),
+        ("0::/../..\n", {"cpu.max": "50000 100000\n"}, 0.5),
+        ("no group\n", {"cpu.max": "50000 100000\n"}, 0.5),
+        (
+            "4:cpu,cpuacct:/a/b\n1:name=systemd:/a/b\n",
+            {"cpu,cpuacct/a/cpu.cfs_quota_us": "300000", "cpu,cpuacct/a/cpu.cfs_period_us": "1e5"}
+            | {"cpu,cpuacct/a/b/cpu.cfs_quota_us": "75000"}
+            | {"cpu,cpuacct/a/b/cpu.cfs_period_us": "50000"},
+            1.5,
+        ),
     ],
 )
 def test_quotas(tmp_path, own, files, quota):
     assert cpu_quota(groups(tmp_path, own, files)) == quota
+
+
+@pytest.mark.parametrize(
+    ("quota", "ok", "said"),
+    [
+        (None, True, "4 of 8 CPUs: affinity allows 4"),
+        (2.5, True, "2 of 8 CPUs: affinity allows 4, a control group allows 2.5"),
+        (0.5, False, "1 of 8 CPUs: affinity allows 4, a control group allows 0.5"),
+    ],
+)
+def test_cores_and_why(monkeypatch, quota, ok, said):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {*range(4)})
+    monkeypatch.setattr(cpus, "cpu_quota", lambda root: quota)
+    monkeypatch.setattr(diagnosis, "cpu_quota", lambda: quota)
+    check = diagnosis._cores(detect())
+    assert (check.ok, check.detail) == (ok, said)
 
 
 def test_no_quota_without_control_groups(tmp_path):

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from polysci.cli import diagnosis
 from polysci.errors import SpecError
 from polysci.target import host
 from polysci.target.host import KIB, MIB, Target, detect
@@ -23,17 +24,18 @@ def no_cap(monkeypatch):
 def machine(tmp_path):
     """A file tree like the kernel's, for a CPU with the given flags and L3."""
 
-    def make(flags, *, cpus=2, l3="32768K", caches=True):
-        (tmp_path / "proc").mkdir()
+    def make(flags, *, cpus=2, l3="32768K", caches=True, name="machine"):
+        root = tmp_path / name
+        (root / "proc").mkdir(parents=True)
         one = f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n\n"
-        (tmp_path / "proc/cpuinfo").write_text(one * cpus)
+        (root / "proc/cpuinfo").write_text(one * cpus)
         rows = (("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"))
         for i, row in enumerate((*rows, ("3", "Unified", l3)) if caches else ()):
-            index = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+            index = root / f"sys/devices/system/cpu/cpu0/cache/index{i}"
             index.mkdir(parents=True)
-            for name, text in zip(("level", "type", "size"), row, strict=True):
-                (index / name).write_text(text + "\n")
-        return tmp_path
+            for file, text in zip(("level", "type", "size"), row, strict=True):
+                (index / file).write_text(text + "\n")
+        return root
 
     return make
 
@@ -92,6 +94,68 @@ def test_a_server(machine):
 def test_a_guest_hopes_for_its_share_of_the_host_cache(machine, cpus, l3):
     root = machine(f"{AVX512} hypervisor", cpus=cpus, l3="491520K")
     assert detect(root=root).l3 == l3
+
+
+@pytest.mark.parametrize(
+    ("claim", "l3", "assumed"),
+    [
+        ("266240K", 8 * MIB, ("l3",)),  # 260 MiB for two: what a guest may hope for
+        ("1073741824K", 8 * MIB, ("l3",)),
+        ("9" * 15, 8 * MIB, ("l3",)),
+        ("9" * 5000, 2 * MIB, ("l3",)),
+        ("0", 2 * MIB, ("l3",)),
+        ("0K", 2 * MIB, ("l3",)),
+        ("-1", 2 * MIB, ("l3",)),
+        ("", 2 * MIB, ("l3",)),
+        ("16K", 2 * MIB, ()),  # not below L2
+        ("98304K", 96 * MIB, ()),  # two cores of a part with stacked caches
+    ],
+)
+def test_an_l3_that_no_cpu_has_is_not_believed(machine, claim, l3, assumed):
+    found = detect(root=machine(AVX512, l3=claim))
+    assert (found.l3, found.assumed) == (l3, assumed)
+    assert diagnosis._caches(found).ok is not bool(assumed)
+    guest = machine(f"{AVX512} hypervisor", l3=claim, name="guest")
+    assert detect(root=guest).l3 == min(l3, 8 * MIB)
+
+
+def test_absurd_inner_caches_are_assumed(machine):
+    root = machine(AVX512)
+    caches = root / "sys/devices/system/cpu/cpu0/cache"
+    (caches / "index0/size").write_text("1024M\n")
+    (caches / "index2/size").write_text("1024M\n")
+    found = detect(root=root)
+    assert (found.l1, found.l2, found.assumed) == (32 * KIB, 256 * KIB, ("l1", "l2"))
+
+
+def test_few_cpus_share_the_l3_of_a_large_machine(machine):
+    """96 MiB for each eight of 128 CPUs is true; for each one of them, it is not."""
+    root = machine(AVX512, cpus=128, l3="98304K")
+    shared = root / "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list"
+    shared.write_text("0-7\n")
+    assert detect(root=root).l3 == 96 * MIB
+    shared.write_text("0\n")
+    assert detect(root=root).assumed == ("l3",)
+
+
+@pytest.mark.parametrize(
+    ("limit", "allowed", "cores"),
+    [
+        ("max 100000", 4, 4), ("50000 100000", 4, 1), ("100000 100000", 4, 1),
+        ("250000 100000", 4, 2), ("800000 100000", 4, 4), ("800000 100000", 1, 1),
+        ("400000 0", 2, 2), ("garbage", 2, 2),
+    ],
+)  # fmt: skip
+def test_cores_are_those_of_affinity_and_quota(machine, monkeypatch, limit, allowed, cores):
+    root = machine(AVX512, cpus=8)
+    (root / "proc/self").mkdir()
+    (root / "proc/self/cgroup").write_text("0::/a/b\n")
+    (root / "sys/fs/cgroup/a/b").mkdir(parents=True)
+    (root / "sys/fs/cgroup/a/cpu.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {*range(allowed)})
+    found = detect(root=root)
+    assert found.cores == cores
+    assert all(1 <= found.sharing(level, 8) <= cores for level in ("l1", "l2", "l3"))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +253,7 @@ def test_damaged_sysfs_is_as_good_as_none(machine):
 
 
 def test_who_shares_a_cache_is_read(machine, monkeypatch):
-    monkeypatch.setattr(host, "available_cores", lambda: 6)
+    monkeypatch.setattr(host, "available_cores", lambda root: 6)
     root = machine(AVX512)
     caches = root / "sys/devices/system/cpu/cpu0/cache"
     for index, cpus in (
