@@ -14,16 +14,12 @@ from polysci import tune
 from polysci.cli import main
 from polysci.errors import CheckError
 from polysci.ops import parse_problem
-from polysci.rank import Context
-from polysci.rank.shortlist import choices
-from polysci.report import Report, layer_of, page
+from polysci.report import layer_of, page
 from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.markup import document, tag
-from polysci.runtime.measurement import Measurement
-from polysci.target.machine import assume_rates
-from polysci.tune import Result, Trial, emit
-from tests.support import samples
+from polysci.tune import Result
 from tests.support.command import polysci
+from tests.support.reports import report_of, result_of
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f'mb1ic3ih8oc8kh3ph1n"{SCRIPT}"'
@@ -94,25 +90,6 @@ def test_a_page_of_two_layers(tmp_path: Path) -> None:
     assert "Roofline" in said and "Rank scatter" not in said  # nothing was run
     assert "Nothing was run" in said and "brgemm" in said
     assert found.ids == ["layer-1", "layer-2"]
-
-
-def result_of(text: str, count: int) -> tuple[Result, Context]:
-    """A search that took the model's first choice; everything takes twice what was predicted."""
-    problem = parse_problem(text, "nhwc")
-    context = samples.fixed_context(problem)
-    found = choices(context, count)
-    trials = tuple(Trial(one.schedule, one.seconds, 2 * one.seconds) for one in found)
-    plan, seconds = trials[0].schedule, trials[0].seconds or 0.0
-    measured = Measurement((seconds,), problem.flops, str(plan), "made up", 1, "here", 96.0)
-    result = Result(problem, plan, emit(problem, plan), trials[0].predicted, measured, trials, 1.5,
-                    "measure", 1)  # fmt: skip
-    return result, context
-
-
-def report_of(*layers: Any, planned: int | None = None) -> Report:
-    target = samples.FIXED
-    return Report("net", layers, planned or len(layers), target, assume_rates(target), 1, "measure",
-                  "2025-01-31 12:00", "0")  # fmt: skip
 
 
 def test_a_measured_layer_has_rates_and_ranks() -> None:

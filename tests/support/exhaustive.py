@@ -211,6 +211,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_faster_machine_is_never_slower": 2,
         "test_real_sizes_beat_every_lattice": 4,
     },
+    "report/test_browser.py": {
+        "test_a_plain_page_has_no_fault": None,
+        "test_faults_are_noticed": None,
+        "test_report_pages": None,
+    },
     "runtime/test_build_cache.py": {
         "test_sixteen_processes_build_the_same_text": None,
         "test_a_damaged_entry_is_compiled_again_under_a_new_name": 3,
