@@ -109,7 +109,8 @@ def check_quiet(what: str, measured: Sequence[Samples]) -> None:
     busy = sum(samples.disturbed for samples in measured)
     if busy > _MOST_DISTURBED * len(measured):
         raise DisturbedError(
-            f"other work disturbed {busy} of {len(measured)} {what}, however often repeated"
+            f"other work disturbed {busy} of {len(measured)} {what}, however often repeated; "
+            "the next process tries again"
         )
 
 

@@ -58,9 +58,7 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
             return calibrate(target, progress, x)
         except PolysciError as error:
             _refused.add(machine_path(target))
-            _log.warning(
-                "calibration failed, using assumed rates; the next process tries again: %s", error
-            )
+            _log.warning("calibration failed, using assumed rates: %s", error)
     return load_rates(target) or assume_rates(target)
 
 
