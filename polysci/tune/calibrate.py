@@ -27,7 +27,6 @@ from polysci.runtime.build.folder import cache_dir, dirs_to_read
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.host import Target
-from polysci.target.isa import Isa
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
 from polysci.tune.announcement import announce
@@ -118,7 +117,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
 def _measure(target: Target, progress: Progress) -> Machine:
     """All parameters, with the rates of the kernels for f32; stored."""
     kernels = kernels_for(target.isa.name, "f32")
-    probes = _kernel_probes(kernels, "f32", target.isa)
+    probes = _kernel_probes(kernels, "f32", target)
     with _bench(target) as bench:
         path = _bandwidth_object(target)
         names = ("peak", "read_l2", "read_l3", "read_memory")
@@ -141,7 +140,7 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
     """The machine as f32 knows it, with the rates of the kernels for ``x``; stored."""
     kernels = kernels_for(target.isa.name, x)
     with _bench(target) as bench:
-        rates = _rates(bench, _kernel_probes(kernels, x, target.isa), "microkernels", progress)
+        rates = _rates(bench, _kernel_probes(kernels, x, target), "microkernels", progress)
     efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
     return _store(machine_path(target, x), machine)
@@ -160,12 +159,13 @@ def _bench(target: Target, threads: int = 1) -> Bench:
     return bench
 
 
-def _kernel_probes(kernels: Sequence[Microkernel], x: str, isa: Isa) -> list[Probe]:
+def _kernel_probes(kernels: Sequence[Microkernel], x: str, target: Target) -> list[Probe]:
     """The name of every kernel and the shared object that holds its probe."""
     parts: list[Sequence[Microkernel]] = []
     for unit in dict.fromkeys(unit_of(kernel, x) for kernel in kernels):
         parts += _parts([kernel for kernel in kernels if unit_of(kernel, x) == unit], 16)
-    objects = backend_of(isa).build_many([tile_text(part, x) for part in parts])
+    texts = [tile_text(part, x) for part in parts]
+    objects = backend_of(target.isa).build_many(texts, jobs=max(2, target.cores))
     return [
         (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
     ]

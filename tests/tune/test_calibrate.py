@@ -194,6 +194,19 @@ def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) ->
         assert any(bench.probe(so, "peak", 2e-2).dropped for _ in range(3))
 
 
+def test_one_core_claims_no_rates_of_several(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(calibrate, "check_quiet", lambda what, measured: None)
+    few = calibrate.kernels_for("portable", "f32")[:2]
+    monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few)
+    monkeypatch.setattr(calibrate, "fit_coefficients", lambda target, machine, progress: machine)
+    monkeypatch.delattr(calibrate, "_together")  # threads would share the core
+    machine = calibrate.calibrate(replace(TARGET, cores=1))
+    assert (machine.l3_all, machine.memory_all) == (machine.l3, machine.memory)
+
+
 def test_the_schedules_chosen_tell_of_every_coefficient() -> None:
     names = fit.COEFFICIENTS[:4]
     alike = [modelled({names[0]: 1.0}) for _ in range(20)]
