@@ -11,6 +11,7 @@ from polysci.export import elements, folder, selftest, units
 from polysci.export.candidates import with_isas
 from polysci.export.file_flags import file_flags
 from polysci.export.project import Entry, Project, TunedProblem, fill_template, project, title
+from polysci.export.wait_policy import wait_policy
 
 _TEMPLATES = {
     "{0}.h": "header.h",
@@ -84,6 +85,7 @@ def files(whole: Project) -> dict[str, str]:
         "LAYERS": "\n".join(map(_documented, whole.entries)),
         **elements.holes(whole),
         **_openmp(whole),
+        "WAITING": wait_policy(whole.threads, " * ", " * "),
         **(_one(whole) if len(whole.units) == 1 else _several(whole)),
     }
     several = len(whole.units) > 1

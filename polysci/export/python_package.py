@@ -19,6 +19,7 @@ from polysci.export.project import (
     project,
     title,
 )
+from polysci.export.wait_policy import wait_policy
 from polysci.runtime.backend import CPU
 from polysci.runtime.build.calls import CANDIDATE_S, TIMEOUT_S
 
@@ -79,6 +80,7 @@ def files(whole: Project) -> dict[str, str | bytes]:
     texts = {
         **elements.holes(whole),
         "NAME": whole.name,
+        "WAITING": wait_policy(whole.threads, "\n", ""),
         "SIZE": whole.size,
         "FEATURES": " ".join(name for name in features if name != "none") or "none",
         "EXAMPLE": example.identifier,

@@ -183,6 +183,16 @@ def test_readme_is_short_and_names_openmp_where_it_counts(
         assert "openmp" not in (tmp_path / "one" / name).read_text()
 
 
+def test_exports_of_several_threads_state_the_wait_policy(
+    projects: dict[str, Path], tmp_path: Path
+) -> None:
+    header = (projects["portable"] / "net.h").read_text()
+    for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        assert variable in header
+    export_c(layers("portable")[:1], tmp_path / "one")
+    assert "WAIT_POLICY" not in (tmp_path / "one" / "one.h").read_text()
+
+
 def test_layers_of_one_shape_share_their_code(projects: dict[str, Path]) -> None:
     header = (projects["portable"] / "net.h").read_text()
     source = (projects["portable"] / "net.c").read_text()

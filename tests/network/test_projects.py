@@ -77,6 +77,15 @@ def test_threads(tmp_path: Path, cc: str) -> None:
     assert done.returncode == 0 and "11 passed, 0 failed" in done.stdout, done.stdout
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_readmes_state_the_wait_policy_of_several_threads(tmp_path: Path, threads: int) -> None:
+    network = compiled(saved(tiny(), tmp_path / "x.onnx"), threads=threads)
+    for write in (write_project, write_package):
+        write(network, tmp_path / write.__name__)
+        readme = (tmp_path / write.__name__ / "README.md").read_text()
+        assert ("OMP_WAIT_POLICY=passive" in readme) == (threads > 1)
+
+
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
 def test_ctest(network: Network, tmp_path: Path) -> None:
     write_project(network, tmp_path, embed=True)

@@ -161,6 +161,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_peer_that_hangs": None,
     },
     "network/test_projects.py": {
+        "test_readmes_state_the_wait_policy_of_several_threads": None,
         "test_weights_inside_the_library": None,
         "test_threads": None,
         "test_hostile_names": None,

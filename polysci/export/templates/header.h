@@ -20,7 +20,7 @@
  * y overlaps no other argument. Nothing outside y and workspace is written, nothing is allocated,
  * and nothing is kept but what the CPU can do: calls may run at the same time, each with a workspace of its own.
  * A call takes less than 32 KiB of stack in each thread where the compiler optimizes (-O1 and above).
- * More than one thread is used only where the compiler was given its OpenMP option.@RULES@@CHOICE@ */
+ * More than one thread is used only where the compiler was given its OpenMP option.@WAITING@@RULES@@CHOICE@ */
 #ifndef @UPPER@_H
 #define @UPPER@_H
 

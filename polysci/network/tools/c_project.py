@@ -11,6 +11,7 @@ from polysci.export import folder, names
 from polysci.export.file_flags import file_flags
 from polysci.export.folder import Content
 from polysci.export.project import MARK
+from polysci.export.wait_policy import wait_policy
 from polysci.network.compile.compiled import Network
 from polysci.network.runtime.runner import TensorPort
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
@@ -133,6 +134,7 @@ def _values(
             f"\n* The library holds the weights: `{name}_load_embedded`. The assembler finds "
             f"`{name}.weights` by `-I`."
         ) * embed,
+        "WAITING": wait_policy(network.threads, "* ", "  "),
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
         "SIZE": f"{len(code.placed.program.stages)} stages",

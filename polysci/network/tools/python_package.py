@@ -9,6 +9,7 @@ from types import MappingProxyType
 from polysci.export import folder
 from polysci.export import project as export
 from polysci.export.folder import Content
+from polysci.export.wait_policy import wait_policy
 from polysci.network.compile.compiled import Network
 from polysci.network.runtime.runner import TensorPort
 from polysci.network.tools.c_project import fill_template, rows, sources
@@ -50,6 +51,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
     binary = network.runner.library.path.read_bytes()
     values = {
         "NAME": name,
+        "WAITING": wait_policy(network.threads, "\n", ""),
         "SIZE": f"{len(network.code.placed.program.stages)} stages",
         "FEATURES": " ".join(network.options.target.isa.features) or "none",
         "DIGEST": hashlib.sha256(binary).hexdigest(),
