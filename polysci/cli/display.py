@@ -55,9 +55,10 @@ class Display:
         """Show the progress of a search."""
         if self._live is None:
             if step.stage == "calibrating" and not self._calibrating:
-                from polysci.tune.announcement import TEXT
+                from polysci.numerics.dtypes import precision_named
+                from polysci.tune.announcement import describe
 
-                say(TEXT)
+                say(describe(precision_named(problem.dtype).x.name))
             self._calibrating = step.stage == "calibrating"
             return
         share = f" {step.done}/{step.total}" if step.total > 1 else ""

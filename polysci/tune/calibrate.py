@@ -103,7 +103,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     other work disturbs too much, however often repeated.
     """
     with ExitStack() as stack:
-        progress = progress or stack.enter_context(announce())
+        progress = progress or stack.enter_context(announce(x))
         progress(0, 100)
         machine = load_rates(target) if x != "f32" else None
         end = 80 if x != "f32" else 100

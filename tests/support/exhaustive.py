@@ -23,6 +23,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_results_are_within_the_bound_between_guard_pages": 0,
         "test_faults_are_noticed": None,
     },
+    "cli/test_calibrating.py": {"test_calibrating_is_told_once": 4},
     "cli/test_cli_compile.py": {
         "test_every_tensor_beside_the_reference": None,
         "test_no_peer_in_bf16": None,

@@ -18,7 +18,7 @@ from polysci.runtime.build import folder
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import calibrate, fit
-from polysci.tune.announcement import TEXT
+from polysci.tune.announcement import describe
 from tests.support import naive
 from tests.support.load import busy
 
@@ -183,7 +183,7 @@ def test_without_progress_standard_error_tells_once(
     calibrate.machine_path(TARGET).unlink()
     for _ in range(2):
         tune.optimize(TINY, "estimate", target=TARGET)
-    assert capsys.readouterr().err.splitlines() == [TEXT]
+    assert capsys.readouterr().err.splitlines() == [describe("f32")]
 
 
 def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) -> None:
