@@ -1,6 +1,7 @@
 """The examples, as people start them; each checks its own result."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -50,6 +51,9 @@ def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> Non
     link = [*compiler, *strict, "-shared", "-fPIC", "-Wl,--no-undefined", "net.c", "-o", "net.so"]
     done = subprocess.run(link, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr  # not even memcpy is called
+    sizes = re.findall(r"#define (net_\w+_SIZE) ", (tmp_path / "net.h").read_text())
+    main = (tmp_path / "main.c").read_text()
+    assert len(sizes) == 10 and all(size in main for size in sizes)
 
 
 def test_resnet50_is_written_as_a_model(tmp_path: Path) -> None:
