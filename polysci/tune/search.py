@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from polysci.algorithms import choice
@@ -30,6 +32,8 @@ from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, Progress, Result
 from polysci.tune.trials import Trials
 from polysci.tune.wisdom import Wisdom
+
+_log = logging.getLogger(__name__)
 
 
 @guard
@@ -95,6 +99,16 @@ def optimize(
     return search.run()
 
 
+@cache
+def _warn_of_turns(threads: int, cores: int) -> None:
+    """Say once that threads outnumber the cores, by affinity and quota, of this process."""
+    if threads > cores:
+        _log.warning(
+            "threads=%d: this process may use %d core%s ('polysci doctor' says why): threads that "
+            "take turns are no faster than one", threads, cores, "s" * (cores > 1),
+        )  # fmt: skip
+
+
 def check_options(
     level: Any, threads: Any, target: Any, isa: Any, wisdom: Any, time_limit: Any
 ) -> None:
@@ -157,6 +171,8 @@ class _Search:
     context: Context | None = None
 
     def run(self) -> Result:
+        if self.machine is None:
+            _warn_of_turns(self.threads, self.target.cores)
         described = self.machine is not None and self.level == "estimate"
         known = None if described or self.again else self._recorded()
         if known:
