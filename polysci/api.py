@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -14,14 +16,16 @@ from polysci.border.guard import guard
 from polysci.ops import Conv2d, problem_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.primitive import Primitive
+from polysci.runtime.primitive import PackedWeights, Primitive
 from polysci.target.host import Target
 from polysci.tune import Progress, check_options, optimize
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
 
-KEPT: Final = 64  # primitives that conv2d keeps
+KEPT: Final = 64  # primitives that conv2d keeps, and arrays of weights
+KEPT_BYTES: Final = 64 << 20  # of weights that conv2d keeps; about as much again once packed
+_SAMPLE: Final = 64  # elements by which conv2d looks an array of weights up
 # By the dtypes of x and w. bf16 is its bits in uint16, or another library's type of that name.
 _DTYPES: Mapping[tuple[str, str], str] = MappingProxyType(
     {
@@ -93,8 +97,9 @@ def conv2d(
     w give the precision: float32, float16, or uint16 (the bits of bf16) for both; uint8 or int8 by
     int8 gives int32 sums. Arrays with gaps are copied.
 
-    The first call of a shape compiles at level ``estimate``; the last 64 primitives are kept. Each
-    call packs w: ``compile`` and ``pack_weights`` do it once. May be called from several threads.
+    The first call of a shape compiles at level ``estimate``; the last 64 primitives are kept, and
+    packed weights of 64 MiB. A call compares the bytes of w with those kept and packs it where they
+    differ: ``compile`` and ``pack_weights`` do neither. May be called from several threads.
     Raises TypeError or ValueError that names the argument, and what ``compile`` raises.
     """
     check_options("estimate", threads, None, isa, None, None)
@@ -102,7 +107,7 @@ def conv2d(
     primitive = _kept_primitive(problem, threads, isa)
     x, w, bias, residual = map(_without_gaps, (x, w, bias, residual))
     return primitive(
-        x, primitive.pack_weights(w),
+        x, _kept_weights.pack(primitive, w),
         bias=bias, residual=residual, clamp=clamp, activation=activation,
     )  # fmt: skip
 
@@ -137,6 +142,52 @@ def _convolution(
 @lru_cache(maxsize=KEPT)
 def _kept_primitive(problem: Conv2d, threads: int, isa: str | None) -> Primitive:
     return compile(problem, "estimate", threads, isa=isa)
+
+
+class KeptWeights:
+    """Packed weights of earlier calls, each beside a copy of the array that they come from.
+
+    An array may change between two calls, so its bytes are compared with the copy: that takes a
+    tenth to a half of the time of packing, where a hash takes longer than packing.
+    """
+
+    def __init__(self) -> None:
+        self._entries = OrderedDict[Any, tuple[Array, PackedWeights]]()
+        self._lock = Lock()
+
+    def pack(self, primitive: Primitive, w: Array) -> PackedWeights:
+        """The packed weights for these bytes, packed now unless they are kept."""
+        if type(w) is not np.ndarray or w.nbytes > KEPT_BYTES:  # other classes are checked anew
+            return primitive.pack_weights(w)
+        sample = w.reshape(-1)[:: max(1, w.size // _SAMPLE)].tobytes()
+        key = primitive, w.dtype.str, sample
+        with self._lock:
+            copy, packed = self._entries.get(key, (None, None))
+            if copy is not None:
+                self._entries.move_to_end(key)
+        if copy is not None and packed is not None and _same_bytes(copy, w):
+            return packed
+        copy = w.copy()
+        packed = primitive.pack_weights(copy)
+        with self._lock:
+            self._entries[key] = copy, packed
+            while len(self._entries) > KEPT or self.nbytes > KEPT_BYTES:
+                self._entries.popitem(last=False)
+        return packed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(copy.nbytes for copy, _ in self._entries.values())
+
+
+_kept_weights = KeptWeights()
+
+
+def _same_bytes(one: Array, other: Array) -> bool:
+    """Whether two contiguous arrays of one shape and dtype have the same bytes."""
+    words = np.uint64 if one.nbytes % 8 == 0 else np.uint8
+    return np.array_equal(one.reshape(-1).view(words), other.reshape(-1).view(words))
 
 
 def _without_gaps(array: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import polysci
 from polysci import api
 from polysci.numerics.dtypes import DTYPES, values
+from polysci.runtime.primitive import Primitive
 
 conv2d = partial(polysci.conv2d, isa="portable")
 
@@ -72,6 +73,69 @@ def test_a_shape_is_compiled_once_and_few_are_kept(monkeypatch: pytest.MonkeyPat
         assert np.array_equal(conv2d(X, W, clamp=(0, 9)), np.clip(conv2d(X, W), 0, 9))
     kept = api._kept_primitive.cache_info()
     assert (kept.misses, kept.maxsize) == (1, api.KEPT)
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The arrays that are packed during the test, and nothing kept before."""
+    arrays: list[np.ndarray] = []
+    pack = Primitive.pack_weights
+
+    def watched(self: Primitive, w: np.ndarray, x_zero: int = 0) -> Any:
+        arrays.append(w)
+        return pack(self, w, x_zero)
+
+    monkeypatch.setattr(Primitive, "pack_weights", watched)
+    monkeypatch.setattr(api, "_kept_weights", api.KeptWeights())
+    return arrays
+
+
+@pytest.mark.parametrize(("x", "w"), [("float32", "float32"), ("uint8", "int8")])
+def test_weights_are_packed_again_only_where_a_byte_changed(
+    packed: list[np.ndarray], x: str, w: str
+) -> None:
+    images, weights = X.astype(x), W.astype(w)
+    for changed in [*range(0, W.size, 7), None, None]:  # most lie between the sampled elements
+        if changed is not None:
+            weights.flat[changed] += 1
+        before = len(packed)
+        expected = polysci.Conv2d(2, 8, 6, 5, 4, 3, 3).reference(X, weights)
+        assert np.array_equal(conv2d(images, weights), expected)
+        assert len(packed) == before + (changed is not None)
+    assert np.array_equal(conv2d(images, weights.copy()), expected)
+    assert len(packed) == before  # other memory, the same bytes
+
+
+def test_weights_kept_belong_to_one_problem(packed: list[np.ndarray]) -> None:
+    for pad, expected in ((0, (2, 4, 3, 4)), (1, (2, 6, 5, 4)), (0, (2, 4, 3, 4))):
+        assert conv2d(X, W, pad=pad).shape == expected
+    assert len(packed) == 2
+
+
+def test_what_is_refused_is_refused_beside_kept_weights(packed: list[np.ndarray]) -> None:
+    conv2d(X, W)
+    with pytest.raises(TypeError, match="MaskedArray"):
+        conv2d(X, np.ma.masked_equal(W, 0))
+    for swapped in (W.astype(">f4"), W.view(">f4")):  # the second has the bytes that are kept
+        with pytest.raises((TypeError, ValueError), match="w"):
+            conv2d(X, swapped)
+    assert packed
+
+
+def test_few_bytes_of_weights_are_kept(
+    packed: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "KEPT_BYTES", 2 * W.nbytes)
+    for seed in range(4):
+        conv2d(X, integers(4, 8, 3, 3, seed=seed))
+    assert api._kept_weights.nbytes == 2 * W.nbytes
+    conv2d(X, integers(4, 8, 3, 3, seed=3))
+    assert len(packed) == 4
+    conv2d(X, integers(4, 8, 3, 3, seed=0))
+    assert len(packed) == 5
+    monkeypatch.setattr(api, "KEPT_BYTES", 8)
+    conv2d(X, W + 1)
+    assert len(packed) == 6 and api._kept_weights.nbytes == 2 * W.nbytes
 
 
 def test_threads_call_it_at_once() -> None:
