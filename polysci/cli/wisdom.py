@@ -84,21 +84,19 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _table(records: list[Record], width: int | None) -> str:
-    """A row a record; those that are disturbed say so behind the schedule."""
+    """A line a record; those that are disturbed say so at its end."""
     from polysci.text.tables import fit, time_text
 
     head = ("problem", "schedule", "GFLOP/s", "time", "threads", "level", "date")
-    rows = [head]
+    rows = [(*head, "note" if any(record.disturbed for record in records) else "")]
     for record in records:
-        dropped = f"{100 * record.dropped:.0f} % dropped"
-        mark = f" (disturbed: {dropped})" if record.disturbed else ""
+        note = f"disturbed: {100 * record.dropped:.0f} % dropped" if record.disturbed else ""
         rows.append((
-            record.problem, record.schedule + mark, f"{record.gflops:.1f}",
-            time_text(record.seconds), str(record.threads), record.level, record.timestamp[:10],
+            record.problem, record.schedule, f"{record.gflops:.1f}", time_text(record.seconds),
+            str(record.threads), record.level, record.timestamp[:10], note,
         ))  # fmt: skip
-    left = ("problem", "schedule", "level")
-    return fit(rows, width, drop=("date", "level", "time"), wrap=("schedule", "problem"),
-               clip=("problem",), left=left)  # fmt: skip
+    return fit(rows, width, drop=("date", "level", "time"), clip=("schedule", "problem"),
+               left=("problem", "schedule", "level", rows[0][-1]))  # fmt: skip
 
 
 def _forget(arguments: argparse.Namespace) -> int:

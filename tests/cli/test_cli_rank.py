@@ -40,7 +40,7 @@ def rows(ran: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
 
 
 def test_the_rankers_are_listed() -> None:
-    ran = rank("--list")
+    ran = rank("--list", "--wide")
     assert ran.returncode == 0
     assert [line.split()[0] for line in ran.stdout.splitlines()] == list(RANKERS)
     assert RANKERS["traffic"].summary in ran.stdout

@@ -41,7 +41,7 @@ def test_explain_says_that_a_time_is_from_a_record() -> None:
 @pytest.mark.parametrize("words", [(), ("--schedule", PLAN)])
 def test_explain_marks_a_disturbed_record(words: tuple[str, ...]) -> None:
     record(dropped=0.9, speed=0.5)
-    text = done("explain", LAYER, *PORTABLE, *words)
+    text = done("explain", LAYER, *PORTABLE, *words, "--wide")
     assert f"{DISTURBED}; a loop of known work ran at 50 % of its speed" in text
     members = json.loads(done("explain", LAYER, *PORTABLE, *words, "--json"))
     assert (members["recorded"], members["disturbed"], members["dropped"]) == (True, True, 0.9)

@@ -68,7 +68,7 @@ def test_a_verdict_names_the_precision(dtype: str) -> None:
 def test_explain(tmp_path: Path, dtype: str) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "why.svg"
-    words = ("explain", LAYER, "--dtype", dtype)
+    words = ("explain", LAYER, "--dtype", dtype, "--wide")
     told = done(*words, "--plot", str(picture))
     (compute,) = set(re.findall(r"> \w+?_[a-z0-9]+_([a-z0-9]+)_\d+x\d+", told)[:1])
     peak = "FMA peak" if compute == "f32" else f"{compute} peak"

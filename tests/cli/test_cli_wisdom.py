@@ -56,7 +56,7 @@ def test_damaged_records_cost_a_warning_and_repair_keeps_them(
         assert LAYER in done(command[0], LAYER, *command[1:])
         assert "without records" in caplog.text and "polysci wisdom repair" in caplog.text
     assert "1 records" in done("wisdom", "repair")
-    assert SCHEDULE in done("wisdom", "list")
+    assert SCHEDULE in done("wisdom", "list", "--wide")
 
 
 def import_records(tmp_path: Path, *records: dict[str, object]) -> tuple[int, str]:

@@ -129,7 +129,7 @@ def test_doctor_and_a_compiler_that_hangs(
 ) -> None:
     path = fake("")
     path.write_text(body)
-    ran = polysci("doctor")
+    ran = polysci("doctor", "--wide")
     assert ran.returncode == 1 and waits == [20]
     assert [line for line in ran.stdout.splitlines() if str(path) in line and "BAD" in line] == [
         f"BAD {check}: the C compiler {path} ran longer than 20 s and was killed; name another one "

@@ -40,7 +40,7 @@ class PointwiseExplanation:
     request: ExplainRequest
     nest: Explanation | None = None
 
-    def render(self) -> str:
+    def render(self, width: int | None = None) -> str:
         return f"{self.request.title}\n\nPointwise\n  {self.request.schedule}\n"
 
     def members(self) -> dict[str, Any]:
