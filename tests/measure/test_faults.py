@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache as cache_of_calls
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,15 @@ NEEDS = {"forgets the offsets": "integer"}
 NEEDS |= dict.fromkeys(("reads behind the scales", "forgets the zero point of y"), "scaled")
 
 
-def cases() -> list[tuple[str, str]]:
+# One precision for each pair of sizes of x and y, and both kinds of integer sums: make test-all.
+ALL_FAULTS = ("f32", "bf16", "bf16:bf16:f32", "u8:s8:u8", "s8:s8:s32")
+
+
+def cases() -> list[Any]:
     return [
-        (dtype, fault)
+        pytest.param(
+            dtype, fault, marks=[pytest.mark.slow] * (bool(fault) and dtype not in ALL_FAULTS)
+        )
         for dtype, row in PRECISIONS.items()
         for fault in ("", *FAULTS)
         if not fault or fault not in NEEDS or getattr(row, NEEDS[fault])
