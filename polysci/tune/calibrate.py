@@ -30,13 +30,13 @@ from polysci.target.host import Target
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
 from polysci.tune.announcement import announce
-from polysci.tune.fit import PAUSE_S, fit_coefficients
+from polysci.tune.fit import PAUSE_S, build_reference, fit_coefficients
 from polysci.tune.probes import bandwidth_text, tile_text, together_text, unit_of
 
 FORMAT = 4
-PATIENCE_S = 10.0  # how long probes are repeated that are disturbed, or whose best rate still grows
+PATIENCE_S = 20.0  # how long probes are repeated that are disturbed, or on which no passes agree
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
-SETTLED = 0.01  # a probe is, once a pass makes its best rate no more than this much better
+AGREED = 0.01  # of a probe's best time: within it, another pass confirms it
 _log = logging.getLogger(__name__)
 _unstored: dict[Path, Machine] = {}  # measured, but there is no room for its file
 _refused: set[Path] = set()  # files of machines that this process failed to measure
@@ -119,8 +119,8 @@ def _measure(target: Target, progress: Progress) -> Machine:
     kernels = kernels_for(target.isa.name, "f32")
     probes = _kernel_probes(kernels, "f32", target)
     with _bench(target) as bench:
-        path = _bandwidth_object(target)
         names = ("peak", "read_l2", "read_l3", "read_memory")
+        path = backend_of(target.isa).build(bandwidth_text(target), symbols=names)
         rates = _rates(bench, [(name, path) for name in names], "rates of caches and memory")
         rates |= _rates(bench, probes, "microkernels", _part(progress, 0, 40))
     peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
@@ -146,16 +146,11 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
     return _store(machine_path(target, x), machine)
 
 
-def _bandwidth_object(target: Target) -> Path:
-    symbols = ("peak", "read_l2", "read_l3", "read_memory")
-    return backend_of(target.isa).build(bandwidth_text(target), symbols=symbols)
-
-
 def _bench(target: Target, threads: int = 1) -> Bench:
-    """A process to run probes in; with one thread, the peak's loop tells of busy neighbours."""
+    """A process to run probes in; with one thread, a kernel's loop tells of busy neighbours."""
     problem = Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1, pad=0)
     bench = Bench(problem, threads, backend=backend_of(target.isa))
-    bench.watch(_bandwidth_object(target), "peak")
+    bench.watch(*build_reference(target))
     return bench
 
 
@@ -198,22 +193,20 @@ def _rates(
 ) -> dict[str, float]:
     """The best undisturbed rate of every probe; ``what`` names them all in the DisturbedError.
 
-    Short runs, many times: what else runs on the machine disturbs some of them, not all. A probe is
-    repeated until a pass brings no better rate.
+    Short runs, many times: what else runs on the machine disturbs some of them, not all, and hardly
+    ever two equally. A probe is repeated until two passes agree on its best rate.
     """
     samples = {name: Samples() for name, _ in probes}
+    bests = {name: [inf, inf] for name in samples}  # of two passes
     todo, end = list(probes), time.monotonic() + PATIENCE_S
     while todo:
-        clean, left = 0, list[Probe]()
+        clean = 0
         for name, path in todo:
-            before = min(samples[name].clean, default=inf)
             runs = bench.probe(path, name, RUN_S)
             samples[name].taken += runs.taken
+            bests[name] = sorted([*bests[name], *sorted(runs.clean)[:1]])[:2]
             clean += len(runs.clean)
-            settled = min(samples[name].clean, default=inf) > (1 - SETTLED) * before
-            if not settled or len(samples[name].clean) < LEAST_SAMPLES:
-                left.append((name, path))
-        todo = left
+        todo = [probe for probe in todo if not _is_settled(samples[probe[0]], *bests[probe[0]])]
         if progress:
             progress(len(probes) - len(todo), len(probes))
         if time.monotonic() > end:
@@ -222,6 +215,12 @@ def _rates(
             time.sleep(PAUSE_S)
     check_quiet(what, list(samples.values()))
     return {name: 1e-9 / min(its.seconds) for name, its in samples.items()}
+
+
+def _is_settled(samples: Samples, best: float, second: float) -> bool:
+    """Whether enough runs were undisturbed, and the best ones of two passes agree."""
+    agreed = second < inf and second <= (1 + AGREED) * best
+    return agreed and len(samples.clean) >= LEAST_SAMPLES
 
 
 def _store(path: Path, machine: Machine) -> Machine:

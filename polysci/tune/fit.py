@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
-from polysci.measure.bench import Bench
+from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
 from polysci.ops.conv2d import Conv2d
@@ -25,7 +25,7 @@ from polysci.rank.traffic import work
 from polysci.runtime.backend import backend_of
 from polysci.target.host import Target
 from polysci.target.machine import COEFFICIENTS, Machine
-from polysci.tune.probes import peak_text, peak_unit
+from polysci.tune.probes import reference_kernel, tile_text
 from polysci.tune.sample import sample_schedules
 
 SAMPLED = 10  # schedules a layer, of which some are measured
@@ -82,8 +82,7 @@ def fit_coefficients(target: Target, machine: Machine, progress: Progress | None
         progress(1, 2)
     rows, measured = list[Row](), list[Samples]()
     with Bench(LAYERS[0], backend=backend) as bench:
-        text = peak_text(peak_unit(target.isa.name, "f32"))
-        bench.watch(backend.build(text, symbols=("peak",)), "peak")
+        bench.watch(*build_reference(target))
         trials = zip(chosen, built, strict=True)
         for problem, group in groupby(trials, key=lambda pair: pair[0].problem):
             bench.take(problem)
@@ -94,6 +93,13 @@ def fit_coefficients(target: Target, machine: Machine, progress: Progress | None
                 progress(len(built) + len(measured), 2 * len(built))
     check_quiet("schedules", measured)
     return replace(machine, **coefficients(rows, machine))
+
+
+def build_reference(target: Target) -> Candidate:
+    """The loop of the reference kernel, for ``Bench.watch``."""
+    kernel = reference_kernel(target.isa.name)
+    symbol = str(kernel)
+    return backend_of(target.isa).build(tile_text([kernel], "f32"), symbols=(symbol,)), symbol
 
 
 def _model_schedules(

@@ -15,6 +15,7 @@ from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel
 
 TAPS = 3  # of a depthwise filter's line
+SUMS = 12  # accumulators of the reference kernel: enough to hide latency, and many loads for each
 DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
 
 
@@ -99,6 +100,18 @@ def together_text(target: Target) -> str:
     turns = c.loop("int64_t i = 0", "i < n", "++i", regions)
     parts.append(_probe("fork", [turns, c.Statement("return 1e3 * (double)n")]))
     return _text(peak_unit(target.isa.name, "f32"), ("probe", "probe_read"), parts)
+
+
+def reference_kernel(isa: str) -> Microkernel:
+    """The kernel whose loop runs around samples, to tell how much of the core they had.
+
+    Its operands come from L1: beside a neighbour on the same core it loses 30 %, as others do;
+    the peak's loop, which loads nothing, loses 5 %.
+    """
+    kernels = microkernels.best("brgemm", isa, "f32")
+    return min(
+        kernels, key=lambda kernel: (abs(kernel.rows * kernel.vecs - SUMS), abs(kernel.vecs - 2))
+    )
 
 
 def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from tests.support.command import polysci
 from tests.support.compiling import saved, tiny
 
 LAYERS = ("mb1ic8ih10oc24oh10kh3ph1", "mb1ic8ih12oc24oh12kh3ph1")
+QUICK = ("--isa", "portable")  # its code compiles fast
 COMMANDS: dict[str, Callable[[Path, Path], tuple[str | Path, ...]]] = {
     "export": lambda model, out: (
         *("export", *LAYERS, "--level", "estimate", "--force"), "-o", out / "project",
@@ -58,7 +59,7 @@ def test_calibrating_is_told_once(uncalibrated: list[str], tmp_path: Path, comma
     words = COMMANDS[command](saved(tiny(), tmp_path / "tiny.onnx"), tmp_path)
     line = describe("bf16" if command == "bf16" else "f32")
     for count in (1, int(command == "machine")):  # which measures again whenever it is asked
-        ran = polysci(*words)
+        ran = polysci(*words, *QUICK)
         assert ran.returncode == 0, ran.stderr
         assert ran.stderr.count("measuring") == ran.stderr.splitlines().count(line) == count
         assert "measuring this machine" not in ran.stdout
@@ -66,7 +67,7 @@ def test_calibrating_is_told_once(uncalibrated: list[str], tmp_path: Path, comma
 
 
 def test_another_type_is_told_as_well(uncalibrated: list[str]) -> None:
-    words = ("optimize", LAYERS[0], "--level", "estimate")
+    words = ("optimize", LAYERS[0], "--level", "estimate", *QUICK)
     for dtype in ("f32", "bf16", "u8:s8:u8", "f32"):
         assert polysci(*words, "--dtype", dtype).returncode == 0
     assert uncalibrated == ["f32", "bf16", "u8"]

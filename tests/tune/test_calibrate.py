@@ -80,6 +80,19 @@ def test_only_what_was_disturbed_is_repeated() -> None:
     assert bench.asked == {"a": 2, "b": 6, "c": 2}
 
 
+def test_a_rate_counts_once_two_passes_agree_on_it() -> None:
+    """A neighbour that no counter shows makes all runs of a pass slower, but not two passes alike."""
+
+    class Unnoticed(FakeBench):
+        def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
+            super().probe(so, symbol, run_s)
+            seconds = [1.2, 1.4, 1.3, 1.0, 1.1, 1.005][self.asked[symbol] - 1]
+            return Samples([Sample(seconds)] * 5)
+
+    bench = Unnoticed(lambda name, turn: False)
+    assert rates(bench, "a") == {"a": pytest.approx(1e-9)} and bench.asked == {"a": 6}
+
+
 def test_what_stays_disturbed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "PATIENCE_S", 0.01)
     bench = FakeBench(lambda name, turn: name in "ab")

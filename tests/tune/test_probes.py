@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from polysci.target.host import MIB
-from polysci.tune.probes import bandwidth_text, together_text
+from polysci.target.isas import ISAS
+from polysci.tune.probes import bandwidth_text, reference_kernel, together_text
 from tests.support.samples import FIXED
 
 
@@ -19,3 +20,9 @@ def test_a_core_reads_more_from_l3_than_its_l2_holds(cores: int, l3: int) -> Non
     for count in (int(alone), int(each)):
         assert 4 * count > 1.25 * target.l2
         assert 4 * count <= max(target.l3 / 3, 1.5 * target.l2)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_reference_has_sums_enough_and_more_loads_than_the_peak(isa: str) -> None:
+    kernel = reference_kernel(isa)
+    assert (kernel.family, kernel.rows * kernel.vecs, kernel.vecs) == ("brgemm", 12, 2)
