@@ -81,7 +81,7 @@ def test_only_what_was_disturbed_is_repeated() -> None:
 
 
 def test_a_rate_counts_once_two_passes_agree_on_it() -> None:
-    """A neighbour that no counter shows makes all runs of a pass slower, but not two passes alike."""
+    """A neighbour that no counter shows slows all runs of a pass, but not two passes alike."""
 
     class Unnoticed(FakeBench):
         def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
