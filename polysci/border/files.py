@@ -36,7 +36,10 @@ def _open(path: str | PathLike[str], kinds: Kinds, expected: str) -> BufferedRea
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(errno.EINVAL, "the name holds a NUL byte", name)
-    mode = Path(name).stat().st_mode
+    try:
+        mode = Path(name).stat().st_mode
+    except UnicodeEncodeError:
+        raise OSError(errno.EINVAL, "the name has characters that no file's name has") from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     if not any(accepts(mode) for accepts in kinds):

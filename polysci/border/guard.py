@@ -77,9 +77,10 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 def _is_from(error: Exception, arguments: tuple[object, ...]) -> bool:
-    """Whether the error passed through one of the arguments: a callback."""
+    """Whether the error passed through one of the arguments: a callback, which is not ours."""
     codes = {_code(argument) for argument in arguments if callable(argument)}
-    return any(frame.tb_frame.f_code in codes for frame in _frames(error))
+    frames = (frame for frame in _frames(error) if not _is_ours(frame))
+    return any(frame.tb_frame.f_code in codes for frame in frames)
 
 
 def _code(argument: Callable[..., object]) -> CodeType | None:

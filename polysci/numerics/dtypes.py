@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polysci.border.arguments import check_type, describe
 from polysci.errors import SpecError
 from polysci.text.suggestions import known_name, suggest
 
@@ -166,8 +167,14 @@ def computes(x: str, family: str) -> tuple[str, ...]:
 
 
 def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bits (uint16) of f32 values rounded to bf16, to the nearest, ties to even."""
-    bits = np.asarray(array, np.float32).view(np.uint32)
+    """The bits (uint16) of f32 values rounded to bf16, to the nearest, ties to even.
+
+    Raises TypeError for what holds no real numbers.
+    """
+    try:
+        bits = np.asarray(array, np.float32).view(np.uint32)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"array: expected real numbers, got {describe(array)}") from None
     rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
     quiet = (bits | np.uint32(0x400000)) >> 16
     nan = (bits & 0x7FFFFFFF) > 0x7F800000
@@ -176,6 +183,7 @@ def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def from_bf16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The f32 values of bf16 bits. Raises TypeError for another dtype than uint16."""
+    check_type("bits", bits, np.ndarray, np.generic)
     if bits.dtype != np.uint16:
         raise TypeError(f"bits: expected dtype uint16, got {bits.dtype}")
     values: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.border.arguments import describe
 from polysci.numerics.dtypes import DType
 
 FAR = np.float32(2.0**30)  # beyond any 8-bit result; a zero point still fits beside it
@@ -39,12 +40,13 @@ class Scales:
         share = _finite(self.residual_scale)
         if share is None or share.ndim or abs(share) > MOST:
             raise ValueError(
-                f"residual_scale: expected a number of at most 2^100, got {self.residual_scale!r}"
+                "residual_scale: expected a number of at most 2^100, got "
+                f"{describe(self.residual_scale)}"
             )
         for name in ("y_zero", "residual_zero"):
             zero = getattr(self, name)
             if not isinstance(zero, int | np.integer) or not -128 <= zero <= 255:
-                raise ValueError(f"{name}: expected -128 to 255, got {zero!r}")
+                raise ValueError(f"{name}: expected -128 to 255, got {describe(zero)}")
         object.__setattr__(self, "values", values)
 
     def by_channel(self, channels: int) -> NDArray[np.float32]:
@@ -91,6 +93,6 @@ def _finite(value: Any) -> NDArray[np.float32] | None:
 
 
 def _describe(value: Any) -> str:
-    if isinstance(value, np.ndarray) and value.size:
+    if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iuf":
         return f"shape {value.shape}, values from {value.min()} to {value.max()}"
-    return f"{value!r:.80}"
+    return describe(value)

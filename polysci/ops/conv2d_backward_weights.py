@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.nest.text import Reference, c_text
 from polysci.ops.problem import Kind, ProblemBase, Shape
+from polysci.ops.words import Line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,12 +48,13 @@ class Conv2dBackwardWeights(ProblemBase):
             )
 
     @classmethod
+    @guard
     def parse(cls, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = "") -> Self:
         """The gradient that a text describes; ``parse(str(x)) == x`` but for layout and dtype.
 
         Raises SpecError, with a caret under the offending word, or UnsupportedError.
         """
-        at = text.index(WORD) + len(WORD)
+        at = Line(text, where).after(WORD)
         return cls(Conv2d.parse(" " * at + text[at:], layout, dtype, where=where))
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest.text import Reference, c_text
@@ -60,6 +61,7 @@ class Matmul(ProblemBase):
                 raise SpecError(f"Matmul: {field}={value}: expected 1 to 2^63 - 1")
         if self.flops >= LIMIT:
             raise SpecError(f"Matmul: {self}: the count of operations is beyond 2^63")
+        check_text("Matmul", "constant", self.constant)
         if self.constant not in CONSTANTS:
             raise SpecError(f"Matmul: constant={self.constant!r}: expected 'a', 'b' or ''")
         check_text("Matmul", "name", self.name)
@@ -73,6 +75,7 @@ class Matmul(ProblemBase):
         object.__setattr__(self, "dtype", str(precision))
 
     @classmethod
+    @guard
     def parse(cls, text: str, layout: str = "", dtype: str = "f32", *, where: str = "") -> Self:
         """The product that a text describes; ``parse(str(x)) == x`` but for the dtype.
 
@@ -81,7 +84,7 @@ class Matmul(ProblemBase):
         if layout not in ("", "nhwc"):
             raise SpecError(f"layout {layout!r}: matrices are stored row by row")
         line = Line(text, where)
-        at = line.text.index(WORD) + len(WORD)
+        at = line.after(WORD, RULE)
         numbers, at = _extents(line, at)
         constant, at = _constant(line, at)
         name, multiplicity = ending(line, at)
@@ -93,7 +96,7 @@ class Matmul(ProblemBase):
                 multiplicity=multiplicity,
             )  # fmt: skip
         except SpecError as error:
-            raise line.error(line.text.index(WORD), str(error), RULE) from None
+            raise line.error(line.after(WORD) - len(WORD), str(error), RULE) from None
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self._words, label(self.name, self.multiplicity))))

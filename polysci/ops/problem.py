@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime
 
 import numpy as np
 
+from polysci.border.arguments import check_clamp, check_type
+from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import DType, precision_named, values
 
@@ -134,6 +136,7 @@ class ProblemBase:
         """A copy for another number of images. Raises SpecError where no axis counts them."""
         return self.with_(N=batch)
 
+    @guard
     def reference(
         self: Problem,
         x: NDArray[Any],
@@ -145,13 +148,13 @@ class ProblemBase:
         """``clip(sums + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
 
         Operands as the precision stores them are widened first: integers to int64, narrow reals to
-        float64. Raises ValueError for an array of another shape.
+        float64. Raises TypeError for what is no array of numbers, ValueError for another shape.
         """
         arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
         for name, shape in input_shapes(self).items():
-            array = arrays[name]
-            if array is not None and array.shape != shape:
-                raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+            if arrays[name] is not None or name in ("x", "w"):
+                _check_array(name, arrays[name], shape)
+        bounds = None if clamp is None else check_clamp(clamp)
         precision = precision_named(self.dtype)
         x, w = _widen(x, precision.x), _widen(w, precision.w)
         y = self.sums(x, w.astype(x.dtype, copy=False))
@@ -159,7 +162,7 @@ class ProblemBase:
             y += bias.reshape(bias_shape(self))
         if residual is not None:
             y += _widen(residual, precision.y)
-        return y if clamp is None else np.clip(y, *clamp, out=y)
+        return y if bounds is None else np.clip(y, *bounds, out=y, casting="unsafe")
 
     def check_memory(self: Problem, available: int | None = None) -> None:
         """Raise SpecError if the arrays need more bytes than ``available``.
@@ -176,6 +179,15 @@ class ProblemBase:
         if sum(sizes.values()) > limit:
             text = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
             raise SpecError(f"{self}: {text} are beyond the {limit} bytes of memory")
+
+
+def _check_array(name: str, array: Any, shape: Shape) -> None:
+    """Raise TypeError or ValueError unless it is an array of this shape that holds numbers."""
+    check_type(name, array, np.ndarray)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
 
 
 def _widen(array: NDArray[Any], element: DType) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from polysci.border.arguments import check_type
 from polysci.errors import PolysciError, SpecError
 from polysci.text.suggestions import suggest
 
@@ -34,6 +35,17 @@ class Line:
 
     text: str
     where: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for what is no text."""
+        check_type("text", self.text, str)
+
+    def after(self, word: str, rule: str = "") -> int:
+        """The column behind a word that begins the text. Raises SpecError where another does."""
+        start = _start(self)
+        if not self.text.startswith(word, start):
+            raise self.error(start, f"expected {word!r}", rule)
+        return start + len(word)
 
     def error(
         self, at: int, what: str, rule: str = "", kind: type[PolysciError] = SpecError

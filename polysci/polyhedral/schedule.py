@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from polysci.border.arguments import check_type, describe
+from polysci.border.guard import guard
 from polysci.errors import SpecError
 
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
@@ -72,14 +75,25 @@ class Schedule:
     stream: bool = False
 
     @classmethod
+    @guard
     def parse(cls, text: str) -> Schedule:
         """The schedule of a text; ``Schedule.parse(str(s)) == s``.
 
         Raises SpecError with the bad word, TypeError for what is no text.
         """
         if not isinstance(text, str):
-            raise TypeError(f"schedule: expected a Schedule or its text, got {text!r:.80}")
+            raise TypeError(f"schedule: expected a Schedule or its text, got {describe(text)}")
         return parse(text)
+
+    def check_parts(self) -> None:
+        """Raise TypeError or SpecError unless it is what the parser makes of its text."""
+        check_type("schedule.steps", self.steps, tuple)
+        for part in (self, *self.steps):
+            check_type("schedule.steps", part, *_PARTS)
+            for field, kind in _PARTS[type(part)].items():
+                check_type(f"schedule: {type(part).__name__}.{field}", getattr(part, field), kind)
+        if Schedule.parse(str(self)) != self:
+            raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
         words = [*map(str, self.steps), *([STREAM] if self.stream else [])]
@@ -146,6 +160,16 @@ class Schedule:
             raise SpecError(f"schedule: {self}: a dimension can be parallel once")
         if self.pack and 0 < self.pack_depth < len(self.parallel):
             raise SpecError(f"schedule: {self}: packing may not stand between parallel loops")
+
+
+_PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
+    {
+        Loop: {"dim": str, "step": int, "parallel": bool},
+        Pack: {"pad": int},
+        Transform: {"name": str, "numbers": tuple},
+        Schedule: {"kernel": str, "stream": bool},
+    }
+)
 
 
 def parse(text: str) -> Schedule:

@@ -1,11 +1,12 @@
 """What a compiled primitive accepts from its caller; errors name argument, expected and got."""
 
-from math import inf, isnan
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.border.arguments import check_clamp, describe
 from polysci.numerics import arrays
 from polysci.numerics.dtypes import F32, DType
 
@@ -87,17 +88,7 @@ def limits(clamp: Any, activation: Any) -> tuple[float, float]:
     if activation is not None:
         if clamp is not None:
             raise ValueError("activation: expected either clamp or activation, got both")
-        if activation != "relu":
-            raise ValueError(f"activation: expected 'relu' or None, got {activation!r}")
+        if not isinstance(activation, str) or activation != "relu":
+            raise ValueError(f"activation: expected 'relu' or None, got {describe(activation)}")
         return 0.0, inf
-    try:
-        low, high = map(float, clamp)
-    except (TypeError, ValueError):
-        raise TypeError(f"clamp: expected two numbers (lo, hi), got {clamp!r:.80}") from None
-    except OverflowError:
-        raise ValueError(
-            "clamp: expected numbers that fit in a float, got a larger integer"
-        ) from None
-    if isnan(low) or isnan(high) or low > high:
-        raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
-    return low, high
+    return check_clamp(clamp)

@@ -141,6 +141,8 @@ def _emit_requested(
 ) -> Result:
     """The result of a schedule that was asked for. Nothing is measured, the machine included."""
     start = time.monotonic()
+    if isinstance(requested, Schedule):
+        requested.check_parts()
     schedule = requested if isinstance(requested, Schedule) else Schedule.parse(requested)
     if algorithm != DEFAULT and not choice.admits(algorithm, schedule):
         raise SpecError(f"schedule: {schedule}: not one of the algorithm {algorithm}")

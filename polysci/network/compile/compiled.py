@@ -112,6 +112,7 @@ class Network:
     @overload
     def __call__(self, x: Array) -> Any: ...
 
+    @guard
     def __call__(self, x: Array | Mapping[str, Array]) -> Any:
         """Run it. Raises TypeError or ValueError for inputs of another name, type or shape."""
         outputs = self.runner(order_inputs(self.inputs, x))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
@@ -94,6 +95,7 @@ class Conv2d(ProblemBase):
             object.__setattr__(self, field, value)
 
     @classmethod
+    @guard
     def parse(cls, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = "") -> Self:
         """The convolution that benchdnn's words describe; ``parse(str(x)) == x`` but for layout.
 

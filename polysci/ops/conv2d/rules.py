@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Container, Iterator, Mapping
 
+from polysci.border.arguments import describe
 from polysci.errors import SpecError
 from polysci.ops.words import LIMIT
 
@@ -167,5 +168,5 @@ def _shown(value: int) -> str:
 
 
 def _told(value: object) -> str:
-    shown = repr(value)
+    shown = describe(value)
     return f"{type(value).__name__} {shown[:40]}{'...' * (len(shown) > 40)}"

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from polysci.border.arguments import describe
 from polysci.border.files import read_named
+from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest import reference, text
@@ -39,6 +41,7 @@ class Nest(ProblemBase):
     name: str
     multiplicity: int
 
+    @guard
     def __init__(
         self,
         source: str | os.PathLike[str] | Generable,
@@ -64,6 +67,7 @@ class Nest(ProblemBase):
         self._fill(nest, stem if name is None else name, multiplicity)
 
     @classmethod
+    @guard
     def parse(cls, line: str, layout: str = "", dtype: str = "f32", *, where: str = "") -> Self:
         """The nest that ``str(nest)`` describes; white space between its words does not matter.
 
@@ -79,9 +83,11 @@ class Nest(ProblemBase):
         for field, value in values.items():
             object.__setattr__(self, field, value)
         if not isinstance(name, str) or not name.isprintable():
-            raise SpecError(f"Nest: name={name!r}: expected printable text")
+            raise SpecError(f"Nest: name={describe(name)}: expected printable text")
         if type(multiplicity) is not int or multiplicity < 1:
-            raise SpecError(f"Nest: multiplicity={multiplicity!r}: expected a positive integer")
+            raise SpecError(
+                f"Nest: multiplicity={describe(multiplicity)}: expected a positive integer"
+            )
         if len(str(self)) > MAX_TEXT:
             raise SpecError(f"Nest: its text has {len(str(self))} characters: use shorter names")
 
@@ -99,8 +105,8 @@ class Nest(ProblemBase):
         values: dict[str, Any] = {"name": self.name, "multiplicity": self.multiplicity}
         if other := next((field for field in changes if field not in values), None):
             raise SpecError(
-                f"Nest: {other}={changes[other]!r}: only {' and '.join(values)} can be changed; "
-                "the loops fix the rest"
+                f"Nest: {other}={describe(changes[other])}: only {' and '.join(values)} can be "
+                "changed; the loops fix the rest"
             )
         copy = object.__new__(type(self))
         copy._fill(self.contraction, **values | changes)

@@ -7,8 +7,9 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from polysci.border.arguments import check_path, check_type, describe
 from polysci.errors import WisdomError
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import LEAST_SPEED, MOST_DROPPED
@@ -43,7 +44,7 @@ class Wisdom:
     __slots__ = ("path",)
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = cache_dir() / "wisdom.sqlite" if path is None else Path(path)
+        self.path = cache_dir() / "wisdom.sqlite" if path is None else check_path("path", path)
 
     def __repr__(self) -> str:
         return f"Wisdom({str(self.path)!r})"
@@ -95,11 +96,17 @@ class Wisdom:
         ``seconds`` is keyed by schedule text. All are stored in one transaction. ``measurements``
         returns them for training; ``best`` and ``seeds`` ignore them.
         """
+        check_type("seconds", seconds, Mapping)
+        for time in seconds.values():
+            check_type("seconds", time, int, float)
+        check_type("flops", flops, int, float)
+        if not 0 <= flops < 1e30:
+            raise ValueError(f"flops: expected a count of operations, got {describe(flops)}")
         canonical = canonical_features(features)
         trials = [
             self._new(
                 (problem_key, threads, canonical, host, TRIAL, schedule),
-                time, flops / time / 1e9 if time > 0 else 0.0, isa, compiler,
+                time, flops / time / 1e9 if 0 < time < 1e30 else 0.0, isa, compiler,
             )
             for schedule, time in seconds.items()
         ]  # fmt: skip
@@ -137,6 +144,9 @@ class Wisdom:
 
         Trials are ignored; disturbed ones count only where there is no other.
         """
+        _check_key(problem=problem_key, threads=threads, host=host, level=level)
+        if level not in LEVELS:
+            raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {describe(level)}")
         levels = [name for name in LEVELS[LEVELS.index(level) :] if name != TRIAL]
         records = store.rows(
             self.path,
@@ -153,6 +163,7 @@ class Wisdom:
 
         One record a schedule; the same number of threads first, then the fastest.
         """
+        _check_key(problem=problem_key, threads=threads, host=host)
         records = store.rows(
             self.path,
             "WHERE problem = ? AND level <> ? AND NOT (threads = ? AND features = ? AND host = ?) "
@@ -170,6 +181,7 @@ class Wisdom:
         One record a schedule and problem: an undisturbed one where there is one, of the most
         thorough level.
         """
+        _check_key(host=host, threads=threads)
         where, values = "WHERE host = ?", [host, *([] if threads is None else [threads])]
         where += "" if threads is None else " AND threads = ?"
         records = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
@@ -200,6 +212,8 @@ class Wisdom:
         names = ("problem", "threads", "host", "level", "schedule")
         columns = zip(names, (problem_key, threads, host, level, schedule), strict=True)
         criteria = {name: value for name, value in columns if value is not None}
+        _check_key(**criteria)
+        check_type("disturbed", disturbed, bool)
         if not criteria and not disturbed:
             raise ValueError("forget: expected at least one criterion, got none")
         if not self.list():
@@ -219,8 +233,8 @@ class Wisdom:
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all records as JSON (same records, same bytes); returns how many."""
-        records = self.list()
-        exchange.write(Path(path), exchange.dump(records))
+        out, records = check_path("path", path), self.list()
+        exchange.write(out, exchange.dump(records))
         return len(records)
 
     def import_(self, path: str | os.PathLike[str], validate: Callable[[Record], object]) -> int:
@@ -230,7 +244,7 @@ class Wisdom:
         ``validate(record)``, which raises ``PolysciError`` or ``ValueError`` for a problem or a
         schedule that does not parse. Raises ``WisdomError`` naming the file and the record.
         """
-        records = exchange.read(Path(path), validate)
+        records = exchange.read(check_path("path", path), validate)
         with store.writing(self.path) as connection:
             before = connection.total_changes
             connection.executemany(_NEWER, map(astuple, records))
@@ -263,6 +277,16 @@ class Wisdom:
         except OSError as error:
             raise WisdomError(f"{self.path}: cannot be moved aside ({error.strerror})") from error
         return aside
+
+
+def _check_key(**values: Any) -> None:
+    """Raise TypeError or ValueError for a value that no record can have; None is none."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        check_type(name, value, int if name == "threads" else str)
+        if not (0 < value < 1 << 31 if name == "threads" else value.isprintable()):
+            raise ValueError(f"{name}: no record has {describe(value)}")
 
 
 def _version() -> str:

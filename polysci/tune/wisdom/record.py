@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
+from polysci.border.arguments import check_type, describe
 from polysci.runtime.measurement import is_disturbed
 
 TRIAL: Final = "trial"  # tried by a search that chose another schedule: for training only
@@ -49,12 +50,14 @@ class Record:
         self._number("spread", float, 0.0, 1e6)
         self._number("speed", float, 0.0, 1.0)
         if self.level not in LEVELS:
-            raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {self.level!r:.80}")
+            raise ValueError(
+                f"level: expected one of {', '.join(LEVELS)}, got {describe(self.level)}"
+            )
         try:
             datetime.strptime(self.timestamp, "%Y-%m-%dT%H:%M:%SZ")
         except ValueError:
             raise ValueError(
-                f"timestamp: expected UTC as 2025-01-31T12:00:00Z, got {self.timestamp!r:.80}"
+                f"timestamp: expected UTC as 2025-01-31T12:00:00Z, got {describe(self.timestamp)}"
             ) from None
 
     @property
@@ -73,11 +76,11 @@ class Record:
         for name in names:
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise ValueError(f"{name}: expected a text, got {value!r:.80}")
+                raise ValueError(f"{name}: expected a text, got {describe(value)}")
             if not low <= len(value) <= _TEXT_LIMIT or not value.isprintable():
                 raise ValueError(
                     f"{name}: expected {low} to {_TEXT_LIMIT} printable characters, "
-                    f"got {value!r:.80}"
+                    f"got {describe(value)}"
                 )
 
     def _number(self, name: str, kind: type[int] | type[float], low: float, high: float) -> None:
@@ -86,7 +89,7 @@ class Record:
         # NaN fails the comparison; a bool is an int to Python and nonsense here.
         if isinstance(value, bool) or not isinstance(value, allowed) or not low <= value <= high:
             raise ValueError(
-                f"{name}: expected {kind.__name__} in {low:g}..{high:g}, got {value!r:.80}"
+                f"{name}: expected {kind.__name__} in {low:g}..{high:g}, got {describe(value)}"
             )
         object.__setattr__(self, name, kind(value))
 
@@ -97,6 +100,13 @@ KEY: Final = COLUMNS[:6]  # identify a record; the other columns are the measure
 
 
 def canonical_features(features: str | Iterable[str]) -> str:
-    """Feature names, sorted and joined by spaces."""
-    names = features.replace(",", " ").split() if isinstance(features, str) else features
+    """Feature names, sorted and joined by spaces. Raises TypeError for what are no names."""
+    try:
+        names = features.replace(",", " ").split() if isinstance(features, str) else [*features]
+    except TypeError:
+        raise TypeError(f"features: expected names, got {describe(features)}") from None
+    for name in names:
+        check_type("features", name, str)
+        if not name.isprintable():
+            raise ValueError(f"features: expected printable names, got {describe(name)}")
     return " ".join(sorted(set(names)))
