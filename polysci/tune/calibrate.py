@@ -34,9 +34,10 @@ from polysci.tune.fit import PAUSE_S, build_reference, fit_coefficients
 from polysci.tune.probes import bandwidth_text, tile_text, together_text, unit_of
 
 FORMAT = 4
-PATIENCE_S = 20.0  # how long probes are repeated that are disturbed, or on which no passes agree
+PATIENCE_S = 10.0  # how long probes are repeated that are disturbed, or on which no passes agree
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
-AGREED = 0.01  # of a probe's best time: within it, another pass confirms it
+AGREED = 0.02  # of a kernel's best time: within it, another pass confirms it
+AGREED_SHARED = 0.05  # the same of what the memory, or other cores, decide
 _log = logging.getLogger(__name__)
 _unstored: dict[Path, Machine] = {}  # measured, but there is no room for its file
 _refused: set[Path] = set()  # files of machines that this process failed to measure
@@ -121,8 +122,10 @@ def _measure(target: Target, progress: Progress) -> Machine:
     with _bench(target) as bench:
         names = ("peak", "read_l2", "read_l3", "read_memory")
         path = backend_of(target.isa).build(bandwidth_text(target), symbols=names)
-        rates = _rates(bench, [(name, path) for name in names], "rates of caches and memory")
-        rates |= _rates(bench, probes, "microkernels", _part(progress, 0, 40))
+        reads = [(name, path) for name in names[1:]]
+        rates = _rates(bench, reads, "rates of memory", AGREED_SHARED)
+        probes = [("peak", path), *probes]  # beside kernels: after a rest it is 3 % higher
+        rates |= _rates(bench, probes, "microkernels", AGREED, _part(progress, 0, 40))
     peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
     efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
     machine = replace(
@@ -140,7 +143,8 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
     """The machine as f32 knows it, with the rates of the kernels for ``x``; stored."""
     kernels = kernels_for(target.isa.name, x)
     with _bench(target) as bench:
-        rates = _rates(bench, _kernel_probes(kernels, x, target), "microkernels", progress)
+        probes = _kernel_probes(kernels, x, target)
+        rates = _rates(bench, probes, "microkernels", AGREED, progress)
     efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
     return _store(machine_path(target, x), machine)
@@ -180,7 +184,8 @@ def _together(target: Target) -> dict[str, Any]:
     names = ("read_l3_all", "read_memory_all", "fork")
     path = backend_of(target.isa).build(together_text(target), symbols=names)
     with _bench(target, target.cores) as bench:
-        rates = _rates(bench, [(name, path) for name in names], "rates of all cores together")
+        probes = [(name, path) for name in names]
+        rates = _rates(bench, probes, "rates of all cores together", AGREED_SHARED)
     return {
         "l3_all": rates["read_l3_all"],
         "memory_all": rates["read_memory_all"],
@@ -189,12 +194,17 @@ def _together(target: Target) -> dict[str, Any]:
 
 
 def _rates(
-    bench: Bench, probes: Sequence[Probe], what: str, progress: Progress | None = None
+    bench: Bench,
+    probes: Sequence[Probe],
+    what: str,
+    agreed: float,
+    progress: Progress | None = None,
 ) -> dict[str, float]:
     """The best undisturbed rate of every probe; ``what`` names them all in the DisturbedError.
 
     Short runs, many times: what else runs on the machine disturbs some of them, not all, and hardly
-    ever two equally. A probe is repeated until two passes agree on its best rate.
+    ever two equally. A probe is repeated until two passes agree on its best time, but for a share
+    of ``agreed``.
     """
     samples = {name: Samples() for name, _ in probes}
     bests = {name: [inf, inf] for name in samples}  # of two passes
@@ -206,7 +216,11 @@ def _rates(
             samples[name].taken += runs.taken
             bests[name] = sorted([*bests[name], *sorted(runs.clean)[:1]])[:2]
             clean += len(runs.clean)
-        todo = [probe for probe in todo if not _is_settled(samples[probe[0]], *bests[probe[0]])]
+        todo = [
+            (name, path)
+            for name, path in todo
+            if len(samples[name].clean) < LEAST_SAMPLES or not _agree(bests[name], agreed)
+        ]
         if progress:
             progress(len(probes) - len(todo), len(probes))
         if time.monotonic() > end:
@@ -217,10 +231,10 @@ def _rates(
     return {name: 1e-9 / min(its.seconds) for name, its in samples.items()}
 
 
-def _is_settled(samples: Samples, best: float, second: float) -> bool:
-    """Whether enough runs were undisturbed, and the best ones of two passes agree."""
-    agreed = second < inf and second <= (1 + AGREED) * best
-    return agreed and len(samples.clean) >= LEAST_SAMPLES
+def _agree(bests: Sequence[float], agreed: float) -> bool:
+    """Whether the best seconds of two passes differ by no more than a share."""
+    best, second = bests
+    return second < inf and second <= (1 + agreed) * best
 
 
 def _store(path: Path, machine: Machine) -> Machine:

@@ -247,6 +247,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_an_exported_package_builds_with_the_flag": None,
         "test_exported_projects_know_the_flag": None,
     },
+    "tune/test_calibrate.py": {"test_a_neighbour_changes_no_rate": None},
     "tune/test_fit.py": {"test_the_layers_exercise_every_price": None},
     "tune/test_training.py": {"test_networks_held_out_are_ordered_better_than_by_the_model": None},
     "tune/test_training_samples.py": {

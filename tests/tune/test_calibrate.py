@@ -71,7 +71,7 @@ class FakeBench:
 
 
 def rates(bench: FakeBench, names: str) -> dict[str, float]:
-    return calibrate._rates(bench, [(name, Path(name)) for name in names], "probes")  # type: ignore[arg-type]
+    return calibrate._rates(bench, [(name, Path(name)) for name in names], "probes", 0.02)  # type: ignore[arg-type]
 
 
 def test_only_what_was_disturbed_is_repeated() -> None:
@@ -205,6 +205,22 @@ def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) ->
     so = naive.build(naive.PEAK)
     with Bench(TINY, len(cpus)) as bench, busy(*cpus, *cpus):
         assert any(bench.probe(so, "peak", 2e-2).dropped for _ in range(3))
+
+
+def test_a_neighbour_changes_no_rate(fresh_cache: Path) -> None:
+    """A process on the same processor: the best of the undisturbed runs is what it was before."""
+    allowed = os.sched_getaffinity(0)
+    cpu = min(allowed)
+    probe = [("peak", naive.build(naive.PEAK))]
+    os.sched_setaffinity(0, {cpu})
+    try:
+        with Bench(TINY) as bench:
+            alone = calibrate._rates(bench, probe, "probes", 0.02)["peak"]
+        with Bench(TINY) as bench, busy(cpu):
+            beside = calibrate._rates(bench, probe, "probes", 0.02)["peak"]
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert beside > 0.75 * alone
 
 
 def test_one_core_claims_no_rates_of_several(
