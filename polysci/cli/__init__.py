@@ -38,15 +38,15 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 _EXAMPLES = """\
 examples:
-  polysci optimize mb1ic64ih56oc64kh3ph1            one layer, in benchdnn's grammar
-  polysci optimize resnet50 --threads 2             every layer of models/resnet50.txt
-  polysci optimize my_nest.c                        a C loop nest between #pragma scop and endscop
-  polysci bench resnet50 --against torch            each layer in turns with oneDNN
-  polysci explain mb1ic64ih56oc64kh3ph1             why this schedule
-  polysci export resnet50 -o resnet50               one .c and one .h
-  polysci compile model.onnx --compare openvino     a whole network in turns with OpenVINO
-  polysci compile model.onnx -o model               the network as a C project
-  polysci doctor                                    check the installation
+  polysci optimize mb1ic64ih56oc64kh3ph1         a layer in benchdnn's grammar
+  polysci optimize resnet50 --threads 2          all of models/resnet50.txt
+  polysci optimize my_nest.c                     a loop nest written in C
+  polysci bench resnet50 --against torch         in turns with oneDNN
+  polysci explain mb1ic64ih56oc64kh3ph1          why this schedule
+  polysci export resnet50 -o resnet50            one .c and one .h
+  polysci compile model.onnx --compare openvino  a network and OpenVINO
+  polysci compile model.onnx -o model            the network as a C project
+  polysci doctor                                 check the installation
 
 environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
 """

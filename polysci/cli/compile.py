@@ -75,9 +75,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "--dtype", type=_dtype, choices=_DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
-    command.add_argument(
-        "--level", choices=shared.LEVELS, default="measure", help="search level (measure)"
-    )
+    shared.level_option(command)
     shared.algorithm_option(command)
     command.add_argument(
         "--time-limit", type=shared.seconds, metavar="S", help="end the search after S seconds"
@@ -335,7 +333,7 @@ def _summary(
 def _comparison_lines(
     comparison: NetworkComparison | None, loss: float | None, width: int | None
 ) -> list[str]:
-    from polysci.text.tables import bytes_text, fit
+    from polysci.text.tables import bytes_text, fit, paragraph
 
     if comparison is None:
         return []
@@ -352,11 +350,13 @@ def _comparison_lines(
         )
         for name, rival in comparison.rivals.items()
     ]  # fmt: skip
-    lines = ["", fit(rows, width, drop=("how", "peak memory"), left=("library", "how"))]
-    lines.append(
+    table = fit(rows, width, drop=("how", "peak memory"), clip=("library",),
+                left=("library", "how"))  # fmt: skip
+    ratio = (
         f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
         f"faster; medians of {len(comparison.ours.seconds)} turns)"
     )
+    lines = ["", table, paragraph(ratio, width, "")]
     if loss is not None:
         lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")
     return lines

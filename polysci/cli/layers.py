@@ -88,7 +88,7 @@ def isa_option(command: argparse.ArgumentParser) -> None:
 
 def search_options(command: argparse.ArgumentParser, level: str = "measure") -> None:
     """Options for the search."""
-    command.add_argument("--level", choices=LEVELS, default=level, help=f"search level ({level})")
+    level_option(command, level)
     command.add_argument(
         "--ranker",
         default="traffic",
@@ -102,6 +102,14 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
         metavar="S",
         help="end the search of all layers after S seconds",
     )
+
+
+def level_option(command: argparse.ArgumentParser, level: str = "measure") -> None:
+    """Add ``--level``."""
+    command.add_argument(
+        "--level", choices=LEVELS, default=level, metavar="LEVEL",
+        help=f"how hard to search: {', '.join(LEVELS)} ({level})",
+    )  # fmt: skip
 
 
 def table_options(command: argparse.ArgumentParser) -> None:

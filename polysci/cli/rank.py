@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 _HELP = "show the first schedules of every ranker; with --measure, how good its order is"
 _NOTES = """\
-A cost is in the ranker's own unit; least is best. 'predicted' is the traffic model's time, whoever
-chose. With --measure all of them are compiled, checked and timed in turn. Then, for each ranker:
+A cost is in the ranker's own unit; least is best. 'predicted' is the traffic
+model's time, whoever chose. With --measure all of them are compiled, checked
+and timed in turn. Then, for each ranker:
   first   speed of its first choice, of the fastest schedule shown: 1 is perfect
-  few     the same for the best of its choices, which is what a search that measures them finds
-  tau     Kendall's tau between its costs and the times of all schedules shown; 1: the same order
-  pairs   share of the pairs more than 2 % apart in time that its costs put the right way
+  few     the same for the best of its choices, which is what a search that
+          measures them finds
+  tau     Kendall's tau between its costs and the times of all schedules shown;
+          1: the same order
+  pairs   share of the pairs more than 2 % apart in time that its costs put the
+          right way
 """
 
 

@@ -28,7 +28,11 @@ def test_every_command_has_two_or_three_examples() -> None:
 def test_help_ends_with_the_examples(command: str) -> None:
     text = done(command, "--help", COLUMNS="80")
     assert text.rstrip().endswith("\n".join(f"  {line}" for line in EXAMPLES[command]))
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_help_of_the_program_has_80_columns() -> None:
+    assert max(map(len, done("--help", COLUMNS="80").splitlines())) <= 80
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -9,10 +9,13 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from polysci.cli import learn
+from polysci.cli.compile import _comparison_lines
 from polysci.cli.display import Display
 from polysci.network.compile.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
@@ -72,6 +75,17 @@ def test_tables_of_stages_peers_and_training_fit_as_well() -> None:
     judged = Judgement(100, 1000, (0.9, 0.8), (0.9, 0.8), (0.9, 0.8))
     for table in (report.text, partial(learn._table, {"a network of many letters " * 2: judged})):
         assert widest(table(80)) <= 80 < widest(table(None))
+
+
+def test_a_comparison_of_networks_fits() -> None:
+    run = {"seconds": (1e-3,) * 15, "peak_bytes": 1 << 30, "choice": "a setting " * 9}
+    rival = SimpleNamespace(version="2026.1.0." * 9, latency_ms=1.5, error=1e-6, **run)
+    comparison: Any = SimpleNamespace(
+        latency_ms=1.0, ours=SimpleNamespace(**run), rivals={"openvino": rival},
+        fastest="a library of " * 5, ratio=1.5,
+    )  # fmt: skip
+    narrow, wide = ("\n".join(_comparison_lines(comparison, 1e-3, w)) for w in (80, None))
+    assert widest(narrow) <= 80 < widest(wide)
 
 
 def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
