@@ -71,8 +71,11 @@ def constructors() -> Iterator[tuple[str, Door]]:
     yield from with_each(PackedWeights, identity="", array=np.zeros(1), pointer=None)
     yield from with_each(polysci.parse_problem, "layout", "dtype", text="mb1ic8ih6oc8kh3")
     yield from with_each(polysci.detect, "isa")
-    yield from ((f"Wisdom{value}", polysci.Wisdom) for value in ("",))
-    yield from (("to_bf16", polysci.to_bf16), ("from_bf16", polysci.from_bf16))
+    yield from (
+        ("Wisdom", polysci.Wisdom),
+        ("to_bf16", polysci.to_bf16),
+        ("from_bf16", polysci.from_bf16),
+    )
     yield from (("Schedule.parse", Schedule.parse), ("extract", polysci.extract.extract))
     yield "compile_network", compile_network
 
@@ -166,8 +169,8 @@ def test_records(tmp_path: Path) -> None:
         *with_each(wisdom.seeds, **KEY),
         *with_each(wisdom.measurements, "threads", host="h"),
         *with_each(wisdom.forget, "level", "schedule", "disturbed", problem_key="mb1", host="x"),
-        ("Wisdom", lambda value: polysci.Wisdom(value if value is not None else 5).list()),
-        ("export", lambda value: wisdom.export(value if value not in ("x",) else 5)),
+        ("Wisdom", lambda value: polysci.Wisdom(value).list()),
+        ("export", wisdom.export),
         ("import", lambda value: wisdom.import_(value, lambda _: None)),
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
