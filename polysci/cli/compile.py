@@ -235,7 +235,8 @@ def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
 
 def _line(result: Result) -> str:
     speed = f"{result.measurement.gflops:.1f} GFLOP/s" if result.measurement else "not run"
-    return f"{shared.title(result.problem)}: {speed}, {result.schedule}, {result.spent:.1f} s"
+    mark = shared.mark_disturbed(result)
+    return f"{shared.title(result.problem)}: {speed}{mark}, {result.schedule}, {result.spent:.1f} s"
 
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:

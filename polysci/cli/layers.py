@@ -364,6 +364,11 @@ def _rename(layer: TunedLayer, problem: Problem) -> TunedLayer:
     return TunedLayer(problem, result, layer.fault)
 
 
+def mark_disturbed(result: Result) -> str:
+    """What progress lines say behind the speed of a result that is not to be believed."""
+    return " (disturbed)" if result.measurement and result.measurement.disturbed else ""
+
+
 def write(text: str, path: str | None) -> None:
     """Write to the file ``path``, or to standard output."""
     if path is None:

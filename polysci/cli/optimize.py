@@ -83,8 +83,8 @@ def _line(layer: shared.TunedLayer) -> str:
         return f"{name}: FAILED: {layer.fault}"
     measured = layer.result.measurement
     speed = f"{measured.gflops:.1f} GFLOP/s" if measured else "not run"
-    quality = " (disturbed)" if measured and measured.disturbed else ""
-    return f"{name}: {speed}{quality}, {layer.result.schedule}, {layer.result.spent:.1f} s"
+    mark = shared.mark_disturbed(layer.result)
+    return f"{name}: {speed}{mark}, {layer.result.schedule}, {layer.result.spent:.1f} s"
 
 
 def _summary(layers: list[shared.TunedLayer]) -> dict[str, Any]:

@@ -70,9 +70,8 @@ def _check(path: Path) -> None:
 def _line(layer: shared.TunedLayer) -> str:
     if layer.result is None:
         return f"{shared.title(layer.problem)}: FAILED: {layer.fault}"
-    measured = layer.result.measurement
-    quality = " (disturbed)" if measured and measured.disturbed else ""
-    return f"{shared.title(layer.problem)}: {layer.result.schedule}{quality}"
+    mark = shared.mark_disturbed(layer.result)
+    return f"{shared.title(layer.problem)}: {layer.result.schedule}{mark}"
 
 
 def _report(arguments: argparse.Namespace, tuned: list[shared.TunedLayer], planned: int) -> Report:

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from polysci.algorithms.choice import key_of
+from polysci.cli import compile
 from polysci.network.compile.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
+from polysci.tune import optimize
 from polysci.tune.wisdom import Wisdom
-from tests.support.command import done
+from tests.support.command import done, polysci
 
 LAYER = "mb1ic4ih6oc8kh3ph1"
 PLAN = "k:4 p q:3 > brgemm_portable_f32_3x4"
@@ -85,6 +87,15 @@ def test_a_disturbed_record_is_no_point_of_a_rank_scatter(tmp_path: Path) -> Non
     path = tmp_path / "x.html"
     done("report", LAYER, *PORTABLE, "--level", "wisdom-only", "-o", path)
     assert "brgemm_portable_f32_2x4" not in path.read_text(encoding="utf-8")
+
+
+def test_progress_marks_disturbed_times(tmp_path: Path) -> None:
+    record(dropped=0.9)
+    words = (LAYER, *PORTABLE, "--level", "wisdom-only")
+    for command in (("optimize", *words), ("report", *words, "-o", tmp_path / "x.html")):
+        assert "(disturbed)" in polysci(*command).stderr
+    level, problem = "wisdom-only", parse_problem(LAYER, "nhwc")
+    assert "(disturbed)" in compile._line(optimize(problem, level, isa="portable"))
 
 
 def test_a_network_counts_them() -> None:
