@@ -1,16 +1,12 @@
 """Tables in a pipe have 80 columns, ``--wide`` ones all; progress vanishes from a terminal."""
 
-import contextlib
 import io
-import os
-import pty
 import re
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -25,6 +21,7 @@ from polysci.tune.training import Judgement
 from polysci.tune.wisdom import Wisdom
 from tests.support.command import done, polysci
 from tests.support.records import put
+from tests.support.terminal import shown_on_terminal
 
 LAYERS = ('mb1ic8ih10oc24oh10kh3ph1n"a_layer_with_a_long_name"', "mb1ic16ih20oc32oh20kh3ph1dh0")
 pytestmark = pytest.mark.usefixtures("fresh_cache")
@@ -109,7 +106,7 @@ def test_a_failure_is_told_below_the_table() -> None:
     assert "FAILED" in row and widest(row) <= 80 and "no record for" in fault
 
 
-def progress(stream: io.TextIOBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def progress(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a search of one layer shows on ``stream``, before and after a table."""
     monkeypatch.setattr(sys, "stderr", stream)
     problem = parse_problem(LAYERS[0])
@@ -138,22 +135,8 @@ def test_every_calibration_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert stream.getvalue().splitlines() == [describe("f32")] * 2
 
 
-def read_to_the_end(terminal: int) -> str:
-    parts = []
-    with contextlib.suppress(OSError):  # Linux: EIO once the other side is closed
-        while part := os.read(terminal, 1 << 16):
-            parts.append(part)
-    return b"".join(parts).decode()
-
-
 def test_progress_on_a_terminal_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    master, slave = pty.openpty()
-    with os.fdopen(slave, "w") as stream, ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(read_to_the_end, master)
-        progress(stream, monkeypatch)
-        stream.close()  # the reader sees the end of a terminal that nobody has open
-        shown = reading.result()
-    os.close(master)
+    shown = shown_on_terminal(lambda stream: progress(stream, monkeypatch))
     assert "one layer is done [bold]" in shown
     assert shown.rstrip().endswith("\x1b[2K") and "\x1b[1A" in shown  # its lines are erased

@@ -2,25 +2,29 @@
 
 import logging
 import os
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from polysci import tune
 from polysci.measure.bench import Bench
 from polysci.measure.samples import DisturbedError, Sample, Samples
+from polysci.measure.trials import BuiltSchedule
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import folder
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import calibrate, fit
-from polysci.tune.announcement import describe
+from polysci.tune.announcement import announce, describe
 from tests.support import naive
 from tests.support.load import busy
+from tests.support.terminal import shown_on_terminal
 
 TARGET = detect("portable")
 MEASURED = replace(assume_rates(TARGET), measured=True)
@@ -78,6 +82,25 @@ def test_only_what_was_disturbed_is_repeated() -> None:
     bench = FakeBench(lambda name, turn: name == "b" and turn < 5)
     assert rates(bench, "abc") == dict.fromkeys("abc", pytest.approx(1e-9))
     assert bench.asked == {"a": 2, "b": 6, "c": 2}
+
+
+def test_only_disturbed_schedules_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules = [Schedule.parse(f"p:{rows} > brgemm_portable_f32_6x8") for rows in (2, 3, 4)]
+    asked = list[list[Schedule]]()
+
+    def time_trials(
+        bench: object, tried: Sequence[BuiltSchedule], check: bool = True
+    ) -> Iterator[tuple[BuiltSchedule, Samples]]:
+        asked.append([trial.schedule for trial in tried])
+        for trial in tried:
+            busy = trial.schedule == schedules[1] and len(asked) < 3
+            yield trial, Samples([Sample(2.0 if busy else 1.0, waited=0.5 * busy)] * 5)
+
+    monkeypatch.setattr(fit, "time_trials", time_trials)
+    pairs = [(modelled({}), BuiltSchedule(schedule)) for schedule in schedules]
+    timed = [samples for _, samples in fit._time(None, pairs)]  # type: ignore[arg-type]
+    assert asked == [schedules, schedules[1:2], schedules[1:2]]
+    assert [samples.seconds for samples in timed] == [(1.0,) * 5] * 3
 
 
 def test_a_rate_counts_once_two_passes_agree_on_it() -> None:
@@ -197,6 +220,19 @@ def test_without_progress_standard_error_tells_once(
     for _ in range(2):
         tune.optimize(TINY, "estimate", target=TARGET)
     assert capsys.readouterr().err.splitlines() == [describe("f32")]
+
+
+def test_on_a_terminal_a_bar_tells_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(stream: TextIO) -> None:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with announce("bf16") as progress:
+            progress(0, 100)
+            progress(100, 100)
+
+    monkeypatch.setenv("TERM", "xterm")
+    shown = shown_on_terminal(work)
+    assert "measuring this machine once for bf16" in shown and "100%" in shown
+    assert shown.rstrip().endswith("\x1b[2K") and "\x1b[1A" in shown  # its line is erased
 
 
 def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) -> None:
