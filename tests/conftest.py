@@ -45,7 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test module is imported; xdist's workers and other children inherit it."""
-    cache.default_flags = quick_flags  # the same C, compiled faster, where a test names no flags
     if hasattr(config, "workerinput"):
         return
     path = tempfile.mkdtemp(prefix="polysci-tests-")
@@ -61,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Where a test names no flags: the same C compiled faster, unless it is timed.
+    cache.default_flags = default_flags if item.get_closest_marker("perf") else quick_flags
     for mark in item.iter_markers("isa"):
         if isa_named(mark.args[0]) not in detect().allowed:
             pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")
