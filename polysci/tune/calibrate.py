@@ -34,7 +34,9 @@ from polysci.tune.fit import PAUSE_S, build_reference, fit_coefficients
 from polysci.tune.probes import bandwidth_text, tile_text, together_text, unit_of
 
 FORMAT = 4
-PATIENCE_S = 10.0  # how long probes are repeated that are disturbed, or on which no passes agree
+PATIENCE_S = 10.0  # how long disturbed probes are repeated
+PATIENCE_EACH_S = 0.1  # and for each of the probes
+AGREE_S = 6.0  # how long others are, on which no two passes agree
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
 AGREED = 0.02  # of a kernel's best time: within it, another pass confirms it
 AGREED_SHARED = 0.05  # the same of what the memory, or other cores, decide
@@ -208,7 +210,7 @@ def _rates(
     """
     samples = {name: Samples() for name, _ in probes}
     bests = {name: [inf, inf] for name in samples}  # of two passes
-    todo, end = list(probes), time.monotonic() + PATIENCE_S
+    todo, start = list(probes), time.monotonic()
     while todo:
         clean = 0
         for name, path in todo:
@@ -216,14 +218,16 @@ def _rates(
             samples[name].taken += runs.taken
             bests[name] = sorted([*bests[name], *sorted(runs.clean)[:1]])[:2]
             clean += len(runs.clean)
+        spent = time.monotonic() - start
         todo = [
             (name, path)
             for name, path in todo
-            if len(samples[name].clean) < LEAST_SAMPLES or not _agree(bests[name], agreed)
+            if len(samples[name].clean) < LEAST_SAMPLES
+            or (spent < AGREE_S and not _agree(bests[name], agreed))
         ]
         if progress:
             progress(len(probes) - len(todo), len(probes))
-        if time.monotonic() > end:
+        if spent > PATIENCE_S + PATIENCE_EACH_S * len(probes):
             break
         if not clean:
             time.sleep(PAUSE_S)
