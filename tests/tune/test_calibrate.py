@@ -109,11 +109,22 @@ def test_a_rate_counts_once_two_passes_agree_on_it() -> None:
     class Unnoticed(FakeBench):
         def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
             super().probe(so, symbol, run_s)
-            seconds = [1.2, 1.4, 1.3, 1.0, 1.1, 1.005][self.asked[symbol] - 1]
+            seconds = [1.2, 1.4, 1.3, 0.9, 1.0, 1.0, 0.91][self.asked[symbol] - 1]
             return Samples([Sample(seconds)] * 5)
 
     bench = Unnoticed(lambda name, turn: False)
-    assert rates(bench, "a") == {"a": pytest.approx(1e-9)} and bench.asked == {"a": 6}
+    assert rates(bench, "a") == {"a": pytest.approx(1e-9 / 0.91)} and bench.asked == {"a": 7}
+
+
+def test_a_burst_of_the_clock_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "AGREE_S", 0.0)
+
+    class Burst(FakeBench):
+        def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
+            super().probe(so, symbol, run_s)
+            return Samples([Sample([0.9, 1.0][self.asked[symbol] - 1])] * 2)  # clean ones: 4 in all
+
+    assert rates(Burst(lambda name, turn: False), "a") == {"a": pytest.approx(1e-9)}
 
 
 def test_what_stays_disturbed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
