@@ -13,7 +13,7 @@ LEAST_SAMPLES: Final = 3
 MOST_TURNS: Final = 3  # times the samples asked for: how long disturbed ones are repeated
 _WAITED: Final = 0.02  # of a sample's time, spent by a thread in waiting for a processor
 _SPEED: Final = 0.9  # of the reference loop's best
-_MOST_DISTURBED: Final = 0.2  # of many measurements: with more, the machine was too busy
+MOST_DISTURBED: Final = 0.2  # of many measurements: with more, the machine was too busy
 
 
 class DisturbedError(CheckError):
@@ -104,10 +104,10 @@ def beaten(one: Samples, every: Sequence[Samples]) -> bool:
     return one in ready and worse(one, min(ready, key=lambda samples: samples.median))
 
 
-def check_quiet(what: str, measured: Sequence[Samples]) -> None:
-    """Raise DisturbedError if more than a fifth of what was measured is disturbed."""
+def check_quiet(what: str, measured: Sequence[Samples], most: float = MOST_DISTURBED) -> None:
+    """Raise DisturbedError if more than a share ``most`` of what was measured is disturbed."""
     busy = sum(samples.disturbed for samples in measured)
-    if busy > _MOST_DISTURBED * len(measured):
+    if busy > most * len(measured):
         raise DisturbedError(
             f"other work disturbed {busy} of {len(measured)} {what}, however often repeated; "
             "the next process tries again"
