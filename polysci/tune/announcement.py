@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 def describe(x: str) -> str:
     """What a calibration for inputs of type ``x`` says of itself."""
-    return f"measuring this machine once for {x} (some 15 seconds)"
+    return f"measuring this machine once for {x} (less than a minute)"
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def header_sets_for(isa: str, x: str) -> list[HeaderSet]:
 def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
     """Measure and store the parameters; ``progress(done, total)`` after every step.
 
-    Takes some 15 seconds. All but the rates of kernels is measured once, in f32. Without
+    Takes less than a minute. All but the rates of kernels is measured once, in f32. Without
     ``progress``, standard error tells of it. Raises BuildError, CheckError, or DisturbedError where
     other work disturbs too much, however often repeated.
     """

@@ -22,7 +22,7 @@ def context_of(
 ) -> Context:
     """The ranker's context of a problem, with the parameters ``machine`` if given.
 
-    Otherwise this machine's parameters; it is calibrated if it never was (some 15 seconds).
+    Otherwise this machine's parameters; it is calibrated if it never was (less than a minute).
     """
     target = target or detect()
     _, roles, strides = model_of(problem)
