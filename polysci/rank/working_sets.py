@@ -61,8 +61,9 @@ def working_set_bytes(
       the window's dimensions, is not among them;
     * inclusive ``most`` is an upper bound, at most the whole loop's footprint.
 
-    Guards (padding) are ignored, and every thread's share is taken to be the first one's: both give
-    upper bounds, the latter for shared sizes only. Packing and streaming do not change which
+    Guards (padding) are ignored: ``most`` is an upper bound then, while ``least`` may be too small
+    by the elements that another first source than the origin sees. Every thread's share is taken to
+    be the first one's: an upper bound of shared sizes. Packing and streaming do not change which
     elements are touched.
     Raises SpecError for another convention.
     """

@@ -24,7 +24,7 @@ from tests.support.records import put
 from tests.support.terminal import shown_on_terminal
 
 LAYERS = ('mb1ic8ih10oc24oh10kh3ph1n"a_layer_with_a_long_name"', "mb1ic16ih20oc32oh20kh3ph1dh0")
-pytestmark = pytest.mark.usefixtures("fresh_cache")
+pytestmark = pytest.mark.usefixtures("fresh_cache", "uncapped")
 
 
 def widest(text: str) -> int:
