@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polysci.algorithms.algorithm import SYMBOL
-from polysci.codegen.emit import Source
+from polysci.algorithms.algorithm import PLAIN, SYMBOL, EmitOptions
+from polysci.codegen.emit import Source, assemble
 from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
@@ -28,8 +28,8 @@ class BuiltSchedule:
     @property
     def candidate(self) -> tuple[Path, str]:
         """What a Bench takes. Only for what was built."""
-        assert self.path is not None
-        return self.path, SYMBOL
+        assert self.path is not None and self.source is not None
+        return self.path, self.source.symbol
 
 
 def build_trials(
@@ -48,16 +48,21 @@ def build_all(
     threads: int = 1,
     jobs: int = 2,
     backend: Backend = CPU,
+    share: int = 1,
 ) -> list[BuiltSchedule]:
-    """The same for schedules of several problems."""
+    """The same for schedules of several problems, up to ``share`` of them in one C text.
+
+    A compiler reads the headers once for a text, which takes longer than a schedule's own code.
+    """
     sources: dict[int, Source] = {}
     built: dict[int, BuiltSchedule] = {}
     for at, (problem, schedule) in enumerate(trials):
+        options = PLAIN if share == 1 else EmitOptions(f"{SYMBOL}_{at}")
         try:
-            sources[at] = backend.emit(problem, schedule, threads)
+            sources[at] = backend.emit(problem, schedule, threads, options)
         except PolysciError as error:
             built[at] = BuiltSchedule(schedule, error=error)
-    for at, path in _compile(sources, jobs, backend).items():
+    for at, path in _compile(sources, share, jobs, backend).items():
         source, schedule = sources[at], trials[at][1]
         built[at] = (
             BuiltSchedule(schedule, source, error=path)
@@ -68,18 +73,28 @@ def build_all(
 
 
 def _compile(
-    sources: dict[int, Source], jobs: int, backend: Backend
+    sources: Mapping[int, Source], share: int, jobs: int, backend: Backend
 ) -> dict[int, Path | BuildError]:
+    texts = list(_texts(sources, share))
     try:
-        texts = [source.file for source in sources.values()]
-        symbols = next(iter(sources.values())).symbols if sources else ()
-        paths = backend.build_many(texts, jobs=jobs, symbols=symbols)
-        return dict(zip(sources, paths, strict=True))
+        paths = backend.build_many(
+            [assemble([sources[at] for at in text]) for text in texts],
+            jobs=jobs,
+            symbols=[[name for at in text for name in sources[at].symbols] for text in texts],
+        )
     except NoCompilerError:  # it is gone or hangs, and would for each of them
         raise
     except BuildError:
         # Find out which.
         return {at: _compile_alone(source, backend) for at, source in sources.items()}
+    return {at: path for text, path in zip(texts, paths, strict=True) for at in text}
+
+
+def _texts(sources: Mapping[int, Source], share: int) -> Iterator[list[int]]:
+    """The sources of every text: up to ``share`` that have their headers in common."""
+    for unit in dict.fromkeys(source.header_set for source in sources.values()):
+        own = [at for at, source in sources.items() if source.header_set == unit]
+        yield from (own[at : at + share] for at in range(0, len(own), share))
 
 
 def _compile_alone(source: Source, backend: Backend) -> Path | BuildError:

@@ -51,11 +51,11 @@ class Backend(Protocol):
         ...
 
     def build_many(
-        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[str] = ()
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = ()
     ) -> list[Path]:
         """Every text built, ``jobs`` compilers at a time; paths in the texts' order.
 
-        Each defines the functions ``symbols``.
+        ``symbols``: the functions that each of them defines.
         """
         ...
 
@@ -94,7 +94,7 @@ class COpenMP:
         return cache.build(text, flags=flags, symbols=symbols, timeout=timeout)
 
     def build_many(
-        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[str] = ()
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = ()
     ) -> list[Path]:
         """Shared objects. BuildError of the first text that fails."""
         return cache.build_many(texts, jobs=jobs, symbols=symbols)

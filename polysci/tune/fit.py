@@ -28,8 +28,8 @@ from polysci.target.machine import COEFFICIENTS, Machine
 from polysci.tune.probes import reference_kernel, tile_text
 from polysci.tune.sample import sample_schedules
 
-SAMPLED = 10  # schedules a layer, of which some are measured
-COUNT = 36  # schedules measured: the fit is as good as one to all that are sampled
+SAMPLED = 8  # schedules a layer, of which some are measured
+COUNT = 32  # schedules measured: the fit is as good as one to all that are sampled
 SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for the fast ones
 MOST_LEFT_OUT = 0.5  # of them, as disturbed: ten coefficients have 18 equations then
 REPEATS = 5  # of a layer's disturbed schedules, at most
@@ -78,7 +78,8 @@ def fit_coefficients(target: Target, machine: Machine, progress: Progress | None
     chosen = choose_informative(sample, machine, COUNT)
     backend = backend_of(target.isa)
     pairs = [(part.problem, part.schedule) for part in chosen]
-    built = build_all(pairs, jobs=max(2, target.cores), backend=backend)
+    jobs = max(2, target.cores)
+    built = build_all(pairs, jobs=jobs, backend=backend, share=max(1, len(pairs) // jobs // 2))
     if progress:
         progress(1, 2)
     rows, measured = list[Row](), list[Samples]()

@@ -256,7 +256,7 @@ def test_a_library_without_its_symbols_is_never_kept(root, fake):
     with pytest.raises(BuildError, match=r"does not define other, value;"):
         cache.build([text(111), "int x;\n"], flags=PLAIN, symbols=("value", "other"))
     with pytest.raises(BuildError, match=r"does not define value;"):
-        cache.build_many([text(111)], flags=PLAIN, symbols=("value",))
+        cache.build_many([text(111)], flags=PLAIN, symbols=[("value",)])
     assert [p.name for p in (root / "builds").iterdir()] == []
     fake("")
     assert value(cache.build(text(111), flags=PLAIN, symbols=("value",))) == 111

@@ -90,4 +90,4 @@ def test_a_hanging_compiler_ends_a_search_at_once(monkeypatch):
             raise CompileTimeoutError("ran longer than 60 s and was killed")
 
     with pytest.raises(CompileTimeoutError, match="ran longer"):
-        trials._compile({}, 1, Hanging())
+        trials._compile({}, 1, 1, Hanging())

@@ -119,17 +119,16 @@ def build_many(
     jobs: int = 2,
     timeout: float | None = None,
     probe: bool = False,
-    symbols: Sequence[str] = (),
+    symbols: Sequence[Sequence[str]] = (),
 ) -> list[Path]:
     """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
 
-    Each must define ``symbols``.
-
-    BuildError of the first text that fails, after those under way have ended.
+    ``symbols``: the functions that each of them must define. BuildError of the first text that
+    fails, after those under way have ended.
     """
-    once = list(dict.fromkeys(texts))
-    make = partial(build, flags=flags, timeout=timeout, probe=probe, symbols=symbols)
-    calls = [partial(make, text) for text in once]
+    once = dict(zip(texts, symbols or [()] * len(texts), strict=True))
+    make = partial(build, flags=flags, timeout=timeout, probe=probe)
+    calls = [partial(make, text, symbols=its) for text, its in once.items()]
     paths = dict(zip(once, together(calls, jobs), strict=True))
     return [paths[text] for text in texts]
 
