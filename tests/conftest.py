@@ -67,6 +67,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")
 
 
+def assume_rates_of_all() -> None:
+    """Write assumed rates of what runs, or of what the cap leaves of it, to the cache directory."""
+    for isa, x in product(detect().allowed, INPUTS):
+        write_rates(assume_rates(detect(isa)), detect(isa), x)
+
+
 @pytest.fixture(scope="session")
 def shared_cache() -> Path:
     """The cache directory of the session, which all workers build in."""
@@ -76,8 +82,7 @@ def shared_cache() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def assumed_rates(shared_cache: Path) -> None:
     """Assumed rates for every instruction set: no test measures unless it asks for ``machine``."""
-    for isa, x in product(detect().allowed, INPUTS):
-        write_rates(assume_rates(detect(isa)), detect(isa), x)
+    assume_rates_of_all()
 
 
 @pytest.fixture(autouse=True)
@@ -103,9 +108,13 @@ def machine(shared_cache: Path) -> Machine:
 
 
 @pytest.fixture
-def uncapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the session's cap: for what it hides or forbids, as records and exports of others."""
-    monkeypatch.delenv("POLYSCI_ISA", raising=False)
+    if "fresh_cache" in request.fixturenames:
+        request.getfixturevalue("fresh_cache")  # first: rates are written to it
+    if "POLYSCI_ISA" in os.environ:
+        monkeypatch.delenv("POLYSCI_ISA")
+        assume_rates_of_all()
 
 
 @pytest.fixture

@@ -99,10 +99,11 @@ def test_ctest(network: Network, tmp_path: Path) -> None:
 
 
 def test_symbols(built: Path) -> None:
-    """All begin with the name; nothing can be written to."""
+    """All begin with the name; nothing can be written to but a CPU's answer, which is kept."""
     rows = run("nm", "-A", "libtiny.a", cwd=built).stdout.split("\n")
     kinds = [row.split()[-2:] for row in rows if row]
-    assert not [name for kind, name in kinds if kind in "BbDdCSsGg"]
+    writable = [name for kind, name in kinds if kind in "BbDdCSsGg"]
+    assert not [name for name in writable if not re.fullmatch(r"answer(\.\d+)?", name)]
     outside = [name for kind, name in kinds if kind.isupper() and kind != "U"]
     assert outside and all(name.startswith("tiny_") for name in outside)
     used = {name for kind, name in kinds if kind == "U"}

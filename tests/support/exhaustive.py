@@ -23,7 +23,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_results_are_within_the_bound_between_guard_pages": 0,
         "test_faults_are_noticed": None,
     },
-    "cli/test_calibrating.py": {"test_calibrating_is_told_once": 4},
+    "cli/test_calibrating.py": {"test_calibrating_is_told_once": 2},
     "cli/test_cli_compile.py": {
         "test_every_tensor_beside_the_reference": None,
         "test_no_peer_in_bf16": None,
@@ -33,15 +33,16 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_table_of_stages": None,
     },
     "cli/test_cli_rank.py": {"test_ctrl_c_keeps_what_was_measured": None},
-    "cli/test_faulty_compilers.py": {
-        "test_a_library_without_symbols": 3,
-        "test_a_compiler_that_hangs": 3,
-        "test_a_compiler_that_hangs_at_some_texts": 3,
-    },
     "cli/test_cli_types.py": {
         "test_a_measured_search_says_how_near_the_peak_it_is": 4,
         "test_check_prints_a_command_that_repeats_it": 0,
         "test_measured_results_are_kept_apart": None,
+        "test_explain": 0,
+    },
+    "cli/test_faulty_compilers.py": {
+        "test_a_library_without_symbols": 3,
+        "test_a_compiler_that_hangs": 3,
+        "test_a_compiler_that_hangs_at_some_texts": 0,
     },
     "cli/test_isa_cap.py": {
         "test_the_lower_cap_counts": 0,
@@ -50,6 +51,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_better_ones_record_is_neither_taken_nor_tried": None,
         "test_from_python": None,
     },
+    "cli/test_tables.py": {"test_tables_fit_a_pipe": 2},
     "codegen/test_codegen.py": {
         "test_strict_compilers_are_content": None,
         "test_copies_leave_much_padding_out": 3,
@@ -61,6 +63,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_generated_code_computes_the_nest": 7,
         "test_commands_take_a_file": None,
         "test_the_exported_package": None,
+        "test_a_file_to_a_primitive_and_a_record": None,
     },
     "codegen/test_operators.py": {
         "test_random_schedules_are_right": 53,
@@ -84,6 +87,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "experiments/test_experiments.py": {
         "test_searches_are_timed_and_their_winners_compared": None,
         "test_what_one_knob_decides_is_its_share": None,
+        "test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least": None,
     },
     "explain/test_explain.py": {
         "test_the_picture": 0,
@@ -121,7 +125,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "measure/test_faults.py": {"test_faults_are_noticed": 26, "test_samples_are_seconds_a_call": 0},
     "measure/test_measure.py": {"test_after_a_faulty_candidate_the_next_one_works": 2},
-    "measure/test_worker.py": {"test_faults_that_kill_the_worker": 3, "test_guards": 3},
+    "measure/test_worker.py": {
+        "test_faults_that_kill_the_worker": 3,
+        "test_guards": 3,
+        "test_plain_loops_pass": 2,
+    },
     "microkernels/test_aarch64.py": {
         "test_kernels_are_exact_and_stay_inside_their_operands": 0,
         "*": None,
@@ -199,7 +207,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_gathered_schedules_cost_what_each_does": 3,
         "test_every_layer_has_a_choice": 3,
     },
-    "rank/test_lower_bound.py": {"test_a_full_search_discards_only_what_is_slower": None},
+    "rank/test_lower_bound.py": {
+        "test_a_full_search_discards_only_what_is_slower": None,
+        "test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first": None,
+    },
     "rank/test_packages.py": {"test_an_installed_ranker_chooses": 0},
     "rank/test_rank.py": {
         "test_higher_prices_are_never_cheaper": 12,
@@ -229,7 +240,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "runtime/test_build_library.py": {
         "test_the_openmp_runtime_stays_when_its_last_user_goes": None,
     },
-    "space/test_group_views.py": {"test_a_wrong_swap_is_noticed": None},
+    "space/test_group_views.py": {
+        "test_a_wrong_swap_is_noticed": None,
+        "test_the_model_takes_the_kernel_without_wasted_lanes": 0,
+    },
     "space/test_space.py": {
         "test_every_layer_of_a_network_has_choices": 0,
         "test_every_member_nests": None,
