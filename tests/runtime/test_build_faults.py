@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import BuildError
-from polysci.runtime.build import cache, eviction, precompiled
+from polysci.runtime.build import cache, eviction
 from polysci.runtime.build.calls import CompileTimeoutError
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
-from polysci.runtime.build.library import load
 from tests.support import fakecompiler
 from tests.support.command import started
+from tests.support.fakecompiler import text, value
 
 PLAIN = default_flags(openmp=False)
 PARALLEL = """
@@ -33,36 +33,7 @@ int value(void) {
   return n;
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    """A cache directory of the test's own."""
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path / "cache"))
-    yield tmp_path / "cache"
-    shutil.rmtree(tmp_path / "cache/headers", ignore_errors=True)  # 25 MB a test
-    precompiled.forget_all()
-
-
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """Make CC a shell script in front of the real compiler; no headers unless it makes them."""
-
-    def make(body):
-        path = fakecompiler.write(tmp_path, body)
-        monkeypatch.setenv("CC", str(path))
-        return path
-
-    return make
-
-
-def text(number):
-    return f"int value(void);\nint value(void) {{ return {number}; }}\n"
-
-
-def value(path):
-    return load(path, "int value(void);").lib.value()
+pytestmark = pytest.mark.usefixtures("root")
 
 
 NAP = f"7654.{os.getpid()}"  # seconds; names the processes of this run alone

@@ -1,49 +1,19 @@
 """Compilers that hang: how long they are waited for, and that it happens once."""
 
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from polysci.measure import trials
-from polysci.runtime.build import cache, calls, precompiled, process
+from polysci.runtime.build import cache, calls, process
 from polysci.runtime.build.calls import CompileTimeoutError
 from polysci.runtime.build.compiler import default_flags
-from polysci.runtime.build.library import load
 from tests.support import fakecompiler
+from tests.support.fakecompiler import text, value
 
 PLAIN = default_flags(openmp=False)
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    """A cache directory of the test's own."""
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path / "cache"))
-    yield tmp_path / "cache"
-    shutil.rmtree(tmp_path / "cache/headers", ignore_errors=True)  # 25 MB a test
-    precompiled.forget_all()
-
-
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """Make CC a shell script in front of the real compiler."""
-
-    def make(body):
-        path = fakecompiler.write(tmp_path, body)
-        monkeypatch.setenv("CC", str(path))
-        return path
-
-    return make
-
-
-def text(number):
-    return f"int value(void);\nint value(void) {{ return {number}; }}\n"
-
-
-def value(path):
-    return load(path, "int value(void);").lib.value()
+pytestmark = pytest.mark.usefixtures("root")
 
 
 def test_a_compiler_that_hangs_is_not_called_again(root, fake):

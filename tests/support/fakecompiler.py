@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from polysci.runtime.build.library import load
+
 # What any build does: write a library, or an object, of no text at all.
 EMPTY = (
     'what=-shared; for word; do [ "$word" = -c ] && what=-c; done\n'
@@ -27,3 +29,13 @@ def write(folder: Path, body: str) -> Path:
     )
     path.chmod(0o700)
     return path
+
+
+def text(number: int) -> str:
+    """C that is built to a library whose ``value`` is a number."""
+    return f"int value(void);\nint value(void) {{ return {number}; }}\n"
+
+
+def value(path: Path) -> int:
+    """What the library says."""
+    return int(load(path, "int value(void);").lib.value())
