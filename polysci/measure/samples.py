@@ -8,11 +8,11 @@ from statistics import median
 from typing import Final
 
 from polysci.errors import CheckError
+from polysci.measure.disturbance import FULL_SPEED
 
 LEAST_SAMPLES: Final = 3
 MOST_TURNS: Final = 3  # times the samples asked for: how long disturbed ones are repeated
 _WAITED: Final = 0.02  # of a sample's time, spent by a thread in waiting for a processor
-_SPEED: Final = 0.9  # of the reference loop's best
 MOST_DISTURBED: Final = 0.2  # of many measurements: with more, the machine was too busy
 
 
@@ -35,14 +35,14 @@ class Sample:
 
     @property
     def disturbed(self) -> bool:
-        return self.waited > _WAITED or self.stolen > 0 or self.speed < _SPEED
+        return self.waited > _WAITED or self.stolen > 0 or self.speed < FULL_SPEED
 
 
 @dataclass(slots=True)
 class Samples:
     """The samples of one candidate. Those that count are the undisturbed ones, if there are some.
 
-    With fewer than ``LEAST_SAMPLES`` of them all count: the machine was never quiet.
+    With fewer than ``LEAST_SAMPLES`` of them the fastest so many count: what disturbs adds time.
     """
 
     taken: list[Sample] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Samples:
         """Seconds a call of the samples that count."""
         if len(self.clean) >= LEAST_SAMPLES:
             return self.clean
-        return tuple(sample.seconds for sample in self.taken)
+        return tuple(sorted(sample.seconds for sample in self.taken)[:LEAST_SAMPLES])
 
     @property
     def median(self) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 from polysci.errors import SpecError
 
@@ -27,6 +26,8 @@ def tau(costs: Numbers, seconds: Numbers) -> float:
     _same(costs, seconds)
     if np.ptp(costs) == 0 or np.ptp(seconds) == 0:
         return 0.0
+    from scipy.stats import kendalltau  # a quarter of a second to import, and few need it
+
     return float(kendalltau(costs, seconds).statistic)
 
 

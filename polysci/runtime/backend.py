@@ -51,11 +51,17 @@ class Backend(Protocol):
         ...
 
     def build_many(
-        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = ()
+        self,
+        texts: Sequence[str],
+        *,
+        jobs: int = 2,
+        symbols: Sequence[Sequence[str]] = (),
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> list[Path]:
         """Every text built, ``jobs`` compilers at a time; paths in the texts' order.
 
-        ``symbols``: the functions that each of them defines.
+        ``symbols``: the functions that each of them defines; ``meanwhile``: what this process does
+        while compilers run.
         """
         ...
 
@@ -94,10 +100,15 @@ class COpenMP:
         return cache.build(text, flags=flags, symbols=symbols, timeout=timeout)
 
     def build_many(
-        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = ()
+        self,
+        texts: Sequence[str],
+        *,
+        jobs: int = 2,
+        symbols: Sequence[Sequence[str]] = (),
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> list[Path]:
         """Shared objects. BuildError of the first text that fails."""
-        return cache.build_many(texts, jobs=jobs, symbols=symbols)
+        return cache.build_many(texts, jobs=jobs, symbols=symbols, meanwhile=meanwhile)
 
     def load(self, path: Path, declarations: str) -> Library:
         """The shared object in this process. Raises BuildError."""

@@ -36,7 +36,8 @@ class Machine:
     to, ``page_ns`` of a page that the first translation buffer lacks, ``copy_ns`` of a packed line
     of 64 bytes, ``gather_ns`` of one whose source is not contiguous. ``hidden_l2``, ``hidden_l3``
     and ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
-    ``fork_us`` is what starting a parallel region takes.
+    ``fork_us`` is what starting a parallel region takes. ``peak_all`` is the FMA peak of all cores
+    together in GFLOP/s, 0 where it was not measured: the model does not use it, timing does.
     """
 
     peak: float
@@ -56,6 +57,7 @@ class Machine:
     hidden_l3: float = 0.02
     hidden_memory: float = 0.2
     fork_us: float = 3.0
+    peak_all: float = 0.0
     measured: bool = False
     efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -89,6 +91,11 @@ class Machine:
         sums = rows * vecs
         busy = min(1.0, sums / 8, sums / max(1.0, 0.55 * (rows + vecs)))
         return SPEED[compute] * float(busy)
+
+    def of_threads(self, threads: int, cores: int) -> float:
+        """FMA peak in GFLOP/s of so many threads on a machine of ``cores``; 0 if not measured."""
+        measured = {cores: self.peak_all, 1: self.peak}
+        return measured.get(threads, 0.0) if self.measured else 0.0
 
     def to_json(self) -> str:
         data = {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -30,10 +30,17 @@ from polysci.target.host import Target
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
 from polysci.tune.announcement import announce
-from polysci.tune.fit import PAUSE_S, build_reference, fit_coefficients
-from polysci.tune.probes import bandwidth_text, tile_text, together_text, unit_of
+from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure
+from polysci.tune.probes import (
+    bandwidth_text,
+    build_reference,
+    reference_kernel,
+    tile_text,
+    together_text,
+    unit_of,
+)
 
-FORMAT = 4
+FORMAT = 5
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
 PATIENCE_EACH_S = 0.1  # and for each of the probes
 AGREE_S = 6.0  # how long others are, on which no two passes agree
@@ -119,8 +126,10 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
 
 def _measure(target: Target, progress: Progress) -> Machine:
     """All parameters, with the rates of the kernels for f32; stored."""
-    kernels = kernels_for(target.isa.name, "f32")
-    probes = _kernel_probes(kernels, "f32", target)
+    kernels, trials = kernels_for(target.isa.name, "f32"), list[Pair]()
+    probes = _kernel_probes(
+        kernels, "f32", target, lambda: trials.extend(schedules_to_measure(target))
+    )
     with _bench(target) as bench:
         names = ("peak", "read_l2", "read_l3", "read_memory")
         path = backend_of(target.isa).build(bandwidth_text(target), symbols=names)
@@ -135,9 +144,10 @@ def _measure(target: Target, progress: Progress) -> Machine:
         memory=rates["read_memory"], l3_all=rates["read_l3"], memory_all=rates["read_memory"],
         measured=True, efficiency=MappingProxyType(efficiency),
     )  # fmt: skip
+    reference = str(reference_kernel(target.isa.name))
     if target.cores > 1:
-        machine = replace(machine, **_together(target))
-    machine = fit_coefficients(target, machine, _part(progress, 50, 100))
+        machine = replace(machine, **_together(target, efficiency[reference]))
+    machine = fit_coefficients(target, machine, trials, _part(progress, 50, 100))
     return _store(machine_path(target), machine)
 
 
@@ -153,20 +163,30 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
 
 
 def _bench(target: Target, threads: int = 1) -> Bench:
-    """A process to run probes in; with one thread, a kernel's loop tells of busy neighbours."""
+    """A process to run probes in; a kernel's loop tells of busy neighbours."""
     problem = Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1, pad=0)
     bench = Bench(problem, threads, backend=backend_of(target.isa))
-    bench.watch(*build_reference(target))
+    bench.watch(*build_reference(target, threads))
     return bench
 
 
-def _kernel_probes(kernels: Sequence[Microkernel], x: str, target: Target) -> list[Probe]:
-    """The name of every kernel and the shared object that holds its probe."""
+def _kernel_probes(
+    kernels: Sequence[Microkernel],
+    x: str,
+    target: Target,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[Probe]:
+    """The name of every kernel and the shared object that holds its probe.
+
+    ``meanwhile`` is what this process does while compilers run.
+    """
     parts: list[Sequence[Microkernel]] = []
     for unit in dict.fromkeys(unit_of(kernel, x) for kernel in kernels):
         parts += _parts([kernel for kernel in kernels if unit_of(kernel, x) == unit], 16)
     texts = [tile_text(part, x) for part in parts]
-    objects = backend_of(target.isa).build_many(texts, jobs=max(2, target.cores))
+    objects = backend_of(target.isa).build_many(
+        texts, jobs=max(2, target.cores), meanwhile=meanwhile
+    )
     return [
         (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
     ]
@@ -181,17 +201,22 @@ def _part(progress: Progress, first: int, last: int) -> Progress:
     return lambda done, total: progress(first + (last - first) * done // total, 100)
 
 
-def _together(target: Target) -> dict[str, Any]:
-    """What all cores get together from L3 and memory, and what a parallel region costs."""
+def _together(target: Target, efficiency: float) -> dict[str, Any]:
+    """What all cores do together: FMA, reads of L3 and memory; and what a parallel region costs.
+
+    ``efficiency`` is that of the reference kernel.
+    """
     names = ("read_l3_all", "read_memory_all", "fork")
     path = backend_of(target.isa).build(together_text(target), symbols=names)
+    loop, reference = build_reference(target, target.cores)
     with _bench(target, target.cores) as bench:
-        probes = [(name, path) for name in names]
+        probes = [(reference, loop), *((name, path) for name in names)]
         rates = _rates(bench, probes, "rates of all cores together", AGREED_SHARED)
     return {
         "l3_all": rates["read_l3_all"],
         "memory_all": rates["read_memory_all"],
         "fork_us": 1 / rates["fork"],
+        "peak_all": rates[reference] / efficiency,
     }
 
 

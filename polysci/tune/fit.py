@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
-from polysci.measure.bench import Bench, Candidate
+from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
 from polysci.ops.conv2d import Conv2d
@@ -24,8 +24,8 @@ from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.runtime.backend import backend_of
 from polysci.target.host import Target
-from polysci.target.machine import COEFFICIENTS, Machine
-from polysci.tune.probes import reference_kernel, tile_text
+from polysci.target.machine import COEFFICIENTS, Machine, assume_rates
+from polysci.tune.probes import build_reference
 from polysci.tune.sample import sample_schedules
 
 SAMPLED = 8  # schedules a layer, of which some are measured
@@ -53,6 +53,7 @@ LAYERS = (
 
 Progress = Callable[[int, int], None]
 Numbers = NDArray[np.float64]
+Pair = tuple[Conv2d, Schedule]
 Row = tuple[float, float, dict[str, float], float]  # measured, fixed part, counts, layer's least
 
 
@@ -66,27 +67,36 @@ class ModelledSchedule:
     counts: Mapping[str, float]
 
 
-def fit_coefficients(target: Target, machine: Machine, progress: Progress | None = None) -> Machine:
-    """The machine with coefficients fitted to COUNT measured schedules of the layers LAYERS.
+def schedules_to_measure(target: Target) -> list[Pair]:
+    """COUNT schedules of the layers LAYERS, by assumed rates: the same at every calibration."""
+    machine = assume_rates(target)
+    sample = [
+        model_schedule(problem, schedule, target, machine)
+        for problem in LAYERS
+        for schedule in sample_schedules(_context(problem, target, machine), SAMPLED, first=2)
+    ]
+    return [(part.problem, part.schedule) for part in choose_informative(sample, machine, COUNT)]
+
+
+def fit_coefficients(
+    target: Target, machine: Machine, trials: Sequence[Pair], progress: Progress | None = None
+) -> Machine:
+    """The machine with coefficients fitted to measured schedules, those of a layer in a row.
 
     ``progress(done, total)`` after every layer. Raises BuildError, CheckError, or DisturbedError
     where the machine is too busy.
     """
-    sample = [
-        modelled for problem in LAYERS for modelled in _model_schedules(problem, target, machine)
-    ]
-    chosen = choose_informative(sample, machine, COUNT)
+    chosen = [model_schedule(*trial, target, machine) for trial in trials]
     backend = backend_of(target.isa)
-    pairs = [(part.problem, part.schedule) for part in chosen]
     jobs = max(2, target.cores)
-    built = build_all(pairs, jobs=jobs, backend=backend, share=max(1, len(pairs) // jobs // 2))
+    built = build_all(trials, jobs=jobs, backend=backend, share=max(1, len(trials) // jobs // 2))
     if progress:
         progress(1, 2)
     rows, measured = list[Row](), list[Samples]()
     with Bench(LAYERS[0], backend=backend) as bench:
         bench.watch(*build_reference(target))
-        trials = zip(chosen, built, strict=True)
-        for problem, group in groupby(trials, key=lambda pair: pair[0].problem):
+        pairs = zip(chosen, built, strict=True)
+        for problem, group in groupby(pairs, key=lambda pair: pair[0].problem):
             bench.take(problem)
             timed = list(_time(bench, list(group)))
             measured += [samples for _, samples in timed]
@@ -97,22 +107,18 @@ def fit_coefficients(target: Target, machine: Machine, progress: Progress | None
     return replace(machine, **coefficients(rows, machine))
 
 
-def build_reference(target: Target) -> Candidate:
-    """The loop of the reference kernel, for ``Bench.watch``."""
-    kernel = reference_kernel(target.isa.name)
-    symbol = str(kernel)
-    return backend_of(target.isa).build(tile_text([kernel], "f32"), symbols=(symbol,)), symbol
-
-
-def _model_schedules(
-    problem: Conv2d, target: Target, machine: Machine
-) -> Iterator[ModelledSchedule]:
+def _context(problem: Conv2d, target: Target, machine: Machine) -> Context:
     _, roles, strides = model_of(problem)
-    context = Context(roles, strides, target, machine)
-    for schedule in sample_schedules(context, SAMPLED, first=2):
-        fixed, counts = work(*as_family(context, schedule))
-        numbers = {name: float(count[0]) for name, count in counts.items()}
-        yield ModelledSchedule(problem, schedule, float(fixed[0]), numbers)
+    return Context(roles, strides, target, machine)
+
+
+def model_schedule(
+    problem: Conv2d, schedule: Schedule, target: Target, machine: Machine
+) -> ModelledSchedule:
+    """What the model says of a schedule, for the fit."""
+    fixed, counts = work(*as_family(_context(problem, target, machine), schedule))
+    numbers = {name: float(count[0]) for name, count in counts.items()}
+    return ModelledSchedule(problem, schedule, float(fixed[0]), numbers)
 
 
 def choose_informative(

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
+from polysci.measure.bench import Candidate
 from polysci.numerics.dtypes import COMPUTES
+from polysci.runtime.backend import backend_of
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.host import Target
@@ -112,6 +114,27 @@ def reference_kernel(isa: str) -> Microkernel:
     return min(
         kernels, key=lambda kernel: (abs(kernel.rows * kernel.vecs - SUMS), abs(kernel.vecs - 2))
     )
+
+
+def reference_text(isa: str, threads: int) -> str:
+    """C of ``double reference(int64_t iterations)``: the reference kernel in all threads at once.
+
+    Threads that share a core, as two processors of a virtual machine may, take longer together.
+    """
+    kernel = reference_kernel(isa)
+    body = [
+        c.Statement("double done = 0"),
+        c.Line(openmp.parallel_loop(threads, "reduction(+ : done)")),
+        c.loop("int i = 0", f"i < {threads}", "++i", c.Statement(f"done += {kernel}(n)")),
+        c.Statement("return done"),
+    ]
+    return tile_text([kernel], "f32") + c.text(_probe("reference", body)) + "\n"
+
+
+def build_reference(target: Target, threads: int = 1) -> Candidate:
+    """The loop of ``reference_text``, for ``Bench.watch``."""
+    text = reference_text(target.isa.name, threads)
+    return backend_of(target.isa).build(text, symbols=("reference",)), "reference"
 
 
 def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:

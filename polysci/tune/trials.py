@@ -24,7 +24,7 @@ from polysci.rank import Context
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
-from polysci.tune.probes import peak_text, peak_unit
+from polysci.tune.probes import build_reference, peak_text, peak_unit, reference_kernel
 from polysci.tune.result import Progress, SearchLevel, Trial
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
@@ -33,6 +33,7 @@ DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the mach
 REPEATS = 3  # of what is suspected, until it was quiet
 REPEATED = 12  # candidates at most, the model's best: all of them are in memory together
 PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
+USUAL = 0.85  # of the rate at calibration: the clock may have been higher then
 _log = logging.getLogger(__name__)
 
 
@@ -135,7 +136,13 @@ class Trials:
     def _watch(self, bench: Bench) -> None:
         """Have a loop of known work run around every sample, if it can be built."""
         with suppress(PolysciError):
-            bench.watch(self._peak_loop(bench), "peak")
+            bench.watch(*build_reference(self.context.target, self.context.threads), self._usual())
+
+    def _usual(self) -> float:
+        """What that loop returned a second when the machine was calibrated; less, to be sure."""
+        target, machine = self.context.target, self.context.machine
+        efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
+        return USUAL * efficiency * machine.of_threads(self.context.threads, target.cores) * 1e9
 
     def _repeat_doubtful(self, bench: Bench) -> None:
         """Time again what was never quiet, and every kind that the model calls much faster.

@@ -79,12 +79,32 @@ def test_a_bench_drops_what_was_disturbed(first_processor: None) -> None:
 def test_a_slower_loop_shows_as_speed() -> None:
     factor = [1]
 
-    def work(iterations: int) -> None:
+    def work(iterations: int) -> float:
         for _ in range(iterations * factor[0]):
             pass
+        return iterations
 
     reference = ReferenceLoop(work)
     best = max(reference.speed() for _ in range(20))
     assert best == pytest.approx(1)
     factor[0] = 10
     assert reference.speed() < 0.5
+
+
+def test_a_loop_that_is_known_to_be_faster_shows_as_slow() -> None:
+    reference = ReferenceLoop(lambda iterations: sum(range(iterations)) * 0.0 + iterations)
+    usual = max(reference.speed() * reference.best for _ in range(20))
+    slow = ReferenceLoop(reference.run, best=10 * usual)
+    assert slow.speed() < 0.5
+
+
+def test_one_wait_is_no_slow_core() -> None:
+    calls = []
+
+    def work(iterations: int) -> float:
+        calls.append(iterations)
+        time.sleep(1e-3 if len(calls) % 4 else 5e-3)
+        return iterations
+
+    reference = ReferenceLoop(work)
+    assert min(reference.speed() for _ in range(20)) > 0.5

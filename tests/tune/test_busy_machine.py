@@ -12,6 +12,7 @@ from polysci.ops.problem import Problem
 from polysci.runtime.build import cache
 from polysci.target.host import detect
 from polysci.tune import SYMBOL, Result, optimize
+from polysci.tune.probes import build_reference
 from polysci.tune.wisdom import Wisdom
 from tests.support.load import busy
 
@@ -42,8 +43,9 @@ def test_picks_beside_other_work_are_as_fast(
                 wisdom = Wisdom(tmp_path / f"{len(ratios)}.sqlite")
                 pick = optimize(layer, "measure", threads, wisdom=wisdom)
             with Bench(layer, threads) as bench:
+                bench.watch(*build_reference(detect(), threads))
                 objects = [(cache.build(its.source.file), SYMBOL) for its in (pick, quiet)]
-                picked, best = bench.time(objects, samples=11)
+                picked, best = bench.time(objects, samples=15)
             ratios.append(min(picked.seconds) / min(best.seconds))
     good = sum(ratio <= SLOWER for ratio in ratios)
     with capsys.disabled():

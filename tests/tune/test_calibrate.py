@@ -277,7 +277,9 @@ def test_one_core_claims_no_rates_of_several(
     monkeypatch.setattr(calibrate, "check_quiet", lambda what, measured: None)
     few = calibrate.kernels_for("portable", "f32")[:2]
     monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few)
-    monkeypatch.setattr(calibrate, "fit_coefficients", lambda target, machine, progress: machine)
+    monkeypatch.setattr(
+        calibrate, "fit_coefficients", lambda target, machine, trials, progress: machine
+    )
     monkeypatch.delattr(calibrate, "_together")  # threads would share the core
     machine = calibrate.calibrate(replace(TARGET, cores=1))
     assert (machine.l3_all, machine.memory_all) == (machine.l3, machine.memory)

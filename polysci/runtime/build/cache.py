@@ -17,7 +17,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -120,16 +120,18 @@ def build_many(
     timeout: float | None = None,
     probe: bool = False,
     symbols: Sequence[Sequence[str]] = (),
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Path]:
     """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
 
-    ``symbols``: the functions that each of them must define. BuildError of the first text that
+    ``symbols``: the functions that each of them must define. ``meanwhile`` is what this process
+    does while compilers run. BuildError of the first text that
     fails, after those under way have ended.
     """
     once = dict(zip(texts, symbols or [()] * len(texts), strict=True))
     make = partial(build, flags=flags, timeout=timeout, probe=probe)
     calls = [partial(make, text, symbols=its) for text, its in once.items()]
-    paths = dict(zip(once, together(calls, jobs), strict=True))
+    paths = dict(zip(once, together(calls, jobs, meanwhile), strict=True))
     return [paths[text] for text in texts]
 
 

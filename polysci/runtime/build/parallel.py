@@ -13,8 +13,10 @@ from polysci.runtime.build import process
 T = TypeVar("T")
 
 
-def together(calls: Sequence[Callable[[], T]], jobs: int) -> list[T]:
-    """The results of all calls, ``jobs`` at a time, in their order.
+def together(
+    calls: Sequence[Callable[[], T]], jobs: int, meanwhile: Callable[[], None] = lambda: None
+) -> list[T]:
+    """The results of all calls, ``jobs`` at a time, in their order; this thread does ``meanwhile``.
 
     The error of the first that fails, after those under way have ended; Ctrl-C kills what they run.
     """
@@ -22,6 +24,7 @@ def together(calls: Sequence[Callable[[], T]], jobs: int) -> list[T]:
     with ThreadPoolExecutor(max(1, jobs), initializer=lambda: threads.add(get_ident())) as pool:
         futures = [pool.submit(call) for call in calls]
         try:
+            meanwhile()
             return [future.result() for future in futures]
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
