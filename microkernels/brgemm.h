@@ -16,6 +16,8 @@ typedef struct {
     int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
     int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
     int stream;   /* C goes past the caches where it is aligned */
+    int ahead;    /* lines that a step prefetches, `next` bytes behind its row of B; next may vary */
+    int64_t next;
     int64_t a_outer, a_inner;
     int64_t c_outer, c_inner, c_col;
 } ps_tile;
@@ -291,6 +293,9 @@ PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *fi
         /* A step loads its own operands: rows that overlap by a few elements tempt compilers to
          * carry loads from step to step in registers that the accumulators need. */
         __asm__ volatile("" : : : "memory");
+        PS_UNROLL
+        for (int line = 0; line < t.ahead; ++line) /* into L2: a prefetch never faults */
+            __builtin_prefetch((const char *)b + t.next + 64 * line, 0, 2);
         ps_wide bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)

@@ -10,7 +10,14 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.codegen import interface, openmp
 from polysci.codegen.definitions import arrange
-from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
+from polysci.codegen.loops import (
+    TileCall,
+    call_number,
+    declare_origins,
+    nest,
+    tap_range,
+    tile_schedule,
+)
 from polysci.codegen.packing import (
     box_function,
     box_origins,
@@ -359,19 +366,12 @@ class _Emitter:
 
     def _call(self, call: TileCall) -> c.Generable:
         plan, origin = self.plan, call.origin
-        b = {d.name: plan.group_size for d in plan.groups}
-        for position, dim in enumerate(plan.groups):
-            b[dim.name] *= prod(d.extent for d in plan.groups[position + 1 :])
-        b[plan.column] = plan.reduction
-        if plan.depth:
-            b[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * call.tile.width
-        b |= {tap: call.tile.tap_stride(tap) for tap in plan.split if tap != plan.depth}
         out = plan.contraction.out
         channel = next(affine for affine in out.index if affine.coef(plan.column))
         n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
         arguments = [
             c.linear(plan.coef["A"], self._inside_box(origin), plan.base),
-            c.linear(b, origin),
+            c.linear(call.tile.panel_strides(), origin),
             c.linear(plan.coef["C"], origin),
             c.linear(n, origin),
         ]
@@ -381,6 +381,8 @@ class _Emitter:
             arguments += [" && ".join(starts), " && ".join(ends)]
         for tap, row in plan.ranges.items():
             arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
+        if plan.ahead:
+            arguments.append(call_number(plan, plan.ahead, origin))
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 
     def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:

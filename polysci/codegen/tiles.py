@@ -10,7 +10,11 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
+from polysci.space.weights_ahead import PanelReuse
 
+LINE = 64  # bytes of a cache line
+# What a tile function says of the distance `next`.
+PREFETCH = "Bytes to the line of the next panel of B that a step prefetches; 0: its own."
 MOST_PIXELS = 64  # that a mask can tell of
 MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
 
@@ -53,6 +57,17 @@ class Tile:
         taps = self.plan.taps
         inner = prod(self.plan.extent(other) for other in taps[taps.index(tap) + 1 :])
         return self.plan.words(self.depth) * self.step * inner
+
+    def panel_strides(self) -> dict[str, int]:
+        """Elements of packed B from one position of a dimension to the next."""
+        plan = self.plan
+        strides = {d.name: plan.group_size for d in plan.groups}
+        for position, dim in enumerate(plan.groups):
+            strides[dim.name] *= prod(d.extent for d in plan.groups[position + 1 :])
+        strides[plan.column] = plan.reduction
+        if plan.depth:
+            strides[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * self.width
+        return strides | {tap: self.tap_stride(tap) for tap in plan.split if tap != plan.depth}
 
     def tap_of(self, dim: str) -> str | None:
         """The filter dimension that shares an axis of A with ``dim``."""
@@ -277,7 +292,20 @@ def parameters(plan: Plan) -> list[str]:
         names += ["int first", "int last"]
     for tap in plan.ranges:
         names += [f"int64_t {tap}_first", f"int64_t {tap}_last"]
-    return names
+    return names + ["int64_t call"] * (plan.ahead is not None)
+
+
+def next_panel(tile: Tile, reuse: PanelReuse) -> tuple[int, c.Generable]:
+    """Lines of the next panel that a step prefetches, and the C that says how far behind B."""
+    plan, mover = tile.plan, reuse.mover
+    item = plan.compute.bytes
+    lines = -(-tile.step * plan.compute.vnni_factor * item // LINE)
+    count, first, end = reuse.share(lines)
+    distance = tile.panel_strides()[mover.dim] * mover.step
+    when = [f"b + {distance} < {plan.packed_size}"]
+    when += [f"call >= {first}"] * (first > 0) + [f"call < {end}"] * (end < reuse.calls)
+    place = f"{distance * item - first * count * LINE} + {count * LINE} * call"
+    return count, c.Statement(f"const int64_t next = {' && '.join(when)} ? {place} : 0")
 
 
 def tile_function(name: str, tile: Tile) -> c.Generable:
@@ -307,13 +335,18 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
     if registers and (words := step_words(tile, registers.words)) < registers.words:
         fields["words"] = words
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
+    shape: c.Body = [c.Statement(f"static const ps_tile t = {{{constants}}}")]
+    if plan.ahead:
+        lines, following = next_panel(tile, plan.ahead)
+        constants += f", .ahead = {lines}, .next = next"
+        shape = [c.remark(PREFETCH), following, c.Statement(f"const ps_tile t = {{{constants}}}")]
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
     steps = reduction(tile)
     if not steps:  # every tap of this tile lies in the padding
         unused = ["A", "B", *(f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))]
         steps = [c.Statement(", ".join(f"(void){name}" for name in unused))]
     body = [
-        c.Statement(f"static const ps_tile t = {{{constants}}}"),
+        *shape,
         c.Statement("const ps_a *restrict A = (const ps_a *)g->a + a"),
         c.Statement("const ps_b *restrict B = g->packed + b"),
         c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),

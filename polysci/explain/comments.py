@@ -18,6 +18,8 @@ def loop_comments(
     whole, *inner = insides(roles, schedule, caches)
     names = [_OPERANDS.get(o.array, o.array) for o in (roles.a, roles.b, roles.out)]
     first = f"{_sizes(names, whole)}; {caches_text(caches)}"
+    if schedule.ahead:
+        first += f"; while one panel of {names[1]} is used, the next one comes into L2"
     rows = zip(schedule.steps, inner, strict=True)
     return first, *(_comment(names, step, row) for step, row in rows if isinstance(step, Loop))
 

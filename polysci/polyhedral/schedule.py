@@ -12,10 +12,12 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
+AHEAD = "ahead(B)"
 STREAM = "stream(C)"
+_LAST = (AHEAD, STREAM)  # in this order
 _PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
 _TRANSFORM = re.compile(
-    r"(?!pack\(|stream\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
+    r"(?!pack\(|ahead\(|stream\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
 )
 
 
@@ -64,7 +66,8 @@ class Transform:
 class Schedule:
     """``n* k:64* pack(A) c:64 p q:14 k:32 > brgemm_avx512_f32_14x32``, outer to inner.
 
-    ``stream(C)`` at the end stores C past the caches, for outputs larger than those.
+    At the end, ``ahead(B)`` prefetches the next panel of weights into L2 while one is used, and
+    ``stream(C)`` stores C past the caches, for outputs larger than those.
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
@@ -73,6 +76,7 @@ class Schedule:
     steps: tuple[Loop | Pack | Transform, ...]
     kernel: str
     stream: bool = False
+    ahead: bool = False
 
     @classmethod
     @guard
@@ -96,8 +100,8 @@ class Schedule:
             raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
-        words = [*map(str, self.steps), *([STREAM] if self.stream else [])]
-        return f"{' '.join(words)} > {self.kernel}"
+        marks = [AHEAD] * self.ahead + [STREAM] * self.stream
+        return f"{' '.join([*map(str, self.steps), *marks])} > {self.kernel}"
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -167,7 +171,7 @@ _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
         Loop: {"dim": str, "step": int, "parallel": bool},
         Pack: {"pad": int},
         Transform: {"name": str, "numbers": tuple},
-        Schedule: {"kernel": str, "stream": bool},
+        Schedule: {"kernel": str, "stream": bool, "ahead": bool},
     }
 )
 
@@ -179,9 +183,11 @@ def parse(text: str) -> Schedule:
     if not arrow or not re.fullmatch(r"[A-Za-z_]\w*", kernel):
         raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
     steps: list[Loop | Pack | Transform] = []
-    words = body.split()
-    stream = words[-1:] == [STREAM]
-    for word in words[:-1] if stream else words:
+    words, marks = body.split(), set[str]()
+    for mark in reversed(_LAST):
+        if words[-1:] == [mark]:
+            marks.add(words.pop())
+    for word in words:
         if match := _LOOP.fullmatch(word):
             steps.append(Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None))
         elif match := _PACK.fullmatch(word):
@@ -196,6 +202,6 @@ def parse(text: str) -> Schedule:
         else:
             raise SpecError(
                 f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a last {STREAM!r}"
+                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a last {' '.join(_LAST)!r}"
             )
-    return Schedule(tuple(steps), kernel, stream)
+    return Schedule(tuple(steps), kernel, STREAM in marks, AHEAD in marks)

@@ -127,9 +127,10 @@ def _packing(own: Explanation) -> str:
         f"A is copied inside {own.schedule.pack_depth} loops."
         if own.schedule.pack_depth else "A is copied once, before all loops."
     )  # fmt: skip
-    streamed = " C is stored past the caches." if own.schedule.stream else ""
+    marks = " C is stored past the caches." if own.schedule.stream else ""
+    marks += " The next panel of B is prefetched meanwhile." if own.schedule.ahead else ""
     note = f"A cache counts as holding what takes at most {100 * HELD:.0f} % of its size."
-    return f"{copied} B is packed ahead.{streamed} {note}"
+    return f"{copied} B is packed in panels.{marks} {note}"
 
 
 def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:

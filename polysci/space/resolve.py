@@ -14,6 +14,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
 from polysci.space.padding import Piece, cut, leaves, skips
+from polysci.space.weights_ahead import PanelReuse
 from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
 
@@ -66,6 +67,7 @@ class Plan:
     pieces: Mapping[str, tuple[Piece, ...]]
     ranges: Mapping[str, str]
     merged: int = 1
+    ahead: PanelReuse | None = None
 
     def extent(self, dim: str) -> int:
         return next(d.extent for d in self.contraction.dims if d.name == dim)
@@ -268,11 +270,12 @@ def resolve(
         raise UnsupportedError(
             f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
         )
+    ahead = PanelReuse.of(contraction, schedule, kernel) if schedule.ahead else None
     pieces, ranges = cut(contraction, tile, packed=box is not None)
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)),
-        coef, base, box, pieces, ranges, view.groups,
+        coef, base, box, pieces, ranges, view.groups, ahead,
     )  # fmt: skip
 
 

@@ -98,6 +98,7 @@ def schedules() -> Iterator[tuple[str, Door]]:
         "steps": lambda value: Schedule(value, kernel),
         "kernel": lambda value: Schedule((), value),
         "stream": lambda value: Schedule((), kernel, value),
+        "ahead": lambda value: Schedule((), kernel, ahead=value),
         "part": lambda value: Schedule((value,), kernel),
         "dim": lambda value: Schedule((Loop(value),), kernel),
         "step": lambda value: Schedule((Loop("p", value),), kernel),

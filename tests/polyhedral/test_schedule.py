@@ -22,7 +22,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     steps: list[Loop | Pack] = draw(st.lists(loops, max_size=8))
     if draw(st.booleans()):
         steps.insert(draw(st.integers(0, len(steps))), draw(packs))
-    return Schedule(tuple(steps), draw(identifiers), draw(st.booleans()))
+    return Schedule(tuple(steps), draw(identifiers), draw(st.booleans()), draw(st.booleans()))
 
 
 @given(schedules())
@@ -53,6 +53,15 @@ def test_the_text_of_the_documentation() -> None:
     assert [str(loop) for loop in schedule.parallel] == ["n*", "k:64*"]
     assert (schedule.pack, schedule.pack_depth) == (Pack(16), 2)
     schedule.check(EXTENTS)
+
+
+def test_weights_may_be_prefetched() -> None:
+    schedule = parse(f"k:32 p ahead(B) stream(C) > {KERNEL}")
+    assert schedule.ahead and schedule.stream
+    assert parse(f"k:32 p ahead(B) > {KERNEL}").ahead and not parse(f"k:32 p > {KERNEL}").ahead
+    for text in ("k:32 p stream(C) ahead(B)", "k:32 ahead(B) p", "k:32 ahead(B) ahead(B)"):
+        with pytest.raises(SpecError, match=r"nor a last 'ahead\(B\) stream\(C\)'"):
+            parse(f"{text} > {KERNEL}")
 
 
 def test_the_output_may_be_streamed() -> None:

@@ -109,6 +109,8 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
     if any(isinstance(step, Pack) for step in schedule.steps) or schedule.stream:
         raise UnsupportedError(f"schedule {schedule}: winograd(m) neither packs nor streams")
+    if schedule.ahead:
+        raise UnsupportedError(f"schedule {schedule}: winograd(m) does not take ahead(B)")
     across, down = -(-conv.Q // m), -(-conv.P // m)
     filters = _up(conv.K, kernel.cols)
     extents = {"t": max(1, conv.N * across * down), "k": filters}
