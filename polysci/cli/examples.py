@@ -20,6 +20,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "bench": (
             "polysci bench mb1ic64ih56oc64kh3ph1 --against torch",
             "polysci bench resnet50 --against torch --dtype int8 --json -o bench.json",
+            "polysci bench resnet50 --against torch,onednn --cold",
         ),
         "rank": (
             "polysci rank --list",

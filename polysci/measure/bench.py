@@ -29,6 +29,11 @@ def bound_of(schedule: Schedule) -> dict[str, Any]:
     return {"algorithm": location_of(schedule), "numbers": numbers}
 
 
+def cold_size() -> int:
+    """How many bytes of buffers in turns make sure that each has left the last-level cache."""
+    return max(_COLD_FLOOR, 2 * detect().l3)
+
+
 class CandidateError(CheckError):
     """A compiled candidate crashed, looped or was wrong; ``candidate`` says which one."""
 
@@ -95,12 +100,22 @@ class Bench(WorkerProcess):
         return float(self._ask_about((so, symbol), question)["worst"])
 
     def load(
-        self, candidate: Candidate, min_sample_s: float = MIN_SAMPLE_S, cold_bytes: int = 0
+        self,
+        candidate: Candidate,
+        min_sample_s: float = MIN_SAMPLE_S,
+        cold_bytes: int = 0,
+        *,
+        weights_only: bool = False,
     ) -> int:
-        """Make a candidate ready to be sampled; the handle holds until the worker ends."""
+        """Make a candidate ready to be sampled; the handle holds until the worker ends.
+
+        With ``cold_bytes`` successive calls use other buffers, of so many bytes in all; with
+        ``weights_only`` other packed weights, and the same x and y.
+        """
         so, symbol = candidate
         question = {"op": "load", "so": str(so), "symbol": symbol}
         options = {"cold_bytes": cold_bytes, "min_sample_s": min_sample_s}
+        options["weights_only"] = weights_only
         return int(self._ask_about(candidate, question | options)["handle"])
 
     def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> Sample:
@@ -143,7 +158,7 @@ class Bench(WorkerProcess):
         turn to a candidate that is slower than the fastest one beyond the spread of the samples.
         """
         start = time.monotonic()
-        cold_bytes = max(_COLD_FLOOR, 2 * detect().l3) if cold else 0
+        cold_bytes = cold_size() if cold else 0
         loaded: list[tuple[Candidate, int]] = []
         taken = [Samples() for _ in candidates]
         count = max(samples, LEAST_SAMPLES)

@@ -44,7 +44,7 @@ _ENDLESS: Final = 1 << 50  # iterations of a loop that does something
 _COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
 # Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
 # takes 18 or 38 us.
-_APART: Final = (0, aligned.PAGE - aligned.BEHIND, 1088, 3136)
+PAGE_OFFSETS: Final = (0, aligned.PAGE - aligned.BEHIND, 1088, 3136)
 _UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 
 
@@ -61,6 +61,11 @@ def _stage(text: str) -> None:
     except OSError:
         return  # a terminal or a pipe: the worker was started by hand
     os.write(2, text.encode())
+
+
+def count_copies(size: int, cold_bytes: int) -> int:
+    """How many buffers of ``size`` bytes make ``cold_bytes``, within limits: one without them."""
+    return 1 + min(cold_bytes // max(size, 1), _COPIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,26 +177,35 @@ class Worker:
         results = self._verify(so, symbol, self._reals)
         return {"worst": max(self._reals.worst(variant, y) for variant, y in results)}
 
-    def load(self, so: str, symbol: str, cold_bytes: int, min_sample_s: float) -> dict[str, Any]:
+    def load(
+        self,
+        so: str,
+        symbol: str,
+        cold_bytes: int,
+        min_sample_s: float,
+        weights_only: bool = False,
+    ) -> dict[str, Any]:
         """Pack weights, warm up and decide how many calls make a sample; answers a handle.
 
-        With ``cold_bytes`` successive calls use other buffers, of at least so many bytes in all.
+        With ``cold_bytes`` successive calls use other buffers, of at least so many bytes in all;
+        with ``weights_only`` other packed weights alone.
         """
         functions = self._bind(so, symbol)
         # The largest problems need the memory now.
         self._guarded, self._special, self._reals = {}, None, None
         _stage(f"timing {symbol}")
-        timed = self._ready(functions, cold_bytes)
+        timed = self._ready(functions, cold_bytes, weights_only)
         self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
         return {"handle": len(self._timed) - 1}
 
     def sample(self, handle: int, warm_up_s: float = 0.0) -> dict[str, Any]:
         """One sample, in seconds a call; where caches shall be warm, after an untimed call.
 
-        The untimed calls last at least ``warm_up_s``. The other members are those of ``Sample``.
+        The untimed calls last at least ``warm_up_s``; with cold caches they use other buffers too.
+        The other members are those of ``Sample``.
         """
         timed, calls, cold = self._timed[handle]
-        if not cold:
+        if warm_up_s or not cold:
             timed.warm_up(warm_up_s)
         seconds, _, shares = self._observe(lambda: (timed.seconds(calls) * calls, calls))
         return {"seconds": seconds / calls, **shares}
@@ -325,24 +339,27 @@ class Worker:
             self._guarded[key] = guarded
         return self._guarded[key]
 
-    def _ready(self, functions: binary_interface.LoadedFunctions, cold_bytes: int) -> Timed:
-        pointer = _pointers(functions)
+    def _ready(
+        self, functions: binary_interface.LoadedFunctions, cold_bytes: int, weights_only: bool
+    ) -> Timed:
+        pointer, (of_x, of_y, of_w, of_workspace) = _pointers(functions), PAGE_OFFSETS
         x, y = self._arrays.inputs["x"], self._arrays.plain
-        size = x.nbytes + y.nbytes + functions.packed_size
-        count = 1 + min(cold_bytes // max(size, 1), _COPIES)
-        while len(self._copies) < count:
-            self._copies.append((aligned.copy(x, _APART[0]), aligned.copy(y, _APART[1])))
-        packed = [aligned.empty([ceil(functions.packed_size / 4)], _APART[2])]
+        size = functions.packed_size + (0 if weights_only else x.nbytes + y.nbytes)
+        count = count_copies(size, cold_bytes)
+        pairs = 1 if weights_only else count
+        while len(self._copies) < pairs:
+            self._copies.append((aligned.copy(x, of_x), aligned.copy(y, of_y)))
+        packed = [aligned.empty([ceil(functions.packed_size / 4)], of_w)]
         w = aligned.copy(self._arrays.inputs["w"])  # a name: a pointer does not keep it alive
         zero, to = _quantities(functions, self._arrays)
         timed = (0,) * len(zero)  # as after a ReLU
         functions.pack(pointer(w), pointer(packed[0]), *timed)
-        packed += [aligned.copy(packed[0], _APART[2]) for _ in range(count - 1)]
-        workspace = aligned.empty([ceil(functions.workspace_size / 4)], _APART[3])
+        packed += [aligned.copy(packed[0], of_w) for _ in range(count - 1)]
+        workspace = aligned.empty([ceil(functions.workspace_size / 4)], of_workspace)
         fixed = (*[pointer(None)] * 3, *to[:1], pointer(workspace))
         calls = [
             (pointer(x), pointer(p), pointer(y), *fixed)
-            for (x, y), p in zip(self._copies[:count], packed, strict=True)
+            for (x, y), p in zip(cycle(self._copies[:pairs]), packed, strict=False)
         ]
         _expect_ok("timed call", functions.run(*calls[0]))
         return Timed(functions.run, cycle(calls), (functions, packed, workspace, to), self._backend)

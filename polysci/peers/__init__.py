@@ -16,7 +16,8 @@ class Peer:
     """A library to compare with: its service ``module:class`` and the command that installs it.
 
     ``runs`` says what its service runs: single layers, or whole networks. ``operators`` are the
-    rows of ``ops.OPS`` that it has, of those that are single layers.
+    rows of ``ops.OPS`` that it has, of those that are single layers. A peer without ``package``
+    finds its library itself, when it is opened; ``takes_library``: its user may name the file.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Peer:
     runs: Scope = "layers"
     install: str = REMEDY
     operators: tuple[str, ...] = ("conv",)
+    takes_library: bool = False
 
 
 PEERS: Mapping[str, Peer] = MappingProxyType(
@@ -32,6 +34,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
         peer.name: peer
         for peer in (
             Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
+            Peer("onednn", "", "polysci.peers.onednn:OneDNN", takes_library=True),
             Peer(
                 "onnxruntime", "onnxruntime",
                 "polysci.peers.networks.onnxruntime:OnnxRuntime", "networks",

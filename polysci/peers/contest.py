@@ -1,24 +1,24 @@
-"""Time our kernel and a peer's in turns, in two worker processes that never run at once."""
+"""Time our kernel and those of peers in turns, in worker processes that never run at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import exp, log
 from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.errors import SpecError
-from polysci.measure.bench import Bench, Candidate
-from polysci.ops import OPS
+from polysci.errors import SpecError, UnsupportedError
+from polysci.measure.bench import Bench, Candidate, cold_size
 from polysci.ops.problem import Problem
-from polysci.peers import Peer
-from polysci.peers.process import PeerProcess
+from polysci.peers.rival import SAMPLE_S, WARM_UP_S, LayerRival
 from polysci.polyhedral.schedule import Schedule
 
 LEAST_ROUNDS: Final = 9
 ROUNDS: Final = 15
+_OURS: Final = ""  # in place of a peer's name
 PEAK_UNITS: Final[Mapping[str, str]] = MappingProxyType(  # by how inner products are computed
     {
         "f32": "FMA",
@@ -28,28 +28,48 @@ PEAK_UNITS: Final[Mapping[str, str]] = MappingProxyType(  # by how inner product
         "i8": "8-bit dot product",
     }
 )
-WARM_UP_S: Final = 5e-3  # idle OpenMP threads of the other process spin for some milliseconds
-SAMPLE_S: Final = 5e-3
-_PREPARE_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTimes:
+    """Samples of a peer, in seconds a call: on warm caches, and with weights from memory.
+
+    ``path`` is its fastest call, ``version`` its version, ``paths`` the least seconds of all its
+    calls. Where the peer lacks the layer, ``path`` says why, and it has no samples and no version.
+    """
+
+    name: str
+    path: str
+    version: str = ""
+    paths: Mapping[str, float] = field(default_factory=dict)
+    seconds: tuple[float, ...] = ()
+    cold: tuple[float, ...] = ()
+
+    @property
+    def median(self) -> float | None:
+        """The median time; None where it lacks the layer."""
+        return _median(self.seconds)
+
+    @property
+    def cold_median(self) -> float | None:
+        """The median time with cold weights; None where that is not known."""
+        return _median(self.cold)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Samples of ours and of the peer's, in seconds a call, taken in turns.
+    """Samples of ours and of the peers', in seconds a call, taken in turns.
 
-    ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names; ``path`` is
-    the peer's fastest call, ``version`` its version, ``paths`` the least seconds of all its calls.
-    Where the peer lacks the operator, ``path`` says so, and it has no samples and no version.
+    ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names. ``cold``
+    has samples with weights from memory, if they were asked for.
     """
 
     problem: Problem
     seconds: tuple[float, ...]
-    peer_seconds: tuple[float, ...]
+    peers: tuple[PeerTimes, ...]
     peak_gflops: float
-    path: str
-    version: str
     unit: str
-    paths: Mapping[str, float]
+    cold: tuple[float, ...] = ()
 
     @property
     def gflops(self) -> float:
@@ -62,18 +82,29 @@ class Comparison:
         return self.gflops / self.peak_gflops
 
     @property
-    def peer_median(self) -> float | None:
-        """The peer's median time; None where it lacks the operator."""
-        return median(self.peer_seconds) if self.peer_seconds else None
+    def fastest(self) -> PeerTimes | None:
+        """The peer with the least median time; None where all lack the layer."""
+        running = [peer for peer in self.peers if peer.seconds]
+        return min(running, key=lambda peer: median(peer.seconds), default=None)
 
     @property
     def ratio(self) -> float | None:
-        """The peer's median time over ours: above 1 where ours is faster."""
-        peer = self.peer_median
-        return None if peer is None else peer / median(self.seconds)
+        """The fastest peer's median time over ours: above 1 where ours is faster."""
+        return None if self.fastest is None else self.ratio_to(self.fastest)
+
+    def ratio_to(self, peer: PeerTimes) -> float | None:
+        """A peer's median time over ours; None where it lacks the layer."""
+        return peer.median and peer.median / median(self.seconds)
+
+    @property
+    def cold_ratio(self) -> float | None:
+        """As ``ratio``, with cold weights, to the peer that is the fastest then."""
+        least = min((peer.cold_median for peer in self.peers if peer.cold_median), default=None)
+        return least and least / median(self.cold)
 
     def row(self) -> dict[str, Any]:
-        """The numbers as JSON members."""
+        """The numbers as JSON members: of the fastest peer, and of several peers each."""
+        fastest = self.fastest or self.peers[0]
         return {
             "layer": self.problem.name or str(self.problem),
             "seconds": median(self.seconds),
@@ -81,15 +112,37 @@ class Comparison:
             "peak_gflops": self.peak_gflops,
             "peak_fraction": self.peak_fraction,
             "peak_unit": self.unit,
-            "peer_seconds": self.peer_median,
+            "peer_seconds": fastest.median,
             "ratio": self.ratio,
-            "path": self.path,
-            "peer_paths": dict(self.paths),
+            "path": fastest.path,
+            "peer_paths": dict(fastest.paths),
             "rounds": len(self.seconds),
             "multiplicity": self.problem.multiplicity,
             "problem": str(self.problem),
             "layout": self.problem.layout,
             "dtype": self.problem.dtype,
+            **(self._cold_row(fastest) if self.cold else {}),
+            **({"peer": fastest.name, "peers": self._peer_rows()} if len(self.peers) > 1 else {}),
+        }
+
+    def _cold_row(self, peer: PeerTimes) -> dict[str, Any]:
+        return {
+            "cold_seconds": median(self.cold),
+            "peer_cold_seconds": peer.cold_median,
+            "cold_ratio": self.cold_ratio,
+        }
+
+    def _peer_rows(self) -> dict[str, Any]:
+        return {
+            peer.name: {
+                "version": peer.version,
+                "seconds": peer.median,
+                "ratio": self.ratio_to(peer),
+                "path": peer.path,
+                "paths": dict(peer.paths),
+                **({"cold_seconds": peer.cold_median} if self.cold else {}),
+            }
+            for peer in self.peers
         }
 
 
@@ -98,73 +151,83 @@ def geomean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-class LayerRival(PeerProcess):
-    """A peer's worker process, started once for many problems."""
-
-    def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 120.0) -> None:
-        # Keep freed results in the heap: otherwise every large one costs page faults again.
-        heap = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-        super().__init__(peer, threads, env=heap, timeout=timeout)
-
-    def accepts(self, problem: Problem) -> bool:
-        """Whether the peer has the problem's operator."""
-        return isinstance(problem, tuple(OPS[name].problem for name in self.peer.operators))
-
-    def prepare(self, problem: Problem) -> tuple[str, str, dict[str, float]]:
-        """Check the peer's result, choose its fastest path.
-
-        Returns that path, the version, and the least seconds that every path took on trial.
-        """
-        self.start()
-        words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
-        prepared = self.ask(
-            {"op": "prepare", "threads": self.threads, "seed": 0, **words}, _PREPARE_S
-        )
-        loaded = self.ask({"op": "load", "min_sample_s": SAMPLE_S}, _PREPARE_S)
-        paths = {str(name): float(seconds) for name, seconds in loaded["seconds"].items()}
-        return str(loaded["path"]), str(prepared["version"]), paths
-
-    def sample(self) -> float:
-        """One sample, in seconds a call, after a warm-up."""
-        return float(self.ask({"op": "sample", "warm_up_s": WARM_UP_S})["seconds"])
-
-
 def compare(
     problem: Problem,
     candidate: Candidate,
     peak: Candidate,
-    rival: LayerRival,
+    rivals: Sequence[LayerRival],
     *,
     unit: str = PEAK_UNITS["f32"],
     rounds: int = ROUNDS,
     schedule: Schedule | None = None,
+    cold: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """Time a compiled candidate and the rival in turns; both are checked first.
+    """Time a compiled candidate and the rivals in turns; all are checked first.
 
     ``schedule`` is the candidate's, for the check. ``peak`` is the probe of the peak of ``unit``,
-    run before and after. Ours is timed alone where the rival lacks the operator. Raises SpecError
-    for fewer than LEAST_ROUNDS and CheckError where either side fails.
+    run before and after. ``cold`` takes samples with weights from memory as well: successive calls
+    use copies that together exceed the last-level cache. A rival that lacks the layer is not timed.
+    Raises SpecError for fewer than LEAST_ROUNDS and CheckError where a side fails.
     """
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
-    accepted = rival.accepts(problem)
-    lacking = f"{rival.peer.name}: no such operator here", "", dict[str, float]()
-    path, version, paths = rival.prepare(problem) if accepted else lacking
-    ours, theirs = list[float](), list[float]()
-    with Bench(problem, rival.threads) as bench:
+    size = cold_size() if cold else 0
+    peers = [_prepare(rival, problem, size) for rival in rivals]
+    takes: dict[tuple[str, bool], Callable[[], float]] = {}
+    with Bench(problem, rivals[0].threads) as bench:
         bench.check(*candidate, schedule)
         peaks = [bench.peak(*peak)]
-        handle = bench.load(candidate, SAMPLE_S)
-        for turn in range(rounds):
-            if progress:
-                progress(turn, rounds)
-            sides: list[Callable[[], None]] = [
-                lambda: ours.append(bench.sample(candidate, handle, WARM_UP_S).seconds)
-            ]
-            sides += [lambda: theirs.append(rival.sample())] if accepted else []
-            for take in sides if turn % 2 == 0 else reversed(sides):
-                take()
+        for from_memory in (False, True)[: 1 + cold]:
+            copies = size if from_memory else 0
+            handle = bench.load(candidate, SAMPLE_S, copies, weights_only=True)
+            takes[_OURS, from_memory] = partial(_sample, bench, candidate, handle)
+            for rival, peer in zip(rivals, peers, strict=True):
+                if peer.version:
+                    takes[peer.name, from_memory] = partial(rival.sample, from_memory)
+        samples = _take_turns(takes, rounds, progress)
         peaks.append(bench.peak(*peak))
-    gflops = max(peaks) * rival.threads
-    return Comparison(problem, tuple(ours), tuple(theirs), gflops, path, version, unit, paths)
+    timed = tuple(
+        replace(
+            peer,
+            seconds=samples.get((peer.name, False), ()),
+            cold=samples.get((peer.name, True), ()),
+        )
+        for peer in peers
+    )
+    gflops, own_cold = max(peaks) * rivals[0].threads, samples.get((_OURS, True), ())
+    return Comparison(problem, samples[_OURS, False], timed, gflops, unit, own_cold)
+
+
+def _prepare(rival: LayerRival, problem: Problem, cold_bytes: int) -> PeerTimes:
+    """The peer's fastest path, without samples; or why it has none."""
+    name = rival.peer.name
+    if not rival.accepts(problem):
+        return PeerTimes(name, f"{name}: no such operator here")
+    try:
+        return PeerTimes(name, *rival.prepare(problem, cold_bytes))
+    except UnsupportedError as error:
+        return PeerTimes(name, f"{name}: {error}")
+
+
+def _sample(bench: Bench, candidate: Candidate, handle: int) -> float:
+    return bench.sample(candidate, handle, WARM_UP_S).seconds
+
+
+def _take_turns(
+    takes: Mapping[tuple[str, bool], Callable[[], float]],
+    rounds: int,
+    progress: Callable[[int, int], None] | None,
+) -> dict[tuple[str, bool], tuple[float, ...]]:
+    """Samples of every side, one in every round; each second round goes backwards."""
+    samples: dict[tuple[str, bool], list[float]] = {side: [] for side in takes}
+    for turn in range(rounds):
+        if progress:
+            progress(turn, rounds)
+        for side in list(takes)[:: 1 if turn % 2 == 0 else -1]:
+            samples[side].append(takes[side]())
+    return {side: tuple(seconds) for side, seconds in samples.items()}
+
+
+def _median(seconds: tuple[float, ...]) -> float | None:
+    return median(seconds) if seconds else None

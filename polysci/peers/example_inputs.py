@@ -1,8 +1,10 @@
-"""Inputs for a peer in a precision, and the expected result."""
+"""Inputs for a peer in a precision, the expected result, and how far from it results may be."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +16,11 @@ from polysci.ops.conv2d import Conv2d
 
 Floats = NDArray[np.float32]
 
+# The largest error, in shares of the largest result: inputs are small integers, sums exact in f32.
+TOLERANCE: Final[Mapping[str, float]] = MappingProxyType(
+    {"f32": 1e-4, "bf16": 2.0**-8, "f16": 2.0**-10, "s32": 0.0}
+)
+UNIT: Final = 1.0  # 8 bits: requantisation may round to either side
 _EXACT: Final = 1 << 23  # f32 holds every integer up to twice this
 _SPREAD: Final = 40.0  # of the results of 8 bits, as their standard deviation
 
@@ -71,6 +78,16 @@ def example_inputs(
         to_stored(w.astype(np.float32), precision.w),
     )
     return ExampleInputs(elements, *arrays, stored.astype(np.float32), quant)
+
+
+def fault(result: NDArray[Any], expected: NDArray[Any], element: str) -> str | None:
+    """How results rounded to ``element`` differ by more than they may, or None."""
+    largest = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
+    limit = TOLERANCE[element] * largest if element in TOLERANCE else UNIT
+    error = float(np.max(np.abs(result - expected), initial=0.0))
+    if error <= limit:
+        return None
+    return f"differs from the reference by {error:g}, more than {limit:g}"
 
 
 def _scales(count: int, sums: Floats) -> Floats:

@@ -13,7 +13,7 @@ from polysci.text.suggestions import suggest
 
 
 def peer_named(name: str, runs: Scope = "layers") -> Peer:
-    """A row of PEERS that runs what is asked for, and whose package is installed.
+    """A row of PEERS that runs what is asked for, and whose package, if any, is installed.
 
     Raises SpecError for another name and UnsupportedError, with the remedy, where it is missing.
     """
@@ -26,7 +26,7 @@ def peer_named(name: str, runs: Scope = "layers") -> Peer:
         raise SpecError(
             f"peer {name!r}: compares {peer.runs}, not {runs}: expected one of {fitting}"
         )
-    if importlib.util.find_spec(peer.package) is None:
+    if peer.package and importlib.util.find_spec(peer.package) is None:
         raise UnsupportedError(f"the peer {name} is not installed: {peer.install}")
     return peer
 

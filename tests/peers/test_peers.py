@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci.cli import bench, main
+from polysci.cli import bench_table, main
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS, from_bf16
 from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
-from polysci.peers.contest import PEAK_UNITS, Comparison, LayerRival
-from polysci.peers.example_inputs import example_inputs
+from polysci.peers.contest import PEAK_UNITS, Comparison, PeerTimes
+from polysci.peers.example_inputs import example_inputs, fault
 from polysci.peers.process import peer_named
 from polysci.peers.pytorch import PyTorch, service
-from polysci.peers.pytorch.operands import Operands, Path, chain, fault
+from polysci.peers.pytorch.operands import Operands, Path, chain
+from polysci.peers.rival import LayerRival
 from polysci.polyhedral import schedule
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.target.machine import Machine
@@ -130,9 +131,11 @@ class Stand:
     """Paths of a made-up library in place of PyTorch's, by name: a result, or an error."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **paths: Any) -> None:
+        self.copies: list[Any] = []  # of w
         fake = SimpleNamespace(__version__="0", inference_mode=contextlib.nullcontext)
         monkeypatch.setattr(service, "_torch", lambda threads: fake)
-        of = lambda torch, conv, given: Operands(torch, conv, given, None, None, [0, 0], "")  # noqa: E731
+        w = SimpleNamespace(clone=lambda: self.copies.append(w) or w)
+        of = lambda torch, conv, given: Operands(torch, conv, given, None, w, [0, 0], "")  # noqa: E731
         monkeypatch.setattr(Operands, "of", of)
         ways = dict.fromkeys(service.WAYS, lambda operands: self._paths(operands, paths))
         monkeypatch.setattr(service, "WAYS", ways)
@@ -194,6 +197,16 @@ def test_the_fastest_path_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen["path"] == "b_fast" and set(chosen["seconds"]) == {"a_slow", "b_fast", "c_slow"}
 
 
+def test_cold_calls_of_pytorch_have_weights_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(monkeypatch, good=lambda y: y)
+    peer, _ = prepared()
+    size = 4 * SHAPES["dense"].K * SHAPES["dense"].C * 9
+    assert peer.load(1e-5, 7 * size)["path"] == "good" and len(stand.copies) == 7
+    assert peer.sample(0.0, cold=True)["seconds"] > 0
+    peer.load(1e-5)
+    assert len(stand.copies) == 7
+
+
 def test_without_pytorch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(CheckError, match="PyTorch cannot be imported"):
@@ -222,16 +235,14 @@ def test_a_peer_that_is_none() -> None:
 # What bench says
 
 
-def compared(measurement: Measurement | None = None) -> bench.ComparedLayer:
+def compared(measurement: Measurement | None = None) -> bench_table.ComparedLayer:
     """A layer and its peer, and the measurement by which our schedule was chosen."""
-    times = Comparison(
-        SHAPES["dense"], (2e-6,) * 9, (3e-6,) * 9, 500.0, "a call", "9", PEAK_UNITS["i8"],
-        {"a call": 3e-6, "another": 4e-6},
-    )  # fmt: skip
+    torch = PeerTimes("torch", "a call", "9", {"a call": 3e-6, "another": 4e-6}, (3e-6,) * 9)
+    times = Comparison(SHAPES["dense"], (2e-6,) * 9, (torch,), 500.0, PEAK_UNITS["i8"])
     plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
     source = emit(SHAPES["dense"], plan)
     result = Result(SHAPES["dense"], plan, source, 1e-6, measurement, (), 0.0, "measure", 1)
-    return bench.ComparedLayer(times, result)
+    return bench_table.ComparedLayer(times, result)
 
 
 def test_bench_says_where_schedules_come_from() -> None:
@@ -241,26 +252,27 @@ def test_bench_says_where_schedules_come_from() -> None:
         compared(replace(quiet, protocol=RECORDED)),
         compared(replace(quiet, protocol=RECORDED, dropped=0.9)),
     ]
-    table = bench._table(layers, [], 80)
+    table = bench_table.write_table(layers, [], 80)
     assert "2 of 3 schedules from records of earlier searches" in table
     assert "1 of 3 schedules chosen by disturbed measurements" in table
-    assert "record" not in bench._table(layers[:1], [], 80)
-    rows = [json.loads(line) for line in bench._json(layers, []).splitlines()[:-1]]
+    assert "record" not in bench_table.write_table(layers[:1], [], 80)
+    rows = [json.loads(line) for line in bench_table.write_json(layers, []).splitlines()[:-1]]
     assert [row["schedule_recorded"] for row in rows] == [False, True, True]
     assert [row["schedule_disturbed"] for row in rows] == [False, False, True]
 
 
 def test_bench_names_precision_and_peak() -> None:
     layer = compared()
-    table = bench._table([layer], [], None)
+    table = bench_table.write_table([layer], [], None)
     assert "f32, ratio to torch 9: geomean 1.500" in table and "8-bit dot product peak" in table
-    row, summary = map(json.loads, bench._json([layer], []).splitlines())
+    row, summary = map(json.loads, bench_table.write_json([layer], []).splitlines())
     assert row["peer_paths"] == {"a call": 3e-6, "another": 4e-6}
     assert (row["dtype"], row["peak_unit"], row["path"]) == ("f32", "8-bit dot product", "a call")
     assert summary["summary"]["dtype"] == "f32"
     assert summary["summary"]["peak_unit"] == "8-bit dot product"
     assert row["peak_fraction"] == pytest.approx(SHAPES["dense"].flops / 2e-6 * 1e-9 / 500)
-    nothing = json.loads(bench._json([], [("layer", "fault")]).splitlines()[-1])["summary"]
+    lines = bench_table.write_json([], [("layer", "fault")]).splitlines()
+    nothing = json.loads(lines[-1])["summary"]
     assert nothing["peak_unit"] is None and nothing["failed"] == 1
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,10 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.rules import AXES, extent, span
-from polysci.peers.example_inputs import ExampleInputs
+from polysci.peers.example_inputs import ExampleInputs, fault
 
 Step = Callable[[Any], Any]
 Run = Callable[[], Any]
-
-# The largest error, in shares of the largest result: inputs are small integers, sums exact in f32.
-TOLERANCE: Final[Mapping[str, float]] = MappingProxyType(
-    {"f32": 1e-4, "bf16": 2.0**-8, "f16": 2.0**-10, "s32": 0.0}
-)
-UNIT: Final = 1.0  # 8 bits: requantisation may round to either side
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +102,6 @@ def chain(x: Any, steps: Sequence[Step]) -> Run:
         return value
 
     return run
-
-
-def fault(result: NDArray[Any], expected: NDArray[Any], element: str) -> str | None:
-    """How results rounded to ``element`` differ by more than they may, or None."""
-    largest = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
-    limit = TOLERANCE[element] * largest if element in TOLERANCE else UNIT
-    error = float(np.max(np.abs(result - expected), initial=0.0))
-    if error <= limit:
-        return None
-    return f"differs from the reference by {error:g}, more than {limit:g}"
 
 
 def _tensor(torch: Any, array: NDArray[Any], element: str) -> Any:

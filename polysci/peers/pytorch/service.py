@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from itertools import repeat
+from dataclasses import replace
+from itertools import cycle, repeat
 from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import CheckError
-from polysci.measure.worker import Timed
+from polysci.measure.worker import Timed, count_copies
 from polysci.ops import convolution, parse_problem
 from polysci.peers.example_inputs import example_inputs
+from polysci.peers.fastest import TimedPaths
 from polysci.peers.pytorch import floats, integers
 from polysci.peers.pytorch.operands import Operands, Path, Run
 
@@ -28,7 +30,7 @@ WAYS: Final[Mapping[str, Callable[[Operands], Iterator[Path]]]] = MappingProxyTy
         "s8": integers.paths,
     }
 )
-_TRIALS: Final = 5  # samples that decide between the paths
+_MOST_COPIES: Final = 1 << 12  # of cold weights: TorchScript compiles each for milliseconds
 
 
 class PyTorch:
@@ -39,7 +41,8 @@ class PyTorch:
     def __init__(self) -> None:
         self._torch: Any = None
         self._paths: Mapping[str, Run] = {}
-        self._timed: tuple[Timed, int]
+        self._operands: Operands
+        self._timed: dict[bool, tuple[Timed, int]]  # by whether weights are cold
 
     def prepare(
         self, problem: str, layout: str, dtype: str, threads: int, seed: int
@@ -52,34 +55,54 @@ class PyTorch:
         self._torch = torch = _torch(threads)
         conv = convolution(parse_problem(problem, layout))
         with torch.inference_mode():
-            operands = Operands.of(torch, conv, example_inputs(conv, dtype, seed))
-            self._paths, refused = _verify(operands)
+            self._operands = Operands.of(torch, conv, example_inputs(conv, dtype, seed))
+            self._paths, refused = _verify(self._operands)
         if not self._paths:
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise CheckError(f"PyTorch {torch.__version__} has no {dtype} here: {reasons}")
         return {"version": torch.__version__, "paths": list(self._paths), "refused": refused}
 
-    def load(self, min_sample_s: float) -> dict[str, Any]:
-        """Choose the fastest path and the calls of a sample."""
+    def load(self, min_sample_s: float, cold_bytes: int = 0) -> dict[str, Any]:
+        """Choose the fastest path and the calls of a sample.
+
+        With ``cold_bytes`` it is made ready for calls with cold weights too.
+        """
         timed = {name: Timed(run, repeat(()), ()) for name, run in self._paths.items()}
-        calls = {name: self._inside(run.calls, min_sample_s) for name, run in timed.items()}
-        fastest = dict.fromkeys(timed, float("inf"))
-        for _ in range(_TRIALS):
-            for name, timer in timed.items():
-                fastest[name] = min(fastest[name], self._inside(timer.seconds, calls[name]))
-        best = min(fastest, key=lambda name: (fastest[name], name))
-        self._timed = timed[best], calls[best]
-        return {"path": best, "seconds": fastest}
-
-    def sample(self, warm_up_s: float) -> dict[str, Any]:
-        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
-        timed, calls = self._timed
-        self._inside(timed.warm_up, warm_up_s)
-        return {"seconds": self._inside(timed.seconds, calls)}
-
-    def _inside(self, measure: Callable[[Any], Any], argument: float) -> Any:
         with self._torch.inference_mode():
-            return measure(argument)
+            trials = TimedPaths.of(timed, min_sample_s)
+            best = min(timed, key=lambda name: (trials.seconds[name], name))
+            self._timed = {False: (timed[best], trials.calls[best])}
+            if cold_bytes:
+                cold = Timed(_call, cycle(self._copies(best, cold_bytes)), ())
+                self._timed[True] = cold, cold.calls(min_sample_s)
+        return {"path": best, "seconds": trials.seconds}
+
+    def sample(self, warm_up_s: float, cold: bool = False) -> dict[str, Any]:
+        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
+        timed, calls = self._timed[cold]
+        with self._torch.inference_mode():
+            timed.warm_up(warm_up_s)
+            return {"seconds": timed.seconds(calls)}
+
+    def _copies(self, name: str, cold_bytes: int) -> list[tuple[Run]]:
+        """Calls of a path, each with weights of its own."""
+        operands = self._operands
+        size = operands.inputs.w.nbytes
+        count = min(count_copies(size, cold_bytes), _MOST_COPIES)
+        others = (replace(operands, w=operands.w.clone()) for _ in range(count - 1))
+        paths = (path for other in others for path in _ways(other) if path.name == name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [(self._paths[name],), *((path.make(),) for path in paths)]
+
+
+def _call(run: Run) -> int:
+    run()
+    return 0
+
+
+def _ways(operands: Operands) -> Iterator[Path]:
+    return WAYS[operands.inputs.elements[0]](operands)
 
 
 def _torch(threads: int) -> Any:
@@ -98,7 +121,7 @@ def _torch(threads: int) -> Any:
 def _verify(operands: Operands) -> tuple[dict[str, Run], dict[str, str]]:
     """The paths that are there, each found right, and why others are not."""
     verified, refused = dict[str, Run](), dict[str, str]()
-    for path in WAYS[operands.inputs.elements[0]](operands):
+    for path in _ways(operands):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # TorchScript and quantised tensors are called old

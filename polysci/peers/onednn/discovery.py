@@ -1,0 +1,57 @@
+"""Where the library's file is: the one that is named, an installed wheel's, or the loader's."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+from pathlib import Path
+from typing import Final
+
+from polysci.errors import UnsupportedError
+
+REMEDY: Final = "pip install onednn-cpu-gomp, or name a file: --library PATH"
+WHEELS: Final = ("onednn-cpu-gomp", "onednn", "onednn-cpu-iomp")
+_SONAME: Final = "libdnnl.so.3"
+_PREFIX: Final = "libdnnl.so"
+
+
+def find_library(library: str | None = None) -> Path:
+    """The shared object: ``library`` or inside that folder, else a wheel's, else the loader's.
+
+    Raises UnsupportedError, with the remedy, where there is none.
+    """
+    path = _inside(Path(library)) if library else _of_wheels() or _of_loader()
+    if path is None:
+        where = library or f"in the wheels {', '.join(WHEELS)} and as {_SONAME} of the loader"
+        raise UnsupportedError(f"oneDNN: no library {where}: {REMEDY}")
+    return path
+
+
+def _inside(path: Path) -> Path | None:
+    candidates = sorted(path.glob(f"{_PREFIX}*")) if path.is_dir() else [path]
+    return next((file.resolve() for file in candidates if file.is_file()), None)
+
+
+def _of_wheels() -> Path | None:
+    for wheel in WHEELS:
+        try:
+            files = importlib.metadata.files(wheel) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            path = Path(str(file.locate()))
+            if file.name.startswith(_PREFIX) and path.is_file():
+                return path.resolve()
+    return None
+
+
+def _of_loader() -> Path | None:
+    """The file that the loader takes for the name, which loads it."""
+    try:
+        ctypes.CDLL(_SONAME)
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    words = (line.split(maxsplit=5) for line in lines)
+    files = (Path(line[5]) for line in words if len(line) == 6)
+    return next((file for file in files if file.name.startswith(_PREFIX)), None)

@@ -1,0 +1,172 @@
+"""Several peers in one run, warm and cold: who takes turns, what counts, what is printed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from polysci.cli import bench_table
+from polysci.errors import UnsupportedError
+from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem
+from polysci.peers import PEERS, Peer
+from polysci.peers.contest import Comparison, PeerTimes
+from polysci.polyhedral import schedule
+from polysci.tune import Result, emit
+from tests.support.command import done, polysci
+
+LAYER = "mb1ic16ih8oc16oh8kh3ph1"
+PROBLEM = Conv2d(N=1, C=16, H=8, W=8, K=16, R=3, S=3, pad=1)
+
+
+class StandIn:
+    """A peer that takes made-up times: ``SECONDS`` by name, cold ones a hundred times as long."""
+
+    SECONDS: ClassVar[dict[str, float]] = {"torch": 1e-3, "onednn": 2e-3}
+    calls: ClassVar[list[tuple[str, str]]] = []  # of all of them
+
+    def __init__(self, peer: Peer, threads: int = 1, *, library: str | None = None) -> None:
+        self.peer, self.threads, self.library = peer, threads, library
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.calls.append((self.peer.name, "close"))
+
+    def open(self) -> None:
+        self.calls.append((self.peer.name, f"open {self.library}"))
+
+    def accepts(self, problem: Problem) -> bool:
+        return isinstance(problem, Conv2d)
+
+    def prepare(self, problem: Problem, cold_bytes: int) -> tuple[str, str, dict[str, float]]:
+        self.calls.append((self.peer.name, "prepare cold" if cold_bytes else "prepare"))
+        if self.SECONDS[self.peer.name] < 0:
+            raise UnsupportedError("has no f32 here")
+        return f"way of {self.peer.name}", "7.1", {f"way of {self.peer.name}": 1.0}
+
+    def sample(self, cold: bool = False) -> float:
+        self.calls.append((self.peer.name, "cold" if cold else "warm"))
+        return self.SECONDS[self.peer.name] * (100 if cold else 1)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StandIn]]:
+    monkeypatch.setattr("polysci.peers.rival.LayerRival", StandIn)
+    monkeypatch.setattr("polysci.peers.process.peer_named", lambda name: PEERS[name])
+    monkeypatch.setattr(StandIn, "calls", [])
+    yield StandIn
+
+
+def bench(*words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    command = ("bench", LAYER, *words, "--level", "estimate", "--rounds", "9", "--threads", "1")
+    row, summary = map(json.loads, done(*command, "--json").splitlines())
+    return row, summary["summary"]
+
+
+def test_all_peers_take_turns(stand_in: type[StandIn]) -> None:
+    row, summary = bench("--against", "torch,onednn", "--cold", "--library", "somewhere")
+    assert row["peer"] == "torch" and row["path"] == "way of torch" and row["rounds"] == 9
+    assert row["ratio"] == pytest.approx(1e-3 / row["seconds"])
+    assert row["cold_ratio"] == pytest.approx(1e-1 / row["cold_seconds"])
+    assert row["peers"]["onednn"]["ratio"] == pytest.approx(2 * row["ratio"])
+    assert row["peers"]["onednn"]["cold_seconds"] == pytest.approx(0.2)
+    assert summary["min_ratio"] == row["ratio"] and summary["cold_min_ratio"] == row["cold_ratio"]
+    assert summary["peers"]["onednn 7.1"]["geomean_ratio"] == pytest.approx(2 * row["ratio"])
+    opened, ended = stand_in.calls[:4], stand_in.calls[-2:]
+    assert opened[:2] == [("torch", "open None"), ("onednn", "open somewhere")]
+    assert opened[2:] == [("torch", "prepare cold"), ("onednn", "prepare cold")]
+    assert sorted(ended) == [("onednn", "close"), ("torch", "close")]
+    a_round = [("torch", "warm"), ("onednn", "warm"), ("torch", "cold"), ("onednn", "cold")]
+    assert stand_in.calls[4:12] == [*a_round, *reversed(a_round)]
+    assert len(stand_in.calls[4:-2]) == 9 * len(a_round)
+
+
+def test_peers_named_one_by_one(stand_in: type[StandIn]) -> None:
+    row, summary = bench("--against", "onednn", "--against", "torch")
+    assert list(row["peers"]) == ["onednn", "torch"] and row["peer"] == "torch"
+    assert "cold_ratio" not in row and "cold_min_ratio" not in summary
+    assert {call for _, call in stand_in.calls} == {"open None", "prepare", "warm", "close"}
+
+
+def test_a_peer_that_lacks_the_precision(
+    monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
+) -> None:
+    monkeypatch.setitem(StandIn.SECONDS, "torch", -1.0)
+    row, summary = bench("--against", "torch,onednn")
+    assert row["peer"] == "onednn" and row["ratio"] == row["peers"]["onednn"]["ratio"]
+    lacking = row["peers"]["torch"]
+    assert lacking["path"] == "torch: has no f32 here" and lacking["ratio"] is None
+    assert list(summary) and summary["peer"] == "onednn 7.1" and "peers" not in summary
+    assert ("torch", "warm") not in stand_in.calls
+    row, summary = bench("--against", "torch")
+    assert row["ratio"] is summary["peer"] is None and row["path"] == "torch: has no f32 here"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("torch,torch",), "--against: torch is there twice"),
+        (("torch", "--against", "onednn, torch"), "torch is there twice"),
+        (("torch,nobody",), "'nobody'"),
+        (("torch", "--library", "x.so"), "--library x.so: no peer among torch takes one"),
+    ],
+)
+def test_wrong_peers(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    ran = polysci("bench", LAYER, "--against", *words)
+    assert ran.returncode == 2 and message in ran.stderr
+
+
+def test_a_library_that_is_not_there_ends_the_run() -> None:
+    ran = polysci("bench", LAYER, "--against", "onednn", "--library", "/nowhere/libdnnl.so")
+    assert ran.returncode == 1 and "oneDNN: no library /nowhere/libdnnl.so" in ran.stderr
+    assert "pip install onednn-cpu-gomp" in ran.stderr and "GFLOP" not in ran.stderr
+
+
+# What is printed
+
+
+def layer(*peers: PeerTimes, cold: tuple[float, ...] = ()) -> bench_table.ComparedLayer:
+    times = Comparison(PROBLEM, (2e-6,) * 9, peers, 500.0, "FMA", cold)
+    plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
+    source = emit(PROBLEM, plan)
+    return bench_table.ComparedLayer(
+        times, Result(PROBLEM, plan, source, 1e-6, None, (), 0.0, "estimate", 1)
+    )
+
+
+def test_the_ratio_is_to_the_fastest_of_each_layer() -> None:
+    torch = PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9, (9e-6,) * 9)
+    onednn = PeerTimes("onednn", "brgconv", "3.2", {}, (1e-6,) * 9, (8e-6,) * 9)
+    slower = PeerTimes("onednn", "brgconv", "3.2", {}, (4e-6,) * 9, (5e-6,) * 9)
+    lacking = PeerTimes("onednn", "onednn: has no f16 here")
+    layers = [layer(torch, other, cold=(4e-6,) * 9) for other in (onednn, slower, lacking)]
+    lines = bench_table.write_table(layers, [], None).splitlines()
+    assert lines[0].split("  ")[-1].strip() == "fastest peer's path"
+    assert "to torch" in lines[0] and "to onednn" in lines[0] and "cold ratio" in lines[0]
+    cells = [[cell for cell in line.split("  ") if cell.strip()] for line in lines[1:4]]
+    assert [[cell.strip() for cell in row[4:7]] for row in cells] == [
+        ["1.500", "0.500", "0.500"], ["1.500", "2.000", "1.500"], ["1.500", "-", "1.500"],
+    ]  # fmt: skip
+    assert [row[8].strip() for row in cells] == ["2.000", "1.250", "2.250"]
+    assert [row[-1].strip() for row in cells] == [
+        "onednn: brgconv", "torch: a call", "torch: a call",
+    ]  # fmt: skip
+    text = "\n".join(lines)
+    assert "onednn: has no f16 here" in text
+    assert "ratio to the fastest peer of each layer: geomean 1.040, least 0.500" in text
+    assert "ratio to torch 9: geomean 1.500, least 1.500" in text
+    assert "ratio to onednn 3.2: geomean 1.000, least 0.500" in text
+    assert "with weights from memory: geomean 1.778, least 1.250" in text
+
+
+def test_a_single_peer_has_its_time() -> None:
+    table = bench_table.write_table([layer(PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9))],
+                                    [], None)  # fmt: skip
+    assert table.splitlines()[0].split() == [
+        *("layer", "GFLOP/s", "%", "of", "peak", "ours", "peer", "ratio", "peer's", "path")
+    ]
+    assert "3.0 us  1.500  a call" in table and "cold" not in table

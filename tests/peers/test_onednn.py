@@ -1,0 +1,284 @@
+"""oneDNN by its C API: where its library is found, what is refused, and what it computes."""
+
+import ctypes
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.numerics.dtypes import PRECISIONS
+from polysci.ops.conv2d import Conv2d
+from polysci.peers import PEERS
+from polysci.peers.example_inputs import example_inputs
+from polysci.peers.onednn import OneDNN, discovery, library, service
+from polysci.peers.onednn.convolution import DnnlPath
+from polysci.peers.onednn.discovery import find_library
+from polysci.peers.onednn.library import Dnnl
+from polysci.peers.rival import LayerRival
+from polysci.runtime.build import cache
+
+VERSION = """
+#include <stddef.h>
+typedef struct {{
+    int major, minor, patch; const char *hash; unsigned cpu_runtime, gpu_runtime;
+}} dnnl_version_t;
+const dnnl_version_t *dnnl_version(void) {{
+    static const dnnl_version_t version = {{{version}, 7, 1, "made up", {runtime}, 0}};
+    return &version;
+}}
+"""
+SHAPES = {
+    "dense": Conv2d(N=2, C=24, H=9, W=8, K=40, R=3, S=3, pad=1),
+    "pointwise": Conv2d(N=1, C=32, H=7, W=7, K=64, R=1, S=1, stride=2),
+    "depthwise": Conv2d(N=1, C=32, H=10, W=10, K=32, R=3, S=3, pad=1, groups=32),
+    "lopsided": Conv2d(N=1, C=8, H=10, W=10, K=16, R=3, S=3, stride=2, P=5, Q=5),
+    "dilated": Conv2d(N=1, C=16, H=12, W=12, K=16, R=3, S=3, pad=2, dilation=2, groups=2),
+    "grouped": Conv2d(N=1, C=16, H=6, W=9, K=32, R=1, S=5, pad=(0, 2), groups=4),
+}
+
+
+def missing() -> bool:
+    try:
+        find_library()
+    except UnsupportedError:
+        return True
+    return False
+
+
+onednn_only = pytest.mark.skipif(missing(), reason="no libdnnl: pip install onednn-cpu-gomp")
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Callable[..., Path]:
+    """A library with no more than a version."""
+
+    def make(version: int = 3, runtime: int = 2, text: str = VERSION) -> Path:
+        built = cache.build(text.format(version=version, runtime=runtime))
+        path = tmp_path / "libdnnl.so.3"
+        path.write_bytes(built.read_bytes())
+        return path
+
+    return make
+
+
+# Where it is found
+
+
+def test_a_file_and_a_folder(fake: Callable[..., Path], tmp_path: Path) -> None:
+    path = fake()
+    assert find_library(str(path)) == find_library(str(tmp_path)) == path
+    for name in ("absent.so", "."):
+        with pytest.raises(UnsupportedError, match=r"no library .*pip install onednn-cpu-gomp"):
+            find_library(str(tmp_path / "none" / name))
+
+
+def test_the_library_of_a_wheel_comes_first(
+    monkeypatch: pytest.MonkeyPatch, fake: Callable[..., Path]
+) -> None:
+    path = fake()
+    files = [
+        SimpleNamespace(name=name, locate=lambda name=name: PurePosixPath(path.parent / name))
+        for name in ("README", "libdnnl.so", path.name)  # the second is not there
+    ]
+
+    def listed(wheel: str) -> list[Any]:
+        if wheel == "onednn-cpu-gomp":
+            raise importlib.metadata.PackageNotFoundError(wheel)
+        return files
+
+    monkeypatch.setattr(discovery.importlib.metadata, "files", listed)
+    monkeypatch.setattr(discovery, "_of_loader", lambda: pytest.fail("not asked"))
+    assert find_library() == path
+
+
+def test_the_loader_comes_last(fake: Callable[..., Path]) -> None:
+    code = (
+        "from polysci.peers.onednn import discovery\n"
+        "discovery.WHEELS = ()\n"
+        "print(discovery.find_library())"
+    )
+    path = fake()
+    env = os.environ | {"LD_LIBRARY_PATH": str(path.parent)}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert ran.stdout.strip() == str(path), ran.stderr
+
+
+def test_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        raise OSError(f"{name}: no such file")
+
+    monkeypatch.setattr(discovery, "WHEELS", ("a-wheel-that-is-not-installed",))
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    with pytest.raises(UnsupportedError, match=r"libdnnl.so.3 of the loader.*--library PATH"):
+        find_library()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("version", "runtime", "message"),
+    [
+        (2, 2, r"libdnnl.so.3 is version 2\.7\.1: expected 3\.x: pip install onednn-cpu-gomp"),
+        (4, 2, r"is version 4\.7\.1: expected 3\.x"),
+        (3, 4, "runs on TBB: expected OpenMP: pip install"),
+        (3, 1, "runs on one thread: expected OpenMP"),
+        (3, 77, "runs on 77: expected OpenMP"),
+    ],
+)
+def test_versions_and_runtimes(
+    fake: Callable[..., Path], version: int, runtime: int, message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        Dnnl(str(fake(version, runtime)))
+
+
+def test_what_is_no_onednn(fake: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="has no dnnl_version: pip install"):
+        Dnnl(str(fake(text="int dnnl_something;")))
+    text = tmp_path / "libdnnl.so"
+    text.write_text("not a library at all, whatever its name says")
+    with pytest.raises(UnsupportedError, match=r"not a usable shared object.*--library PATH"):
+        Dnnl(str(text))
+
+
+def test_another_openmp_must_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "openmp_runtimes", lambda: ("/lib/libiomp5.so",))
+    with pytest.raises(UnsupportedError, match=r"runs on libiomp5.so: .* --library /a/libdnnl.so"):
+        library._runtime(Path("/a/libdnnl.so"), named=False)
+    assert library._runtime(Path("/a/libdnnl.so"), named=True) == "libiomp5.so"
+    gnu = ("/lib/libgomp.so.1", "/lib/libiomp5.so")
+    monkeypatch.setattr(library, "openmp_runtimes", lambda: gnu)
+    assert library._runtime(Path("/a/libdnnl.so"), named=False) == "libgomp.so.1"
+
+
+def test_the_worker_refuses_before_any_layer(fake: Callable[..., Path]) -> None:
+    with (
+        LayerRival(PEERS["onednn"], library=str(fake(2))) as rival,
+        pytest.raises(UnsupportedError, match="is version 2"),
+    ):
+        rival.open()
+    with pytest.raises(SpecError, match="the peer torch takes none"):
+        LayerRival(PEERS["torch"], library="libdnnl.so")
+
+
+# What it computes
+
+
+def prepare(dtype: str, layout: str, shape: str) -> tuple[OneDNN, dict[str, Any]]:
+    peer = OneDNN()
+    try:
+        return peer, peer.prepare(str(SHAPES[shape]), layout, dtype, 1, 3)
+    except UnsupportedError as error:
+        if "16" not in dtype:
+            raise
+        pytest.skip(str(error))  # older CPUs lack the instructions of 16-bit types
+
+
+@onednn_only
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_onednn_computes_it(dtype: str, layout: str) -> None:
+    for shape in SHAPES:
+        _, answer = prepare(dtype, layout, shape)
+        assert "3." in answer["version"] and "libdnnl" in answer["version"], shape
+        assert answer["paths"] and len(set(answer["paths"])) == len(answer["paths"]), shape
+        assert not any(path.startswith("ref") for path in answer["paths"]), shape
+
+
+@onednn_only
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_the_chosen_path_has_the_layout(layout: str) -> None:
+    peer, answer = prepare("f32", layout, "dense")
+    chosen = peer.load(1e-5)
+    assert set(chosen["seconds"]) == set(answer["paths"]) and peer.sample(0.0)["seconds"] > 0
+    plain = {name: chosen["seconds"][name] for name, path in peer._paths.items() if path.plain}
+    assert chosen["path"] == min(plain, key=plain.__getitem__)
+    assert any(name.endswith("reordered ahead and after") for name in answer["paths"]) is (
+        layout == "nchw"
+    )
+
+
+@onednn_only
+def test_what_is_reordered_in_the_call_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time without reordering is listed, and not chosen however short."""
+    peer, _ = prepare("f32", "nchw", "dense")
+    in_call = [path for path in peer._paths.values() if "in the call" in path.name]
+    assert in_call and all(len(path.steps) > 1 and path.plain for path in in_call)
+    outside = [path for path in peer._paths.values() if path.after]
+    assert outside and all(len(path.steps) == 1 for path in outside)
+    short = {path.name: 1e-9 for path in outside}
+    of = lambda timed, least: SimpleNamespace(  # noqa: E731
+        calls=dict.fromkeys(timed, 1), seconds=dict.fromkeys(timed, 1.0) | short
+    )
+    monkeypatch.setattr(service.TimedPaths, "of", of)
+    assert peer._paths[peer.load(1e-5)["path"]].plain
+
+
+@onednn_only
+@pytest.mark.parametrize("dtype", ["u8:s8:u8", "u8:s8:s8", "s8:s8:u8", "s8:s8:s8"])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, layout: str) -> None:
+    given = lambda conv, dtype, seed: example_inputs(conv, dtype, seed, 9, 11)  # noqa: E731
+    monkeypatch.setattr(service, "example_inputs", given)
+    for shape in ("dense", "lopsided", "grouped"):
+        assert prepare(dtype, layout, shape)[1]["paths"]
+
+
+@onednn_only
+@pytest.mark.parametrize(("dtype", "change"), [("f32", 9), ("bf16", 9), ("u8:s8:u8", 2)])
+def test_a_wrong_result_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, change: int
+) -> None:
+    def falsified(*words: Any) -> Any:
+        inputs = example_inputs(*words)
+        inputs.expected[0, 0, 0, np.argmax(inputs.expected[0, 0, 0] > 1)] += change
+        return inputs
+
+    monkeypatch.setattr(service, "example_inputs", falsified)
+    with pytest.raises(CheckError, match="differs from the reference"):
+        prepare(dtype, "nhwc", "dense")
+
+
+@onednn_only
+def test_cold_calls_have_weights_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer, _ = prepare("f32", "nhwc", "dense")
+    ready: list[list[DnnlPath]] = []
+    timed = peer._ready
+    monkeypatch.setattr(peer, "_ready", lambda copies: ready.append(copies) or timed(copies))
+    size = next(iter(peer._paths.values())).weights.data.nbytes
+    chosen = peer.load(1e-5, 5 * size)["path"]
+    assert peer.sample(0.0, cold=True)["seconds"] > 0
+    copies = ready[-1]
+    places = {path.weights.data.ctypes.data for path in copies}
+    assert [path.name for path in copies] == [chosen] * 6 and len(places) == 6
+    for path in copies:
+        used = [memory for step in path.steps for memory in step.arguments.values()]
+        assert any(memory is path.weights for memory in used)
+        peer._convolution.verify(path)
+
+
+@onednn_only
+def test_what_the_library_lacks_is_said() -> None:
+    """Padding that cuts more than a stride from the input."""
+    cropped = Conv2d(N=1, C=8, H=12, W=12, K=8, R=1, S=1, P=6, Q=6)
+    with pytest.raises(UnsupportedError, match=r"has no f32 here: dnnl_convolution.*invalid"):
+        OneDNN().prepare(str(cropped), "nhwc", "f32", 1, 0)
+
+
+@onednn_only
+def test_a_rival() -> None:
+    with LayerRival(PEERS["onednn"]) as rival:
+        rival.open()
+        path, version, paths = rival.prepare(SHAPES["dense"], 1 << 20)
+        assert path in paths and version.startswith("3.") and "libgomp" in version
+        assert rival.sample() > 0 and rival.sample(cold=True) > 0
