@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
-from math import ceil, inf, prod
+from itertools import cycle
+from math import ceil, prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,6 +24,7 @@ from polysci.measure.disturbance import Counters, ReferenceLoop
 from polysci.measure.error_bound import Reals
 from polysci.measure.guard_pages import Guarded, Side
 from polysci.measure.integer_reference import Array, Arrays
+from polysci.measure.timed_calls import PAGE_OFFSETS, Timed, count_copies
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
@@ -38,13 +39,8 @@ OPERATIONS: Final = (
     *("load", "watch", "sample", "unload", "probe"),
 )
 
-_WARM_UP_S: Final = 5e-3
 _PROBE_RUNS: Final = 5
 _ENDLESS: Final = 1 << 50  # iterations of a loop that does something
-_COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
-# Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
-# takes 18 or 38 us.
-PAGE_OFFSETS: Final = (0, aligned.PAGE - aligned.BEHIND, 1088, 3136)
 _UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 
 
@@ -61,44 +57,6 @@ def _stage(text: str) -> None:
     except OSError:
         return  # a terminal or a pipe: the worker was started by hand
     os.write(2, text.encode())
-
-
-def count_copies(size: int, cold_bytes: int) -> int:
-    """How many buffers of ``size`` bytes make ``cold_bytes``, within limits: one without them."""
-    return 1 + min(cold_bytes // max(size, 1), _COPIES)
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A candidate ready to be timed: its function, and the arguments of successive calls.
-
-    ``keep`` holds the memory that the arguments point to.
-    """
-
-    run: Callable[..., int]
-    arguments: Iterator[tuple[Any, ...]]
-    keep: tuple[Any, ...]
-    backend: Backend = CPU
-
-    def warm_up(self, least_s: float) -> None:
-        """One call, and more of them until ``least_s`` seconds have passed."""
-        start = time.perf_counter()
-        self.seconds(1)
-        while time.perf_counter() - start < least_s:
-            self.seconds(1)
-
-    def calls(self, least_s: float) -> int:
-        """How many calls make a sample of ``least_s`` seconds or 100 ticks; warms up for it."""
-        least = max(least_s, 100 * time.get_clock_info("perf_counter").resolution)
-        spent, calls, once = 0.0, 0, inf
-        while calls < 2 or (spent < _WARM_UP_S and calls < 1000):
-            seconds = self.seconds(1)
-            spent, calls, once = spent + seconds, calls + 1, min(once, seconds)
-        return ceil(least / once)
-
-    def seconds(self, calls: int) -> float:
-        """Mean time of one of several calls in a row."""
-        return self.backend.time(self.run, list(islice(self.arguments, calls)))
 
 
 @dataclass(slots=True)

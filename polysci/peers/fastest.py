@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from polysci.measure.worker import Timed
+from polysci.measure.timed_calls import Timed
 
 _TRIALS: Final = 5  # samples that decide
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import CheckError, UnsupportedError
-from polysci.measure.worker import PAGE_OFFSETS
+from polysci.measure.timed_calls import PAGE_OFFSETS
 from polysci.numerics.dtypes import DTYPES, values
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.rules import AXES, span

@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import Any
 
 from polysci.errors import UnsupportedError
-from polysci.measure.worker import Timed, count_copies
+from polysci.measure.timed_calls import Timed, count_copies
 from polysci.ops import convolution, parse_problem
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.fastest import TimedPaths

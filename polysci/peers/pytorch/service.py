@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import CheckError
-from polysci.measure.worker import Timed, count_copies
+from polysci.measure.timed_calls import Timed, count_copies
 from polysci.ops import convolution, parse_problem
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.fastest import TimedPaths

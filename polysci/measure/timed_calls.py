@@ -1,0 +1,57 @@
+"""Calls in a row that are timed together, and the buffers that they take in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil, inf
+from typing import Any, Final
+
+from polysci.numerics import arrays as aligned
+from polysci.runtime.backend import CPU, Backend
+
+# Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
+# takes 18 or 38 us.
+PAGE_OFFSETS: Final = (0, aligned.PAGE - aligned.BEHIND, 1088, 3136)
+_WARM_UP_S: Final = 5e-3
+_COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
+
+
+def count_copies(size: int, cold_bytes: int) -> int:
+    """How many buffers of ``size`` bytes make ``cold_bytes``, within limits: one without them."""
+    return 1 + min(cold_bytes // max(size, 1), _COPIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A candidate ready to be timed: its function, and the arguments of successive calls.
+
+    ``keep`` holds the memory that the arguments point to.
+    """
+
+    run: Callable[..., int]
+    arguments: Iterator[tuple[Any, ...]]
+    keep: tuple[Any, ...]
+    backend: Backend = CPU
+
+    def warm_up(self, least_s: float) -> None:
+        """One call, and more of them until ``least_s`` seconds have passed."""
+        start = time.perf_counter()
+        self.seconds(1)
+        while time.perf_counter() - start < least_s:
+            self.seconds(1)
+
+    def calls(self, least_s: float) -> int:
+        """How many calls make a sample of ``least_s`` seconds or 100 ticks; warms up for it."""
+        least = max(least_s, 100 * time.get_clock_info("perf_counter").resolution)
+        spent, calls, once = 0.0, 0, inf
+        while calls < 2 or (spent < _WARM_UP_S and calls < 1000):
+            seconds = self.seconds(1)
+            spent, calls, once = spent + seconds, calls + 1, min(once, seconds)
+        return ceil(least / once)
+
+    def seconds(self, calls: int) -> float:
+        """Mean time of one of several calls in a row."""
+        return self.backend.time(self.run, list(islice(self.arguments, calls)))
