@@ -118,15 +118,18 @@ def _compare(
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
     from polysci.runtime.backend import backend_of
     from polysci.tune import SYMBOL
-    from polysci.tune.probes import peak_text, peak_unit
+    from polysci.tune.calibrate import machine_of
+    from polysci.tune.probes import peak_text, peak_units
 
     if layer.result is None:
         raise CheckError(layer.fault)
-    isa = shared.target_of(arguments).isa
-    backend = backend_of(isa)
+    target = shared.target_of(arguments)
+    backend = backend_of(target.isa)
     source, rounds = layer.result.source, arguments.rounds or ROUNDS
     path = backend.build(source.file, symbols=source.symbols)
-    best = peak_unit(isa.name, precision_named(layer.problem.dtype).x.name)
+    x = precision_named(layer.problem.dtype).x.name
+    units = peak_units(target.isa.name, x)
+    best = units[max(units, key=machine_of(target, x=x).fastest)]
     peak = backend.build(peak_text(best), symbols=("peak",))
     times = compare(
         layer.problem, (path, SYMBOL), (peak, "peak"), rivals, cold=arguments.cold,

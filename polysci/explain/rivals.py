@@ -12,6 +12,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
+from polysci.rank.ways import competitive_ways
 from polysci.space.enumerate import Family, schedules
 from polysci.space.resolve import resolve
 from polysci.text.tables import bytes_text, time_text
@@ -34,8 +35,10 @@ def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
     """The best predicted rival of every trait that has one."""
     extents = {d.name: d.extent for d in context.contraction.dims}
     pools: dict[str, dict[str, tuple[float, Schedule]]] = {trait: {} for trait in TRAITS}
-    space = schedules(
-        context.contraction, context.strides, context.target.isa.name, context.threads
+    space = (
+        family
+        for way in competitive_ways(context)
+        for family in schedules(context.contraction, context.strides, way, context.threads)
     )
     for family in space:
         seconds = traffic(context, family).seconds

@@ -132,7 +132,7 @@ class Compute:
     """How a microkernel multiplies; ``bytes`` are those of an element of A and B as it reads them.
 
     ``vnni_factor`` neighbours along k share a 32-bit lane; ``sum`` is the type that it accumulates.
-    ``converts``: the kernel reads x and converts it to f32 as it loads it, at no cost.
+    ``converts``: the kernel reads x itself and converts it to f32 as it loads it.
     """
 
     name: str
@@ -157,9 +157,11 @@ COMPUTES: Mapping[str, Compute] = MappingProxyType(
 
 
 def computes(x: str, family: str) -> tuple[str, ...]:
-    """The ways to multiply inputs of type ``x``, the fastest first.
+    """The ways to multiply inputs of type ``x``; which is fastest depends on the CPU.
 
-    A vector of channels (any family but ``brgemm``) has no neighbours along k: it is widened.
+    All give the precision's result: sums are f32 or s32. Sums in f16, as AVX512-FP16 has them, are
+    no such way: with 11 bits they keep neither the error bound nor integers above 2048. A vector of
+    channels (any family but ``brgemm``) has no neighbours along k: it is widened.
     """
     if DTYPES[x].integer:
         return ("i8", "i16") if family == "brgemm" else ("i16",)

@@ -10,7 +10,7 @@ from polysci.rank.weights import Weights
 from polysci.space.enumerate import Strides
 from polysci.target.host import Target
 from polysci.target.machine import Machine
-from polysci.target.microkernels import best
+from polysci.target.microkernels import ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,9 @@ class Context:
 
     @property
     def compute(self) -> str:
-        """How this instruction set multiplies inputs of these types fastest."""
-        return best("brgemm", self.target.isa.name, self.contraction.a.dtype)[0].compute
+        """The way to multiply inputs of these types whose kernels are the fastest here."""
+        several = ways("brgemm", self.target.isa.name, self.contraction.a.dtype)
+        return max((way[0].compute for way in several), key=self.machine.fastest)
 
     @property
     def peak(self) -> float:

@@ -7,22 +7,27 @@ from dataclasses import dataclass
 
 from polysci.polyhedral.footprint import Count
 from polysci.rank.estimate import Context
+from polysci.rank.ways import competitive_ways
 from polysci.space.enumerate import Family, schedules
 
 STREAMED = 0.5  # of the last-level cache: larger outputs may go past it
 
 
 def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
-    """The whole space: ``tiles`` register tiles, up to ``blocks`` dimensions with cache blocks."""
-    return schedules(
-        context.contraction,
-        context.strides,
-        context.target.isa.name,
-        context.threads,
-        tiles=tiles,
-        blocks=blocks,
-        cache=STREAMED * context.target.l3,
-    )
+    """The space: of every competitive way to multiply, ``tiles`` register tiles.
+
+    Up to ``blocks`` dimensions have cache blocks.
+    """
+    for way in competitive_ways(context):
+        yield from schedules(
+            context.contraction,
+            context.strides,
+            way,
+            context.threads,
+            tiles=tiles,
+            blocks=blocks,
+            cache=STREAMED * context.target.l3,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from polysci.rank.estimate import Context
 from polysci.rank.ranker import STREAMED
 from polysci.rank.trip_counts import Flags, trip_counts
 from polysci.space.enumerate import Family, RegisterTile, register_tiles, row_dims
+from polysci.target.microkernels import family as kernels_of
 
 HALF = 0.5  # of L2: may stay there while other data streams through
 WAYS = 8  # of an L1 set
@@ -114,8 +115,9 @@ class _Checks:
         return np.array([property_of(tile) for tile in self.family.tiles])[self.family.which]
 
     def wastes_tile(self) -> Flags:
-        contraction, isa = self.context.contraction, self.context.target.isa.name
-        best = register_tiles(contraction, self.context.strides, isa, 1)
+        own = self.family.tiles[0].kernel
+        kernels = kernels_of(own.family, own.isa, own.compute)
+        best = register_tiles(self.context.contraction, self.context.strides, kernels, 1)
         best_use = max((use_of(self.context, tile) for tile in best), default=0.0)
         poor: Flags = self.use < ENOUGH * best_use
         return poor

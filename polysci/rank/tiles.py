@@ -23,6 +23,7 @@ from polysci.rank.bottleneck import bottleneck, capacities
 from polysci.rank.continuous_tiles import Blocks, Levels, solve
 from polysci.rank.estimate import Context
 from polysci.rank.ranker import STREAMED
+from polysci.rank.ways import Way, competitive_ways
 from polysci.space import enumerate as space
 from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
 from polysci.space.resolve import resolve
@@ -56,9 +57,13 @@ def families(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
     The sizes determine which dimensions have blocks: ``blocks`` only matters where it is 0, which
     leaves loops over register tiles only. Every member resolves.
     """
-    contraction, strides = context.contraction, context.strides
-    isa = context.target.isa.name
-    shapes = tuple(space.register_tiles(contraction, strides, isa, min(tiles, MOST_TILES)))
+    for way in competitive_ways(context):
+        yield from _families_of(context, way, min(tiles, MOST_TILES), blocks)
+
+
+def _families_of(context: Context, way: Way, tiles: int, blocks: int) -> Iterator[Family]:
+    """The families of the kernels of one way to multiply."""
+    shapes = tuple(space.register_tiles(context.contraction, context.strides, way, tiles))
     sized: dict[Order, dict[tuple[int, tuple[int, ...]], None]] = {}
     for which, tile in enumerate(shapes):
         shape = shape_of(context, tile)

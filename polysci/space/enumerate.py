@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from math import prod
@@ -17,8 +17,7 @@ from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.padding import cut_axes
 from polysci.target.isas import isa_named
-from polysci.target.microkernels import Microkernel
-from polysci.target.microkernels import best as kernels_of
+from polysci.target.microkernels import Microkernel, ways
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
@@ -117,12 +116,16 @@ def _is_window(contraction: Contraction, row: Dim) -> bool:
     )
 
 
+def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...], ...]:
+    """The kernels of every way in which an ISA computes it."""
+    return ways(_family_for(contraction), isa, contraction.a.dtype)
+
+
 def register_tiles(
-    contraction: Contraction, strides: Strides, isa: str, limit: int
+    contraction: Contraction, strides: Strides, kernels: Sequence[Microkernel], limit: int
 ) -> list[RegisterTile]:
-    """Shapes of one call, best use of the FMA units first."""
+    """Shapes of one call of ``kernels``, which are of one way; best use of the FMA units first."""
     column, rows = columns_of(contraction), row_dims(contraction, strides)
-    kernels = kernels_of(_family_for(contraction, column), isa, contraction.a.dtype)
     inner = rows[-1] if rows else None
     outer = rows[-2] if len(rows) > 1 else None
     most: dict[int, int] = {}
@@ -150,9 +153,9 @@ def register_tiles(
     return ranked[:limit]
 
 
-def _family_for(contraction: Contraction, column: Dim) -> str:
+def _family_for(contraction: Contraction) -> str:
     """The family of microkernels that computes it."""
-    if not contraction.a.uses(column.name):
+    if not contraction.a.uses(columns_of(contraction).name):
         return "brgemm"
     shift = shift_of(contraction)
     return f"grouped{shift.extent}" if shift else "depthwise"
@@ -181,19 +184,19 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
 def schedules(
     contraction: Contraction,
     strides: Strides,
-    isa: str,
+    kernels: Sequence[Microkernel],
     threads: int = 1,
     *,
     tiles: int = 8,
     blocks: int = 2,
     cache: float = float("inf"),
 ) -> Iterator[Family]:
-    """Every family of the space; ``blocks`` bounds how many dimensions get a cache block.
+    """Every family of one way's ``kernels``; ``blocks`` bounds the dimensions with cache blocks.
 
     Outputs of more than ``cache`` bytes may also be stored past the caches.
     """
     large = float(contraction.out.bytes) * prod(contraction.out.shape) > cache
-    shapes = tuple(register_tiles(contraction, strides, isa, tiles))
+    shapes = tuple(register_tiles(contraction, strides, kernels, tiles))
     kernel = shapes[0].kernel
     choices = [_choices(contraction, strides, tile) for tile in shapes]
     extents = {d.name: d.extent for d in contraction.dims}
@@ -338,9 +341,11 @@ def _packings(
     kernel: Microkernel,
 ) -> list[int]:
     """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
+    if COMPUTES[kernel.compute].converts:
+        return [-1]  # from a copy, another way to multiply needs no conversion
     column = columns_of(contraction)
     offset = contraction.a.offset(strides[contraction.a.array])
-    needed = offset.coef(column.name) not in (0, 1) or _converted(contraction, offset, kernel)
+    needed = offset.coef(column.name) not in (0, 1) or reads_copy(contraction, offset, kernel)
     depths = [] if needed else [-1]
     moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
     taps = prod(d.extent for d in contraction.by_role("br"))
@@ -349,7 +354,7 @@ def _packings(
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
 
 
-def _converted(contraction: Contraction, offset: Affine, kernel: Microkernel) -> bool:
+def reads_copy(contraction: Contraction, offset: Affine, kernel: Microkernel) -> bool:
     """Whether a kernel that broadcasts A wants a copy: of other elements, or with full words."""
     compute = COMPUTES[kernel.compute]
     if kernel.family != "brgemm":

@@ -20,7 +20,7 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
-from polysci.target.microkernels import best, find, lanes
+from polysci.target.microkernels import find, lanes, ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def group_views(contraction: Contraction, isa: str) -> Iterator[GroupView]:
     for factor in range(2, group.extent + 1):
         if group.extent % factor == 0 and factor * columns <= lanes(isa):
             yield GroupView(groups=factor)
-    if best(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
+    if ways(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
         yield GroupView(shifts=columns)
 
 

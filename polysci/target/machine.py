@@ -18,9 +18,10 @@ COEFFICIENTS = (
     "call_ns", "run_ns", "store_ns", "reload_ns", "page_ns", "copy_ns", "gather_ns",
     "hidden_l2", "hidden_l3", "hidden_memory",
 )  # fmt: skip
-# Multiplications a second over those of f32, where nothing was measured: wider words, or one
-# instruction more.
-SPEED = MappingProxyType({"f32": 1.0, "f16": 1.0, "bf16": 2.0, "i8": 4.0, "i16": 1.0})
+# Multiplications a second over those of f32, assumed where nothing was measured: of dot products as
+# on AMD Zen 4, though Intel's AVX512-BF16 reaches 0.5 for bf16; of f16, which converts every
+# broadcast of A, as on an Intel core with AVX512-FP16.
+SPEED = MappingProxyType({"f32": 1.0, "f16": 0.6, "bf16": 2.0, "i8": 4.0, "i16": 1.0})
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,16 +105,24 @@ def family(name: str, isa: str, compute: str) -> tuple[Microkernel, ...]:
     )
 
 
-def best(name: str, isa: str, x: str) -> tuple[Microkernel, ...]:
-    """The register tiles by which an ISA multiplies inputs of type ``x`` fastest.
+@cache
+def ways(name: str, isa: str, x: str) -> tuple[tuple[Microkernel, ...], ...]:
+    """The register tiles by which an ISA multiplies inputs of type ``x``, for every way to do it.
 
-    They may belong to an ISA that it extends, or to the portable one; there may be none.
+    Those of one way belong to the best ISA of its chain that has any; where no ISA of the chain has
+    a way, to the portable one. There may be none.
     """
-    chains = (isa_named(isa).chain, ("portable",))
-    for compute, candidate in (
-        (c, i) for chain in chains for c in computes(x, name) for i in chain
-    ):
-        spared = compute == "f32" and isa_named(candidate).rounds not in ("", x)
-        if not spared and (kernels := family(name, candidate, compute)):
+    for chain in (isa_named(isa).chain, ("portable",)):
+        tiles = [_first_in(chain, name, compute, x) for compute in computes(x, name)]
+        if any(tiles):
+            return tuple(kernels for kernels in tiles if kernels)
+    return ()
+
+
+def _first_in(chain: tuple[str, ...], name: str, compute: str, x: str) -> tuple[Microkernel, ...]:
+    """The register tiles of a way that the first ISA of a chain has that has any."""
+    for isa in chain:
+        spared = compute == "f32" and isa_named(isa).rounds not in ("", x)
+        if not spared and (kernels := family(name, isa, compute)):
             return kernels
     return ()

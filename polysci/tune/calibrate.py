@@ -95,9 +95,11 @@ def _file_name(target: Target, x: str) -> str:
 
 
 def kernels_for(isa: str, x: str) -> list[Microkernel]:
-    """The kernels that multiply inputs of type ``x``."""
+    """The kernels that multiply inputs of type ``x``, in any way."""
     families = dict.fromkeys(kernel.family for kernel in microkernels.registry().values())
-    return [kernel for family in families for kernel in microkernels.best(family, isa, x)]
+    return [
+        kernel for family in families for way in microkernels.ways(family, isa, x) for kernel in way
+    ]
 
 
 def header_sets_for(isa: str, x: str) -> list[HeaderSet]:
@@ -153,7 +155,7 @@ def _measure(target: Target, progress: Progress) -> Machine:
 
 def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Machine:
     """The machine as f32 knows it, with the rates of the kernels for ``x``; stored."""
-    kernels = kernels_for(target.isa.name, x)
+    kernels = [k for k in kernels_for(target.isa.name, x) if str(k) not in machine.efficiency]
     with _bench(target) as bench:
         probes = _kernel_probes(kernels, x, target)
         rates = _rates(bench, probes, "microkernels", AGREED, progress)

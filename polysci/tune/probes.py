@@ -22,8 +22,12 @@ DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay
 
 
 def unit_of(kernel: Microkernel, x: str) -> HeaderSet:
-    """The header set of a kernel for inputs of type ``x``, with sums as results."""
-    return header_set_of(kernel, x, COMPUTES[kernel.compute].sum.name, packed=True)
+    """The header set of a kernel for inputs of type ``x``, with sums as results.
+
+    Kernels that convert read x itself, others a packed copy.
+    """
+    compute = COMPUTES[kernel.compute]
+    return header_set_of(kernel, x, compute.sum.name, packed=not compute.converts)
 
 
 def peak_text(unit: HeaderSet) -> str:
@@ -34,9 +38,10 @@ def peak_text(unit: HeaderSet) -> str:
     return _text(unit, probes, [_probe("peak", body)])
 
 
-def peak_unit(isa: str, x: str) -> HeaderSet:
-    """The unit whose multiplications bound every kernel for inputs of type ``x``."""
-    return unit_of(microkernels.best("brgemm", isa, x)[0], x)
+def peak_units(isa: str, x: str) -> dict[str, HeaderSet]:
+    """By way to multiply, the unit whose multiplications bound its kernels for inputs ``x``."""
+    ways = microkernels.ways("brgemm", isa, x)
+    return {way[0].compute: unit_of(way[0], x) for way in ways}
 
 
 def _text(unit: HeaderSet, names: Sequence[str], parts: Sequence[c.Generable]) -> str:
@@ -54,7 +59,7 @@ def _probe(name: str, body: Sequence[c.Generable], attribute: str = "") -> c.Gen
 
 def bandwidth_text(target: Target) -> str:
     sizes = {"l2": target.l2 // 2, "l3": _l3_bytes(target, 1), "memory": 4 * target.l3}
-    unit = peak_unit(target.isa.name, "f32")
+    unit = peak_units(target.isa.name, "f32")["f32"]
     parts: list[c.Generable] = [c.Line(peak_text(unit))]
     parts.append(c.Line(microkernels.header("probe_read")))
     for level, size in sizes.items():
@@ -101,7 +106,7 @@ def together_text(target: Target) -> str:
     )
     turns = c.loop("int64_t i = 0", "i < n", "++i", regions)
     parts.append(_probe("fork", [turns, c.Statement("return 1e3 * (double)n")]))
-    return _text(peak_unit(target.isa.name, "f32"), ("probe", "probe_read"), parts)
+    return _text(peak_units(target.isa.name, "f32")["f32"], ("probe", "probe_read"), parts)
 
 
 def reference_kernel(isa: str) -> Microkernel:
@@ -110,7 +115,7 @@ def reference_kernel(isa: str) -> Microkernel:
     Its operands come from L1: beside a neighbour on the same core it loses 30 %, as others do;
     the peak's loop, which loads nothing, loses 5 %.
     """
-    kernels = microkernels.best("brgemm", isa, "f32")
+    (kernels,) = microkernels.ways("brgemm", isa, "f32")
     return min(
         kernels, key=lambda kernel: (abs(kernel.rows * kernel.vecs - SUMS), abs(kernel.vecs - 2))
     )

@@ -24,7 +24,7 @@ from polysci.rank import Context
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
-from polysci.tune.probes import build_reference, peak_text, peak_unit, reference_kernel
+from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
 from polysci.tune.result import Progress, SearchLevel, Trial
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
@@ -259,7 +259,7 @@ class Trials:
     def _peak_loop(self, bench: Bench) -> Path:
         """The loop that reaches the FMA peak of these types, built."""
         isa = self.context.target.isa.name
-        unit = peak_unit(isa, self.context.contraction.a.dtype)
+        unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
         return bench.backend.build(peak_text(unit), symbols=("peak",))
 
 

@@ -67,7 +67,8 @@ def plan_of(problem: Conv2d, m: int, isa: str, threads: int, form: int) -> Sched
     tiles = problem.N * -(-problem.P // m) * -(-problem.Q // m)
     cols = lanes * (2 if form % 2 and lanes < problem.K else 1)
     filters = -(-problem.K // cols) * cols
-    kernels = {k.rows: str(k) for k in microkernels.best("brgemm", isa, "f32") if k.cols == cols}
+    (way,) = microkernels.ways("brgemm", isa, "f32")
+    kernels = {kernel.rows: str(kernel) for kernel in way if kernel.cols == cols}
     t = max(1, min(tiles - 1, (tiles + 2) // 2 if form % 3 else 5))
     rows = max(1, min(t, max(kernels), 2 + form % 4))
     shared, word = threads > 1, Transform("winograd", (m,))

@@ -19,7 +19,7 @@ from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import detect
-from polysci.target.microkernels import best
+from polysci.target.microkernels import ways
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.exhaustive import selected
@@ -160,7 +160,7 @@ def test_streamed_output(judge: Judge, isa: str) -> None:
     """Wherever the output starts: the judge puts its end, too, against a guard page."""
     problem = Conv2d(N=2, C=5, H=6, W=5, K=48, R=3, S=3, pad=1)
     lanes = detect(isa).isa.lanes_f32
-    kernel = f"brgemm_{best('brgemm', isa, 'f32')[0].isa}_f32_5x{lanes}"
+    kernel = f"brgemm_{ways('brgemm', isa, 'f32')[0][0].isa}_f32_5x{lanes}"
     texts = [f"n p k:{lanes} stream(C)", f"n* p:4* pack(A) k:{lanes} p stream(C)"]
     sources = [
         emit(problem, parse(f"{text} > {kernel}"), 2, EmitOptions(f"line_{index}"))

@@ -19,6 +19,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
+from polysci.target.microkernels import Microkernel
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.exhaustive import selected
@@ -164,9 +165,13 @@ TILES = Conv2d(N=2, C=20, H=7, W=3, K=38, R=3, S=3, pad=1)
 
 
 def hand_written(problem: Conv2d, isa: str) -> list[Source]:
-    """Sources of BY_HAND with the kernels that the instruction set has for these types."""
+    """Sources of BY_HAND with the kernels of every way that the instruction set has."""
+    ways = microkernels.ways("brgemm", isa, PRECISIONS[problem.dtype].x.name)
+    return [source for way in ways for source in _by_kernel(problem, way[0])]
+
+
+def _by_kernel(problem: Conv2d, kernel: Microkernel) -> list[Source]:
     row = PRECISIONS[problem.dtype]
-    kernel = microkernels.best("brgemm", isa, row.x.name)[0]
     words = {"v": kernel.lanes, "w": 2 * kernel.lanes}
     name = f"brgemm_{kernel.isa}_{kernel.compute}"
     whole, split = BY_HAND.format(kernel=name, **words).split("---")
@@ -217,7 +222,7 @@ def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_streamed_output(judge: Judge, isa: str, dtype: str) -> None:
     problem = Conv2d(N=2, C=8, H=6, W=5, K=48, R=1, S=1, dtype=dtype)
-    kernel = microkernels.best("brgemm", isa, PRECISIONS[dtype].x.name)[0]
+    kernel = microkernels.ways("brgemm", isa, PRECISIONS[dtype].x.name)[0][0]
     v, name = kernel.lanes, f"brgemm_{kernel.isa}_{kernel.compute}_5x{kernel.lanes}"
     texts = [f"n p k:{v} stream(C) > {name}", f"n* p:4* pack(A) k:{v} p stream(C) > {name}"]
     for index, text in enumerate(texts):

@@ -34,7 +34,7 @@ def kinds(dtype: str) -> list[str]:
     """The instruction sets that have matrix kernels of their own for a precision, best first."""
     x = PRECISIONS[dtype].x.name
     return [
-        isa for isa in reversed(list(ISAS)) if microkernels.best("brgemm", isa, x)[0].isa == isa
+        isa for isa in reversed(list(ISAS)) if microkernels.ways("brgemm", isa, x)[0][0].isa == isa
     ]
 
 

@@ -108,14 +108,34 @@ def test_unknown_precisions_are_answered_with_the_known(name: str) -> None:
 @pytest.mark.parametrize("family", ["brgemm", "depthwise"])
 @pytest.mark.parametrize("x", sorted({row.x.name for row in PRECISIONS.values()}))
 def test_some_kernel_multiplies_every_type_on_every_isa(family: str, x: str) -> None:
-    """And with sums of the right type, the compute that comes first winning where it exists."""
+    """And with sums of the right type, in every way that some instruction set of its chain has."""
     for isa in ISAS.values():
-        kernels = microkernels.best(family, isa.name, x)
-        (compute,) = {kernel.compute for kernel in kernels}
-        assert COMPUTES[compute].sum.integer == DTYPES[x].integer
-        for better in computes(x, family)[: computes(x, family).index(compute)]:
-            assert not [k for name in isa.chain for k in microkernels.family(family, name, better)]
-        assert {kernel.isa for kernel in kernels} <= {*isa.chain, "portable"}
+        listed = [way[0].compute for way in microkernels.ways(family, isa.name, x)]
+        chain = {kernel.compute for name in isa.chain for kernel in _tiles(family, name)}
+        portable = {kernel.compute for kernel in _tiles(family, "portable")}
+        possible = computes(x, family)
+        assert listed == [c for c in possible if c in (chain & set(possible) or portable)]
+        for way in microkernels.ways(family, isa.name, x):
+            assert COMPUTES[way[0].compute].sum.integer == DTYPES[x].integer
+            assert len({(kernel.isa, kernel.compute) for kernel in way}) == 1
+            assert {kernel.isa for kernel in way} <= {*isa.chain, "portable"}
+
+
+def _tiles(family: str, isa: str) -> list[microkernels.Microkernel]:
+    """All register tiles that an instruction set adds to a family."""
+    kernels = microkernels.registry().values()
+    return [kernel for kernel in kernels if (kernel.family, kernel.isa) == (family, isa)]
+
+
+def test_bf16_is_multiplied_by_dot_products_or_widened() -> None:
+    """By the rounding instruction's instruction set, not the one that only has f32."""
+    dot, widened = microkernels.ways("brgemm", "avx512fp16", "bf16")
+    assert {str(dot[0]), str(widened[0])} == {
+        "brgemm_avx512bf16_bf16_1x16",
+        "brgemm_avx512bf16_f32_1x16",
+    }
+    converting, widened = microkernels.ways("brgemm", "avx512fp16", "f16")
+    assert converting[0].compute == "f16" and widened[0].isa == "avx512"
 
 
 def real(bits: int) -> float:

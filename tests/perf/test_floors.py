@@ -13,8 +13,8 @@ import pytest
 import polysci
 from polysci.ops.layer_lists import load
 from polysci.rank import traffic
+from polysci.rank.ranker import space_of
 from polysci.rank.shortlist import choices
-from polysci.space.enumerate import schedules
 from polysci.target.machine import Machine
 from polysci.tune import context_of
 
@@ -51,7 +51,7 @@ def test_100_000_schedules_a_second(machine: Machine) -> None:
     count, ranking, choosing = 0, 0.0, 0.0
     for problem in load("resnet50"):
         context = context_of(problem)
-        families = list(schedules(context.contraction, context.strides, context.target.isa.name, 1))
+        families = list(space_of(context, 8, 2))
         start = time.perf_counter()
         count += sum(len(traffic(context, family).seconds) for family in families)
         ranking += time.perf_counter() - start

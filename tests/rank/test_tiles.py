@@ -87,9 +87,9 @@ def test_a_pruned_order_is_never_better(problem: Conv2d, sizes: list[int]) -> No
 
 def every_problem(context: Context) -> list[tuple[tiles.Shape, Blocks]]:
     """All continuous problems of the best two register tiles."""
-    isa = context.target.isa.name
+    (way,) = space.ways_of(context.contraction, context.target.isa.name)
     found = []
-    for tile in space.register_tiles(context.contraction, context.strides, isa, 2):
+    for tile in space.register_tiles(context.contraction, context.strides, way, 2):
         shape = tiles.shape_of(context, tile)
         for order in permutations([*shape.images, *shape.blockable]):
             found += [(shape, b) for b in tiles.problems(context, tile, shape, order)]
@@ -123,7 +123,8 @@ def whole_family(blocks: Blocks, sizes: dict[str, int]) -> space.Family:
     for name, at in zip(blocks.names, blocks.at, strict=True):
         steps[at] = sizes[name]
     context = blocks.context
-    tile = space.register_tiles(context.contraction, context.strides, "avx512", 1)[0]
+    (way,) = space.ways_of(context.contraction, "avx512")
+    tile = space.register_tiles(context.contraction, context.strides, way, 1)[0]
     return space.Family(
         blocks.dims, np.array([steps]), np.zeros(1, dtype=np.intp), (tile,),
         {d.name: d.extent for d in context.contraction.dims}, np.array([-1]), np.array([0]),

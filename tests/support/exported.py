@@ -67,7 +67,7 @@ def _plan(text: str, isa: str, best: str, precision: Precision) -> Schedule:
 
 def _kernel(family: str, isa: str, precision: Precision) -> Microkernel:
     """A kernel that an instruction set has, or inherits, for inputs of this type."""
-    return microkernels.best(family, isa, precision.x.name)[0]
+    return microkernels.ways(family, isa, precision.x.name)[0][0]
 
 
 def run(*cmd: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

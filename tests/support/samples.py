@@ -11,6 +11,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import view_contexts
+from polysci.rank.ways import competitive_ways
 from polysci.space import enumerate as space
 from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve
@@ -41,10 +42,12 @@ def fixed_context(problem: Conv2d, threads: int = 1, target: Target = FIXED) -> 
 
 def families(context: Context, **limits: int) -> list[space.Family]:
     """The space of a context as a list."""
-    isa = context.target.isa.name
-    return list(
-        space.schedules(context.contraction, context.strides, isa, context.threads, **limits)
-    )
+    roles, strides = context.contraction, context.strides
+    return [
+        family
+        for way in competitive_ways(context)
+        for family in space.schedules(roles, strides, way, context.threads, **limits)
+    ]
 
 
 def fits(context: Context, schedule: Schedule) -> bool:

@@ -56,7 +56,8 @@ def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
     conv = convolution(problem)
     kernels = {
         (kernel.rows, kernel.cols): str(kernel)
-        for kernel in microkernels.best("brgemm", isa, "f32")
+        for way in microkernels.ways("brgemm", isa, "f32")
+        for kernel in way
     }
     lanes = microkernels.lanes(isa)
     for m in SIZES:
