@@ -10,14 +10,7 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.codegen import interface, openmp
 from polysci.codegen.definitions import arrange
-from polysci.codegen.loops import (
-    TileCall,
-    call_number,
-    declare_origins,
-    nest,
-    tap_range,
-    tile_schedule,
-)
+from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
 from polysci.codegen.packing import (
     box_function,
     box_origins,
@@ -30,6 +23,7 @@ from polysci.codegen.packing import (
     panels_function,
     weights_function,
 )
+from polysci.codegen.prefetch import call_number, next_panel
 from polysci.codegen.tiles import Tile, tile_function
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
@@ -382,7 +376,10 @@ class _Emitter:
         for tap, row in plan.ranges.items():
             arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
         if plan.ahead:
-            arguments.append(call_number(plan, plan.ahead, origin))
+            arguments += [
+                call_number(plan.ahead, origin),
+                next_panel(plan.ahead, call.tile, origin),
+            ]
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 
     def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:

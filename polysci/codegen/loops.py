@@ -13,7 +13,6 @@ from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
 from polysci.polyhedral.tile_schedule import TileSchedule
 from polysci.space.resolve import Plan
-from polysci.space.weights_ahead import PanelReuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +89,6 @@ def tap_range(plan: Plan, tile: Tile, tap: str, at: str, start: str) -> list[str
     if tap in plan.split:
         first, last = f"ps_most(0, {first} - {start})", f"{last} - {start}"
     return [first, f"ps_least({tile.taps_of(tap)}, {last})"]
-
-
-def call_number(plan: Plan, reuse: PanelReuse, origin: Mapping[str, str]) -> str:
-    """C text: how many calls came before this one, of those that read the same panel of B."""
-    numbers, strides, inside = dict[str, str](), dict[str, int](), 1
-    for level, (loop, trips, extent) in reversed([*enumerate(reuse.loops)]):
-        at = origin[loop.dim]
-        if at.isdigit():
-            numbers[str(level)] = str(int(at) % extent // loop.step)
-        else:
-            at = at if at.isidentifier() else f"({at})"
-            at += f" % {extent}" if extent < plan.extent(loop.dim) else ""
-            numbers[str(level)] = at if loop.step == 1 else f"{at} / {loop.step}"
-        strides[str(level)] = inside
-        inside *= trips
-    return c.linear(strides, numbers)
 
 
 _KIND: Any = isl.ast_node_type  # its members are not declared

@@ -10,11 +10,10 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
-from polysci.space.weights_ahead import PanelReuse
+from polysci.space.weights_ahead import LINE, PanelReuse
 
-LINE = 64  # bytes of a cache line
-# What a tile function says of the distance `next`.
-PREFETCH = "Bytes to the line of the next panel of B that a step prefetches; 0: its own."
+# What a tile function says of `next`.
+PREFETCH = "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
 MOST_PIXELS = 64  # that a mask can tell of
 MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
 
@@ -292,20 +291,18 @@ def parameters(plan: Plan) -> list[str]:
         names += ["int first", "int last"]
     for tap in plan.ranges:
         names += [f"int64_t {tap}_first", f"int64_t {tap}_last"]
-    return names + ["int64_t call"] * (plan.ahead is not None)
+    return names + ["int64_t call", "int64_t panel"] * (plan.ahead is not None)
 
 
-def next_panel(tile: Tile, reuse: PanelReuse) -> tuple[int, c.Generable]:
-    """Lines of the next panel that a step prefetches, and the C that says how far behind B."""
-    plan, mover = tile.plan, reuse.mover
-    item = plan.compute.bytes
-    lines = -(-tile.step * plan.compute.vnni_factor * item // LINE)
+def _prefetch(tile: Tile, reuse: PanelReuse) -> tuple[int, list[c.Generable]]:
+    """Lines that a step prefetches, and the C of the distance at which they lie."""
+    item = tile.plan.compute.bytes
+    lines = -(-tile.step * tile.plan.compute.vnni_factor * item // LINE)
     count, first, end = reuse.share(lines)
-    distance = tile.panel_strides()[mover.dim] * mover.step
-    when = [f"b + {distance} < {plan.packed_size}"]
-    when += [f"call >= {first}"] * (first > 0) + [f"call < {end}"] * (end < reuse.calls)
-    place = f"{distance * item - first * count * LINE} + {count * LINE} * call"
-    return count, c.Statement(f"const int64_t next = {' && '.join(when)} ? {place} : 0")
+    when = ["panel", *[f"call >= {first}"] * (first > 0), *[f"call < {end}"] * (end < reuse.calls)]
+    place = f"{item} * panel + {count * LINE} * " + (f"(call - {first})" if first else "call")
+    text = f"const int64_t next = {' && '.join(when)} ? {place} : 0"
+    return count, [c.remark(PREFETCH), c.Statement(text)]
 
 
 def tile_function(name: str, tile: Tile) -> c.Generable:
@@ -337,9 +334,9 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     shape: c.Body = [c.Statement(f"static const ps_tile t = {{{constants}}}")]
     if plan.ahead:
-        lines, following = next_panel(tile, plan.ahead)
+        lines, distance = _prefetch(tile, plan.ahead)
         constants += f", .ahead = {lines}, .next = next"
-        shape = [c.remark(PREFETCH), following, c.Statement(f"const ps_tile t = {{{constants}}}")]
+        shape = [*distance, c.Statement(f"const ps_tile t = {{{constants}}}")]
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
     steps = reduction(tile)
     if not steps:  # every tap of this tile lies in the padding

@@ -38,7 +38,9 @@ def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
     space = (
         family
         for way in competitive_ways(context)
-        for family in schedules(context.contraction, context.strides, way, context.threads)
+        for family in schedules(
+            context.contraction, context.strides, way, context.threads, l2=context.target.l2
+        )
     )
     for family in space:
         seconds = traffic(context, family).seconds

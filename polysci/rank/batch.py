@@ -72,6 +72,7 @@ def _family(
         ),
         np.array([len(schedule.parallel) for schedule in members], dtype=np.intp),
         np.array([schedule.stream for schedule in members], dtype=np.bool_),
+        np.array([schedule.ahead for schedule in members], dtype=np.bool_),
         pad,
     )
 

@@ -27,6 +27,7 @@ def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
             tiles=tiles,
             blocks=blocks,
             cache=STREAMED * context.target.l3,
+            l2=context.target.l2,
         )
 
 

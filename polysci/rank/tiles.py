@@ -27,6 +27,7 @@ from polysci.rank.ways import Way, competitive_ways
 from polysci.space import enumerate as space
 from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
 from polysci.space.resolve import resolve
+from polysci.space.weights_ahead import follow_in_cache
 
 MOST_TILES = 3  # register tiles for which sizes are optimised
 KEPT = 3  # rounded sizes of each order and register tile
@@ -243,6 +244,7 @@ def _best(
         dims, rows, np.zeros(size, dtype=np.intp), (tile,), extents,
         np.full(size, 0 if packed else -1, dtype=np.intp),
         np.full(size, leading, dtype=np.intp), np.zeros(size, dtype=np.bool_),
+        np.zeros(size, dtype=np.bool_),
     )  # fmt: skip
     cost = bottleneck(context, family)
     for index in np.argsort(cost, kind="stable")[:KEPT]:
@@ -277,12 +279,14 @@ def _with_knobs(
     if not chosen:
         return None
     which, rows, pack, parallel, stream = zip(*chosen, strict=True)
+    steps, kernel = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims)), shapes[0].kernel
     family = Family(
-        dims, np.array(rows, dtype=np.int64).reshape(len(rows), len(dims)),
-        np.array(which, dtype=np.intp), shapes,
+        dims, steps, np.array(which, dtype=np.intp), shapes,
         {d.name: d.extent for d in contraction.dims},
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
-        np.array(stream, dtype=np.bool_), space.pad_of(contraction, shapes[0].kernel),
+        np.array(stream, dtype=np.bool_),
+        follow_in_cache(contraction, kernel, dims, steps, context.target.l2),
+        space.pad_of(contraction, kernel),
     )  # fmt: skip
     return _select(family, [i for i in range(len(family)) if _resolves(context, family, i)])
 
@@ -302,5 +306,5 @@ def _select(family: Family, members: Sequence[int]) -> Family | None:
     at = np.array(members, dtype=np.intp)
     return replace(
         family, steps=family.steps[at], which=family.which[at], pack=family.pack[at],
-        parallel=family.parallel[at], stream=family.stream[at],
+        parallel=family.parallel[at], stream=family.stream[at], ahead=family.ahead[at],
     )  # fmt: skip

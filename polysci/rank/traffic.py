@@ -12,6 +12,7 @@ from polysci.rank.estimate import Context, Estimate
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
+from polysci.space.weights_ahead import panels_beyond
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
 
@@ -91,10 +92,24 @@ def _counts(
 def _exposed_seconds(
     nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
 ) -> Count:
-    """Seconds of the slowest level's transfers that compute does not hide."""
+    """Seconds of the slowest level's transfers that compute does not hide.
+
+    What stays of B in L2 arrives there while calls read it for the first time, or, prefetched,
+    while earlier calls ask for it: what takes longer than these shows.
+    """
     l2, l3, memory = _transfers(nest, levels)
     beyond: Count = np.maximum(np.maximum(np.maximum(l2, l3), memory) - compute, 0.0)
-    return beyond
+    family, size = nest.family, nest.l2_bytes
+    kernel = family.tiles[0].kernel
+    panels = panels_beyond(nest.contraction, kernel, family.dims, family.steps, size)
+    if panels is None:
+        return beyond
+    of_b = [
+        seconds * level.b / level.total for seconds, level in ((l3, levels[1]), (memory, levels[2]))
+    ]
+    under = panels.shares(family.ahead & panels.follow(size))
+    waits: Count = np.maximum(of_b[0], of_b[1]) - compute * under
+    return np.maximum(beyond, waits)
 
 
 def _transfers(

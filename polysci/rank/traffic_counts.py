@@ -138,6 +138,12 @@ class TrafficCounts:
             levels.append(level_traffic(occupied, moved, USABLE * size))
         return levels[0], levels[1], levels[2]
 
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes of L2 that a thread has."""
+        target = self.context.target
+        return target.l2 / target.sharing("l2", self.context.threads)
+
     def pages(self) -> Count:
         """Misses of the first-level translation buffer."""
         pages, moved = list[Count](), list[tuple[Count, Count, Count]]()

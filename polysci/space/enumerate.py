@@ -16,6 +16,7 @@ from polysci.polyhedral.contraction import Contraction, Dim, columns_of
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.padding import cut_axes
+from polysci.space.weights_ahead import follow_in_cache
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel, ways
 
@@ -43,8 +44,8 @@ class Family:
 
     ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
-    its padding; ``stream[i]`` says whether C goes past the caches. Loops that run once are kept, so
-    that all members have the same loops.
+    its padding; ``stream[i]`` says whether C goes past the caches, ``ahead[i]`` whether the next
+    panel of B is prefetched. Loops that run once are kept, so that all members have the same loops.
     """
 
     dims: tuple[str, ...]
@@ -55,6 +56,7 @@ class Family:
     pack: NDArray[np.intp]
     parallel: NDArray[np.intp]
     stream: NDArray[np.bool_]
+    ahead: NDArray[np.bool_]
     pad: int = 0
 
     def __len__(self) -> int:
@@ -70,6 +72,7 @@ class Family:
             pack=self.pack[place],
             parallel=self.parallel[place],
             stream=self.stream[place],
+            ahead=self.ahead[place],
         )
 
     def schedule(self, index: int) -> Schedule:
@@ -84,7 +87,8 @@ class Family:
         if self.pack[index] == len(self.dims):
             words.append(Pack(self.pad))
         kernel = self.tiles[self.which[index]].kernel
-        return Schedule(tuple(words), str(kernel), bool(self.stream[index]))
+        marks = bool(self.stream[index]), bool(self.ahead[index])
+        return Schedule(tuple(words), str(kernel), *marks)
 
 
 def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
@@ -190,10 +194,12 @@ def schedules(
     tiles: int = 8,
     blocks: int = 2,
     cache: float = float("inf"),
+    l2: float = 0.0,
 ) -> Iterator[Family]:
     """Every family of one way's ``kernels``; ``blocks`` bounds the dimensions with cache blocks.
 
-    Outputs of more than ``cache`` bytes may also be stored past the caches.
+    Outputs of more than ``cache`` bytes may also be stored past the caches. Weights of more than
+    ``l2`` bytes are prefetched wherever two panels fit there.
     """
     large = float(contraction.out.bytes) * prod(contraction.out.shape) > cache
     shapes = tuple(register_tiles(contraction, strides, kernels, tiles))
@@ -221,6 +227,7 @@ def schedules(
                 pack, parallel, stream = (
                     np.repeat(knob, size) for knob in zip(*knobs, strict=True)
                 )
+                ahead = follow_in_cache(contraction, kernel, dims, steps, l2)
                 yield Family(
                     dims,
                     np.tile(steps, (copies, 1)),
@@ -230,6 +237,7 @@ def schedules(
                     pack,
                     parallel,
                     stream.astype(bool),
+                    np.tile(ahead, copies),
                     pad_of(contraction, kernel),
                 )
 

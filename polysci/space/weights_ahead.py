@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from polysci.errors import UnsupportedError
-from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.numerics.dtypes import COMPUTES
+from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.polyhedral.schedule import Schedule
 from polysci.target.microkernels import Microkernel
+
+LINE = 64  # bytes of a cache line
+PANELS = 3 / 4  # of L2, for a panel and its successor; the rest is for A and C
+
+
+@dataclass(frozen=True, slots=True)
+class NestedLoop:
+    """A loop that runs ``trips`` times over ``extent`` of a dimension, the tile of loops around it.
+
+    ``nested``: there are loops around it over the same dimension; ``inmost`` is the least step.
+    """
+
+    dim: str
+    step: int
+    trips: int
+    extent: int
+    nested: bool
+    inmost: int
 
 
 @dataclass(frozen=True, slots=True)
 class PanelReuse:
-    """The calls that read one panel of B, and the loop around them that moves to the next panel.
+    """The loops around the calls that read one panel of B; ``inner`` are around those alone."""
 
-    ``loops`` are around those calls alone: (loop, iterations, extent around it).
-    """
-
-    mover: Loop
-    loops: tuple[tuple[Loop, int, int], ...]
+    outer: tuple[NestedLoop, ...]
+    inner: tuple[NestedLoop, ...]
 
     @classmethod
     def of(cls, contraction: Contraction, schedule: Schedule, kernel: Microkernel) -> Self:
@@ -30,25 +50,19 @@ class PanelReuse:
                 f"schedule {schedule}: ahead(B) needs a brgemm kernel on vector registers, "
                 f"not {kernel}"
             )
-        around = {dim.name: dim.extent for dim in contraction.dims}
-        loops = list[tuple[Loop, int, int]]()
-        for loop in schedule.loops:
-            extent = around[loop.dim]
-            loops.append((loop, -(-extent // loop.step), extent))
-            around[loop.dim] = loop.step
-        loops = [entry for entry in loops if entry[1] > 1]
-        moves = [at for at, (loop, _, _) in enumerate(loops) if contraction.b.uses(loop.dim)]
+        loops = _nested_loops(contraction, schedule)
+        moves = [at for at, loop in enumerate(loops) if contraction.b.uses(loop.dim)]
         if not moves or moves[-1] == len(loops) - 1:
             raise UnsupportedError(
                 f"schedule {schedule}: ahead(B) needs a loop over rows inside one over "
                 f"{contraction.b.array}, so that calls share a panel while the next one comes"
             )
-        return cls(loops[moves[-1]][0], tuple(loops[moves[-1] + 1 :]))
+        return cls(loops[: moves[-1] + 1], loops[moves[-1] + 1 :])
 
     @property
     def calls(self) -> int:
         """How many calls read one panel."""
-        return prod(trips for _, trips, _ in self.loops)
+        return prod(loop.trips for loop in self.inner)
 
     def share(self, lines: int) -> tuple[int, int, int]:
         """Lines that one call prefetches a step, of so many; the first call to do so, and the end.
@@ -59,3 +73,98 @@ class PanelReuse:
         needed = -(-lines // most)
         first = (self.calls - needed) // 2
         return most, first, first + needed
+
+
+def _nested_loops(contraction: Contraction, schedule: Schedule) -> tuple[NestedLoop, ...]:
+    """The loops that run more than once."""
+    around = {dim.name: dim.extent for dim in contraction.dims}
+    inmost, loops = schedule.tile(around), list[NestedLoop]()
+    for loop in schedule.loops:
+        dim, extent = loop.dim, around[loop.dim]
+        nested = extent < contraction.extent(dim)
+        trips = -(-extent // loop.step)
+        loops.append(NestedLoop(dim, loop.step, trips, extent, nested, inmost[dim]))
+        around[dim] = loop.step
+    return tuple(loop for loop in loops if loop.trips > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Of every schedule of a family: bytes of a panel of B, the calls that read it, lines a step.
+
+    ``calls`` is 1 where no loop moves on to another panel. ``reuse`` is how often the nest reads a
+    part of B while that stays in L2.
+    """
+
+    size: NDArray[np.int64]
+    calls: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    reuse: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        contraction: Contraction,
+        kernel: Microkernel,
+        dims: Sequence[str],
+        steps: NDArray[np.int64],
+        l2: float,
+    ) -> Self:
+        """``steps[i, j]`` is the step of loop ``dims[j]`` in schedule i; ``l2`` is in bytes."""
+        compute = COMPUTES[kernel.compute]
+        inside = {dim.name: np.full(len(steps), dim.extent) for dim in contraction.dims}
+        of_b = [dim.name for dim in contraction.dims if contraction.b.uses(dim.name)]
+        calls = moved = reuse = np.ones(len(steps), dtype=np.int64)
+        size = np.full(len(steps), compute.bytes * prod(map(contraction.extent, of_b)))
+        for position, dim in enumerate(dims):
+            trips = -(-inside[dim] // steps[:, position])
+            step = np.minimum(inside[dim], steps[:, position])
+            if dim in of_b:
+                calls, moved = np.where(trips > 1, 1, calls), np.maximum(moved, trips)
+                size = size // inside[dim] * step
+            else:
+                calls, reuse = calls * trips, np.where(size <= l2, reuse * trips, reuse)
+            inside[dim] = step
+        column = inside[columns_of(contraction).name]
+        lines = -(-column * compute.vnni_factor * compute.bytes // LINE)
+        return cls(size, np.where(moved > 1, calls, 1), lines, reuse)
+
+    def follow(self, l2: float) -> NDArray[np.bool_]:
+        """Where the calls that share a panel have room in L2 for its successor."""
+        fits: NDArray[np.bool_] = (self.calls > 1) & (2 * self.size <= PANELS * l2)
+        return fits
+
+    def shares(self, ahead: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The part of the calls during which B arrives: its first reads, or prefetches."""
+        most = -(-self.lines // self.calls)
+        part: NDArray[np.float64]
+        part = np.where(ahead, -(-self.lines // most) / self.calls, 1 / self.reuse)
+        return part
+
+
+def panels_beyond(
+    contraction: Contraction,
+    kernel: Microkernel,
+    dims: Sequence[str],
+    steps: NDArray[np.int64],
+    l2: float,
+) -> Panels | None:
+    """The panels of B where all of them exceed ``l2`` bytes and a kernel can prefetch them."""
+    of_b = prod(dim.extent for dim in contraction.dims if contraction.b.uses(dim.name))
+    if kernel.family != "brgemm" or kernel.tile_registers:
+        return None
+    if of_b * COMPUTES[kernel.compute].bytes <= l2:
+        return None
+    return Panels.of(contraction, kernel, dims, steps, l2)
+
+
+def follow_in_cache(
+    contraction: Contraction,
+    kernel: Microkernel,
+    dims: Sequence[str],
+    steps: NDArray[np.int64],
+    l2: float,
+) -> NDArray[np.bool_]:
+    """Which schedules take ``ahead(B)``: B exceeds L2, a panel and its successor fit there."""
+    panels = panels_beyond(contraction, kernel, dims, steps, l2)
+    return np.zeros(len(steps), dtype=np.bool_) if panels is None else panels.follow(l2)

@@ -14,13 +14,13 @@ int ahead(const float *x, const float *packed, float *y, const float *bias,
     (void)workspace;
     const ps_args *const g = &args;
     for (int64_t k0 = 0; k0 <= 32; k0 += 32) {
-        ahead_t0(g, -112, 144 * k0, k0, k0, 0);
-        ahead_t1(g, 80, 144 * k0, k0 + 864, k0, 1);
-        ahead_t2(g, 272, 144 * k0, k0 + 1728, k0, 2);
+        ahead_t0(g, -112, 144 * k0, k0, k0, 0, k0 + 32 < 72 ? 4608 : 0);
+        ahead_t1(g, 80, 144 * k0, k0 + 864, k0, 1, k0 + 32 < 72 ? 4608 : 0);
+        ahead_t2(g, 272, 144 * k0, k0 + 1728, k0, 2, k0 + 32 < 72 ? 4608 : 0);
     }
-    ahead_t3(g, -112, 9216, 64, 64, 0);
-    ahead_t4(g, 80, 9216, 928, 64, 1);
-    ahead_t5(g, 272, 9216, 1792, 64, 2);
+    ahead_t3(g, -112, 9216, 64, 64, 0, 0);
+    ahead_t4(g, 80, 9216, 928, 64, 1, 0);
+    ahead_t5(g, 272, 9216, 1792, 64, 2, 0);
     return 0;
 }
 
@@ -49,10 +49,10 @@ int64_t ahead_workspace_size(void)
     return 0;
 }
 
-static PS_KERNEL void ahead_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call)
+static PS_KERNEL void ahead_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
-    /* Bytes to the line of the next panel of B that a step prefetches; 0: its own. */
-    const int64_t next = b + 4608 < 11520 && call < 2 ? 18432 + 64 * call : 0;
+    /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
+    const int64_t next = panel && call < 2 ? 4 * panel + 64 * call : 0;
     const ps_tile t = {.rows = 12, .vecs = 2, .wrap = 6, .lanes = 16, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -72,10 +72,10 @@ static PS_KERNEL void ahead_t0(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_end(acc, t, g->y + c, &e);
 }
 
-static PS_KERNEL void ahead_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call)
+static PS_KERNEL void ahead_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
-    /* Bytes to the line of the next panel of B that a step prefetches; 0: its own. */
-    const int64_t next = b + 4608 < 11520 && call < 2 ? 18432 + 64 * call : 0;
+    /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
+    const int64_t next = panel && call < 2 ? 4 * panel + 64 * call : 0;
     const ps_tile t = {.rows = 12, .vecs = 2, .wrap = 6, .lanes = 16, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -91,10 +91,10 @@ static PS_KERNEL void ahead_t1(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_end(acc, t, g->y + c, &e);
 }
 
-static PS_KERNEL void ahead_t2(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call)
+static PS_KERNEL void ahead_t2(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
-    /* Bytes to the line of the next panel of B that a step prefetches; 0: its own. */
-    const int64_t next = b + 4608 < 11520 && call < 2 ? 18432 + 64 * call : 0;
+    /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
+    const int64_t next = panel && call < 2 ? 4 * panel + 64 * call : 0;
     const ps_tile t = {.rows = 12, .vecs = 2, .wrap = 6, .lanes = 16, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -114,10 +114,10 @@ static PS_KERNEL void ahead_t2(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_end(acc, t, g->y + c, &e);
 }
 
-static PS_KERNEL void ahead_t3(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call)
+static PS_KERNEL void ahead_t3(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
-    /* Bytes to the line of the next panel of B that a step prefetches; 0: its own. */
-    const int64_t next = b + 4608 < 11520 && call >= 1 && call < 2 ? 18368 + 64 * call : 0;
+    /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
+    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * (call - 1) : 0;
     const ps_tile t = {.rows = 12, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -137,10 +137,10 @@ static PS_KERNEL void ahead_t3(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_end(acc, t, g->y + c, &e);
 }
 
-static PS_KERNEL void ahead_t4(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call)
+static PS_KERNEL void ahead_t4(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
-    /* Bytes to the line of the next panel of B that a step prefetches; 0: its own. */
-    const int64_t next = b + 4608 < 11520 && call >= 1 && call < 2 ? 18368 + 64 * call : 0;
+    /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
+    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * (call - 1) : 0;
     const ps_tile t = {.rows = 12, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -156,10 +156,10 @@ static PS_KERNEL void ahead_t4(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_end(acc, t, g->y + c, &e);
 }
 
-static PS_KERNEL void ahead_t5(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call)
+static PS_KERNEL void ahead_t5(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
-    /* Bytes to the line of the next panel of B that a step prefetches; 0: its own. */
-    const int64_t next = b + 4608 < 11520 && call >= 1 && call < 2 ? 18368 + 64 * call : 0;
+    /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
+    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * (call - 1) : 0;
     const ps_tile t = {.rows = 12, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
