@@ -16,7 +16,7 @@ from polysci.algorithms.algorithm import (
     ExplainRequest,
     SpaceLimits,
 )
-from polysci.algorithms.lowering import model_of
+from polysci.algorithms.lowering import model_of, swapped_model_of
 from polysci.codegen.emit import Source
 from polysci.codegen.emit import emit as emit_nest
 from polysci.explain import Explanation
@@ -83,7 +83,7 @@ class Direct(Algorithm[LegalSchedule]):
 
     def lower(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
         scop, roles, strides = model_of(problem)
-        legality.check(scop, roles, schedule)
+        legality.check(*(swapped_model_of(roles) if schedule.swap else (scop, roles)), schedule)
         return LegalSchedule(roles, strides, schedule, threads)
 
     def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:

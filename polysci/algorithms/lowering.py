@@ -10,11 +10,13 @@ from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source
 from polysci.numerics.dtypes import precision_named
+from polysci.ops.nest.text import c_expression
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
+from polysci.space.group_views import GroupView
 
 
 @lru_cache(maxsize=256)
@@ -24,6 +26,16 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
     roles = contraction(scop).with_precision(precision_named(problem.dtype))
     return scop, replace(roles, packs_b=problem.w_kind == "activation"), strides
+
+
+@lru_cache(maxsize=256)
+def swapped_model_of(contraction: Contraction) -> tuple[Scop, Contraction]:
+    """Scop and roles with the factors swapped: a nest over the pixels of whole images.
+
+    Raises UnsupportedError where the roles forbid it.
+    """
+    roles = GroupView(swapped=True).of(contraction)
+    return extract(c_expression(roles)), roles
 
 
 def emit(

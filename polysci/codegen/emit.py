@@ -146,10 +146,10 @@ class _Emitter:
     comments: Sequence[str]
 
     def text(self) -> str:
-        plan, a, b = self.plan, self.plan.contraction.a, self.plan.contraction.b
+        plan, x, w = self.plan, self.plan.contraction.x, self.plan.contraction.w
         parts: list[c.Generable] = [
             c.Collection([c.Line(f"/* {self.symbol}: {self.schedule} */"), self._entry()]),
-            weights_function(self.symbol, plan, self.strides[b.array]),
+            weights_function(self.symbol, plan, self.strides[w.array]),
             self._size("packed_size", packed_bytes(plan)),
             self._size("workspace_size", self.workspace),
             *(
@@ -158,9 +158,9 @@ class _Emitter:
             ),
         ]
         if plan.box:
-            parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[a.array]))
+            parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[x.array]))
         if plan.contraction.packs_b:
-            parts.append(panels_function(self.symbol, plan, self.strides[b.array]))
+            parts.append(panels_function(self.symbol, plan, self.strides[w.array]))
         rows = interface.functions(plan.precision, by_rows=self.by_rows)
         return (
             interface.declare(rows, self.symbol)
@@ -361,11 +361,14 @@ class _Emitter:
     def _call(self, call: TileCall) -> c.Generable:
         plan, origin = self.plan, call.origin
         out = plan.contraction.out
-        channel = next(affine for affine in out.index if affine.coef(plan.column))
+        channel = next(affine for affine in out.index if affine.coef(plan.panel_dim))
         n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
-        arguments = [
-            c.linear(plan.coef["A"], self._inside_box(origin), plan.base),
+        factors = [
+            c.linear(plan.coef["x"], self._inside_box(origin), plan.base),
             c.linear(call.tile.panel_strides(), origin),
+        ]
+        arguments = [
+            *(reversed(factors) if plan.contraction.swapped else factors),
             c.linear(plan.coef["C"], origin),
             c.linear(n, origin),
         ]

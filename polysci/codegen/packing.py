@@ -14,8 +14,8 @@ from polysci.space.resolve import ALIGNMENT, Plan
 
 def packed_bytes(plan: Plan) -> int:
     """Of what a call takes for B: of panels packed ahead, or of B as it lies."""
-    b = plan.contraction.b
-    return b.bytes * prod(b.shape) if plan.contraction.packs_b else panel_bytes(plan)
+    w = plan.contraction.w
+    return w.bytes * prod(w.shape) if plan.contraction.packs_b else panel_bytes(plan)
 
 
 def panel_bytes(plan: Plan) -> int:
@@ -32,7 +32,7 @@ def offsets_at(plan: Plan) -> int:
 def channels(plan: Plan) -> int:
     """Positions of the result that have a bias of their own."""
     out = plan.contraction.out
-    axis = next(i for i, affine in enumerate(out.index) if affine.coef(plan.column))
+    axis = next(i for i, affine in enumerate(out.index) if affine.coef(plan.panel_dim))
     return out.shape[axis]
 
 
@@ -63,7 +63,7 @@ def _weight(
 
     With a ``joined`` tap ``depth`` counts on from each of its values to the next.
     """
-    offset = plan.contraction.b.offset(strides)
+    offset = plan.contraction.w.offset(strides)
     around = [*(d.name for d in plan.groups), *(tap for tap in plan.taps if tap != joined)]
     terms = [str(offset.const)] if offset.const else []
     terms += [f"{offset.coef(dim)} * {c.variable(dim)}" for dim in around if offset.coef(dim)]
@@ -72,7 +72,7 @@ def _weight(
         terms.append(f"{offset.coef(plan.column)} * (({column}) ^ {depth})")
         terms.append(f"{offset.coef(shift.name)} * (({column}) % {shift.extent})")
         return f"w[{' + '.join(terms)}]", real
-    terms.append(f"{offset.coef(plan.column)} * ({column})")
+    terms.append(f"{offset.coef(plan.panel_dim)} * ({column})")
     if plan.depth and joined:
         whole = plan.extent(plan.depth)
         terms.append(f"{offset.coef(joined)} * (({depth}) / {whole})")
@@ -147,13 +147,13 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gene
 
 def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """Loops that write every element of B once, in order."""
-    extent, tile = plan.extent(plan.column), plan.tile[plan.column]
+    extent, tile = plan.extent(plan.panel_dim), plan.tile[plan.panel_dim]
     width, *inner = c.items(_panel(plan, strides))
     body: c.Generable = c.Block(inner) if len(inner) > 1 else inner[0]
     if plan.depth:
         whole, step = _depth_steps(plan)
         body = c.counting_loop(plan.depth, whole, body, step=step)
-    body = c.counting_loop(plan.column, extent, c.Block([width, body]), step=tile)
+    body = c.counting_loop(plan.panel_dim, extent, c.Block([width, body]), step=tile)
     for group in reversed(plan.groups):
         body = c.counting_loop(group.name, group.extent, body)
     return body
@@ -170,8 +170,9 @@ def _depth_steps(plan: Plan) -> tuple[int, int]:
 
 def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
     """What writes one block of the reduction of one column panel, after its width in elements."""
-    extent, tile, lanes = plan.extent(plan.column), plan.tile[plan.column], plan.kernel.lanes
-    column, depth = c.variable(plan.column), plan.depth and c.variable(plan.depth)
+    panel, lanes = plan.panel_dim, plan.panel_lanes
+    extent, tile = plan.extent(panel), plan.tile[panel]
+    column, depth = c.variable(panel), plan.depth and c.variable(plan.depth)
     word, to = plan.compute.vnni_factor, "packed" if str(plan.precision) == "f32" else "to"
     inside = "i" if word == 1 else "i + e"
     joined = plan.joined
@@ -198,7 +199,8 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
         if tap != joined:
             body = c.counting_loop(tap, plan.extent(tap), body)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
-    width = f"const int64_t width = ps_least({vectors}, {plan.columns_padded(tile)})"
+    whole_tile = -(-tile // lanes) * lanes
+    width = f"const int64_t width = ps_least({vectors}, {whole_tile})"
     parts: list[c.Generable] = [c.Statement(width)]
     if plan.depth:
         whole, step = _depth_steps(plan)

@@ -38,6 +38,11 @@ class Tile:
         return self.plan.columns_padded(self.size(self.plan.column))
 
     @property
+    def panel_width(self) -> int:
+        """Elements of a panel of w that one step of the reduction reads, of one shift."""
+        return self.rows if self.plan.contraction.swapped else self.width
+
+    @property
     def step(self) -> int:
         """Elements of B that one step of the reduction reads."""
         return self.width * self.plan.kernel.shifts
@@ -58,14 +63,14 @@ class Tile:
         return self.plan.words(self.depth) * self.step * inner
 
     def panel_strides(self) -> dict[str, int]:
-        """Elements of packed B from one position of a dimension to the next."""
+        """Elements of packed w from one position of a dimension to the next."""
         plan = self.plan
         strides = {d.name: plan.group_size for d in plan.groups}
         for position, dim in enumerate(plan.groups):
             strides[dim.name] *= prod(d.extent for d in plan.groups[position + 1 :])
-        strides[plan.column] = plan.reduction
+        strides[plan.panel_dim] = plan.reduction
         if plan.depth:
-            strides[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * self.width
+            strides[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * self.panel_width
         return strides | {tap: self.tap_stride(tap) for tap in plan.split if tap != plan.depth}
 
     def tap_of(self, dim: str) -> str | None:
@@ -159,7 +164,7 @@ def reduction(tile: Tile) -> list[c.Generable]:
 
 
 def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable]:
-    plan, a = tile.plan, tile.plan.coef["A"]
+    plan, a = tile.plan, tile.plan.coef["x"]
     stride = a[plan.depth] if plan.depth else 1
     if step.idle:
         return
@@ -211,7 +216,7 @@ def _unrolled(
 
 def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
     """Which pixels the taps of a depthwise tile read, if its rows share some (``ps_slide``)."""
-    plan, a = tile.plan, tile.plan.coef["A"]
+    plan, a = tile.plan, tile.plan.coef["x"]
     if plan.kernel.family != "depthwise" or not plan.rows or tap in plan.ranges:
         return None
     extent, wide = plan.extent(tap), tile.size(plan.rows[-1])
@@ -263,12 +268,37 @@ def _merged(
 ) -> Iterator[c.Generable]:
     """Neighbouring taps with equal rows whose runs join: one longer run."""
     plan = tile.plan
-    stride = by_a if tile.depth == 1 or not plan.depth else plan.coef["A"][plan.depth]
+    stride = by_a if tile.depth == 1 or not plan.depth else plan.coef["x"][plan.depth]
     for mask, group in groupby(enumerate(masks), key=lambda item: item[1] & step.rows):
         values = [value for value, _ in group]
         place = step.at(mask, values[0] * by_a, values[0] * by_b)
         if not place.idle:
             yield from _runs(tile, place, len(values) * tile.depth, stride)
+
+
+def _swapped_run(tile: Tile) -> list[c.Generable]:
+    """The reduction with swapped factors: A by panels of its rows, B row by row from x."""
+    plan = tile.plan
+    b_k = plan.coef["x"][plan.depth] if plan.depth else 0
+    return [c.Statement(f"ps_run_rows(acc, t, A, B, {tile.depth}, {b_k})")]
+
+
+def _operands(plan: Plan) -> tuple[str, str]:
+    """C declarations of A and B: x, and panels of w."""
+    if plan.contraction.swapped:
+        return (
+            "const ps_b *restrict A = g->packed + a",
+            "const ps_a *restrict B = (const ps_a *)g->a + b",
+        )
+    return (
+        "const ps_a *restrict A = (const ps_a *)g->a + a",
+        "const ps_b *restrict B = g->packed + b",
+    )
+
+
+def _ending(plan: Plan) -> str:
+    """The C function of the last step: a bias runs along the columns, or down the rows."""
+    return "ps_end_rows" if plan.contraction.swapped else "ps_end"
 
 
 def step_words(tile: Tile, most: int) -> int:
@@ -316,14 +346,16 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         "vecs": tile.width // lanes,
         "wrap": tile.size(inner) if inner else 1,
         "lanes": size - (tile.width - lanes),
-        "a_outer": plan.coef["A"][outer] if outer else 0,
-        "a_inner": plan.coef["A"][inner] if inner else 0,
+        "a_outer": plan.coef["x"][outer] if outer else 0,
+        "a_inner": plan.coef["x"][inner] if inner else 0,
         "c_outer": plan.coef["C"][outer] if outer else 0,
         "c_inner": plan.coef["C"][inner] if inner else 0,
         "c_col": plan.coef["C"][plan.column],
         "diagonal": int(plan.kernel.diagonal),
     }
     shifts = plan.kernel.shifts
+    if plan.contraction.swapped:  # rows of a panel of w
+        fields |= {"wrap": tile.rows, "a_outer": 0, "a_inner": 1}
     if shifts > 1:
         fields["shifts"] = shifts
     if plan.schedule.stream:
@@ -338,14 +370,13 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         constants += f", .ahead = {lines}, .next = next"
         shape = [*distance, c.Statement(f"const ps_tile t = {{{constants}}}")]
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
-    steps = reduction(tile)
+    steps = _swapped_run(tile) if plan.contraction.swapped else reduction(tile)
     if not steps:  # every tap of this tile lies in the padding
         unused = ["A", "B", *(f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))]
         steps = [c.Statement(", ".join(f"(void){name}" for name in unused))]
     body = [
         *shape,
-        c.Statement("const ps_a *restrict A = (const ps_a *)g->a + a"),
-        c.Statement("const ps_b *restrict B = g->packed + b"),
+        *map(c.Statement, _operands(plan)),
         c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
         c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
@@ -354,7 +385,7 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         *steps,
         *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
         *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
-        c.Statement(f"ps_end(acc, t, g->y + c, {last})"),
+        c.Statement(f"{_ending(plan)}(acc, t, g->y + c, {last})"),
     ]
     head = ", ".join(["const ps_args *restrict g", *parameters(plan)])
     return c.function(f"static PS_KERNEL void {name}({head})", body)

@@ -6,6 +6,7 @@ from polysci.explain.levels import MEMORY, Inside, insides
 from polysci.explain.terms import LEVELS
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.space.group_views import roles_of
 from polysci.text.tables import bytes_text
 
 _OPERANDS = {"I": "x", "W": "w", "O": "y"}  # arrays of the nest, by the names of C parameters
@@ -15,8 +16,9 @@ def loop_comments(
     roles: Contraction, schedule: Schedule, caches: tuple[int, ...]
 ) -> tuple[str, ...]:
     """Comments of the whole nest, then of each loop; ``caches`` are a thread's L1, L2 and L3."""
+    roles = roles_of(roles, schedule)
     whole, *inner = insides(roles, schedule, caches)
-    names = [_OPERANDS.get(o.array, o.array) for o in (roles.a, roles.b, roles.out)]
+    names = [_OPERANDS.get(o.array, o.array) for o in (roles.x, roles.w, roles.out)]
     first = f"{_sizes(names, whole)}; {caches_text(caches)}"
     if schedule.ahead:
         first += f"; while one panel of {names[1]} is used, the next one comes into L2"

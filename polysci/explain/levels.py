@@ -22,9 +22,10 @@ HELD = USABLE  # of a cache, as in the model
 class Inside:
     """One step of a schedule: the extents inside it, and the bytes that one iteration touches.
 
-    ``step`` is the loop or packing, empty for the whole nest; ``trips`` its trip count. ``fits`` is
-    the smallest cache that holds the working set, or ``memory``. ``kept`` gives, for A, B and C,
+    ``step`` is the loop or packing, empty for the whole nest; ``trips`` its trip count. ``a`` is of
+    x, ``b`` of w, ``c`` of the result, and ``kept`` gives, for these,
     the share of an iteration's elements that the previous one used as well; 0 for a single trip.
+    ``fits`` is the smallest cache that holds the working set, or ``memory``.
     """
 
     step: str
@@ -73,7 +74,7 @@ def sizes_of(target: Target, threads: int) -> tuple[int, ...]:
 def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> tuple[Inside, ...]:
     """Every step of a schedule from the whole nest inwards."""
     extents = {d.name: d.extent for d in roles.dims}
-    operands = (roles.a, roles.b, roles.out)
+    operands = (roles.x, roles.w, roles.out)
     rows, depth, current = [_inside("", 1, operands, extents, sizes)], 0, extents
     for step in schedule.steps:
         trips, depth = 1, depth + isinstance(step, Loop)

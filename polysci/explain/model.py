@@ -17,6 +17,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.rank import Context
 from polysci.rank.shortlist import choices
+from polysci.space.group_views import roles_of
 
 SHORTLIST = 10  # of the ranker's choices, which all rankers order
 
@@ -87,7 +88,7 @@ def account(
 
     Raises SpecError for a schedule that does not fit the nest.
     """
-    roles = context.contraction
+    roles = roles_of(context.contraction, schedule)
     schedule.check({d.name: d.extent for d in roles.dims})
     flops = 2 * prod(d.extent for d in roles.dims)
     terms, sizes = terms_of(context, schedule), sizes_of(context.target, context.threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -14,6 +14,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
 from polysci.rank.ways import competitive_ways
 from polysci.space.enumerate import Family, schedules
+from polysci.space.group_views import roles_of
 from polysci.space.resolve import resolve
 from polysci.text.tables import bytes_text, time_text
 
@@ -33,19 +34,20 @@ class NearSchedule:
 
 def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
     """The best predicted rival of every trait that has one."""
-    extents = {d.name: d.extent for d in context.contraction.dims}
+    seen = replace(context, contraction=roles_of(context.contraction, chosen))
+    extents = {d.name: d.extent for d in seen.contraction.dims}
     pools: dict[str, dict[str, tuple[float, Schedule]]] = {trait: {} for trait in TRAITS}
     space = (
         family
         for way in competitive_ways(context)
         for family in schedules(
-            context.contraction, context.strides, way, context.threads, l2=context.target.l2
+            seen.contraction, seen.strides, way, seen.threads, l2=seen.target.l2
         )
     )
     for family in space:
-        seconds = traffic(context, family).seconds
+        seconds = traffic(seen, family).seconds
         for index in _nearest(family, seconds, chosen.tile(extents)):
-            schedule = family.schedule(index)
+            schedule = replace(family.schedule(index), swap=chosen.swap)
             for trait, differs in TRAITS.items():
                 if differs(schedule, chosen, extents):
                     pools[trait].setdefault(str(schedule), (float(seconds[index]), schedule))

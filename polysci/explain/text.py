@@ -88,7 +88,7 @@ def _roles(explanation: Explanation, width: int | None) -> str:
     rows: Rows = [("dimension", "role", "extent", "indexes")]
     roles = explanation.contraction
     for dim in roles.dims:
-        operands = (("A", roles.a), ("B", roles.b), ("C", roles.out))
+        operands = (("A", roles.x), ("B", roles.w), ("C", roles.out))
         uses = " ".join(
             f"{letter}({operand.array})" for letter, operand in operands if operand.uses(dim.name)
         )

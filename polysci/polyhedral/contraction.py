@@ -81,6 +81,7 @@ class Contraction:
     ``padded``: guards drop the iterations in which ``a`` would be read outside its bounds;
     ``clipped``: likewise where ``out`` would be written outside its own (a scattering nest).
     ``packs_b``: ``b`` changes from call to call, so that calls pack it; else it is packed ahead.
+    ``swapped``: the factors have changed places: ``a`` is what is packed ahead.
     """
 
     dims: tuple[Dim, ...]
@@ -90,6 +91,7 @@ class Contraction:
     padded: bool
     clipped: bool = False
     packs_b: bool = False
+    swapped: bool = False
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""
@@ -104,6 +106,16 @@ class Contraction:
     def formula(self) -> str:
         """The statement, with the names of the user's arrays and loops."""
         return f"{self.out} += {self.a} * {self.b}"
+
+    @property
+    def x(self) -> Operand:
+        """The factor that changes from call to call."""
+        return self.b if self.swapped else self.a
+
+    @property
+    def w(self) -> Operand:
+        """The factor that is packed into panels."""
+        return self.a if self.swapped else self.b
 
     def by_role(self, role: str) -> tuple[Dim, ...]:
         return tuple(dim for dim in self.dims if dim.role == role)

@@ -15,6 +15,7 @@ _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<paralle
 AHEAD = "ahead(B)"
 STREAM = "stream(C)"
 _LAST = (AHEAD, STREAM)  # in this order
+SWAP = "swap(A,B)"
 _PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
 _TRANSFORM = re.compile(
     r"(?!pack\(|ahead\(|stream\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
@@ -67,7 +68,9 @@ class Schedule:
     """``n* k:64* pack(A) c:64 p q:14 k:32 > brgemm_avx512_f32_14x32``, outer to inner.
 
     At the end, ``ahead(B)`` prefetches the next panel of weights into L2 while one is used, and
-    ``stream(C)`` stores C past the caches, for outputs larger than those.
+    ``stream(C)`` stores C past the caches, for outputs larger than those. ``swap(A,B)`` at the
+    beginning lets the factors change places: rows of a call are then what columns are otherwise,
+    and vectors run along the pixels of an image (``space.swapped_roles``).
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
@@ -77,6 +80,7 @@ class Schedule:
     kernel: str
     stream: bool = False
     ahead: bool = False
+    swap: bool = False
 
     @classmethod
     @guard
@@ -100,8 +104,8 @@ class Schedule:
             raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
-        marks = [AHEAD] * self.ahead + [STREAM] * self.stream
-        return f"{' '.join([*map(str, self.steps), *marks])} > {self.kernel}"
+        first, last = [SWAP] * self.swap, [AHEAD] * self.ahead + [STREAM] * self.stream
+        return f"{' '.join([*first, *map(str, self.steps), *last])} > {self.kernel}"
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -171,7 +175,7 @@ _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
         Loop: {"dim": str, "step": int, "parallel": bool},
         Pack: {"pad": int},
         Transform: {"name": str, "numbers": tuple},
-        Schedule: {"kernel": str, "stream": bool, "ahead": bool},
+        Schedule: {"kernel": str, "stream": bool, "ahead": bool, "swap": bool},
     }
 )
 
@@ -187,7 +191,8 @@ def parse(text: str) -> Schedule:
     for mark in reversed(_LAST):
         if words[-1:] == [mark]:
             marks.add(words.pop())
-    for word in words:
+    swap = words[:1] == [SWAP]
+    for word in words[swap:]:
         if match := _LOOP.fullmatch(word):
             steps.append(Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None))
         elif match := _PACK.fullmatch(word):
@@ -202,6 +207,7 @@ def parse(text: str) -> Schedule:
         else:
             raise SpecError(
                 f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a last {' '.join(_LAST)!r}"
+                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a first {SWAP!r} "
+                f"nor a last {' '.join(_LAST)!r}"
             )
-    return Schedule(tuple(steps), kernel, STREAM in marks, AHEAD in marks)
+    return Schedule(tuple(steps), kernel, STREAM in marks, AHEAD in marks, swap)

@@ -112,7 +112,7 @@ def bottleneck(context: Context, family: Family) -> Count:
     are counted in whole cache lines, except those of packed operands.
     """
     nest = trip_counts(family)
-    operands = (context.contraction.a, context.contraction.b, context.contraction.out)
+    operands = (context.contraction.x, context.contraction.w, context.contraction.out)
     working, volumes = [], []
     for depth in range(len(nest.tiles)):
         sizes = _sizes(context, family, nest, depth)
@@ -142,9 +142,9 @@ def _sizes(
     """Bytes of A, B and C inside a depth."""
     contraction, strides, tile = context.contraction, context.strides, nest.tiles[depth]
     packed = (family.pack >= 0) & (family.pack <= depth)
-    lines = line_bytes(contraction.a, strides[contraction.a.array], tile)
-    a = np.where(packed, footprint(contraction.a, tile) * contraction.a.bytes, lines)
-    b = footprint(contraction.b, tile) * contraction.b.bytes
+    lines = line_bytes(contraction.x, strides[contraction.x.array], tile)
+    a = np.where(packed, footprint(contraction.x, tile) * contraction.x.bytes, lines)
+    b = footprint(contraction.w, tile) * contraction.w.bytes
     return a, b, line_bytes(contraction.out, strides[contraction.out.array], tile)
 
 

@@ -123,7 +123,7 @@ def _tile(context: Context, family: Family) -> Iterator[Column]:
 
 def _crowd(context: Context, tile: RegisterTile) -> int:
     """The most lines of A that one step of a register tile reads from one L1 set."""
-    a, places = context.contraction.a, [0]
+    a, places = context.contraction.x, [0]
     offset = a.offset(context.strides[a.array])
     for name, count in tile.sizes[1:]:
         step = offset.coef(name) * FLOAT

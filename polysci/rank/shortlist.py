@@ -19,7 +19,7 @@ from polysci.space.resolve import resolve
 from polysci.text.suggestions import suggest
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
-ALIKE = 4  # at most a fourth of the choices may share register tile and packing
+ALIKE = 4  # at most a fourth of the choices may share register tile, packing and roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,19 @@ def choices(
 ) -> list[Choice]:
     """The ``count`` schedules of least cost; ties go to the text that sorts first.
 
-    At most a fourth of them share register tile and packing, so that a systematic error of the
-    model does not affect all of them. Raises SpecError for a ranker that does not exist,
-    UnsupportedError where no schedule fits.
+    At most a fourth of them share register tile, packing and roles of the factors, so that a
+    systematic error of the model does not affect all of them. Raises SpecError for a ranker that
+    does not exist, UnsupportedError where no schedule fits.
     """
     ranked = rank_all(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
-    alike: Counter[tuple[str, int, bool]] = Counter()
+    alike: Counter[tuple[str, int, bool, bool]] = Counter()
     chosen: list[Choice] = []
     for choice in ranked:
         kind = (
             choice.schedule.kernel,
             int(choice.family.pack[choice.index]),
             choice.schedule.stream,
+            choice.schedule.swap,
         )
         alike[kind] += 1
         if alike[kind] <= max(2, count // ALIKE):
@@ -114,8 +115,9 @@ class Ranked:
 
 
 def view_contexts(context: Context) -> Iterator[tuple[GroupView, Context]]:
-    """The problem itself, and every view of it that fills the lanes with narrow groups."""
-    for view in group_views(context.contraction, context.target.isa.name):
+    """The problem itself, and every other view of it."""
+    isa = context.target.isa.name
+    for view in group_views(context.contraction, context.strides, isa):
         yield view, replace(context, contraction=view.of(context.contraction))
 
 

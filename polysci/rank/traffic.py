@@ -184,11 +184,11 @@ def _parts(nest: TrafficCounts, name: str, size: int) -> list[tuple[int, int]]:
 def _runs(nest: TrafficCounts) -> Count:
     """Runs of one call: neighbouring taps are one run where A is contiguous across them."""
     contraction = nest.contraction
-    taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
+    taps = [d for d in contraction.by_role("br") if contraction.x.uses(d.name)]
     depths = contraction.by_role("k")
     if not taps:
         return np.ones(1)
-    offset = contraction.a.offset(nest.context.strides[contraction.a.array])
+    offset = contraction.x.offset(nest.context.strides[contraction.x.array])
     channels = prod(d.extent for d in depths)
     joined = channels == 1 or any(
         offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
@@ -215,7 +215,7 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
         times = times * nest.loops[depth - 1] if depth else times
         copied = np.where(family.pack == depth, nest.copy_bytes(depth) * times, copied)
     depths = [d.name for d in contraction.by_role("k")]
-    offset = contraction.a.offset(nest.context.strides[contraction.a.array])
+    offset = contraction.x.offset(nest.context.strides[contraction.x.array])
     contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
     return copied, contiguous
 
@@ -225,7 +225,7 @@ def _panel_bytes(nest: TrafficCounts) -> tuple[float, bool]:
     contraction = nest.contraction
     if not contraction.packs_b:
         return 0.0, True
-    offset = contraction.b.offset(nest.context.strides[contraction.b.array])
+    offset = contraction.w.offset(nest.context.strides[contraction.w.array])
     return nest.panels(), offset.coef(nest.column.name) == 1
 
 

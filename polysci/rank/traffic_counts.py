@@ -54,11 +54,11 @@ class TrafficCounts:
         kernel = family.tiles[0].kernel
         self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
         # Bytes of an element of a packed copy of A.
-        a = self.contraction.a.bytes
-        self.packed_copy = float(self.compute.bytes if kernel.family == "brgemm" else a)
+        x = self.contraction.x.bytes
+        self.packed_copy = float(self.compute.bytes if kernel.family == "brgemm" else x)
         self.packed = family.pack >= 0
         self._memo: dict[tuple[object, ...], Any] = {}
-        operands = (self.contraction.a, self.contraction.b, self.contraction.out)
+        operands = (self.contraction.x, self.contraction.w, self.contraction.out)
         self._dims_of = {
             operand.array: tuple(d.name for d in self.contraction.dims if operand.uses(d.name))
             for operand in operands
@@ -95,7 +95,7 @@ class TrafficCounts:
         taps = [(d.name, 1.0) for d in self.contraction.by_role("br") if d.extent > 1]
         depth = [d.name for d in self.contraction.by_role("k") if d.extent > 1]
         return taps + [
-            (name, step) for name in depth for step in (LINE / self.contraction.a.bytes, 1.0)
+            (name, step) for name in depth for step in (LINE / self.contraction.x.bytes, 1.0)
         ]
 
     def dim(self, name: str) -> Dim:
@@ -112,7 +112,7 @@ class TrafficCounts:
     def total_bytes(self) -> float:
         """Bytes of the whole problem, read and written."""
         _, b, c = self._bytes(0, self.tiles[0])
-        return float((self._lines(self.contraction.a, self.tiles[0]) + b + c)[0])
+        return float((self._lines(self.contraction.x, self.tiles[0]) + b + c)[0])
 
     def splits(self) -> Count:
         """The number of calls that one element's reduction is split into."""
@@ -157,12 +157,12 @@ class TrafficCounts:
     def _pages(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
         contraction = self.contraction
         a, c = (
-            self._blocks(operand, tile, PAGE) / PAGE for operand in (contraction.a, contraction.out)
+            self._blocks(operand, tile, PAGE) / PAGE for operand in (contraction.x, contraction.out)
         )
         if self.packed.any():
-            copy = self._memoise("copy", contraction.a, tile, self._packed_bytes)
+            copy = self._memoise("copy", contraction.x, tile, self._packed_bytes)
             a = np.where(self._from_copy(depth), np.ceil(copy / PAGE), a)
-        b = np.ceil(self._memoise("panel", contraction.b, tile, self._panel) / PAGE)
+        b = np.ceil(self._memoise("panel", contraction.w, tile, self._panel) / PAGE)
         return a, b, c
 
     def _times(self, depth: int) -> tuple[Count, Count, Count]:
@@ -188,7 +188,7 @@ class TrafficCounts:
         a, b, c = self._bytes(depth, self.tiles[depth])
         total = a + b
         full = a * np.where(
-            self._from_copy(depth), 1.0, self._crowding(self.contraction.a, depth, period)
+            self._from_copy(depth), 1.0, self._crowding(self.contraction.x, depth, period)
         )
         if depth <= self.depth:
             total = total + c
@@ -201,20 +201,20 @@ class TrafficCounts:
 
     def _bytes(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
         """Bytes of A, B and C that a tile at a depth touches, in whole cache lines."""
-        a = self._lines(self.contraction.a, tile)
+        a = self._lines(self.contraction.x, tile)
         if self.packed.any():
-            copy = self._memoise("copy", self.contraction.a, tile, self._packed_bytes)
+            copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
             a = np.where(self._from_copy(depth), copy, a)
-        b = self._memoise("panel", self.contraction.b, tile, self._panel)
+        b = self._memoise("panel", self.contraction.w, tile, self._panel)
         return a, b, self._lines(self.contraction.out, tile)
 
     def copy_bytes(self, depth: int) -> Count:
         """Bytes of a copy of the A that a tile at a depth reads."""
-        return self._memoise("copy", self.contraction.a, self.tiles[depth], self._packed_bytes)
+        return self._memoise("copy", self.contraction.x, self.tiles[depth], self._packed_bytes)
 
     def _packed_bytes(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of a packed copy of A."""
-        return prod(self._extents(self.contraction.a, tile), start=np.full(1, self.packed_copy))
+        return prod(self._extents(self.contraction.x, tile), start=np.full(1, self.packed_copy))
 
     def panels(self) -> float:
         """Bytes of all of packed B."""
@@ -223,11 +223,11 @@ class TrafficCounts:
     def _panel(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of packed B: whole vectors of columns."""
         total = np.full(1, float(self.compute.bytes))
-        for dim in self.contraction.dims:
-            if dim.name == self.column.name:
-                total = total * np.ceil(tile[dim.name] / self.lanes) * self.lanes
-            elif dim.name in self._dims_of[self.contraction.b.array]:
-                total = total * tile[dim.name]
+        for name in self._dims_of[self.contraction.w.array]:
+            if name == self.column.name:
+                total = total * np.ceil(tile[name] / self.lanes) * self.lanes
+            else:
+                total = total * tile[name]
         return total
 
     def _lines(self, operand: Operand, tile: Mapping[str, Count]) -> Count:

@@ -351,6 +351,8 @@ def _packings(
     """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
     if COMPUTES[kernel.compute].converts:
         return [-1]  # from a copy, another way to multiply needs no conversion
+    if contraction.swapped:
+        return [-1]  # its x is read in rows, as it lies
     column = columns_of(contraction)
     offset = contraction.a.offset(strides[contraction.a.array])
     needed = offset.coef(column.name) not in (0, 1) or reads_copy(contraction, offset, kernel)

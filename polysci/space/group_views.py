@@ -1,4 +1,4 @@
-"""Several narrow groups in one register tile: a grouped contraction seen as another one.
+"""A contraction as kernels take it: as it is, several groups in one register tile, or swapped.
 
 Groups with fewer columns than a vector has lanes leave lanes idle. There are two ways to fill them.
 
@@ -9,6 +9,8 @@ steps, whose weights are block-diagonal. The zeros cost multiplications.
 the channels of several groups, as in depthwise, and a reduction of ``shifts`` steps that does not
 move A takes the place of the group's own: step d multiplies channel l with its weight for column
 l ^ d (``microkernels/grouped.h``). Nothing is wasted.
+
+*Swapped*: the factors change places (``swapped_roles``).
 """
 
 from __future__ import annotations
@@ -20,25 +22,29 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.space.swapped_roles import Strides, refusal, swap_roles
 from polysci.target.microkernels import find, lanes, ways
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """How kernels take a contraction: as it is, with groups merged, or rotated."""
+    """How kernels take a contraction: as it is, with groups merged or rotated, or swapped."""
 
     groups: int = 1
     shifts: int = 1
+    swapped: bool = False
 
     def of(self, contraction: Contraction) -> Contraction:
         """The contraction as kernels take it. Raises UnsupportedError where it cannot be."""
+        if self.swapped:
+            return swap_roles(contraction)
         if self.shifts > 1:
             return rotate_groups(contraction, self.shifts)
         return merge_groups(contraction, self.groups) if self.groups > 1 else contraction
 
     def inside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
         """The schedule in the terms of ``of``. Raises UnsupportedError if it splits a group."""
-        if self == GroupView():
+        if self.swapped or self == GroupView():
             return schedule
         gone = [d.name for d in contraction.dims if d.role in ("n", "k")]
         for loop in schedule.loops:
@@ -51,11 +57,15 @@ class GroupView:
 
     def outside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
         """The inverse of ``inside``."""
+        if self.swapped:
+            return replace(schedule, swap=True)
         return _scaled(contraction, schedule, self.groups, self.shifts)
 
 
 def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
     """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
+    if schedule.swap:
+        return GroupView(swapped=True)
     shifts = find(schedule.kernel).shifts
     if shifts > 1:
         return GroupView(shifts=shifts)
@@ -65,9 +75,11 @@ def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
     return GroupView(schedule.tile({d.name: d.extent for d in contraction.dims})[group.name])
 
 
-def group_views(contraction: Contraction, isa: str) -> Iterator[GroupView]:
-    """The contraction as it is, and every way to have narrow groups fill the lanes of an ISA."""
+def group_views(contraction: Contraction, strides: Strides, isa: str) -> Iterator[GroupView]:
+    """The contraction as it is, swapped, and with narrow groups that fill the lanes of an ISA."""
     yield GroupView()
+    if not refusal(contraction, strides):
+        yield GroupView(swapped=True)
     group = group_of(contraction)
     if group is None:
         return
@@ -77,6 +89,11 @@ def group_views(contraction: Contraction, isa: str) -> Iterator[GroupView]:
             yield GroupView(groups=factor)
     if ways(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
         yield GroupView(shifts=columns)
+
+
+def roles_of(contraction: Contraction, schedule: Schedule) -> Contraction:
+    """The contraction whose loops a schedule has: swapped where it says so."""
+    return swap_roles(contraction) if schedule.swap else contraction
 
 
 def group_of(contraction: Contraction) -> Dim | None:

@@ -14,6 +14,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
 from polysci.space.padding import Piece, cut, leaves, skips
+from polysci.space.swapped_roles import refusal
 from polysci.space.weights_ahead import PanelReuse
 from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
@@ -47,10 +48,11 @@ class PackedCopy:
 class Plan:
     """A contraction, its storage and a schedule, resolved to what the emitter needs.
 
-    ``coef`` maps operand ("A", "C") and dimension to the storage stride in elements; ``rows`` are
+    ``coef`` maps operand ("x", "C") and dimension to the storage stride in elements; ``rows`` are
     the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
     reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
-    schedule are those that the kernel takes (``groups.View``): of ``merged`` groups, or rotated.
+    schedule are those that the kernel takes (``group_views``): of ``merged`` groups, rotated, or
+    swapped.
     """
 
     contraction: Contraction
@@ -78,8 +80,18 @@ class Plan:
         return [dict(zip(names, combo, strict=True)) for combo in product(*self.pieces.values())]
 
     def columns_padded(self, size: int) -> int:
-        """Columns of a packed weight panel: whole vectors."""
+        """Columns of a register tile: whole vectors."""
         return _rounded(size, self.kernel.lanes)
+
+    @property
+    def panel_dim(self) -> str:
+        """The dimension that runs along panels of w: the columns, with swapped factors the rows."""
+        return self.contraction.by_role("m")[0].name if self.contraction.swapped else self.column
+
+    @property
+    def panel_lanes(self) -> int:
+        """What the width of a panel of w is a multiple of."""
+        return 1 if self.contraction.swapped else self.kernel.lanes
 
     @property
     def compute(self) -> Compute:
@@ -120,7 +132,7 @@ class Plan:
             return None
         if skips(self.contraction, packed=True):
             return None
-        depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["A"]
+        depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["x"]
         behind = a[tap] == depth and a[self.depth] == 1 and self.kernel.family == "brgemm"
         return tap if behind and depth % self.compute.vnni_factor else None
 
@@ -130,7 +142,9 @@ class Plan:
 
     @property
     def groups(self) -> tuple[Dim, ...]:
-        """Dimensions of B outside one panel: the batch dimensions that are not the columns."""
+        """Dimensions of w outside one panel: the batch dimensions that are not the columns."""
+        if self.contraction.swapped:
+            return ()
         return tuple(
             d for d in self.contraction.dims if d.role == "batch" and d.name != self.column
         )
@@ -147,9 +161,9 @@ class Plan:
     @property
     def group_size(self) -> int:
         """Packed elements of B of one group."""
-        extent, tile = self.extent(self.column), self.tile[self.column]
+        extent, tile = self.extent(self.panel_dim), self.tile[self.panel_dim]
         last = (extent - 1) // tile * tile
-        return (last + self.columns_padded(extent - last)) * self.reduction
+        return (last + _rounded(extent - last, self.panel_lanes)) * self.reduction
 
     @property
     def packed_size(self) -> int:
@@ -238,34 +252,40 @@ def resolve(
     """
     if contraction.clipped:
         raise UnsupportedError(f"{contraction.formula}: guards cut the output {contraction.out}")
-    extents = {d.name: d.extent for d in contraction.dims}
-    schedule.check(extents)
+    if schedule.swap and (why := refusal(contraction, strides)):
+        raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
     kernel = find(schedule.kernel)
     view = group_views.group_view_of(contraction, schedule)
+    if not view.swapped:
+        schedule.check({d.name: d.extent for d in contraction.dims})
     schedule, contraction = view.inside(contraction, schedule), view.of(contraction)
     extents = {d.name: d.extent for d in contraction.dims}
+    schedule.check(extents)
     tile = schedule.tile(extents)
     column = columns_of(contraction)
     check_taps(contraction, schedule, kernel, tile)
     coef = {
-        "A": storage(contraction.a, strides[contraction.a.array], contraction.dims),
+        "x": storage(contraction.x, strides[contraction.x.array], contraction.dims),
         "C": storage(contraction.out, strides[contraction.out.array], contraction.dims),
     }
-    base = contraction.a.offset(strides[contraction.a.array]).const
+    base = contraction.x.offset(strides[contraction.x.array]).const
     depths = [d.name for d in contraction.dims if d.role == "k"]
     if len(depths) > 1:
         raise UnsupportedError(f"{contraction.formula}: more than one k dimension")
     depth = depths[0] if depths else None
     box = None
+    if schedule.pack and view.swapped:
+        raise UnsupportedError(f"schedule {schedule}: swapped factors are not packed in a call")
     if schedule.pack:
         outer = schedule.tile(extents, schedule.pack_depth)
         fastest = column.name if kernel.diagonal else depth
         box = packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
-        coef["A"] = packed_coef(contraction, box)
+        coef["x"] = packed_coef(contraction, box)
         base = 0
     rows = row_dims(contraction, schedule, tile, column.name)
-    check_kernel(contraction, schedule, kernel, tile, rows, column, coef["A"])
-    check_compute(contraction, schedule, kernel, tile, depth, coef["A"])
+    along = dict.fromkeys(extents, 0) if view.swapped else coef["x"]  # A's stride, if not packed
+    check_kernel(contraction, schedule, kernel, tile, rows, column, along)
+    check_compute(contraction, schedule, kernel, tile, depth, along)
     if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
         raise UnsupportedError(
             f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"

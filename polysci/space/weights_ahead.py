@@ -50,6 +50,8 @@ class PanelReuse:
                 f"schedule {schedule}: ahead(B) needs a brgemm kernel on vector registers, "
                 f"not {kernel}"
             )
+        if contraction.swapped:
+            raise UnsupportedError(f"schedule {schedule}: with swapped factors B is no weights")
         loops = _nested_loops(contraction, schedule)
         moves = [at for at, loop in enumerate(loops) if contraction.b.uses(loop.dim)]
         if not moves or moves[-1] == len(loops) - 1:
@@ -151,7 +153,7 @@ def panels_beyond(
 ) -> Panels | None:
     """The panels of B where all of them exceed ``l2`` bytes and a kernel can prefetch them."""
     of_b = prod(dim.extent for dim in contraction.dims if contraction.b.uses(dim.name))
-    if kernel.family != "brgemm" or kernel.tile_registers:
+    if kernel.family != "brgemm" or kernel.tile_registers or contraction.swapped:
         return None
     if of_b * COMPUTES[kernel.compute].bytes <= l2:
         return None

@@ -72,8 +72,8 @@ def test_schedules_round_trip(text: str) -> None:
         ("t:1 winograd(4)", UnsupportedError, "2 rows exceed the 1 tiles of a block"),
         ("winograd(4) p", SpecError, "no dimension 'p' among t, k"),
         ("t:5 winograd(4)", SpecError, "step 5 exceeds the 4 of 't'"),
-        ("winograd(4) pack(A) t:2", UnsupportedError, "neither packs nor streams"),
-        ("winograd(4) stream(C)", UnsupportedError, "neither packs nor streams"),
+        ("winograd(4) pack(A) t:2", UnsupportedError, "packs, streams and swaps nothing"),
+        ("winograd(4) stream(C)", UnsupportedError, "packs, streams and swaps nothing"),
     ],
 )
 def test_schedules_that_do_not_fit_are_refused(text: str, error: type, told: str) -> None:

@@ -22,7 +22,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
     steps: list[Loop | Pack] = draw(st.lists(loops, max_size=8))
     if draw(st.booleans()):
         steps.insert(draw(st.integers(0, len(steps))), draw(packs))
-    return Schedule(tuple(steps), draw(identifiers), draw(st.booleans()), draw(st.booleans()))
+    marks = [draw(st.booleans()) for _ in range(3)]
+    return Schedule(tuple(steps), draw(identifiers), *marks)
 
 
 @given(schedules())
@@ -62,6 +63,14 @@ def test_weights_may_be_prefetched() -> None:
     for text in ("k:32 p stream(C) ahead(B)", "k:32 ahead(B) p", "k:32 ahead(B) ahead(B)"):
         with pytest.raises(SpecError, match=r"nor a last 'ahead\(B\) stream\(C\)'"):
             parse(f"{text} > {KERNEL}")
+
+
+def test_the_factors_may_change_places() -> None:
+    schedule = parse(f"swap(A,B) q:32 k:8 > {KERNEL}")
+    assert schedule.swap and not parse(f"q:32 k:8 > {KERNEL}").swap
+    assert str(schedule) == f"swap(A,B) q:32 k:8 > {KERNEL}"
+    assert [loop.dim for loop in schedule.loops] == ["q", "k"]
+    assert parse(f"swap(A,B) stream(C) > {KERNEL}") == Schedule((), KERNEL, stream=True, swap=True)
 
 
 def test_the_output_may_be_streamed() -> None:
@@ -108,6 +117,8 @@ def test_a_schedule_without_loops_or_packing() -> None:
         ("k:² > a", "'k:²' is neither a loop"),
         ("stream(C) k > a", "'stream(C)' is neither a loop"),
         ("k stream(A) > a", "'stream(A)' is neither a loop"),
+        ("k swap(A,B) > a", "'swap(A,B)' is neither a loop"),
+        ("swap(B,A) k > a", "'swap(B,A)' is neither a loop"),
     ],
 )
 def test_bad_text_is_refused(text: str, message: str) -> None:

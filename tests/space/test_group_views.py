@@ -36,7 +36,9 @@ def roles(problem: Conv2d) -> Contraction:
 
 def rotates(problem: Conv2d, isa: str = "avx512") -> list[int]:
     """The shifts of the rotated views."""
-    return [view.shifts for view in group_views(roles(problem), isa) if view.shifts > 1]
+    context = samples.fixed_context(problem)
+    views = group_views(context.contraction, context.strides, isa)
+    return [view.shifts for view in views if view.shifts > 1]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 6, 8, 12, 16, 24])

@@ -107,8 +107,9 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     kernel = microkernels.find(schedule.kernel)
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
-    if any(isinstance(step, Pack) for step in schedule.steps) or schedule.stream:
-        raise UnsupportedError(f"schedule {schedule}: winograd(m) neither packs nor streams")
+    packs = any(isinstance(step, Pack) for step in schedule.steps)
+    if packs or schedule.stream or schedule.swap:
+        raise UnsupportedError(f"schedule {schedule}: winograd(m) packs, streams and swaps nothing")
     if schedule.ahead:
         raise UnsupportedError(f"schedule {schedule}: winograd(m) does not take ahead(B)")
     across, down = -(-conv.Q // m), -(-conv.P // m)
