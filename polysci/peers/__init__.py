@@ -34,7 +34,10 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
         peer.name: peer
         for peer in (
             Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
-            Peer("onednn", "", "polysci.peers.onednn:OneDNN", takes_library=True),
+            Peer(
+                "onednn", "", "polysci.peers.onednn:OneDNN", operators=("conv", "matmul"),
+                takes_library=True,
+            ),
             Peer(
                 "onnxruntime", "onnxruntime",
                 "polysci.peers.networks.onnxruntime:OnnxRuntime", "networks",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from polysci.measure.integer_reference import largest_value
 from polysci.numerics.dtypes import precision_named, to_stored, values
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.problem import Problem, bias_shape
 
 Floats = NDArray[np.float32]
 
@@ -50,7 +50,7 @@ class ExampleInputs:
 
 
 def example_inputs(
-    problem: Conv2d, dtype: str, seed: int, x_zero: int = 0, y_zero: int = 0
+    problem: Problem, dtype: str, seed: int, x_zero: int = 0, y_zero: int = 0
 ) -> ExampleInputs:
     """Integers, small enough for sums to be exact in f32 in any order.
 
@@ -65,12 +65,13 @@ def example_inputs(
     w = random.integers(-top, top + 1, problem.w_shape, np.int8)
     reals = np.asarray(x - x_zero, np.float32), np.asarray(w, np.float32)
     sums = np.asarray(problem.reference(*reals), np.float32)
-    scale, quant = np.ones(problem.K, np.float32), None
+    channels = problem.y_shape[problem.bias_axis]
+    scale, quant = np.ones(channels, np.float32), None
     if precision.integer:
         if precision.scaled:
-            scale = _scales(problem.K, sums)
+            scale = _scales(channels, sums)
         quant = Quant(scale, x_zero, y_zero)
-    sums *= scale if problem.layout == "nhwc" else scale[:, None, None]
+    sums *= scale.reshape(bias_shape(problem))
     stored = values(to_stored(sums + np.float32(y_zero), precision.y), precision.y)
     elements = precision.x.name, precision.w.name, precision.y.name
     arrays = (

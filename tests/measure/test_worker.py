@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from math import prod
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from polysci.codegen import interface
 from polysci.errors import BuildError, CheckError, SpecError
 from polysci.measure import integer_reference
+from polysci.measure import worker as worker_module
 from polysci.measure.guard_pages import Guarded
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime import binary_interface
@@ -134,6 +136,21 @@ def test_samples_are_seconds_a_call(worker: Child) -> None:
         seconds = worker.ask({"op": "sample", "handle": handle}, 60)["seconds"]
         assert 1e-7 < seconds < 1e-1
     assert worker.ask({"op": "unload"}, 60) == {}
+
+
+def test_copies_of_the_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_stage", lambda text: None)  # it empties stderr
+    worker = worker_module.Worker()
+    worker.prepare(str(SMALL), SMALL.layout, 0)
+    size = 4 * SMALL.K * SMALL.C * SMALL.R * SMALL.S
+    options = {"cold_bytes": 20 * size, "min_sample_s": 1e-5}
+    places = []
+    for weights_only in (True, False):
+        worker.load(str(naive.compiled(SMALL)), "naive", **options, weights_only=weights_only)
+        calls = list(islice(worker._timed[-1][0].arguments, 50))
+        places.append([len({str(words[at]) for words in calls}) for at in range(3)])
+    (x, w, y), other = places
+    assert (x, w, y) == (1, 21, 1) and len(set(other)) == 1 < other[0] < 21
 
 
 def test_the_worker_ends_with_its_parent() -> None:

@@ -19,9 +19,9 @@ from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.onednn import OneDNN, discovery, library, service
-from polysci.peers.onednn.convolution import DnnlPath
 from polysci.peers.onednn.discovery import find_library
 from polysci.peers.onednn.library import Dnnl
+from polysci.peers.onednn.paths import DnnlPath
 from polysci.peers.rival import LayerRival
 from polysci.runtime.build import cache
 
@@ -174,10 +174,11 @@ def test_the_worker_refuses_before_any_layer(fake: Callable[..., Path]) -> None:
 # What it computes
 
 
-def prepare(dtype: str, layout: str, shape: str) -> tuple[OneDNN, dict[str, Any]]:
+def prepare(dtype: str, layout: str, layer: str) -> tuple[OneDNN, dict[str, Any]]:
+    """The peer, ready for a layer: a name among SHAPES, or a text."""
     peer = OneDNN()
     try:
-        return peer, peer.prepare(str(SHAPES[shape]), layout, dtype, 1, 3)
+        return peer, peer.prepare(str(SHAPES.get(layer, layer)), layout, dtype, 1, 3)
     except UnsupportedError as error:
         if "16" not in dtype:
             raise
@@ -193,6 +194,34 @@ def test_onednn_computes_it(dtype: str, layout: str) -> None:
         assert "3." in answer["version"] and "libdnnl" in answer["version"], shape
         assert answer["paths"] and len(set(answer["paths"])) == len(answer["paths"]), shape
         assert not any(path.startswith("ref") for path in answer["paths"]), shape
+
+
+@onednn_only
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        *(("mm:24x47x65", dtype) for dtype in ("f32", "bf16", "f16")),
+        *(("mm:3:24x17x33 b=constant", dtype) for dtype in PRECISIONS),
+        *(("mm:9x48x36 a=constant", dtype) for dtype in ("f32", "bf16", "s8:s8:s32")),
+    ],
+)
+def test_onednn_multiplies_matrices(text: str, dtype: str) -> None:
+    peer, answer = prepare(dtype, "", text)
+    assert peer.load(1e-5, 1 << 16)["path"] in answer["paths"]
+    assert peer.sample(0.0, cold=True)["seconds"] > 0
+
+
+@onednn_only
+def test_factors_that_change_are_converted_in_the_call() -> None:
+    """Of two activations none is reordered ahead; a constant one is."""
+    for text, steps in (("mm:24x47x65", 4), ("mm:24x47x65 b=constant", 3)):
+        peer, _ = prepare("bf16", "", text)
+        converted = [path for path in peer._paths.values() if "computed in f32" in path.name]
+        in_call = [path for path in converted if path.plain]
+        assert in_call and {len(path.steps) for path in in_call} == {steps}
+        for path in in_call:
+            copy = path.with_weights(peer._problem.copy_weights(path))
+            peer._problem.verify(copy)
 
 
 @onednn_only
@@ -264,7 +293,7 @@ def test_cold_calls_have_weights_of_their_own(monkeypatch: pytest.MonkeyPatch) -
     for path in copies:
         used = [memory for step in path.steps for memory in step.arguments.values()]
         assert any(memory is path.weights for memory in used)
-        peer._convolution.verify(path)
+        peer._problem.verify(path)
 
 
 @onednn_only

@@ -38,6 +38,9 @@ int dnnl_convolution_forward_primitive_desc_create(
     void **pd, void *engine, int prop, int alg, const void *src, const void *weights,
     const void *bias, const void *dst, const int64_t *strides, const int64_t *dilates,
     const int64_t *padding_l, const int64_t *padding_r, const void *attr);
+int dnnl_matmul_primitive_desc_create(
+    void **pd, void *engine, const void *src, const void *weights, const void *bias,
+    const void *dst, const void *attr);
 int dnnl_reorder_primitive_desc_create(
     void **pd, const void *src, void *src_engine, const void *dst, void *dst_engine,
     const void *attr);

@@ -1,4 +1,4 @@
-"""The peer's worker: one convolution at a time, by the fastest way that the library has for it."""
+"""The peer's worker: one layer at a time, by the fastest way that the library has for it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 
 from polysci.errors import UnsupportedError
 from polysci.measure.timed_calls import Timed, count_copies
-from polysci.ops import convolution, parse_problem
+from polysci.ops import parse_problem
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.fastest import TimedPaths
-from polysci.peers.onednn.convolution import DnnlConvolution, DnnlPath
 from polysci.peers.onednn.library import Dnnl
+from polysci.peers.onednn.operators import operator_of
+from polysci.peers.onednn.paths import DnnlPath, DnnlProblem
 
 
 class OneDNN:
-    """One convolution at a time; its threads are those of the process's ``OMP_NUM_THREADS``."""
+    """One layer at a time; its threads are those of the process's ``OMP_NUM_THREADS``."""
 
     operations = ("open", "prepare", "load", "sample")
 
     def __init__(self) -> None:
         self._dnnl: Dnnl | None = None
-        self._convolution: DnnlConvolution
+        self._problem: DnnlProblem
         self._paths: dict[str, DnnlPath] = {}
         self._timed: dict[bool, tuple[Timed, int]]  # by whether weights are cold
 
@@ -47,13 +48,13 @@ class OneDNN:
         UnsupportedError where it has none, and CheckError where it computes something else.
         """
         dnnl = self._dnnl = self._dnnl or Dnnl(library)
-        conv = convolution(parse_problem(problem, layout))
+        layer = parse_problem(problem, layout, dtype)
         self._paths = {}
-        self._convolution = DnnlConvolution(dnnl, conv, example_inputs(conv, dtype, seed))
-        for path in self._convolution.paths():
-            self._convolution.verify(path)
+        self._problem = DnnlProblem(dnnl, operator_of(layer), example_inputs(layer, dtype, seed))
+        for path in self._problem.paths():
+            self._problem.verify(path)
             self._paths[path.name] = path
-        refused = self._convolution.refused
+        refused = self._problem.refused
         if not self._paths:
             reasons = "; ".join(dict.fromkeys(refused.values()))
             raise UnsupportedError(f"oneDNN {dnnl.version} has no {dtype} here: {reasons}")
@@ -85,7 +86,7 @@ class OneDNN:
     def _copies(self, path: DnnlPath, cold_bytes: int) -> list[DnnlPath]:
         """The path on copies of its weights."""
         count = count_copies(path.weights.data.nbytes, cold_bytes)
-        weights = [self._convolution.copy_weights(path) for _ in range(count - 1)]
+        weights = [self._problem.copy_weights(path) for _ in range(count - 1)]
         return [path, *map(path.with_weights, weights)]
 
     def _ready(self, copies: Sequence[DnnlPath]) -> Timed:

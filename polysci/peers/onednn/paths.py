@@ -1,11 +1,10 @@
-"""The ways to convolve: formats, algorithms, scratchpads, and types of 16 bits or f32 for them."""
+"""The ways to compute: formats, algorithms, scratchpads, and types of 16 bits or f32 for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from types import MappingProxyType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -14,29 +13,20 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError, UnsupportedError
 from polysci.measure.timed_calls import PAGE_OFFSETS
 from polysci.numerics.dtypes import DTYPES, values
-from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv2d.rules import AXES, span
 from polysci.peers.example_inputs import ExampleInputs, fault
 from polysci.peers.onednn import declarations as api
 from polysci.peers.onednn.library import Dnnl, DnnlMemory, Execution, Handle
+from polysci.peers.onednn.operators import DnnlOperator, Formats
 
-Order = tuple[int, ...]
-_ORDERS: Final[Mapping[str, Order]] = MappingProxyType({"nhwc": (0, 2, 3, 1), "nchw": (0, 1, 2, 3)})
-# Formats of x and of y; None is the library's choice.
-_FORMATS: Final[Mapping[str, tuple[tuple[str | None, str | None], ...]]] = MappingProxyType(
-    {
-        "nhwc": (("nhwc", "nhwc"), (None, None)),
-        "nchw": (("nchw", "nchw"), ("nchw", None), (None, None), ("nhwc", "nhwc")),
-    }
-)
 _PLAIN_LOOPS: Final = "ref"  # of the implementations' names
+_FORMATS_OF: Final = {api.SRC: api.SRC_MD, api.WEIGHTS: api.WEIGHTS_MD, api.DST: api.DST_MD}
 _SCRATCHPADS: Final = (api.LIBRARY_SCRATCHPAD, api.USER_SCRATCHPAD)
 _X, _Y, _W, _SCRATCH = PAGE_OFFSETS
 
 
 @dataclass(frozen=True, slots=True)
 class DnnlPath:
-    """A way to compute: primitives that take x to y, and weights packed ahead.
+    """A way to compute: primitives that take x to y, and w: packed ahead where it is constant.
 
     ``ahead`` brings x into the format that ``steps`` read, and ``after`` y into the problem's;
     both are empty where ``steps`` do all of it.
@@ -73,7 +63,7 @@ class _Setting:
     """What a primitive descriptor is asked for with."""
 
     element: str
-    formats: tuple[str | None, str | None]
+    formats: Formats
     algorithm: str
     scratchpad: int
 
@@ -83,16 +73,17 @@ class _Setting:
         return f"{self.algorithm} in {self.element}, x {x}, y {y}{own}"
 
 
-class DnnlConvolution:
-    """A convolution's x, w and y in memory of the library's, in the problem's formats."""
+class DnnlProblem:
+    """A problem's x, w and y in memory of the library's, in the problem's formats."""
 
-    def __init__(self, dnnl: Dnnl, conv: Conv2d, inputs: ExampleInputs) -> None:
-        self.dnnl, self.conv, self.inputs = dnnl, conv, inputs
-        self._x_form = self._form(inputs.elements[0], conv.layout, "x")
-        self._w_form = dnnl.strided(self._w_dims, inputs.elements[1], range(len(self._w_dims)))
-        self._y_form = self._form(inputs.elements[2], conv.layout, "y")
+    def __init__(self, dnnl: Dnnl, operator: DnnlOperator, inputs: ExampleInputs) -> None:
+        self.dnnl, self.operator, self.inputs = dnnl, operator, inputs
+        dims, (x, w, y) = operator.dims, inputs.elements
+        self._x_form = self._form(x, operator.layout, "x")
+        self._w_form = dnnl.strided(dims["w"], w, range(len(dims["w"])))
+        self._y_form = self._form(y, operator.layout, "y")
         self._x = dnnl.memory(self._x_form, inputs.x, _X)
-        self._w = dnnl.memory(self._w_form, inputs.w)
+        self._w = dnnl.memory(self._w_form, inputs.w, _W)
         self._y = dnnl.room(self._y_form, _Y)
         self._quantities = dict(self._quantised())
         self._taken: list[tuple[_Setting, str, Handle]] = []
@@ -102,7 +93,8 @@ class DnnlConvolution:
         """Every way that the library has here, each once; ``refused`` has the others."""
         integer = DTYPES[self._own].integer
         elements = (self._own,) if integer else dict.fromkeys((self._own, "f32"))
-        settings = product(elements, _FORMATS[self.conv.layout], api.ALGORITHMS, _SCRATCHPADS)
+        operator = self.operator
+        settings = product(elements, operator.formats, operator.algorithms, _SCRATCHPADS)
         for setting in (_Setting(*choices) for choices in settings):
             try:
                 descriptor = self._descriptor(setting)
@@ -129,56 +121,43 @@ class DnnlConvolution:
     def _own(self) -> str:
         return self.inputs.elements[0]
 
-    @property
-    def _w_dims(self) -> tuple[int, ...]:
-        conv, groups = self.conv, self.conv.groups
-        dims = conv.K // groups, conv.C // groups, conv.R, conv.S
-        return dims if groups == 1 else (groups, *dims)
-
-    def _form(self, element: str, layout: str | None, operand: str) -> Handle:
-        conv = self.conv
-        dims = {"x": (conv.N, conv.C, conv.H, conv.W), "y": (conv.N, conv.K, conv.P, conv.Q)}
-        if layout is None:
-            return self.dnnl.any_format(dims[operand], element)
-        return self.dnnl.strided(dims[operand], element, _ORDERS[layout])
+    def _form(self, element: str, name: str | None, operand: str) -> Handle:
+        """The memory descriptor of x or y in a format."""
+        dims = self.operator.dims[operand]
+        if name is None:
+            return self.dnnl.any_format(dims, element)
+        return self.dnnl.strided(dims, element, self.operator.orders[name])
 
     def _quantised(self) -> Iterator[tuple[int, DnnlMemory]]:
         """Scales of the output channels and zero points, by the attribute's argument."""
         quant = self.inputs.quant
         if quant is None:
             return
+        x, w = self.operator.x_argument, self.operator.w_argument
         if self.inputs.elements[2] != "s32":
-            form = self.dnnl.strided([self.conv.K], "f32", [0])
-            yield api.SCALES + api.WEIGHTS, self.dnnl.memory(form, quant.scale)
-        for argument, zero in ((api.SRC, quant.x_zero), (api.DST, quant.y_zero)):
+            form = self.dnnl.strided([quant.scale.size], "f32", [0])
+            yield api.SCALES + w, self.dnnl.memory(form, quant.scale)
+        for argument, zero in ((x, quant.x_zero), (api.DST, quant.y_zero)):
             if zero:
                 form = self.dnnl.strided([1], "s32", [0])
                 memory = self.dnnl.memory(form, np.array([zero], np.int32))
                 yield api.ZERO_POINTS + argument, memory
 
     def _descriptor(self, setting: _Setting) -> Handle:
-        dnnl, conv, (x, w, y) = self.dnnl, self.conv, self._elements(setting)
-        after = [
-            (getattr(conv, out) - 1) * conv.stride[axis]
-            + span(getattr(conv, taps), conv.dilation[axis])
-            - getattr(conv, size)
-            - conv.pad[axis]
-            for size, taps, out, axis in AXES
-        ]
-        mask = 1 if conv.groups == 1 else 3  # output channels, of groups and in them
-        scales = {api.WEIGHTS: mask} if api.SCALES + api.WEIGHTS in self._quantities else {}
-        zeros = [number for number in (api.SRC, api.DST) if self._has_zero(number)]
-        return dnnl.create(
-            "primitive_desc", "convolution_forward_primitive_desc_create", dnnl.engine,
-            api.FORWARD_INFERENCE, api.ALGORITHMS[setting.algorithm],
-            self._form(x, setting.formats[0], "x"), dnnl.any_format(self._w_dims, w),
-            dnnl.ffi.NULL, self._form(y, setting.formats[1], "y"), list(conv.stride),
-            [step - 1 for step in conv.dilation], list(conv.pad), after,
-            dnnl.attributes(setting.scratchpad, scales, zeros),
-        )  # fmt: skip
-
-    def _has_zero(self, argument: int) -> bool:
-        return api.ZERO_POINTS + argument in self._quantities
+        dnnl, operator, (x, w, y) = self.dnnl, self.operator, self._elements(setting)
+        dims, (x_format, y_format) = operator.dims["w"], setting.formats
+        forms = {
+            operator.x_argument: self._form(x, x_format, "x"),
+            operator.w_argument: dnnl.any_format(dims, w)
+            if operator.packed
+            else dnnl.strided(dims, w, range(len(dims))),
+            api.DST: self._form(y, y_format, "y"),
+        }
+        scaled, numbers = operator.w_argument, self._quantities
+        scales = {scaled: operator.scale_mask} if api.SCALES + scaled in numbers else {}
+        zeros = [number for number in forms if api.ZERO_POINTS + number in numbers]
+        attributes = dnnl.attributes(setting.scratchpad, scales, zeros)
+        return operator.create(dnnl, setting.algorithm, forms, attributes)
 
     def _elements(self, setting: _Setting) -> tuple[str, str, str]:
         own = self.inputs.elements
@@ -198,7 +177,7 @@ class DnnlConvolution:
         for other, its_name, its_descriptor in self._taken:
             formats = (
                 (dnnl.format_of(descriptor, which), dnnl.format_of(its_descriptor, which))
-                for which in (api.SRC_MD, api.WEIGHTS_MD, api.DST_MD)
+                for which in _FORMATS_OF.values()
             )
             alike = other.scratchpad == setting.scratchpad and name == its_name
             if alike and all(dnnl.same(*pair) for pair in formats):
@@ -208,33 +187,40 @@ class DnnlConvolution:
 
     def _paths_of(self, setting: _Setting, descriptor: Handle) -> Iterator[DnnlPath]:
         """With x and y in the problem's layout; and in the library's, where that differs."""
-        dnnl = self.dnnl
-        forms = (dnnl.format_of(descriptor, md) for md in (api.SRC_MD, api.WEIGHTS_MD, api.DST_MD))
-        src, weights, dst = forms
-        x, before = self._moved(self._x_form, self._x, src, _X)
-        w = dnnl.room(weights, _W)
-        self._run(Execution(dnnl.reorder(self._w_form, weights), {api.SRC: self._w, api.DST: w}))
+        dnnl, roles = self.dnnl, (self.operator.x_argument, self.operator.w_argument, api.DST)
+        src, weights, dst = (dnnl.format_of(descriptor, _FORMATS_OF[role]) for role in roles)
+        x, x_before = self._moved(self._x_form, self._x, src, _X)
+        w, w_before = self._moved(self._w_form, self._w, weights, _W)
         y, after = self._moved(self._y_form, self._y, dst, _Y, back=True)
-        arguments = {api.SRC: x, api.WEIGHTS: w, api.DST: y, **self._quantities}
-        name = dnnl.implementation(descriptor)
+        packed = w
+        if self.operator.packed:
+            self._run(*w_before)
+            w_before = ()
+        elif w_before:
+            packed = self._w
+        arguments = dict(zip(roles, (x, w, y), strict=True)) | self._quantities
         if setting.scratchpad == api.USER_SCRATCHPAD:
             scratchpad = dnnl.format_of(descriptor, api.SCRATCHPAD_MD)
             arguments[api.SCRATCHPAD] = dnnl.room(scratchpad, _SCRATCH)
-            name += ", scratchpad ahead"
-        name += f", computed in {setting.element}" if setting.element != self._own else ""
-        name += f", {setting.algorithm}" if setting.algorithm != "direct" else ""
+        name = f"{dnnl.implementation(descriptor)}{self._note(setting)}"
         compute = (Execution(dnnl.primitive(descriptor), arguments),)
-        moved = [
-            (operand, form)
-            for operand, form, steps in zip("xy", setting.formats, (before, after), strict=True)
-            if steps
-        ]
-        if not moved:
-            yield DnnlPath(name, compute, w)
+        before = (*x_before, *w_before)
+        x_format, y_format = (form or "any" for form in setting.formats)
+        moved = [f"x as {x_format}"] * len(x_before) + ["w"] * len(w_before)
+        what = " and ".join([*moved, *[f"y as {y_format}"] * len(after)])
+        if not what:
+            yield DnnlPath(name, compute, packed)
             return
-        what = " and ".join(f"{operand} as {form or 'any'}" for operand, form in moved)
-        yield DnnlPath(f"{name}, {what}: reordered in the call", (*before, *compute, *after), w)
-        yield DnnlPath(f"{name}, {what}: reordered ahead and after", compute, w, before, after)
+        whole = (*before, *compute, *after)
+        yield DnnlPath(f"{name}, {what}: reordered in the call", whole, packed)
+        yield DnnlPath(f"{name}, {what}: reordered ahead and after", compute, packed, before, after)
+
+    def _note(self, setting: _Setting) -> str:
+        own = setting.scratchpad == api.USER_SCRATCHPAD
+        notes = [", scratchpad ahead"] if own else []
+        notes += [f", computed in {setting.element}"] if setting.element != self._own else []
+        notes += [f", {setting.algorithm}"] if setting.algorithm != "direct" else []
+        return "".join(notes)
 
     def _moved(
         self, plain: Handle, memory: DnnlMemory, form: Handle, offset: int, back: bool = False
