@@ -210,8 +210,8 @@ def test_schedules_written_by_hand(judge: Judge, dtype: str, isa: str, layout: s
 def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
     """Prefetches, past the end of the weights too, change no result and touch no guard page."""
     problem = Conv2d(N=1, C=24, H=5, W=5, K=40, R=3, S=3, pad=1, dtype=dtype)
-    kernels = microkernels.best("brgemm", isa, PRECISIONS[dtype].x.name)
-    kernel = next(kernel for kernel in kernels if not kernel.tile_registers)
+    ways = microkernels.ways("brgemm", isa, PRECISIONS[dtype].x.name)
+    kernel = next(way[0] for way in ways if not way[0].tile_registers)
     v, name = kernel.lanes, f"brgemm_{kernel.isa}_{kernel.compute}_5x{kernel.lanes}"
     for index, text in enumerate([f"k:{v} p ahead(B) > {name}", f"k:{v}* p:4 p ahead(B) > {name}"]):
         source = emit(problem, parse(text), 2, EmitOptions(f"next_{index}"))
