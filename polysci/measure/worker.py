@@ -306,14 +306,14 @@ class Worker:
         count = count_copies(size, cold_bytes)
         pairs = 1 if weights_only else count
         while len(self._copies) < pairs:
-            self._copies.append((aligned.copy(x, of_x), aligned.copy(y, of_y)))
-        packed = [aligned.empty([ceil(functions.packed_size / 4)], of_w)]
+            self._copies.append((aligned.reserve_copy(x, of_x), aligned.reserve_copy(y, of_y)))
+        packed = [aligned.reserve([ceil(functions.packed_size / 4)], of_w)]
         w = aligned.copy(self._arrays.inputs["w"])  # a name: a pointer does not keep it alive
         zero, to = _quantities(functions, self._arrays)
         timed = (0,) * len(zero)  # as after a ReLU
         functions.pack(pointer(w), pointer(packed[0]), *timed)
-        packed += [aligned.copy(packed[0], of_w) for _ in range(count - 1)]
-        workspace = aligned.empty([ceil(functions.workspace_size / 4)], of_workspace)
+        packed += [aligned.reserve_copy(packed[0], of_w) for _ in range(count - 1)]
+        workspace = aligned.reserve([ceil(functions.workspace_size / 4)], of_workspace)
         fixed = (*[pointer(None)] * 3, *to[:1], pointer(workspace))
         calls = [
             (pointer(x), pointer(p), pointer(y), *fixed)

@@ -69,6 +69,6 @@ def restore_weights(identity: str, packed_by: str, array: NDArray[Any]) -> Packe
             f"pickled weights for {identity!r}: packed by polysci {packed_by}, and this is "
             f"{version()}: pack them again"
         )
-    packed = arrays.copy(array)
+    packed = arrays.reserve_copy(array)
     packed.flags.writeable = False
     return PackedWeights(identity, packed, float_pointer(packed))

@@ -168,7 +168,8 @@ class Primitive:
             raise UnsupportedError(f"{self!r}: w changes from call to call: pass it to the call")
         w = self._array("w", w)
         zero = self._zero_point(x_zero)
-        packed, pointer = self._new(self._packed_shape, arrays.F32, self._wide)
+        packed = arrays.reserve(self._packed_shape)
+        pointer = self._wide(packed)
         self._pack(self._pointers["w"](w), pointer, *zero)
         packed.flags.writeable = False
         return PackedWeights(self._identity, packed, pointer)
@@ -262,7 +263,8 @@ class Primitive:
         try:
             workspace = self._workspaces.pop()
         except IndexError:  # more calls under way than ever before
-            workspace = self._new(self._workspace_shape, arrays.F32, self._wide)
+            memory = arrays.reserve(self._workspace_shape)
+            workspace = memory, self._wide(memory)
         status = self._compute(*arguments, workspace[1])
         self._workspaces.append(workspace)
         if status:

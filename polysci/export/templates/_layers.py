@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._library import Array, NativeLibrary, aligned, plain
+from ._library import Array, NativeLibrary, aligned, plain, reserve
 from ._values import TYPES, Scales, Types
 
 _F32, _BYTE = TYPES["f32"], TYPES["u8"]
@@ -93,7 +93,7 @@ class Layer:
             raise TypeError(f"{self!r}: w changes from call to call: pass w itself to the call")
         w = self._checked("w", w, self.w_shape)
         zero = self._zero(x_zero)
-        packed = aligned((self._packed_size,), _BYTE)
+        packed = reserve(self._packed_size)
         self._pack(_address(w), _address(packed), *zero)
         packed.flags.writeable = False
         return LayerWeights(self._identity, packed)
@@ -194,7 +194,7 @@ class Layer:
         try:
             workspace = self._workspaces.pop()
         except IndexError:  # more calls under way than ever before
-            workspace = aligned((self._workspace_size,), _BYTE)
+            workspace = reserve(self._workspace_size)
         scales = map(ctypes.addressof, to[:1])
         status = self._run(*map(_address, arrays), *scales, _address(workspace))
         self._workspaces.append(workspace)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import math
+import mmap
 import os
 import re
 import shlex
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 _LINE = 64  # bytes
+_HUGE_PAGE = 2 << 20  # bytes
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _SHARED = ("-fPIC", "-shared")
@@ -102,6 +105,19 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     first = -memory.ctypes.data % _LINE
     array: Array = memory[first : first + size].view(dtype).reshape(shape)
     return array
+
+
+def reserve(size: int) -> Array:
+    """Bytes for what lives long: weights, workspaces; from 2 MiB on in huge pages, if there are."""
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if size < _HUGE_PAGE or advice is None:
+        return aligned((size,), np.dtype(np.uint8))
+    memory = mmap.mmap(-1, size + 2 * _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        memory.madvise(advice)
+    room = np.frombuffer(memory, np.uint8)
+    first = -room.ctypes.data % _HUGE_PAGE
+    return room[first : first + size]
 
 
 def _compile_once(name: str, sources: Sequence[Path], headers: Sequence[Path]) -> ctypes.CDLL:

@@ -16,6 +16,8 @@
 @ELEMENTS@
  * bias, residual (shaped like y) and clamp ({lowest, highest}) may each be null: left out then.
  * packed and workspace start at multiples of 64 bytes; workspace may be null where its size is 0.
+ * Weights of 2 MiB and more are read faster from huge pages: from memory that starts at a multiple of
+ * 2 MiB, which Linux is asked for such pages by madvise(packed, size, MADV_HUGEPAGE) before it is filled.
  * x, y and the others start at multiples of the size of their elements; of 64 bytes is faster.
  * y overlaps no other argument. Nothing outside y and workspace is written, nothing is allocated,
  * and nothing is kept but what the CPU can do: calls may run at the same time, each with a workspace of its own.

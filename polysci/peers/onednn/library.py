@@ -141,12 +141,12 @@ class Dnnl:
     def memory(
         self, form: Handle, data: NDArray[Any], page_offset: int | None = None
     ) -> DnnlMemory:
-        """A copy of an array as memory; ``page_offset`` as in ``arrays.empty``."""
-        return self._placed(form, arrays.copy(data, page_offset))
+        """A copy of an array as memory; ``page_offset`` as in ``arrays.reserve``."""
+        return self._placed(form, arrays.reserve_copy(data, page_offset))
 
     def room(self, form: Handle, page_offset: int | None = None) -> DnnlMemory:
         """Memory that is not set."""
-        return self._placed(form, arrays.empty([self.size(form)], page_offset, _BYTE))
+        return self._placed(form, arrays.reserve([self.size(form)], page_offset, _BYTE))
 
     def _placed(self, form: Handle, data: NDArray[Any]) -> DnnlMemory:
         pointer = self.ffi.cast("void *", data.ctypes.data)
