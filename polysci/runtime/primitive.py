@@ -271,22 +271,18 @@ class Primitive:
             raise self._failure(status)
 
     def _new(
-        self, shape: tuple[int, ...], dtype: Any, pointer: Any, ahead: Any = None
+        self, shape: tuple[int, ...], dtype: Any, pointer: Any, ahead: Any
     ) -> tuple[Array, Any]:
         """``aligned.empty`` and a pointer to it, in two thirds of the time.
 
-        A buffer to be written while the one at ``ahead`` is read starts BEHIND it in its page.
+        To be written while the buffer at ``ahead`` is read, it starts BEHIND that in its page.
         """
         item = dtype.itemsize
-        room = (ALIGNMENT if ahead is None else arrays.PAGE) // item - 1
-        memory = np.empty(prod(shape) + room, dtype)
+        memory = np.empty(prod(shape) + arrays.PAGE // item - 1, dtype)
         start = pointer(memory)
         first = int(self._ffi.cast(self._integer, start))
-        if ahead is None:
-            skip = -first % ALIGNMENT
-        else:
-            line = int(self._ffi.cast(self._integer, ahead)) // ALIGNMENT * ALIGNMENT
-            skip = (line - arrays.BEHIND - first) % arrays.PAGE
+        line = int(self._ffi.cast(self._integer, ahead)) // ALIGNMENT * ALIGNMENT
+        skip = (line - arrays.BEHIND - first) % arrays.PAGE
         return np.ndarray(shape, dtype, memory, skip), start + skip // item
 
     def _zero_point(self, x_zero: int) -> tuple[int, ...]:
