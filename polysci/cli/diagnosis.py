@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from polysci.errors import BuildError, SpecError
+from polysci.errors import BuildError, SpecError, UnsupportedError
+from polysci.peers.onednn.discovery import INSTALL, find_library
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError
 from polysci.target import host as target_module
@@ -60,7 +61,7 @@ def checks(target: Target | None = None) -> list[Check]:
         return [Check("ISA", False, str(error), "unset POLYSCI_ISA, then ask again")]
     results = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
     results += [_runtimes(), _cache_directory(), _free_space(), _packages()]
-    results += [_peer(name, remedy) for name, remedy in PEERS.items()]
+    results += [_peer(name, remedy) for name, remedy in PEERS.items()] + [_onednn()]
     return results + list(_permissions(target))
 
 
@@ -235,6 +236,14 @@ def _peer(name: str, remedy: str) -> Check:
     if importlib.util.find_spec(name) is None:
         return Check(name, True, "not installed", f"to have it: {remedy}")
     return Check(name, True, _version(name) or "installed, version unknown")
+
+
+def _onednn() -> Check:
+    """The library's file, which is not loaded as a wheel's; its absence is no error."""
+    try:
+        return Check("onednn", True, str(find_library()))
+    except UnsupportedError:
+        return Check("onednn", True, "not installed", f"to have it: {INSTALL}")
 
 
 def _version(name: str) -> str | None:

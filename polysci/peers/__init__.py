@@ -35,7 +35,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
         for peer in (
             Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
             Peer(
-                "onednn", "", "polysci.peers.onednn:OneDNN", operators=("conv", "matmul"),
+                "onednn", "", "polysci.peers.onednn.service:OneDNN", operators=("conv", "matmul"),
                 takes_library=True,
             ),
             Peer(

@@ -7,6 +7,7 @@ import pytest
 
 from polysci.cli import diagnosis
 from polysci.cli.diagnosis import Check, checks
+from polysci.errors import UnsupportedError
 from polysci.target import amx, cpus
 from polysci.target import host as host_module
 from polysci.target.cpus import cpu_quota
@@ -29,13 +30,33 @@ def test_this_host_is_examined_completely():
     checked = checks()
     names = [check.name for check in checked]
     assert len(set(names)) == len(names)
-    assert {"compiler", "OpenMP", "ISA", "caches", "cores", "cache directory", "torch"} <= set(
-        names
-    )
+    assert {
+        "compiler",
+        "OpenMP",
+        "ISA",
+        "caches",
+        "cores",
+        "cache directory",
+        "torch",
+        "onednn",
+    } <= set(names)
     assert found("compiler", checked).ok
     assert next(check for check in checked if check.name.startswith("builds and runs")).ok
     assert found("cache directory", checked).ok
     assert found("Python packages", checked).ok
+
+
+def test_onednns_file(monkeypatch, tmp_path):
+    path = tmp_path / "libdnnl.so.3"
+    monkeypatch.setattr(diagnosis, "find_library", lambda: path)
+    assert diagnosis._onednn() == Check("onednn", True, str(path))
+
+    def find_none():
+        raise UnsupportedError("oneDNN: no library")
+
+    monkeypatch.setattr(diagnosis, "find_library", find_none)
+    remedy = "to have it: pip install onednn-cpu-gomp"
+    assert diagnosis._onednn() == Check("onednn", True, "not installed", remedy)
 
 
 def test_whatever_is_bad_has_a_remedy(monkeypatch):

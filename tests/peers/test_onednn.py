@@ -1,7 +1,6 @@
 """oneDNN by its C API: where its library is found, what is refused, and what it computes."""
 
 import ctypes
-import importlib.metadata
 import os
 import subprocess
 import sys
@@ -18,10 +17,11 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
-from polysci.peers.onednn import OneDNN, discovery, library, service
+from polysci.peers.onednn import discovery, library, service
 from polysci.peers.onednn.discovery import find_library
 from polysci.peers.onednn.library import Dnnl
 from polysci.peers.onednn.paths import DnnlPath
+from polysci.peers.onednn.service import OneDNN
 from polysci.peers.rival import LayerRival
 from polysci.runtime.build import cache
 
@@ -89,12 +89,7 @@ def test_the_library_of_a_wheel_comes_first(
         for name in ("README", "libdnnl.so", path.name)  # the second is not there
     ]
 
-    def listed(wheel: str) -> list[Any]:
-        if wheel == "onednn-cpu-gomp":
-            raise importlib.metadata.PackageNotFoundError(wheel)
-        return files
-
-    monkeypatch.setattr(discovery.importlib.metadata, "files", listed)
+    monkeypatch.setattr(discovery.importlib.metadata, "files", {discovery.WHEEL: files}.get)
     monkeypatch.setattr(discovery, "_of_loader", lambda: pytest.fail("not asked"))
     assert find_library() == path
 
@@ -102,7 +97,7 @@ def test_the_library_of_a_wheel_comes_first(
 def test_the_loader_comes_last(fake: Callable[..., Path]) -> None:
     code = (
         "from polysci.peers.onednn import discovery\n"
-        "discovery.WHEELS = ()\n"
+        "discovery.WHEEL = 'not-installed'\n"
         "print(discovery.find_library())"
     )
     path = fake()
@@ -116,9 +111,12 @@ def test_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str) -> None:
         raise OSError(f"{name}: no such file")
 
-    monkeypatch.setattr(discovery, "WHEELS", ("a-wheel-that-is-not-installed",))
+    monkeypatch.setattr(discovery, "WHEEL", "not-installed")
     monkeypatch.setattr(ctypes, "CDLL", load)
-    with pytest.raises(UnsupportedError, match=r"libdnnl.so.3 of the loader.*--library PATH"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"wheel not-installed, no libdnnl.so.3 of the loader: .*--library PATH",
+    ):
         find_library()
 
 
@@ -302,6 +300,21 @@ def test_what_the_library_lacks_is_said() -> None:
     cropped = Conv2d(N=1, C=8, H=12, W=12, K=8, R=1, S=1, P=6, Q=6)
     with pytest.raises(UnsupportedError, match=r"has no f32 here: dnnl_convolution.*invalid"):
         OneDNN().prepare(str(cropped), "nhwc", "f32", 1, 0)
+
+
+@pytest.mark.parametrize(("own", "passed"), [(None, "300000"), ("7", "7")])
+def test_threads_of_peers_wait_as_long_as_gnus(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, passed: str
+) -> None:
+    """Our loader would have them sleep sooner."""
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if own:
+        monkeypatch.setenv("GOMP_SPINCOUNT", own)
+    with LayerRival(PEERS["onednn"], 2) as rival:
+        rival.start()
+        environment = Path(f"/proc/{rival.pid}/environ").read_bytes().split(b"\0")
+    assert f"GOMP_SPINCOUNT={passed}".encode() in environment
+    assert b"OMP_NUM_THREADS=2" in environment
 
 
 @onednn_only

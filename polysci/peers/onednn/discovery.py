@@ -1,4 +1,4 @@
-"""Where the library's file is: the one that is named, an installed wheel's, or the loader's."""
+"""Where the library's file is: the one that is named, the installed wheel's, or the loader's."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Final
 
 from polysci.errors import UnsupportedError
 
-REMEDY: Final = "pip install onednn-cpu-gomp, or name a file: --library PATH"
-WHEELS: Final = ("onednn-cpu-gomp", "onednn", "onednn-cpu-iomp")
+WHEEL: Final = "onednn-cpu-gomp"  # of oneDNN's wheels the one on GNU's OpenMP runtime
+INSTALL: Final = f"pip install {WHEEL}"
+REMEDY: Final = f"{INSTALL}, or name a file: --library PATH"
 _SONAME: Final = "libdnnl.so.3"
 _PREFIX: Final = "libdnnl.so"
 
 
 def find_library(library: str | None = None) -> Path:
-    """The shared object: ``library`` or inside that folder, else a wheel's, else the loader's.
+    """The shared object: ``library`` or inside that folder, else WHEEL's, else the loader's.
 
     Raises UnsupportedError, with the remedy, where there is none.
     """
-    path = _inside(Path(library)) if library else _of_wheels() or _of_loader()
+    path = _inside(Path(library)) if library else _of_wheel() or _of_loader()
     if path is None:
-        where = library or f"in the wheels {', '.join(WHEELS)} and as {_SONAME} of the loader"
+        where = library or f"in the wheel {WHEEL}, no {_SONAME} of the loader"
         raise UnsupportedError(f"oneDNN: no library {where}: {REMEDY}")
     return path
 
@@ -32,17 +33,13 @@ def _inside(path: Path) -> Path | None:
     return next((file.resolve() for file in candidates if file.is_file()), None)
 
 
-def _of_wheels() -> Path | None:
-    for wheel in WHEELS:
-        try:
-            files = importlib.metadata.files(wheel) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            path = Path(str(file.locate()))
-            if file.name.startswith(_PREFIX) and path.is_file():
-                return path.resolve()
-    return None
+def _of_wheel() -> Path | None:
+    try:
+        files = importlib.metadata.files(WHEEL) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    libraries = (Path(str(file.locate())) for file in files if file.name.startswith(_PREFIX))
+    return next((path.resolve() for path in libraries if path.is_file()), None)
 
 
 def _of_loader() -> Path | None:
