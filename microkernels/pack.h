@@ -42,6 +42,22 @@ PS_INLINE void ps_pick(ps_a *restrict box, int64_t box_pixel, const ps_x *restri
                 box[i * box_pixel + c] = ps_a_of(x[i * x_pixel + c * x_channel]);
 }
 
+/* Neighbours in both: floats that the copy widens go by vectors, which convert at once. */
+PS_INLINE void ps_copy(ps_a *restrict box, const ps_x *restrict x, int64_t count)
+{
+    if (PS_WORD > 1 || sizeof *box == sizeof *x) {
+        for (int64_t i = 0; i < count; ++i)
+            box[i] = ps_a_of(x[i]);
+        return;
+    }
+    const int rest = (int)(count % PS_LANES);
+    const int64_t whole = count - rest;
+    for (int64_t i = 0; i < whole; i += PS_LANES)
+        ps_a_store(box + i, ps_x_bits(x + i, PS_LANES), PS_LANES);
+    if (rest)
+        ps_a_store(box + whole, ps_x_bits(x + whole, rest), rest);
+}
+
 /* x points at source pixel 0 of the row, or is null for a row of padding. */
 PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row row, int64_t first,
                            int64_t channels, ps_a zero)
@@ -61,8 +77,7 @@ PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row ro
         if (row.step * row.x_pixel == channels && row.box_pixel == channels)
             channels *= pixels, pixels = 1; /* neither side has gaps */
         for (int64_t i = 0; i < pixels; ++i)
-            for (int64_t c = 0; c < channels; ++c)
-                box[i * row.box_pixel + c] = ps_a_of(x[i * row.step * row.x_pixel + c]);
+            ps_copy(box + i * row.box_pixel, x + i * row.step * row.x_pixel, channels);
     } else if (row.step * row.x_pixel == 1) {
         ps_turn(box, row.box_pixel, x, row.x_channel, pixels, channels);
     } else {
