@@ -310,8 +310,9 @@ def test_threads_of_peers_wait_as_long_as_gnus(
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     if own:
         monkeypatch.setenv("GOMP_SPINCOUNT", own)
-    with LayerRival(PEERS["onednn"], 2) as rival:
-        rival.start()
+    with LayerRival(PEERS["onednn"], 2, library="/nowhere") as rival:
+        with pytest.raises(UnsupportedError, match="no library /nowhere"):
+            rival.open()  # it has begun: its environment is there
         environment = Path(f"/proc/{rival.pid}/environ").read_bytes().split(b"\0")
     assert f"GOMP_SPINCOUNT={passed}".encode() in environment
     assert b"OMP_NUM_THREADS=2" in environment
