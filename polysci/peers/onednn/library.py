@@ -124,9 +124,9 @@ class Dnnl:
         self._call("memory_get_memory_desc", memory.handle, form)
         return form[0]
 
-    def same(self, one: Handle, other: Handle) -> bool:
+    def same(self, left: Handle, right: Handle) -> bool:
         """Whether two memory descriptors are equal."""
-        return bool(self.lib.dnnl_memory_desc_equal(one, other))
+        return bool(self.lib.dnnl_memory_desc_equal(left, right))
 
     def implementation(self, descriptor: Handle) -> str:
         """The library's name of what runs, as ``brgconv:avx512_core``."""

@@ -25,7 +25,7 @@ class OneDNN:
         self._dnnl: Dnnl | None = None
         self._problem: DnnlProblem
         self._paths: dict[str, DnnlPath] = {}
-        self._timed: dict[bool, tuple[Timed, int]]  # by whether weights are cold
+        self._timed: dict[bool, tuple[Timed, int]] = {}  # by whether weights are cold
 
     def open(self, library: str | None = None) -> dict[str, Any]:
         """Load the library; ``version`` names its file too. Raises UnsupportedError for none."""
@@ -49,7 +49,7 @@ class OneDNN:
         """
         dnnl = self._dnnl = self._dnnl or Dnnl(library)
         layer = parse_problem(problem, layout, dtype)
-        self._paths = {}
+        self._paths, self._timed = {}, {}  # of the layer before: its memory may be needed
         self._problem = DnnlProblem(dnnl, operator_of(layer), example_inputs(layer, dtype, seed))
         for path in self._problem.paths():
             self._problem.verify(path)
