@@ -90,7 +90,7 @@ class Dnnl:
         tag = "memory_desc_create_with_tag"
         return self.create("memory_desc", tag, len(dims), list(dims), code, api.ANY)
 
-    def strided(self, dims: Sequence[int], element: str, order: Sequence[int]) -> Handle:
+    def dense_format(self, dims: Sequence[int], element: str, order: Sequence[int]) -> Handle:
         """A dense memory descriptor; ``order`` names the axes from the outermost to the innermost.
 
         Dimensions are in oneDNN's order, whatever the order of memory.

@@ -80,7 +80,7 @@ class DnnlProblem:
         self.dnnl, self.operator, self.inputs = dnnl, operator, inputs
         dims, (x, w, y) = operator.dims, inputs.elements
         self._x_form = self._form(x, operator.layout, "x")
-        self._w_form = dnnl.strided(dims["w"], w, range(len(dims["w"])))
+        self._w_form = dnnl.dense_format(dims["w"], w, range(len(dims["w"])))
         self._y_form = self._form(y, operator.layout, "y")
         self._x = dnnl.memory(self._x_form, inputs.x, _X)
         self._w = dnnl.memory(self._w_form, inputs.w, _W)
@@ -126,7 +126,7 @@ class DnnlProblem:
         dims = self.operator.dims[operand]
         if name is None:
             return self.dnnl.any_format(dims, element)
-        return self.dnnl.strided(dims, element, self.operator.orders[name])
+        return self.dnnl.dense_format(dims, element, self.operator.orders[name])
 
     def _quantised(self) -> Iterator[tuple[int, DnnlMemory]]:
         """Scales of the output channels and zero points, by the attribute's argument."""
@@ -135,11 +135,11 @@ class DnnlProblem:
             return
         x, w = self.operator.x_argument, self.operator.w_argument
         if self.inputs.elements[2] != "s32":
-            form = self.dnnl.strided([quant.scale.size], "f32", [0])
+            form = self.dnnl.dense_format([quant.scale.size], "f32", [0])
             yield api.SCALES + w, self.dnnl.memory(form, quant.scale)
         for argument, zero in ((x, quant.x_zero), (api.DST, quant.y_zero)):
             if zero:
-                form = self.dnnl.strided([1], "s32", [0])
+                form = self.dnnl.dense_format([1], "s32", [0])
                 memory = self.dnnl.memory(form, np.array([zero], np.int32))
                 yield api.ZERO_POINTS + argument, memory
 
@@ -150,7 +150,7 @@ class DnnlProblem:
             operator.x_argument: self._form(x, x_format, "x"),
             operator.w_argument: dnnl.any_format(dims, w)
             if operator.packed
-            else dnnl.strided(dims, w, range(len(dims))),
+            else dnnl.dense_format(dims, w, range(len(dims))),
             api.DST: self._form(y, y_format, "y"),
         }
         scaled, numbers = operator.w_argument, self._quantities
