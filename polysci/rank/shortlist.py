@@ -16,6 +16,7 @@ from polysci.rank.batch import batch
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
+from polysci.space.weights_ahead import panels_beyond
 from polysci.text.suggestions import suggest
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
@@ -188,3 +189,17 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
     """A schedule as the rankers take it: a family of one member, in the view of its kernel."""
     (part,) = batch(context, [schedule])
     return part.context, part.family
+
+
+def other_form(context: Context, schedule: Schedule) -> Schedule | None:
+    """The schedule with or without ``ahead(B)``; None where weights fit L2 or it has no code."""
+    part, family = as_family(context, schedule)
+    kernel, l2 = family.tiles[0].kernel, context.target.l2
+    if panels_beyond(part.contraction, kernel, family.dims, family.steps, l2) is None:
+        return None
+    other = replace(schedule, ahead=not schedule.ahead)
+    try:
+        resolve(context.contraction, context.strides, other)
+    except UnsupportedError:
+        return None
+    return other

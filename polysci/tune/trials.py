@@ -21,6 +21,7 @@ from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
+from polysci.rank.shortlist import other_form
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
@@ -74,6 +75,7 @@ class Trials:
             try:
                 self._watch(bench)
                 self._try_all(bench, candidates)
+                self._try_other_form(bench)
                 self._repeat_doubtful(bench)
                 samples = self._compare_best(bench)
             except KeyboardInterrupt:
@@ -109,6 +111,17 @@ class Trials:
             ]
             if batch:
                 self._try(bench, batch)
+
+    def _try_other_form(self, bench: Bench) -> None:
+        """The fastest schedule with prefetches of weights that exceed L2, or without them."""
+        alive = [trial for trial in self.trials.values() if trial.seconds is not None]
+        if self.late or not alive:
+            return
+        schedule = min(alive, key=lambda trial: (trial.seconds, str(trial.schedule))).schedule
+        other = None if schedule.transform else other_form(self.context, schedule)
+        if other is not None and str(other) not in self.trials:
+            seconds = choice.predict_seconds(self.problem, self.context, other)
+            self._try(bench, [Candidate(other, seconds)])
 
     def _try(self, bench: Bench, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}

@@ -13,7 +13,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import parse
 from polysci.rank import Context, Estimate, traffic
-from polysci.rank.shortlist import as_family, distinct, predict_seconds
+from polysci.rank.shortlist import as_family, choices, distinct, other_form, predict_seconds
 from polysci.space.enumerate import Family
 from polysci.target.machine import COEFFICIENTS
 from tests.support import samples
@@ -161,6 +161,29 @@ def test_packing_is_charged_and_may_pay() -> None:
     )
     assert plain.packing[0] == 0 < packed.packing[0]
     assert packed.seconds[0] < plain.seconds[0]
+
+
+def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
+    context = samples.fixed_context(Conv2d(N=1, C=512, H=7, W=7, K=512, R=3, S=3, pad=1))
+    plain, ahead = (
+        parse(f"k:32 p:2 {mark}> brgemm_avx512_f32_14x32") for mark in ("", "ahead(B) ")
+    )
+    assert predict_seconds(context, ahead) < predict_seconds(context, plain)
+    large = replace(context, target=replace(context.target, l2=16 << 20))
+    assert predict_seconds(large, ahead) == predict_seconds(large, plain)
+    wide = [parse(f"k:64 p {mark}> brgemm_avx512_f32_7x64") for mark in ("", "ahead(B) ")]
+    assert predict_seconds(context, wide[0]) == predict_seconds(context, wide[1])  # no room for two
+    assert choices(context, 1)[0].schedule.ahead and not choices(large, 1)[0].schedule.ahead
+
+
+def test_the_other_form_of_a_schedule_prefetches_or_does_not() -> None:
+    context = samples.fixed_context(Conv2d(N=1, C=512, H=7, W=7, K=512, R=3, S=3, pad=1))
+    plain, ahead = (
+        parse(f"k:32 p:2 {mark}> brgemm_avx512_f32_14x32") for mark in ("", "ahead(B) ")
+    )
+    assert other_form(context, plain) == ahead and other_form(context, ahead) == plain
+    assert other_form(context, parse("p:2 k:32 > brgemm_avx512_f32_14x32")) is None  # no code
+    assert other_form(samples.fixed_context(LAYER), plain) is None  # its weights fit
 
 
 @pytest.mark.perf
