@@ -43,3 +43,11 @@ PS_INLINE void ps_end_rows(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e
     rest.bias = 0;
     ps_end(acc, t, c, &rest);
 }
+
+/* The pixels of an image, row.step rows and row.x_channel elements apart, one behind the other. */
+PS_INLINE void ps_gather_image(ps_a *restrict box, const ps_x *restrict x, ps_row row)
+{
+    for (int64_t i = 0; i < row.pixels; ++i)
+        for (int64_t j = 0; j < row.channels; ++j)
+            box[i * row.box_pixel + j] = x[i * row.step * row.x_pixel + j * row.x_channel];
+}

@@ -259,12 +259,12 @@ def box_origins(plan: Plan) -> list[str]:
     """Dimensions whose tile origin the packing function takes."""
     loops = plan.schedule.loops[: plan.schedule.pack_depth]
     dims = dict.fromkeys(loop.dim for loop in loops)
-    return [dim for dim in dims if plan.contraction.a.uses(dim)]
+    return [dim for dim in dims if plan.copied.uses(dim)]
 
 
 def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """``static void name(x, box, zero, first, last, origins...)``: copy rows first..last-1."""
-    box, a = plan.box, plan.contraction.a
+    box, a = plan.box, plan.copied
     if box is None:
         raise UnsupportedError(f"{plan.schedule} packs nothing")
     *outer, middle, fast = box.order
@@ -287,20 +287,23 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
         "limit": a.shape[middle],
         "box_pixel": box.strides[middle],
         "x_pixel": strides[middle],
-        "x_channel": strides[fast],
+        "x_channel": strides[fast] * box.steps[fast],
     }
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     pitch = box.strides[outer[-1]] if outer else 0
     count = f"ps_least({box.extents[fast]}, {a.shape[fast]} - ({low[fast]}))"
+    function = "ps_gather_image" if plan.contraction.swapped else "ps_pack_row"
+    padding = "" if plan.contraction.swapped else f", {low[middle]}, {count}, zero"
     lines += [
         c.Statement(f"const ps_x *from = {' && '.join(real) or '1'} ? {source} : 0"),
-        c.Statement(f"ps_pack_row(box + row * {pitch}, from, shape, {low[middle]}, {count}, zero)"),
+        c.Statement(f"{function}(box + row * {pitch}, from, shape{padding})"),
     ]
     parameters = ["int64_t first", "int64_t last"]
     parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
     head = ", ".join(["const ps_x *restrict x", "ps_a *restrict box", "ps_a zero", *parameters])
     body = [
         c.Statement(f"static const ps_row shape = {{{constants}}}"),
+        *([c.Statement("(void)zero")] if plan.contraction.swapped else []),
         c.loop("int64_t row = first", "row < last", "++row", c.Block(lines)),
     ]
     return c.function(f"static PS_KERNEL void {name}({head})", body)
@@ -308,7 +311,7 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
 
 def _low(plan: Plan, axis: int) -> str:
     """Smallest source index of an axis that the tile at the given origins reads."""
-    affine = plan.contraction.a.index[axis]
+    affine = plan.copied.index[axis]
     dims = [dim for dim in box_origins(plan) if affine.coef(dim)]
     terms = [f"{affine.coef(dim)} * {c.variable(dim)}" for dim in dims]
     return " + ".join([*terms, str(affine.const)])

@@ -81,7 +81,8 @@ class Contraction:
     ``padded``: guards drop the iterations in which ``a`` would be read outside its bounds;
     ``clipped``: likewise where ``out`` would be written outside its own (a scattering nest).
     ``packs_b``: ``b`` changes from call to call, so that calls pack it; else it is packed ahead.
-    ``swapped``: the factors have changed places: ``a`` is what is packed ahead.
+    ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b``, if it is
+    ``gathered``, a copy of x that holds the pixels of an image without gaps.
     """
 
     dims: tuple[Dim, ...]
@@ -92,6 +93,7 @@ class Contraction:
     clipped: bool = False
     packs_b: bool = False
     swapped: bool = False
+    gathered: bool = False
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""

@@ -352,7 +352,7 @@ def _packings(
     if COMPUTES[kernel.compute].converts:
         return [-1]  # from a copy, another way to multiply needs no conversion
     if contraction.swapped:
-        return [-1]  # its x is read in rows, as it lies
+        return _gatherings(contraction, dims, parallel)
     column = columns_of(contraction)
     offset = contraction.a.offset(strides[contraction.a.array])
     needed = offset.coef(column.name) not in (0, 1) or reads_copy(contraction, offset, kernel)
@@ -379,8 +379,19 @@ def reads_copy(contraction: Contraction, offset: Affine, kernel: Microkernel) ->
     return widened or (compute.vnni_factor > 1 and (apart or short))
 
 
+def _gatherings(contraction: Contraction, dims: tuple[str, ...], parallel: int) -> list[int]:
+    """Where swapped factors gather x: nowhere as it lies, or outside all loops over pixels."""
+    if not contraction.gathered:
+        return [-1]
+    pixels = dims.index(columns_of(contraction).name)
+    moving = [at + 1 for at in range(pixels) if contraction.x.uses(dims[at])]
+    return [at for at in (0, *moving) if at == 0 or at >= parallel]
+
+
 def pad_of(contraction: Contraction, kernel: Microkernel) -> int:
     """Elements between packed pixels that spread them over the cache sets: a line, or none."""
+    if contraction.swapped:
+        return 0  # images are copied without gaps
     depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
     widened = kernel.family == "brgemm"  # its copy of A holds what it multiplies
     item = COMPUTES[kernel.compute].bytes if widened else contraction.a.bytes

@@ -52,7 +52,7 @@ class Plan:
     the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
     reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
     schedule are those that the kernel takes (``group_views``): of ``merged`` groups, rotated, or
-    swapped.
+    swapped. ``copied`` is what ``box`` is a copy of.
     """
 
     contraction: Contraction
@@ -68,6 +68,7 @@ class Plan:
     box: PackedCopy | None
     pieces: Mapping[str, tuple[Piece, ...]]
     ranges: Mapping[str, str]
+    copied: Operand
     merged: int = 1
     ahead: PanelReuse | None = None
 
@@ -129,6 +130,8 @@ class Plan:
         Only where words would end inside a tap: then one is saved for every tap.
         """
         if self.box is None or self.depth is None or self.blocked or not self.taps:
+            return None
+        if self.contraction.swapped:
             return None
         if skips(self.contraction, packed=True):
             return None
@@ -199,8 +202,13 @@ def packed_copy_of(
     pad: int,
     fastest: str | None,
     kernel: Microkernel,
+    *,
+    gaps: bool = False,
 ) -> PackedCopy:
     """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
+
+    Without ``fastest`` the axes keep their order. With ``gaps`` the source's last axis may have
+    some.
 
     Raises UnsupportedError where the packing functions cannot copy it.
     """
@@ -223,12 +231,48 @@ def packed_copy_of(
     ).packed_copy
     width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
     box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
-    if why := _unpackable(contraction, box):
+    if why := _unpackable(contraction, box, gaps=gaps):
         raise UnsupportedError(f"cannot pack {contraction.a}: {why}")
     return box
 
 
-def _unpackable(contraction: Contraction, box: PackedCopy) -> str:
+def _packed_copy_in(
+    contraction: Contraction, schedule: Schedule, fastest: str | None, kernel: Microkernel
+) -> PackedCopy | None:
+    """The packed copy that a schedule asks for."""
+    if schedule.pack is None:
+        return None
+    outer = schedule.tile({d.name: d.extent for d in contraction.dims}, schedule.pack_depth)
+    return packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
+
+
+def gathered_copy_of(
+    original: Contraction, swapped: Contraction, schedule: Schedule, kernel: Microkernel
+) -> PackedCopy | None:
+    """The copy of x with the pixels of whole images behind each other, for swapped factors.
+
+    None where x lies like that.
+    """
+    if bool(schedule.pack) != swapped.gathered:
+        how = "lie as they are read" if schedule.pack else "have gaps: pack(A) gathers them"
+        raise UnsupportedError(f"schedule {schedule}: the pixels of {swapped.x.array} {how}")
+    if schedule.pack is None:
+        return None
+    extents = {d.name: d.extent for d in swapped.dims}
+    outer = schedule.tile(extents, schedule.pack_depth)
+    column = columns_of(swapped).name
+    if outer[column] < extents[column]:
+        raise UnsupportedError(
+            f"schedule {schedule}: pack(A) gathers whole images: it stands outside the loops over "
+            f"{column!r}"
+        )
+    if schedule.pack.pad:
+        raise UnsupportedError(f"schedule {schedule}: images are gathered without padding")
+    pixels = {d.name: d.extent for d in original.by_role("m") if d.extent != extents[d.name]}
+    return packed_copy_of(original, outer | pixels, 0, None, kernel, gaps=True)
+
+
+def _unpackable(contraction: Contraction, box: PackedCopy, *, gaps: bool) -> str:
     """What the packing functions cannot do, or nothing."""
     if len(box.order) < 2:
         return "it has fewer than two axes"
@@ -236,7 +280,7 @@ def _unpackable(contraction: Contraction, box: PackedCopy) -> str:
         if any(coef < 0 for _, coef in affine.terms):
             return f"axis {axis} runs backwards"
     fast = box.order[-1]
-    if box.steps[fast] != 1 or leaves(contraction, fast):
+    if (box.steps[fast] != 1 and not gaps) or leaves(contraction, fast):
         return f"its fastest axis, {fast}, has gaps or padding"
     return ""
 
@@ -258,6 +302,7 @@ def resolve(
     view = group_views.group_view_of(contraction, schedule)
     if not view.swapped:
         schedule.check({d.name: d.extent for d in contraction.dims})
+    original = contraction
     schedule, contraction = view.inside(contraction, schedule), view.of(contraction)
     extents = {d.name: d.extent for d in contraction.dims}
     schedule.check(extents)
@@ -273,15 +318,14 @@ def resolve(
     if len(depths) > 1:
         raise UnsupportedError(f"{contraction.formula}: more than one k dimension")
     depth = depths[0] if depths else None
-    box = None
-    if schedule.pack and view.swapped:
-        raise UnsupportedError(f"schedule {schedule}: swapped factors are not packed in a call")
-    if schedule.pack:
-        outer = schedule.tile(extents, schedule.pack_depth)
+    source = original if view.swapped else contraction
+    if view.swapped:
+        box = gathered_copy_of(original, contraction, schedule, kernel)
+    else:
         fastest = column.name if kernel.diagonal else depth
-        box = packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
-        coef["x"] = packed_coef(contraction, box)
-        base = 0
+        box = _packed_copy_in(contraction, schedule, fastest, kernel)
+    if box:
+        coef["x"], base = packed_coef(source, box), 0
     rows = row_dims(contraction, schedule, tile, column.name)
     along = dict.fromkeys(extents, 0) if view.swapped else coef["x"]  # A's stride, if not packed
     check_kernel(contraction, schedule, kernel, tile, rows, column, along)
@@ -295,7 +339,7 @@ def resolve(
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)),
-        coef, base, box, pieces, ranges, view.groups, ahead,
+        coef, base, box, pieces, ranges, source.x, view.groups, ahead,
     )  # fmt: skip
 
 

@@ -4,7 +4,8 @@ A kernel reads rows of B by whole vectors and broadcasts elements of A. Weights 
 are neighbours in memory. Where pixels are (NCHW, the columns of a matrix), the result is stored
 through a transpose; with the factors swapped it is not: w, packed ahead, is A, whose rows are
 output channels, and x is B, read where it lies, whose columns are pixels. All pixels of an image
-are one row of columns where both x and the result hold them without a gap.
+are one row of columns where the result holds them without a gap; where x does not (strides), a call
+gathers them in a copy first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import prod
 
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
+from polysci.polyhedral.contraction import Contraction, Dim, Operand
 
 Strides = Mapping[str, tuple[int, ...]]
 
@@ -27,31 +28,32 @@ def swap_roles(contraction: Contraction) -> Contraction:
     """
     if why := _unfit(contraction):
         raise UnsupportedError(f"{contraction.formula}: cannot swap the factors: {why}")
-    column = _pixels(contraction)
-    folded = _folded(contraction, column)
+    column = pixels_of(contraction)
+    folded = folded_of(contraction, column)
     length = column.extent * (folded.extent if folded else 1)
     extents = {column: length} | ({folded: 1} if folded else {})
     dims = tuple(Dim(d.name, extents.get(d, d.extent), _role(d, column)) for d in contraction.dims)
     x, out = contraction.a, contraction.out
+    gathered = not all(_whole(x, d, axis) for d, axis in ((column, -1), (folded, -2)) if d)
     if folded:
-        x, out = (_fold(operand, folded, column) for operand in (x, out))
-    return replace(contraction, dims=dims, a=contraction.b, b=x, out=out, swapped=True)
+        x, out = (_fold(operand, column, length) for operand in (x, out))
+    return replace(
+        contraction, dims=dims, a=contraction.b, b=x, out=out, swapped=True,
+        gathered=bool(folded) and gathered,
+    )  # fmt: skip
 
 
 def refusal(contraction: Contraction, strides: Strides) -> str:
     """Why kernels cannot take the factors of a contraction swapped; empty where they can."""
     if why := _unfit(contraction):
         return why
-    swapped = swap_roles(contraction)
-    column = columns_of(swapped)
-    for operand in (swapped.x, swapped.out):
-        if operand.offset(strides[operand.array]).coef(column.name) != 1:
+    swapped, column = swap_roles(contraction), pixels_of(contraction)
+    folded = folded_of(contraction, column)
+    for operand in (contraction.out, *([] if swapped.gathered else [contraction.a])):
+        steps = strides[operand.array]
+        if operand.offset(steps).coef(column.name) != 1:
             return f"elements of {operand.array} along {column.name!r} are not neighbours"
-    folded = _folded(contraction, _pixels(contraction))
-    for operand in (contraction.a, contraction.out) if folded else ():
-        axis = _axis(operand, column)
-        step = strides[operand.array]
-        if step[axis - 1] != operand.shape[axis] * step[axis]:
+        if folded and steps[-2] != operand.shape[-1] * steps[-1]:
             return f"there are gaps between the rows of {operand.array}"
     return ""
 
@@ -69,23 +71,36 @@ def _unfit(contraction: Contraction) -> str:
         return "it has taps or padding"
     if len(contraction.by_role("k")) > 1 or len(contraction.by_role("n")) != 1:
         return "it has no or several dimensions of columns or of the reduction"
-    if not any(_axis_may_run(contraction, d) for d in contraction.by_role("m")):
+    if not any(_may_run(contraction, d) for d in contraction.by_role("m")):
         return f"no row runs along the last axis of {contraction.a.array} and the result"
     return ""
 
 
-def _axis_may_run(contraction: Contraction, row: Dim) -> bool:
-    """Whether a row steps through the last axes of x and the result one element at a time."""
-    operands = contraction.a, contraction.out
-    return row.extent > 1 and all(
-        o.index[-1].coef(row.name) == 1 and o.index[-1].const == 0 for o in operands
+def _may_run(contraction: Contraction, row: Dim) -> bool:
+    """Whether a row can be the columns: steps of any size in x are gathered with whole images."""
+    x, out = contraction.a, contraction.out
+    step = x.index[-1].coef(row.name)
+    return (
+        row.extent > 1
+        and out.index[-1].coef(row.name) == 1
+        and not out.index[-1].const
+        and (step == 1 or (step > 1 and folded_of(contraction, row) is not None))
     )
 
 
-def _pixels(contraction: Contraction) -> Dim:
+def pixels_of(contraction: Contraction) -> Dim:
     """The row that becomes the columns."""
-    rows = contraction.by_role("m")
-    return next(row for row in rows if _axis_may_run(contraction, row))
+    return next(row for row in contraction.by_role("m") if _may_run(contraction, row))
+
+
+def folded_of(contraction: Contraction, column: Dim) -> Dim | None:
+    """The row around the columns that continues them in the result, and has an axis of x."""
+    x, out = contraction.a, contraction.out
+    for row in contraction.by_role("m"):
+        whole = _whole(out, row, -2) and _whole(out, column, -1)
+        if row.extent > 1 and whole and x.index[-2].coef(row.name) > 0:
+            return row
+    return None
 
 
 def _role(dim: Dim, column: Dim) -> str:
@@ -95,30 +110,17 @@ def _role(dim: Dim, column: Dim) -> str:
     return {"m": "batch", "n": "m"}.get(dim.role, dim.role)
 
 
-def _folded(contraction: Contraction, column: Dim) -> Dim | None:
-    """The row around the columns that continues them, on the axis before theirs, if any does."""
-    for row in contraction.by_role("m"):
-        if row.extent > 1 and all(
-            _whole(operand, row, -2) and _whole(operand, column, -1)
-            for operand in (contraction.a, contraction.out)
-        ):
-            return row
-    return None
-
-
 def _whole(operand: Operand, dim: Dim, axis: int) -> bool:
     """Whether a dimension is all of an axis, step by step."""
     if len(operand.shape) < -axis:
         return False
-    index: Affine = operand.index[axis]
+    index = operand.index[axis]
     return index.coef(dim.name) == 1 and not index.const and operand.shape[axis] == dim.extent
 
 
-def _fold(operand: Operand, outer: Dim, inner: Dim) -> Operand:
-    """The last two axes as one, which the last one's subscript runs along."""
-    shape = (*operand.shape[:-2], 1, outer.extent * inner.extent)
-    return replace(operand, shape=shape)
-
-
-def _axis(operand: Operand, dim: Dim) -> int:
-    return next(i for i, index in enumerate(operand.index) if index.coef(dim.name))
+def _fold(operand: Operand, column: Dim, length: int) -> Operand:
+    """The last two axes as one of that length, which the columns run along."""
+    last = operand.index[-1]
+    terms = tuple((name, 1 if name == column.name else coef) for name, coef in last.terms)
+    index = (*operand.index[:-1], Affine(terms, last.const))
+    return replace(operand, shape=(*operand.shape[:-2], 1, length), index=index)

@@ -59,8 +59,8 @@ def headers(unit: HeaderSet) -> str:
     names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
     names += ["brgemm", "sliding", "grouped", _end(unit)]
-    names += [] if narrow else ["swapped"]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack"]
+    names += [] if narrow else ["swapped"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
 
