@@ -40,7 +40,8 @@ from records import Layer
 from polysci.polyhedral import schedule
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
-from polysci.space.enumerate import Strides, row_dims
+from polysci.space.enumerate import row_dims
+from polysci.space.knobs import Strides
 from polysci.text.tables import columns
 from polysci.tune import model_of
 

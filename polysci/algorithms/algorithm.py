@@ -30,12 +30,14 @@ class Candidate:
 class SpaceLimits:
     """The ranker that orders a space, and its size: register tiles, dimensions with cache blocks.
 
+    Beside the best candidates, the best of ``kinds`` other kinds are taken.
     An algorithm with a cost model and a small space of its own needs none of them.
     """
 
     ranker: str = "traffic"
     tiles: int = 8
     blocks: int = 2
+    kinds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,20 +80,23 @@ def candidates(
     ranker: str = "traffic",
     tiles: int = 8,
     blocks: int = 2,
+    kinds: int = 0,
 ) -> list[Candidate]:
     """The best ``count`` schedules of an algorithm (None: all); with auto, of all in one order.
+
+    Beside them come the best of ``kinds`` other kinds.
 
     Raises as ``Algorithm.candidates`` and ``resolve_algorithm`` do.
     """
     chosen = resolve_algorithm(problem, algorithm)
-    limits = SpaceLimits(ranker, tiles, blocks)
+    limits = SpaceLimits(ranker, tiles, blocks, kinds)
     algorithms = [algorithm_named(name) for name in (names() if chosen == AUTO else [chosen])]
     ranked = [
         algorithm.candidates(problem, context, count, limits)
         for algorithm in algorithms
         if not algorithm.refusal(problem)
     ]
-    return _merge(ranked, count)
+    return _merge(ranked, None if count is None else count + kinds)
 
 
 def _merge(ranked: Sequence[Sequence[Candidate]], count: int | None) -> list[Candidate]:

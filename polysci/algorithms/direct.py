@@ -27,7 +27,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
 from polysci.rank.lower_bound import lower_bound
-from polysci.space.enumerate import Strides
+from polysci.space.knobs import Strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Direct(Algorithm[LegalSchedule]):
         }  # fmt: skip
         ranked = (
             shortlist.rank_all(context, **space) if count is None
-            else shortlist.choices(context, count, **space)
+            else shortlist.choices(context, count, kinds=limits.kinds, **space)
         )  # fmt: skip
         return [Candidate(choice.schedule, choice.seconds) for choice in ranked]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.footprint import Count, LevelTraffic
 from polysci.rank.weights import Weights
-from polysci.space.enumerate import Strides
+from polysci.space.knobs import Strides
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.target.microkernels import ways

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
@@ -17,10 +21,14 @@ from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
 from polysci.space.weights_ahead import panels_beyond
+from polysci.target.microkernels import find
 from polysci.text.suggestions import suggest
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
-ALIKE = 4  # at most a fourth of the choices may share register tile, packing and roles
+ALIKE = 2  # choices at most that are alike but for the steps of their loops
+SPARE = 6  # times as many of a family are ranked: some cannot be generated
+SPAN = 1.4  # times the least cost: what the model calls slower is not tried
+_STEP = re.compile(r":[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +49,64 @@ def choices(
     context: Context,
     count: int,
     *,
+    kinds: int = 0,
     ranker: str = "traffic",
     tiles: int = 8,
     blocks: int = 2,
 ) -> list[Choice]:
-    """The ``count`` schedules of least cost; ties go to the text that sorts first.
+    """The ``count`` schedules of least cost, and the best of ``kinds`` other kinds.
 
-    At most a fourth of them share register tile, packing and roles of the factors, so that a
-    systematic error of the model does not affect all of them. Raises SpecError for a ranker that
-    does not exist, UnsupportedError where no schedule fits.
+    Ties go to the text that sorts first. Of schedules that are alike but for the steps of their
+    loops there are ALIKE at most, so that an error of the model does not affect all. A kind that
+    costs more than SPAN times the least is left out. Raises SpecError for a ranker that does not
+    exist, UnsupportedError where no schedule fits.
     """
-    ranked = rank_all(context, 6 * count, ranker=ranker, tiles=tiles, blocks=blocks)
-    alike: Counter[tuple[str, int, bool, bool]] = Counter()
-    chosen: list[Choice] = []
+    space = _RankedSpace.of(context, ranker, tiles, blocks)
+    best = space.by_cost(
+        lambda part: part.best_of_each(_kinds_without_steps, ALIKE)[: SPARE * count]
+    )
+    chosen = {choice.schedule: choice for choice in _take(best, count, _without_steps, ALIKE)}
+    if kinds:
+        others = space.by_cost(lambda part: part.best_of_each(_kinds, 1)[: SPARE * kinds])
+        most = SPAN * min(choice.cost for choice in chosen.values())
+        near = takewhile(lambda choice: choice.cost <= most, others)
+        chosen |= {choice.schedule: choice for choice in _take(near, kinds, kind_of, 1)}
+    return sorted(chosen.values(), key=lambda choice: (choice.cost, str(choice.schedule)))
+
+
+def _take(
+    ranked: Iterable[Choice], count: int, kind: Callable[[Schedule], Hashable], alike: int
+) -> Iterator[Choice]:
+    """The first ``count``, at most ``alike`` of a kind."""
+    kinds = Counter[Hashable]()
     for choice in ranked:
-        kind = (
-            choice.schedule.kernel,
-            int(choice.family.pack[choice.index]),
-            choice.schedule.stream,
-            choice.schedule.swap,
-        )
-        alike[kind] += 1
-        if alike[kind] <= max(2, count // ALIKE):
-            chosen.append(choice)
-        if len(chosen) == count:
-            break
-    return sorted(chosen, key=lambda choice: (choice.cost, str(choice.schedule)))
+        name = kind(choice.schedule)
+        kinds[name] += 1
+        if kinds[name] <= alike:
+            yield choice
+            count -= 1
+        if not count:
+            return
+
+
+def _without_steps(schedule: Schedule) -> str:
+    return _STEP.sub("", str(schedule))
+
+
+def kind_of(schedule: Schedule) -> Hashable:
+    """What decides how a schedule uses caches and registers, but for sizes.
+
+    The kernel's family, type and columns, whether A is packed, C stored past the caches, the
+    factors swapped, which dimensions are cut into blocks, which loop is the outermost, and which
+    are parallel.
+    """
+    kernel, dims = find(schedule.kernel), [loop.dim for loop in schedule.loops]
+    return (
+        kernel.family, kernel.compute, kernel.cols,
+        schedule.pack is not None, schedule.stream, schedule.swap,
+        frozenset(dim for dim in dims if dims.count(dim) > 1), *dims[:1],
+        *(loop.dim for loop in schedule.parallel),
+    )  # fmt: skip
 
 
 def rank_all(
@@ -78,16 +118,107 @@ def rank_all(
     blocks: int = 2,
 ) -> Iterator[Choice]:
     """Schedules by cost, best first; at most ``limit`` of one family."""
-    chosen = ranker_of(ranker)
-    pool: list[tuple[float, int, int]] = []
-    families: list[Ranked] = []
-    for view, wide in view_contexts(context):
-        for family in chosen.families(wide, tiles, blocks):
-            cost = chosen.cost(wide, family)
-            best = _smallest(cost, limit or len(family))
-            pool += [(float(cost[i]), len(families), int(i)) for i in best]
-            families.append(Ranked(view, wide, family))
-    return distinct(context, sorted(pool), families, costs_are_seconds=ranker == "traffic")
+    space = _RankedSpace.of(context, ranker, tiles, blocks)
+    return space.by_cost(lambda part: _smallest(part.cost, limit or len(part.cost)))
+
+
+@dataclass(frozen=True, slots=True)
+class _RankedFamily:
+    """A family and its members' cost."""
+
+    ranked: Ranked
+    cost: NDArray[np.float64]
+
+    def best_of_each(
+        self, kinds: Callable[[Family], NDArray[np.int64]], count: int
+    ) -> NDArray[np.intp]:
+        """Indices of the members of least cost, ``count`` of every kind, by cost."""
+        order = np.argsort(self.cost, kind="stable")
+        return order[turns(kinds(self.ranked.family)[order]) < count]
+
+
+@dataclass(frozen=True, slots=True)
+class _RankedSpace:
+    """All families of a context, with a ranker's costs."""
+
+    context: Context
+    families: Sequence[_RankedFamily]
+    costs_are_seconds: bool
+
+    @classmethod
+    def of(cls, context: Context, ranker: str, tiles: int, blocks: int) -> _RankedSpace:
+        chosen = ranker_of(ranker)
+        families = [
+            _RankedFamily(Ranked(view, wide, family), chosen.cost(wide, family))
+            for view, wide in view_contexts(context)
+            for family in chosen.families(wide, tiles, blocks)
+        ]
+        return cls(context, families, ranker == "traffic")
+
+    def by_cost(self, some: Callable[[_RankedFamily], NDArray[np.intp]]) -> Iterator[Choice]:
+        """The members that ``some`` picks of each family, by cost."""
+        pool = [
+            (float(part.cost[index]), number, int(index))
+            for number, part in enumerate(self.families)
+            for index in some(part)
+        ]
+        ranked = [part.ranked for part in self.families]
+        return distinct(
+            self.context, sorted(pool), ranked, costs_are_seconds=self.costs_are_seconds
+        )
+
+
+def _kinds_without_steps(family: Family) -> NDArray[np.int64]:
+    """A number for the kind of each member: all but the steps of its loops."""
+    kind = _marks(family, family.which, family.pack + 1)
+    for runs in _loops_that_run(family):
+        kind = kind * 2 + runs
+    return kind
+
+
+def _kinds(family: Family) -> NDArray[np.int64]:
+    """A number for the ``kind_of`` each member."""
+    vectors = np.array([tile.kernel.vecs for tile in family.tiles])[family.which]
+    kind: NDArray[np.int64] = _marks(family, vectors, family.pack >= 0)
+    runs = _loops_that_run(family)
+    names = list(dict.fromkeys(family.dims))
+    outermost = np.full(len(family), len(names))
+    for position in reversed(range(len(runs))):
+        outermost = np.where(runs[position], names.index(family.dims[position]), outermost)
+    kind = kind * 16 + outermost
+    for name in names:
+        own = [on for on, dim in zip(runs, family.dims, strict=True) if dim == name]
+        kind = kind * 2 + (np.sum(own, axis=0) > 1)
+    return kind
+
+
+def _marks(family: Family, tile: NDArray[Any], pack: NDArray[Any]) -> NDArray[np.int64]:
+    kind: NDArray[np.int64] = tile.astype(np.int64)
+    for part in (pack, family.parallel, family.stream):
+        kind = kind * 64 + part
+    return kind
+
+
+def _loops_that_run(family: Family) -> list[NDArray[np.bool_]]:
+    """For each loop, in which members it runs more than once."""
+    around = {name: np.full(len(family), extent) for name, extent in family.extents.items()}
+    runs = []
+    for position, dim in enumerate(family.dims):
+        step = family.steps[:, position]
+        runs.append(step < around[dim])
+        around[dim] = np.minimum(step, around[dim])
+    return runs
+
+
+def turns(kinds: NDArray[Any]) -> NDArray[np.intp]:
+    """For each element, how many before it are of its kind."""
+    by_kind = np.argsort(kinds, kind="stable")
+    ordered = kinds[by_kind]
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(kinds) else by_kind
+    counts = np.arange(len(kinds)) - np.repeat(first, np.diff(np.r_[first, len(kinds)]))
+    result = np.empty(len(kinds), np.intp)
+    result[by_kind] = counts
+    return result
 
 
 def ranker_of(name: str) -> Ranker:

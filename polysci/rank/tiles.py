@@ -26,6 +26,7 @@ from polysci.rank.ranker import STREAMED
 from polysci.rank.ways import Way, competitive_ways
 from polysci.space import enumerate as space
 from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
+from polysci.space.knobs import knobs_of, pad_of
 from polysci.space.resolve import resolve
 from polysci.space.weights_ahead import follow_in_cache
 
@@ -274,7 +275,7 @@ def _with_knobs(
     large = (
         float(contraction.out.bytes) * prod(contraction.out.shape) > STREAMED * context.target.l3
     )
-    knobs = space.knobs_of(contraction, strides, dims, context.threads, large, shapes[0].kernel)
+    knobs = knobs_of(contraction, strides, dims, context.threads, large, shapes[0].kernel)
     chosen = [(which, steps, *knob) for knob in knobs for which, steps in members]
     if not chosen:
         return None
@@ -286,7 +287,7 @@ def _with_knobs(
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
         np.array(stream, dtype=np.bool_),
         follow_in_cache(contraction, kernel, dims, steps, context.target.l2),
-        space.pad_of(contraction, kernel),
+        pad_of(contraction, kernel),
     )  # fmt: skip
     return _select(family, [i for i in range(len(family)) if _resolves(context, family, i)])
 

@@ -29,7 +29,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     cost = {name: count * machine.coefficient(name) for name, count in counts.items()}
     calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns")
     packing = _sum(cost, "copy_ns", "gather_ns")
-    hidden = _sum(cost, "page_ns", "hidden_l2", "hidden_l3", "hidden_memory")
+    hidden = _sum(cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory")
     transfer = hidden + _exposed_seconds(nest, compute, levels)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
@@ -75,12 +75,14 @@ def _counts(
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
     copied, contiguous = _packing_bytes(nest)
     panels, in_rows = _panel_bytes(nest)
+    beyond_l2 = nest.context.cold or nest.total_bytes() > USABLE * nest.context.target.l2
     counts = {
         "call_ns": calls * 1e-9,
         "run_ns": calls * _runs(nest) * 1e-9,
         "store_ns": stored * 1e-9,
         "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
         "page_ns": nest.pages() * 1e-9,
+        "seek_ns": (nest.seeks() if beyond_l2 else np.zeros(1)) * 1e-9,
         "copy_ns": (copied * contiguous + panels * in_rows) / LINE * 1e-9,
         "gather_ns": (copied * (not contiguous) + panels * (not in_rows)) / LINE * 1e-9,
     }

@@ -7,7 +7,8 @@ from math import prod
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.footprint import LINE
 from polysci.rank.estimate import Context
-from polysci.space.enumerate import reads_copy, ways_of
+from polysci.space.enumerate import ways_of
+from polysci.space.knobs import reads_copy
 from polysci.target.microkernels import Microkernel
 
 SLOWER = 1.3  # of the best way's bound: schedules differ by less from their bounds

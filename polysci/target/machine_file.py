@@ -39,6 +39,7 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "store_ns": ("ns", "storing a vector of the output"),
         "reload_ns": ("ns", "loading one that a later call adds to"),
         "page_ns": ("ns", "a page that the first translation buffer lacks"),
+        "seek_ns": ("ns", "the first line of a run of lines that comes from beyond L2"),
         "copy_ns": ("ns", "packing a line of 64 bytes"),
         "gather_ns": ("ns", "packing one that is not contiguous"),
         "hidden_l2": ("share", "of L2 reads that shows although compute could hide it"),

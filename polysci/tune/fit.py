@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
@@ -24,7 +24,7 @@ from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.runtime.backend import backend_of
 from polysci.target.host import Target
-from polysci.target.machine import COEFFICIENTS, Machine, assume_rates
+from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
 from polysci.tune.probes import build_reference
 from polysci.tune.sample import sample_schedules
 
@@ -36,7 +36,7 @@ REPEATS = 5  # of a layer's disturbed schedules, at most
 PAUSE_S = 0.1  # before a repeat: some of the scheduler's slices
 TRUST = 0.004  # weight of the defaults, against one measured schedule
 # Small layers that exercise every coefficient: short and long reductions, outputs and weights that
-# exceed the caches, strides, packing, both layouts, no reduction at all.
+# exceed the caches, strides, packing, both layouts, walks over pages, no reduction at all.
 LAYERS = (
     Conv2d(N=1, C=64, H=56, W=56, K=256, R=1, S=1),
     Conv2d(N=1, C=512, H=28, W=28, K=64, R=1, S=1),
@@ -48,7 +48,9 @@ LAYERS = (
     Conv2d(N=1, C=64, H=56, W=56, K=64, R=3, S=3, stride=2, pad=1, groups=64),
     Conv2d(N=1, C=512, H=14, W=14, K=512, R=3, S=3, pad=1, groups=512),
     Conv2d(N=1, C=1024, H=7, W=7, K=1024, R=3, S=3, pad=1, groups=1024),
+    Conv2d(N=1, C=128, H=56, W=56, K=128, R=3, S=3, pad=1, groups=32),
     Conv2d(N=1, C=128, H=28, W=28, K=128, R=1, S=1, layout="nchw"),
+    Conv2d(N=1, C=256, H=56, W=56, K=64, R=1, S=1, layout="nchw"),
 )  # fmt: skip
 
 Progress = Callable[[int, int], None]
@@ -181,10 +183,10 @@ def _rows(timed: Sequence[tuple[ModelledSchedule, Samples]]) -> Iterator[Row]:
 
 
 def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
-    """Coefficients, none below 0, that explain the measured time beyond the model's fixed part.
+    """Coefficients within BOUNDS that explain the measured time beyond the model's fixed part.
 
-    Least squares of the relative error (Lawson and Hanson's NNLS). A coefficient on which no
-    measured schedule depends keeps the machine's value.
+    Least squares of the relative error, with bounds (Branch, Coleman and Li, 1999). A coefficient
+    on which no measured schedule depends keeps the machine's value.
     """
     names = [name for name in COEFFICIENTS if any(row[2][name] > 0 for row in rows)]
     before = np.array([machine.coefficient(name) for name in names])
@@ -194,8 +196,9 @@ def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
     left = measured - np.array([row[1] for row in rows])
     scale = np.maximum(before, 1e-3)
     prior = TRUST * np.sqrt(len(rows)) * np.diag(1 / scale)
-    solution, _ = nnls(
+    fitted = lsq_linear(
         np.vstack([counts * weight[:, None], prior]),
         np.concatenate([left * weight, prior @ before]),
+        bounds=np.array([BOUNDS[name] for name in names]).T,
     )
-    return dict(zip(names, map(float, solution), strict=True))
+    return dict(zip(names, map(float, fitted.x), strict=True))

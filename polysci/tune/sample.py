@@ -12,7 +12,7 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
 from polysci.rank.ranker import space_of
-from polysci.rank.shortlist import Choice, Ranked, distinct, view_contexts
+from polysci.rank.shortlist import Choice, Ranked, distinct, turns, view_contexts
 from polysci.space.enumerate import Family
 
 RANGES = (1.1, 1.5, 4.0)  # bounds of predicted seconds over the least; equal shares of the sample
@@ -94,7 +94,6 @@ def _in_turns(
     members = rng.permutation(members)
     by_kind = members[np.argsort(kind[members], kind="stable")]
     kinds = kind[by_kind]
-    start = np.flatnonzero(np.r_[True, kinds[1:] != kinds[:-1]]) if len(kinds) else kinds
-    turn = np.arange(len(kinds)) - np.repeat(start, np.diff(np.r_[start, len(kinds)]))
+    turn = turns(kinds)
     shuffled = rng.permutation(len(by_kind))
     return by_kind[shuffled[np.argsort(turn[shuffled], kind="stable")]]

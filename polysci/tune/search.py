@@ -33,6 +33,8 @@ from polysci.tune.result import LEVELS, Progress, Result
 from polysci.tune.trials import Trials
 from polysci.tune.wisdom import Wisdom
 
+KINDS = 60  # of schedules, from which those to measure are chosen
+RANKER = "traffic"
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +46,7 @@ def optimize(
     *,
     target: Target | None = None,
     isa: str | None = None,
-    ranker: str = "traffic",
+    ranker: str = RANKER,
     time_limit: float | None = None,
     wisdom: Wisdom | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -187,9 +189,12 @@ class _Search:
         level = LEVELS[self.level]
         self._tell(Progress("ranking", 0, 1))
         count = None if level.measured is None else level.measured or 5
+        # The order of another ranker decides, not the seconds that the traffic model predicts.
+        explores = level.measured and self.ranker == RANKER
         ranked = choice.candidates(
             self.problem, self._context(), count, self.algorithm,
             ranker=self.ranker, tiles=level.tiles, blocks=level.blocks,
+            kinds=KINDS if explores else 0,
         )  # fmt: skip
         return self._estimate(ranked) if level.measured == 0 else self._measure(ranked)
 
@@ -248,7 +253,10 @@ class _Search:
             self.problem, context, LEVELS[self.level], self.start, self.time_limit, self._tell,
             self.records.host,
         )  # fmt: skip
-        winner = trials.run(self._with_seeds(ranked))
+        candidates = self._with_seeds(ranked)
+        first = 1 + len(candidates) - len(ranked)
+        measured = LEVELS[self.level].measured
+        winner = trials.run(candidates, first, measured and measured + first - 1)
         level = "estimate" if trials.interrupted or trials.late else self.level
         if self.again:
             self.records.forget()

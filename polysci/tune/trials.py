@@ -25,6 +25,7 @@ from polysci.rank.shortlist import other_form
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
+from polysci.tune.exploration import Measured, choose_next
 from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
 from polysci.tune.result import Progress, SearchLevel, Trial
 
@@ -64,9 +65,12 @@ class Trials:
     samples: dict[str, Samples] = field(default_factory=dict)
     interrupted: bool = False
 
-    def run(self, candidates: Sequence[Candidate]) -> Winner:
-        """Build, check and time the candidates in batches; then time the best ones together.
+    def run(
+        self, candidates: Sequence[Candidate], first: int = 0, most: int | None = None
+    ) -> Winner:
+        """Build, check and time candidates in batches; then time the best ones together.
 
+        The ``first`` ones come first, ``most`` of them in all (None: all of them, in their order).
         Raises CheckError where none survives, BuildError where none can be compiled.
         """
         find_compiler()  # its absence is no fault of a candidate
@@ -74,7 +78,7 @@ class Trials:
         with Bench(self.problem, self.context.threads, backend=backend) as bench:
             try:
                 self._watch(bench)
-                self._try_all(bench, candidates)
+                self._try_all(bench, candidates, first, most)
                 self._try_other_form(bench)
                 self._repeat_doubtful(bench)
                 samples = self._compare_best(bench)
@@ -99,18 +103,34 @@ class Trials:
     def _note(self, trial: Trial) -> None:
         self.trials[str(trial.schedule)] = trial
 
-    def _try_all(self, bench: Bench, candidates: Sequence[Candidate]) -> None:
-        """All in batches, until time is up and something was measured."""
-        for at in range(0, len(candidates), BATCH):
+    def _try_all(
+        self, bench: Bench, candidates: Sequence[Candidate], first: int, most: int | None
+    ) -> None:
+        """So many in batches, until time is up and something was measured."""
+        untried, total = list(candidates), min(most or len(candidates), len(candidates))
+        leading = first if most else len(candidates)
+        for at in range(0, total, BATCH):
             best = self._best()
             if best and (self.late or self._spent() > self.level.seconds):
                 return
-            self.progress(Progress("measuring", at, len(candidates), best))
-            batch = [
-                candidate for candidate in candidates[at : at + BATCH] if self._may_win(candidate)
-            ]
+            self.progress(Progress("measuring", at, total, best))
+            count = min(BATCH, total - at)
+            batch, untried = untried[: min(leading, count)], untried[min(leading, count) :]
+            leading -= len(batch)
+            chosen = self._choose(untried, count - len(batch))
+            untried = [candidate for candidate in untried if candidate not in chosen]
+            batch = [candidate for candidate in batch + chosen if self._may_win(candidate)]
             if batch:
                 self._try(bench, batch)
+
+    def _choose(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
+        """What to measure next, by what was measured."""
+        measured = [
+            Measured(Candidate(trial.schedule, trial.predicted), trial.seconds)
+            for trial in self.trials.values()
+            if trial.seconds
+        ]
+        return choose_next(measured, untried, count) if count and untried else []
 
     def _try_other_form(self, bench: Bench) -> None:
         """The fastest schedule with prefetches of weights that exceed L2, or without them."""

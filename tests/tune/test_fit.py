@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.target.host import detect
-from polysci.target.machine import COEFFICIENTS, Machine, assume_rates
+from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
 from polysci.tune.fit import LAYERS, coefficients
 from polysci.tune.sample import sample_schedules
 from tests.support import samples
@@ -18,7 +18,7 @@ ASSUMED = assume_rates(detect())
 
 @settings(max_examples=20)
 @given(
-    st.lists(st.floats(0.1, 5.0), min_size=3, max_size=3),
+    st.lists(st.floats(0.3, 5.0), min_size=3, max_size=3),
     st.integers(0, 1000),
 )
 def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -> None:
@@ -38,10 +38,22 @@ def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -
         assert predicted == pytest.approx(seconds, rel=0.15)
 
 
-def test_no_price_is_negative() -> None:
-    counts = dict.fromkeys(COEFFICIENTS, 0.0) | {"call_ns": 1.0}
-    found = coefficients([(0.5, 1.0, counts, 0.5)] * 50, ASSUMED)
-    assert found["call_ns"] == pytest.approx(0.0, abs=1e-6)
+def test_a_price_is_no_lower_than_physics_allows() -> None:
+    counts = dict.fromkeys(COEFFICIENTS, 0.0) | {"call_ns": 1.0, "hidden_l2": 1.0}
+    fitted = coefficients([(0.5, 1.0, counts, 0.5)] * 50, ASSUMED)
+    assert fitted["call_ns"] == pytest.approx(BOUNDS["call_ns"][0])
+    assert fitted["hidden_l2"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_no_more_than_a_whole_transfer_shows() -> None:
+    counts = dict.fromkeys(COEFFICIENTS, 0.0) | {"hidden_l2": 1.0}
+    assert coefficients([(9.0, 1.0, counts, 9.0)] * 50, ASSUMED)["hidden_l2"] == pytest.approx(1.0)
+
+
+def test_assumed_prices_are_within_the_bounds() -> None:
+    assert [*BOUNDS] == [*COEFFICIENTS]
+    for name, (least, most) in BOUNDS.items():
+        assert least <= ASSUMED.coefficient(name) <= most
 
 
 def test_the_layers_exercise_every_price() -> None:

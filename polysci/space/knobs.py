@@ -1,0 +1,135 @@
+"""What one loop order leaves open: where A is packed, which loops are parallel, how C is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.numerics.dtypes import COMPUTES
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.target.isas import isa_named
+from polysci.target.microkernels import Microkernel
+
+SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
+
+Strides = Mapping[str, tuple[int, ...]]
+
+
+def knobs_of(
+    contraction: Contraction,
+    strides: Strides,
+    dims: tuple[str, ...],
+    threads: int,
+    large: bool,
+    kernel: Microkernel,
+) -> list[tuple[int, int, int]]:
+    """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
+    out = contraction.out.offset(strides[contraction.out.array])
+    reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
+    written_once = not any(d.name in dims for d in reduced)
+    streams = (
+        large
+        and written_once
+        and contraction.out.bytes == 4
+        and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
+        and out.coef(columns_of(contraction).name) == 1
+    )
+    return [
+        (pack, parallel, stream)
+        for stream in ((0, 1) if streams else (0,))
+        for parallel in _parallel(contraction, dims, threads)
+        for pack in _packings(contraction, strides, dims, parallel, kernel)
+    ]
+
+
+def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> list[int]:
+    """How many leading loops may be parallel: distinct dimensions, none of the reduction."""
+    if threads == 1:
+        return [0]
+    free = 0
+    roles = {d.name: d.role for d in contraction.dims}
+    for dim in dims:
+        if roles[dim] in ("k", "br") or dim in dims[:free]:
+            break
+        free += 1
+    return list(range(1, min(free, 4) + 1))
+
+
+def _packings(
+    contraction: Contraction,
+    strides: Strides,
+    dims: tuple[str, ...],
+    parallel: int,
+    kernel: Microkernel,
+) -> list[int]:
+    """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
+    if COMPUTES[kernel.compute].converts:
+        return [-1]  # from a copy, another way to multiply needs no conversion
+    if contraction.swapped:
+        return _gatherings(contraction, dims, parallel)
+    column = columns_of(contraction)
+    offset = contraction.a.offset(strides[contraction.a.array])
+    needed = offset.coef(column.name) not in (0, 1) or reads_copy(contraction, offset, kernel)
+    depths = [] if needed else [-1]
+    moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
+    taps = prod(d.extent for d in contraction.by_role("br"))
+    latest = len(dims) - 2 if taps > 1 else len(dims) - 1
+    latest = max(latest, 0) if needed else latest  # a nest of one loop packs before it
+    return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
+
+
+def reads_copy(contraction: Contraction, offset: Affine, kernel: Microkernel) -> bool:
+    """Whether a kernel that broadcasts A wants a copy: of other elements, or with full words."""
+    compute = COMPUTES[kernel.compute]
+    if kernel.family != "brgemm":
+        return False
+    depths = [d for d in contraction.by_role("k") if d.extent > 1]
+    taps = prod(d.extent for d in contraction.by_role("br"))
+    apart = any(offset.coef(d.name) != 1 for d in depths)
+    short = taps > 1 and any(
+        d.extent < compute.vnni_factor for d in depths
+    )  # a word for a few elements
+    widened = compute.bytes > contraction.a.bytes and not compute.converts
+    return widened or (compute.vnni_factor > 1 and (apart or short))
+
+
+def _gatherings(contraction: Contraction, dims: tuple[str, ...], parallel: int) -> list[int]:
+    """Where swapped factors gather x: nowhere as it lies, or outside all loops over pixels."""
+    if not contraction.gathered:
+        return [-1]
+    pixels = dims.index(columns_of(contraction).name)
+    moving = [at + 1 for at in range(pixels) if contraction.x.uses(dims[at])]
+    return [at for at in (0, *moving) if at == 0 or at >= parallel]
+
+
+def pad_of(contraction: Contraction, kernel: Microkernel) -> int:
+    """Elements between packed pixels that spread them over the cache sets: a line, or none."""
+    if contraction.swapped:
+        return 0  # images are copied without gaps
+    depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
+    widened = kernel.family == "brgemm"  # its copy of A holds what it multiplies
+    item = COMPUTES[kernel.compute].bytes if widened else contraction.a.bytes
+    if any(d.extent * item < 4 for d in contraction.by_role("k")):
+        return 0  # words go on from pixel to pixel
+    return 64 // item if prod(depth) * item % SET_STRIDE == 0 else 0
+
+
+def place_outermost(
+    pack: NDArray[np.intp],
+    dims: tuple[str, ...],
+    steps: NDArray[np.int64],
+    extents: Mapping[str, int],
+) -> NDArray[np.intp]:
+    """The same packing outside of loops that run once."""
+    current = {dim: np.full(len(steps), extent) for dim, extent in extents.items()}
+    outermost, outer = np.zeros(len(steps), dtype=np.intp), np.minimum(pack, 0)
+    for position, dim in enumerate(dims):
+        runs = steps[:, position] < current[dim]
+        current[dim] = np.minimum(steps[:, position], current[dim])
+        outermost = np.where(runs, position + 1, outermost)
+        outer = np.where(pack == position + 1, outermost, outer)
+    return outer
