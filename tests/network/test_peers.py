@@ -145,7 +145,9 @@ def test_a_sample_fills_its_time() -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_layers_and_networks_have_their_own_peers(name: str) -> None:
-    with pytest.raises(SpecError, match=f"{name}.*networks, not layers: expected one of torch$"):
+    with pytest.raises(
+        SpecError, match=f"{name}.*networks, not layers: expected one of torch, onednn$"
+    ):
         peer_named(name)
     with pytest.raises(SpecError, match="layers, not networks: expected one of onnxruntime, open"):
         peer_named("torch", "networks")

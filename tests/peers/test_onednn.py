@@ -1,6 +1,7 @@
 """oneDNN by its C API: where its library is found, what is refused, and what it computes."""
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from polysci.peers.onednn.paths import DnnlPath
 from polysci.peers.onednn.service import OneDNN
 from polysci.peers.rival import LayerRival
 from polysci.runtime.build import cache
+from tests.support.command import done
 
 VERSION = """
 #include <stddef.h>
@@ -325,3 +327,17 @@ def test_a_rival() -> None:
         path, version, paths = rival.prepare(SHAPES["dense"], 1 << 20)
         assert path in paths and version.startswith("3.") and "libgomp" in version
         assert rival.sample() > 0 and rival.sample(cold=True) > 0
+
+
+@onednn_only
+def test_bench_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polysci.peers.contest.cold_size", lambda: 1 << 18)
+    layers = ("mb1ic16ih8oc16oh8kh3ph1", "mm:24x16x32 b=constant")
+    command = ("bench", *layers, "--against", "onednn", "--level", "estimate", "--rounds", "9")
+    *rows, last = map(json.loads, done(*command, "--cold", "--threads", "1", "--json").splitlines())
+    summary = last["summary"]
+    assert [row["layer"] for row in rows] == ["mb1ic16ih8oc16oh8kh3ph1", layers[1]]
+    assert all(row["ratio"] > 0 and row["cold_ratio"] > 0 for row in rows)
+    assert all(row["path"] in row["peer_paths"] for row in rows)
+    assert summary["peer"].startswith("onednn 3.") and "libdnnl" in summary["peer"]
+    assert summary["min_ratio"] == min(row["ratio"] for row in rows)
