@@ -10,7 +10,7 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
-from polysci.space.weights_ahead import LINE, PanelReuse
+from polysci.space.weights_ahead import LINE, PanelReuse, share_lines
 
 # What a tile function says of `next`.
 PREFETCH = "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
@@ -328,7 +328,7 @@ def _prefetch(tile: Tile, reuse: PanelReuse) -> tuple[int, list[c.Generable]]:
     """Lines that a step prefetches, and the C of the distance at which they lie."""
     item = tile.plan.compute.bytes
     lines = -(-tile.step * tile.plan.compute.vnni_factor * item // LINE)
-    count, first, end = reuse.share(lines)
+    count, first, end = share_lines(lines, reuse.calls)
     when = ["panel", *[f"call >= {first}"] * (first > 0), *[f"call < {end}"] * (end < reuse.calls)]
     place = f"{item} * panel + {count * LINE} * " + (f"(call - {first})" if first else "call")
     text = f"const int64_t next = {' && '.join(when)} ? {place} : 0"

@@ -66,16 +66,6 @@ class PanelReuse:
         """How many calls read one panel."""
         return prod(loop.trips for loop in self.inner)
 
-    def share(self, lines: int) -> tuple[int, int, int]:
-        """Lines that one call prefetches a step, of so many; the first call to do so, and the end.
-
-        The calls in the middle: the first ones may still wait for their own panel.
-        """
-        most = -(-lines // self.calls)
-        needed = -(-lines // most)
-        first = (self.calls - needed) // 2
-        return most, first, first + needed
-
 
 def _nested_loops(contraction: Contraction, schedule: Schedule) -> tuple[NestedLoop, ...]:
     """The loops that run more than once."""
@@ -88,6 +78,17 @@ def _nested_loops(contraction: Contraction, schedule: Schedule) -> tuple[NestedL
         loops.append(NestedLoop(dim, loop.step, trips, extent, nested, inmost[dim]))
         around[dim] = loop.step
     return tuple(loop for loop in loops if loop.trips > 1)
+
+
+def share_lines(lines: int, calls: int) -> tuple[int, int, int]:
+    """Lines that one of so many calls prefetches a step; the first call to do so, and the end.
+
+    The calls in the middle: the first ones may still wait for their own panel.
+    """
+    most = -(-lines // calls)
+    needed = -(-lines // most)
+    first = (calls - needed) // 2
+    return most, first, first + needed
 
 
 @dataclass(frozen=True, slots=True)

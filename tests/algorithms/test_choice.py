@@ -1,6 +1,7 @@
 """Direct or Winograd: words, rules, the error bound, the model's choice, records, commands."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,19 @@ def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -
     every = rank_schedules(WIDE, FIXED, machine, 1)
     assert first[0] == every[0]
     assert [one.seconds for one in every] == sorted(one.seconds for one in every)
+
+
+def test_filters_beyond_the_cache_are_prefetched() -> None:
+    machine = assume_rates(FIXED)
+    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, FIXED, machine, 1, 8))
+    large = replace(FIXED, l2=64 << 20)
+    assert not any(plan.schedule.ahead for plan in rank_schedules(WIDE, large, machine, 1, 8))
+    plain = parse("winograd(2) > brgemm_avx512_f32_8x32")
+    waits, ahead = (
+        estimate(resolve(WIDE, replace(plain, ahead=mark)), FIXED, machine).weights
+        for mark in (False, True)
+    )
+    assert ahead < waits
 
 
 def test_the_model_takes_winograd_where_products_rule_and_direct_where_transforms_do() -> None:

@@ -259,7 +259,8 @@ def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: st
             conv.with_(layout="nchw"), parse(f"winograd(4) t:4 > brgemm_{isa}_f32_3x{lanes}")
         ),
         ExportedLayer(
-            conv.with_(layout="nchw"), parse(f"winograd(2) > brgemm_{isa}_f32_4x{2 * lanes}")
+            conv.with_(layout="nchw"),
+            parse(f"winograd(2) ahead(B) > brgemm_{isa}_f32_4x{2 * lanes}"),
         ),
     ]
     export_c(layers, tmp_path / "net", name="net")

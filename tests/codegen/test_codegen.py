@@ -40,6 +40,8 @@ GOLDEN = {
     "groups": ("g4mb1ic16ih6oc48kh3ph1", "nhwc", "g* p:4 k:8 p > brgemm_avx2_f32_6x8", 3),
     "grouped": ("g6mb1ic24ih6oc24kh3ph1", "nhwc", "p g:4 q:3 > grouped4_avx512_f32_3x16", 1),
     "winograd": ("mb1ic16ih8oc20kh3ph1", "nhwc", "t:3* winograd(4) k:16 > brgemm_avx2_f32_3x16", 2),
+    "filters": ("mb1ic16ih8oc40kh3ph1", "nhwc",
+                "winograd(2) k:16 ahead(B) > brgemm_avx512_f32_4x16", 1),
     "domain": ("mb1ic5ih7oc9kh3ph1", "nchw", "winograd(2) k:8* t:6 > brgemm_avx2_f32_4x8", 2),
     "depthwise": ("g9mb1ic9ih6oc9kh3ph1", "nchw", "p:3 pack(A) p > depthwise_avx2_f32_6x16", 1),
     "words": ("mb1ic19ih8oc20kh3ph1", "nhwc", "p k:16 > brgemm_avx512bf16_bf16_8x16", 1, "bf16"),

@@ -9,7 +9,7 @@ from polysci.algorithms.lowering import model_of
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
-from polysci.space.weights_ahead import NestedLoop, PanelReuse, Panels, follow_in_cache
+from polysci.space.weights_ahead import PanelReuse, Panels, follow_in_cache, share_lines
 from polysci.target.microkernels import find
 
 CONV = Conv2d(N=2, C=32, H=7, W=7, K=96, R=3, S=3, pad=1)
@@ -23,9 +23,8 @@ def reuse(text: str) -> PanelReuse:
 
 @given(st.integers(1, 12), st.integers(1, 40))
 def test_the_calls_of_a_panel_prefetch_every_line_of_a_step_once(lines: int, calls: int) -> None:
-    panel = PanelReuse((), (NestedLoop("p", 1, calls, calls, False, 1),))
-    count, first, end = panel.share(lines)
-    assert panel.calls == calls and 0 <= first < end <= calls
+    count, first, end = share_lines(lines, calls)
+    assert 0 <= first < end <= calls
     covered = [count * (call - first) + line for call in range(first, end) for line in range(count)]
     assert covered == list(range(len(covered)))
     assert lines <= len(covered) < lines + count

@@ -49,6 +49,11 @@ def estimate(plan: WinogradPlan, target: Target, machine: Machine) -> WinogradEs
     return _Cost(plan, target, machine).estimate()
 
 
+def exceeds_l2(plan: WinogradPlan, target: Target, machine: Machine) -> bool:
+    """Whether the filters do not stay in L2: it pays to prefetch them."""
+    return _Cost(plan, target, machine)._u_far()
+
+
 @dataclass(frozen=True, slots=True)
 class _Cost:
     plan: WinogradPlan
@@ -62,7 +67,7 @@ class _Cost:
         hidden = self.machine.hidden_l3 if self._u_far() else 0.0
         if self._u_bytes() + self._images() > self.target.l3:
             hidden = self.machine.hidden_memory
-        shown = max(0.0, weights - gemm) + hidden * min(weights, gemm)
+        shown = max(0.0, weights - gemm * self._arrival()) + hidden * min(weights, gemm)
         regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
         sizes = (ITEM * plan.packed, ITEM * plan.v_size, ITEM * plan.m_size)
         fork = regions * self.machine.fork_us * 1e-6
@@ -131,6 +136,13 @@ class _Cost:
         share = self._share("k") if again == 1 else self._share("tk")
         return (self._u_bytes() / rate + near) * share
 
+    def _arrival(self) -> float:
+        """The part of the GEMMs during which U arrives: its first reads, or prefetches."""
+        plan = self.plan
+        _, first, end = plan.prefetch
+        busy = end - first if plan.schedule.ahead else 1
+        return busy / plan.calls if self._u_far() else 1.0
+
     def _u_bytes(self) -> int:
         return ITEM * self.plan.packed
 
@@ -139,6 +151,7 @@ class _Cost:
         return ITEM * self.plan.points * self.plan.problem.C * self.plan.k
 
     def _u_far(self) -> bool:
+        """Whether U does not stay in L2."""
         return self._u_bytes() + self._block() > HELD * self.target.l2
 
     def _block(self) -> int:

@@ -79,16 +79,19 @@ def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
 def _tile(plan: WinogradPlan, symbol: str, rows: int) -> c.Generable:
     """One register tile of one point: rows of tiles by columns of filters."""
     kernel, mask = plan.kernel, (1 << rows) - 1
+    ahead = plan.schedule.ahead
+    marks = f", .ahead = {plan.prefetch[0]}, .next = next" if ahead else ""
     body = [
-        f"static const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, .wrap = {rows}, "
-        f".lanes = {kernel.lanes},\n"
-        f"        .a_inner = {plan.v_tile}, .c_inner = {plan.m_tile}, .c_col = 1}}",
+        f"{'' if ahead else 'static '}const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
+        f".wrap = {rows}, .lanes = {kernel.lanes},\n"
+        f"        .a_inner = {plan.v_tile}, .c_inner = {plan.m_tile}, .c_col = 1{marks}}}",
         f"ps_vec acc[{rows * kernel.vecs}]",
         "ps_begin(acc, t, out, 0)",
         f"ps_run(acc, t, {mask:#x}u, v, u, {plan.problem.C}, 1)",
         "ps_end(acc, t, out, 0)",
     ]
-    head = f"static PS_KERNEL void {symbol}_t{rows}(const float *v, const float *u, float *out)"
+    operands = "const float *v, const float *u, float *out" + ", int64_t next" * ahead
+    head = f"static PS_KERNEL void {symbol}_t{rows}({operands})"
     return c.function(head, [*map(c.Statement, body)])
 
 
@@ -114,7 +117,8 @@ def _multiply(plan: WinogradPlan, symbol: str) -> c.Generable:
     kernel = plan.kernel
 
     def tile(rows: int) -> c.Generable:
-        return c.Statement(f"{symbol}_t{rows}(a + row * {plan.v_tile}, u, c + row * {plan.m_tile})")
+        operands = f"a + row * {plan.v_tile}, u, c + row * {plan.m_tile}{_next(plan)}"
+        return c.Statement(f"{symbol}_t{rows}({operands})")
 
     columns = [
         c.Statement(f"const float *a = v + point * {plan.v_tiles * plan.v_tile}"),
@@ -133,6 +137,18 @@ def _multiply(plan: WinogradPlan, symbol: str) -> c.Generable:
         "                                        int64_t tiles, int64_t width)",
         [points],
     )
+
+
+def _next(plan: WinogradPlan) -> str:
+    """The argument that says how far behind u the next panel's lines lie; 0: nothing new."""
+    if not plan.schedule.ahead:
+        return ""
+    lines, first, end = plan.prefetch
+    start, rows = 4 * plan.problem.C * plan.kernel.cols, plan.kernel.rows
+    number = f"(row / {rows} - {first})" if first else f"row / {rows}"
+    place = f"{start} + {64 * lines} * {number}" if plan.calls > 1 else str(start)
+    when = [f"row >= {first * rows}"] * (first > 0) + [f"row < {end * rows}"] * (end < plan.calls)
+    return f", {' && '.join(when)} ? {place} : 0" if when else f", {place}"
 
 
 def _block(plan: WinogradPlan, symbol: str) -> c.Generable:

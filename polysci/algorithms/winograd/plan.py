@@ -9,6 +9,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.space.weights_ahead import share_lines
 from polysci.target import microkernels
 from polysci.target.microkernels import Microkernel
 
@@ -77,6 +78,19 @@ class WinogradPlan:
         return self.points * self.t * self.m_tile
 
     @property
+    def prefetch(self) -> tuple[int, int, int]:
+        """Lines of the next panel that a call prefetches a step; the first such call, and the end.
+
+        The panels of U lie in the order in which the loops over points and filters read them.
+        """
+        return share_lines(-(-self.kernel.cols // LINE), self.calls)
+
+    @property
+    def calls(self) -> int:
+        """Register tiles of a block that read the same panel of U."""
+        return -(-min(self.t, self.tiles) // self.kernel.rows)
+
+    @property
     def workspace(self) -> int:
         copies = self.teams if self.fused else 1
         return copies * self.v_size + self.teams * self.m_size
@@ -110,8 +124,6 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     packs = any(isinstance(step, Pack) for step in schedule.steps)
     if packs or schedule.stream or schedule.swap:
         raise UnsupportedError(f"schedule {schedule}: winograd(m) packs, streams and swaps nothing")
-    if schedule.ahead:
-        raise UnsupportedError(f"schedule {schedule}: winograd(m) does not take ahead(B)")
     across, down = -(-conv.Q // m), -(-conv.P // m)
     filters = _up(conv.K, kernel.cols)
     extents = {"t": max(1, conv.N * across * down), "k": filters}

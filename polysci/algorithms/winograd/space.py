@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.winograd.cost import estimate
+from polysci.algorithms.winograd.cost import estimate, exceeds_l2
 from polysci.algorithms.winograd.plan import resolve
 from polysci.algorithms.winograd.rules import SIZES, convolution
 from polysci.ops.problem import Problem
@@ -31,11 +32,14 @@ def rank_schedules(
     """
     convolution(problem)
     every: dict[str, Candidate] = {}
-    for plan in schedules(problem, target.isa.name, threads):
-        text = str(plan)
-        if text not in every:
-            seconds = estimate(resolve(problem, plan, threads), target, machine).seconds
-            every[text] = Candidate(plan, seconds)
+    for schedule in schedules(problem, target.isa.name, threads):
+        plan = resolve(problem, schedule, threads)
+        if exceeds_l2(plan, target, machine):
+            schedule = replace(schedule, ahead=True)
+            plan = replace(plan, schedule=schedule)
+        if str(schedule) not in every:
+            seconds = estimate(plan, target, machine).seconds
+            every[str(schedule)] = Candidate(schedule, seconds)
     ordered = sorted(
         every.values(), key=lambda candidate: (candidate.seconds, str(candidate.schedule))
     )
