@@ -208,15 +208,28 @@ PS_INLINE void ps_put_row(ps_acc *acc, ps_tile t, ps_y *c, int v, int count)
         ps_y_store(c, x[0], ps_used(t, v));
 }
 
+/* Whether rows of C consist of what one streamed store takes, PS_Y_STREAM vectors. */
+PS_INLINE int ps_in_lines(ps_tile t)
+{
+    enum { STEP = PS_Y_STREAM * PS_LANES };
+    return t.vecs % PS_Y_STREAM == 0 && t.c_inner % STEP == 0 &&
+           (t.rows <= t.wrap || t.c_outer % STEP == 0);
+}
+
 /* Store a tile whose accumulators hold results. */
 PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
 {
-    if (stream) {
+    if (stream && ps_in_lines(t)) {
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
             PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v)
-                ps_y_stream(c + ps_c_row(t, i) + v * PS_LANES, ps_acc_bits(acc[i * t.vecs + v]));
+            for (int v = 0; v < t.vecs; v += PS_Y_STREAM) {
+                ps_vec x[PS_Y_STREAM];
+                PS_UNROLL
+                for (int j = 0; j < PS_Y_STREAM; ++j)
+                    x[j] = ps_acc_bits(acc[i * t.vecs + v + j]);
+                ps_y_stream(c + ps_c_row(t, i) + v * PS_LANES, x);
+            }
         }
         return;
     }

@@ -53,7 +53,7 @@ PS_INLINE ps_vec ps_load_bf16(const uint16_t *p, int lanes)
     return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
 }
 /* To the nearest, ties to even; a NaN becomes a quiet one. */
-PS_INLINE void ps_store_bf16(uint16_t *p, ps_vec x, int lanes)
+PS_INLINE __m256i ps_to_bf16(ps_vec x)
 {
     const __m512i bits = _mm512_castps_si512(x), half = _mm512_set1_epi32(0x7fff);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -61,15 +61,23 @@ PS_INLINE void ps_store_bf16(uint16_t *p, ps_vec x, int lanes)
     const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     const __m512i y = _mm512_mask_blend_epi32(nan, near, quiet);
-    ps_store_16bit(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(y, 16)), lanes);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(y, 16));
+}
+PS_INLINE void ps_store_bf16(uint16_t *p, ps_vec x, int lanes)
+{
+    ps_store_16bit(p, ps_to_bf16(x), lanes);
 }
 PS_INLINE ps_vec ps_load_f16(const uint16_t *p, int lanes)
 {
     return _mm512_cvtph_ps(ps_load_16bit(p, lanes));
 }
+PS_INLINE __m256i ps_to_f16(ps_vec x)
+{
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 PS_INLINE void ps_store_f16(uint16_t *p, ps_vec x, int lanes)
 {
-    ps_store_16bit(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), lanes);
+    ps_store_16bit(p, ps_to_f16(x), lanes);
 }
 PS_INLINE ps_vec ps_splat_f16(const uint16_t *p)
 {
@@ -146,4 +154,19 @@ enum { PS_BF16_WIDE = 1 };
 PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
 {
     ps_store_bf16(p, *x, count * PS_LANES);
+}
+/* Two vectors of 16-bit results make a line, which goes past the caches; p is aligned to it. */
+enum { PS_16BIT_STREAM = 2 };
+PS_INLINE void ps_stream_halves(uint16_t *p, __m256i low, __m256i high)
+{
+    const __m512i line = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    _mm512_stream_si512((void *)p, line);
+}
+PS_INLINE void ps_stream_bf16(uint16_t *p, const ps_vec *x)
+{
+    ps_stream_halves(p, ps_to_bf16(x[0]), ps_to_bf16(x[1]));
+}
+PS_INLINE void ps_stream_f16(uint16_t *p, const ps_vec *x)
+{
+    ps_stream_halves(p, ps_to_f16(x[0]), ps_to_f16(x[1]));
 }

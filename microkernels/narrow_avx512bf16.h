@@ -11,3 +11,8 @@ PS_INLINE void ps_store_bf16_pair(uint16_t *p, const ps_vec *x, int count)
 }
 #define ps_store_bf16_wide ps_store_bf16_pair
 #define PS_BF16_WIDE 2
+PS_INLINE void ps_stream_bf16_pair(uint16_t *p, const ps_vec *x)
+{
+    _mm512_stream_si512((void *)p, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
+}
+#define ps_stream_bf16 ps_stream_bf16_pair

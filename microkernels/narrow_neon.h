@@ -158,3 +158,7 @@ PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
 {
     ps_store_bf16(p, *x, count * PS_LANES);
 }
+/* No vectors of 16-bit results go past the caches here. */
+enum { PS_16BIT_STREAM = 1 };
+PS_INLINE void ps_stream_bf16(uint16_t *p, const ps_vec *x) { ps_store_bf16(p, *x, PS_LANES); }
+PS_INLINE void ps_stream_f16(uint16_t *p, const ps_vec *x) { ps_store_f16(p, *x, PS_LANES); }

@@ -12,7 +12,8 @@ PS_INLINE void ps_y_store(ps_y *p, ps_vec x, int lanes)
         ps_store_first(p, x, lanes);
 }
 /* Past the caches, where y holds whole vectors of 32 bits. */
-PS_INLINE void ps_y_stream(ps_y *p, ps_vec x) { ps_stream(p, x); }
+enum { PS_Y_STREAM = 1 };
+PS_INLINE void ps_y_stream(ps_y *p, const ps_vec *x) { ps_stream(p, *x); }
 /* Up to PS_Y_WIDE whole vectors at once. */
 enum { PS_Y_WIDE = 1 };
 PS_INLINE void ps_y_store_wide(ps_y *p, const ps_vec *x, int count)

@@ -5,8 +5,9 @@ PS_INLINE ps_vec ps_y_load(const ps_y *p, int lanes)
     return ps_as_real(ps_load_u8(p, lanes));
 }
 PS_INLINE void ps_y_store(ps_y *p, ps_vec x, int lanes) { ps_store_u8(p, ps_as_int(x), lanes); }
-/* Narrow results never go past the caches. */
-PS_INLINE void ps_y_stream(ps_y *p, ps_vec x) { ps_y_store(p, x, PS_LANES); }
+/* 8-bit results never go past the caches. */
+enum { PS_Y_STREAM = 1 };
+PS_INLINE void ps_y_stream(ps_y *p, const ps_vec *x) { ps_y_store(p, *x, PS_LANES); }
 /* Up to PS_Y_WIDE whole vectors at once. */
 enum { PS_Y_WIDE = PS_8BIT_WIDE };
 PS_INLINE void ps_y_store_wide(ps_y *p, const ps_vec *x, int count) { ps_store_u8_wide(p, x, count); }

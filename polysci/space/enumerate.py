@@ -223,6 +223,7 @@ def schedules(
                 pack, parallel, stream = (
                     np.repeat(knob, size) for knob in zip(*knobs, strict=True)
                 )
+                wide = np.array([_streams(contraction, tile) for tile in shapes])[base]
                 ahead = follow_in_cache(contraction, kernel, dims, steps, l2)
                 every = np.tile(steps, (copies, 1))
                 yield Family(
@@ -233,10 +234,16 @@ def schedules(
                     extents,
                     place_outermost(pack, dims, every, extents),
                     parallel,
-                    stream.astype(bool),
+                    stream.astype(bool) & np.tile(wide, copies),
                     np.tile(ahead, copies),
                     pad_of(contraction, kernel),
                 )
+
+
+def _streams(contraction: Contraction, tile: RegisterTile) -> bool:
+    """Whether a tile's columns are whole stores past the caches, if there are any."""
+    step = tile.kernel.streamed_columns(contraction.out.bytes)
+    return step > 0 and tile.sizes[0][1] % step == 0
 
 
 def _orders(

@@ -34,7 +34,7 @@ def knobs_of(
     streams = (
         large
         and written_once
-        and contraction.out.bytes == 4
+        and kernel.streamed_columns(contraction.out.bytes)
         and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
         and out.coef(columns_of(contraction).name) == 1
     )

@@ -350,16 +350,18 @@ def streams(
     column: Dim,
     tile: Mapping[str, int],
 ) -> bool:
-    """Whether C can go past the caches: written once, in whole vectors on vector boundaries."""
+    """Whether C can go past the caches: written once, in whole aligned stores."""
+    step = kernel.streamed_columns(contraction.out.bytes)
     reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
     whole = all(tile[d.name] == d.extent for d in reduced)
     strides = [c[d.name] for d in contraction.dims if d != column and d.extent > 1]
     return (
         whole
-        and contraction.out.bytes == 4
+        and step > 0
         and c[column.name] == 1
-        and column.extent % kernel.lanes == 0
-        and all(stride % kernel.lanes == 0 for stride in strides)
+        and column.extent % step == 0
+        and tile[column.name] % step == 0
+        and all(stride % step == 0 for stride in strides)
     )
 
 

@@ -51,6 +51,13 @@ class Microkernel:
     def vecs(self) -> int:
         return self.cols // self.lanes
 
+    def streamed_columns(self, item: int) -> int:
+        """Columns of results of ``item`` bytes in a store past the caches; 0: there is none.
+
+        4-byte results go by vectors; 2-byte ones by lines of 64 bytes, two vectors of AVX-512.
+        """
+        return {4: self.lanes, 2: 2 * self.lanes if self.lanes == 16 else 0}.get(item, 0)
+
     @property
     def tile_registers(self) -> TileRegisters | None:
         """The tile registers that hold its sums, if they are not in vector registers."""

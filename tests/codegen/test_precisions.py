@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from polysci.codegen.emit import Source
+from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
@@ -216,6 +217,25 @@ def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
     for index, text in enumerate([f"k:{v} p ahead(B) > {name}", f"k:{v}* p:4 p ahead(B) > {name}"]):
         source = emit(problem, parse(text), 2, EmitOptions(f"next_{index}"))
         judge.judge(problem, build([source]), source.symbol)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("isa", ISAS)
+def test_narrow_results_are_streamed_in_whole_lines(judge: Judge, isa: str, dtype: str) -> None:
+    """By every way to multiply; single vectors, and other instruction sets, are refused."""
+    problem = Conv2d(N=2, C=8, H=6, W=5, K=64, R=1, S=1, dtype=dtype)
+    for way in microkernels.ways("brgemm", isa, dtype):
+        kernel = way[0]
+        v, name = kernel.lanes, f"brgemm_{kernel.isa}_{kernel.compute}_5x"
+        texts = [f"n* p:4* pack(A) k:{2 * v} p stream(C) > {name}{2 * v}"]
+        wrong = f"n pack(A) p k:{v} stream(C) > {name}{v}"
+        wrong_texts = [wrong] if v == 16 else [wrong, *texts]
+        for text in wrong_texts:
+            with pytest.raises(UnsupportedError, match="not written once in whole aligned"):
+                emit(problem, parse(text), 2, EmitOptions("refused"))
+        for text in [text for text in texts if text not in wrong_texts]:
+            source = emit(problem, parse(text), 2, EmitOptions("line"))
+            judge.judge(problem, build([source]), source.symbol)
 
 
 @pytest.mark.parametrize("dtype", ["bf16:bf16:f32", "f16:f16:f32", "u8:s8:s32", "s8:s8:s32"])

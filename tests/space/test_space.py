@@ -1,5 +1,8 @@
 """The space of schedules: what is in it, that it nests, its order, the choices from it."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from polysci.rank.shortlist import as_family, choices, predict_seconds
 from polysci.space import enumerate as space
 from polysci.space.resolve import resolve
 from polysci.target import microkernels
+from polysci.target.isas import ISAS
 from tests.support import samples
 
 WIDE = Conv2d(N=1, C=128, H=28, W=28, K=96, R=3, S=3, pad=1)
@@ -185,3 +189,23 @@ def test_a_family_of_one() -> None:
     family = as_family(context, plan)[1]
     assert len(family) == 1
     assert family.schedule(0) == parse(str(plan).replace(" k:48 q", " q"))  # it runs once
+
+
+@pytest.mark.parametrize(("dtype", "columns"), [("f32", 16), ("bf16", 32), ("u8:s8:u8", 0)])
+def test_results_go_past_the_caches_in_whole_lines(dtype: str, columns: int) -> None:
+    """Narrow results by two vectors, 8-bit ones never; every such schedule can be generated."""
+    problem = Conv2d(N=2, C=32, H=8, W=8, K=96, R=1, S=1, pad=0, dtype=dtype)
+    isa = ISAS["avx512bf16"]
+    context = samples.fixed_context(problem, target=replace(samples.FIXED, isa=isa))
+    kernels = space.ways_of(context.contraction, isa.name)[0]
+    streaming = [
+        family.schedule(int(index))
+        for family in space.schedules(
+            context.contraction, context.strides, kernels, blocks=1, cache=1.0
+        )
+        for index in np.flatnonzero(family.stream)[:5]
+    ]
+    assert bool(streaming) == (columns > 0)
+    for schedule in streaming:
+        resolve(context.contraction, context.strides, schedule)
+        assert microkernels.find(schedule.kernel).cols % columns == 0
