@@ -11,7 +11,10 @@ resnet50: .venv/installed
 	.venv/bin/polysci optimize models/resnet50.txt --threads 1
 	@if .venv/bin/python -c "import torch" 2>/dev/null; \
 	then .venv/bin/polysci bench models/resnet50.txt --against torch --threads 1; \
-	else echo "To compare with oneDNN: .venv/bin/pip install '.[peers]', and make resnet50 again."; fi
+	elif .venv/bin/python -m pip show --quiet onednn-cpu-gomp 2>/dev/null; \
+	then .venv/bin/polysci bench models/resnet50.txt --against onednn --threads 1; \
+	else echo "To compare with oneDNN: .venv/bin/pip install onednn-cpu-gomp, and make resnet50" \
+	"again; with PyTorch's: .venv/bin/pip install '.[peers]'."; fi
 
 test: .venv/installed-dev
 	$(PYTEST)
