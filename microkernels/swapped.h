@@ -2,12 +2,15 @@
  * and B is x, read row by row where it lies.  Of C and B not a byte outside the used lanes is
  * touched: the last vector of a row is loaded under a mask.  All numbers are f32. */
 
-/* acc += A * B over `length` steps: A moves by its rows, which lie side by side, B by b_k. */
+/* acc += A * B over `length` steps: A moves by its rows, which lie side by side, B by b_k.  Where
+ * `next` is not 0, each step prefetches the line so many elements after B's. */
 PS_INLINE void ps_run_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b,
-                           int64_t length, int64_t b_k)
+                           int64_t length, int64_t b_k, int64_t next)
 {
     for (int64_t k = 0; k < length; ++k, a += t.rows, b += b_k) {
         __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+        if (next)
+            __builtin_prefetch(b + next);
         ps_vec bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)

@@ -280,7 +280,12 @@ def _swapped_run(tile: Tile) -> list[c.Generable]:
     """The reduction with swapped factors: A by panels of its rows, B row by row from x."""
     plan = tile.plan
     b_k = plan.coef["x"][plan.depth] if plan.depth else 0
-    return [c.Statement(f"ps_run_rows(acc, t, A, B, {tile.depth}, {b_k})")]
+    following = "0"
+    if plan.schedule.ahead:  # calls of the first few rows prefetch a line each of the next columns
+        call, line = f"n / {plan.tile[plan.panel_dim]}", LINE // 4
+        lines = tile.width // line + 1
+        following = f"{call} < {lines} ? {tile.width} + {line} * ({call}) : 0"
+    return [c.Statement(f"ps_run_rows(acc, t, A, B, {tile.depth}, {b_k}, {following})")]
 
 
 def _operands(plan: Plan) -> tuple[str, str]:

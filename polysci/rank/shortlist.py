@@ -20,6 +20,7 @@ from polysci.rank.batch import batch
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
+from polysci.space.swapped_roles import ahead_may_pay
 from polysci.space.weights_ahead import panels_beyond
 from polysci.target.microkernels import find
 from polysci.text.suggestions import suggest
@@ -323,10 +324,11 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
 
 
 def other_form(context: Context, schedule: Schedule) -> Schedule | None:
-    """The schedule with or without ``ahead(B)``; None where weights fit L2 or it has no code."""
+    """The schedule with or without ``ahead(B)``; None where B fits L2 or it has no code."""
     part, family = as_family(context, schedule)
     kernel, l2 = family.tiles[0].kernel, context.target.l2
-    if panels_beyond(part.contraction, kernel, family.dims, family.steps, l2) is None:
+    panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)
+    if panels is None and not ahead_may_pay(part.contraction, l2):
         return None
     other = replace(schedule, ahead=not schedule.ahead)
     try:

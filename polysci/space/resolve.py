@@ -14,7 +14,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
 from polysci.space.padding import Piece, cut, leaves, skips
-from polysci.space.swapped_roles import refusal
+from polysci.space.swapped_roles import check_pixels_ahead, refusal
 from polysci.space.weights_ahead import PanelReuse
 from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
@@ -334,7 +334,11 @@ def resolve(
         raise UnsupportedError(
             f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
         )
-    ahead = PanelReuse.of(contraction, schedule, kernel) if schedule.ahead else None
+    ahead = None
+    if schedule.ahead and view.swapped:
+        check_pixels_ahead(contraction, schedule)
+    elif schedule.ahead:
+        ahead = PanelReuse.of(contraction, schedule, kernel)
     pieces, ranges = cut(contraction, tile, packed=box is not None)
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,

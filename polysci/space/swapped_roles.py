@@ -17,6 +17,7 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
+from polysci.polyhedral.schedule import Schedule
 
 Strides = Mapping[str, tuple[int, ...]]
 
@@ -124,3 +125,24 @@ def _fold(operand: Operand, column: Dim, length: int) -> Operand:
     terms = tuple((name, 1 if name == column.name else coef) for name, coef in last.terms)
     index = (*operand.index[:-1], Affine(terms, last.const))
     return replace(operand, shape=(*operand.shape[:-2], 1, length), index=index)
+
+
+def check_pixels_ahead(contraction: Contraction, schedule: Schedule) -> None:
+    """Raise UnsupportedError unless ``ahead(B)`` can prefetch the next columns of x.
+
+    Calls of several rows read the same columns before the next ones come.
+    """
+    loops = [loop.dim for loop in schedule.loops]
+    rows = [dim.name for dim in contraction.by_role("m")]
+    columns = [dim.name for dim in contraction.by_role("n") if dim.extent > 1]
+    if contraction.gathered or not set(loops[-1:]) <= set(rows) or not set(columns) & set(loops):
+        raise UnsupportedError(
+            f"schedule {schedule}: ahead(B) with swapped factors needs x as it lies, and the loop "
+            f"over rows inside the one over its pixels"
+        )
+
+
+def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
+    """Whether x exceeds ``l2`` bytes: a panel of columns has a line in many pages of it."""
+    x = contraction.x
+    return contraction.swapped and not contraction.gathered and prod(x.shape) * x.bytes > l2

@@ -50,8 +50,6 @@ class PanelReuse:
                 f"schedule {schedule}: ahead(B) needs a brgemm kernel on vector registers, "
                 f"not {kernel}"
             )
-        if contraction.swapped:
-            raise UnsupportedError(f"schedule {schedule}: with swapped factors B is no weights")
         loops = _nested_loops(contraction, schedule)
         moves = [at for at, loop in enumerate(loops) if contraction.b.uses(loop.dim)]
         if not moves or moves[-1] == len(loops) - 1:

@@ -54,7 +54,7 @@ static PS_KERNEL void gathered_t0(const ps_args *restrict g, int64_t a, int64_t 
     ps_acc acc[2];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
-    ps_run_rows(acc, t, A, B, 8, 25);
+    ps_run_rows(acc, t, A, B, 8, 25, 0);
     ps_end_rows(acc, t, g->y + c, &e);
 }
 

@@ -64,7 +64,7 @@ static PS_KERNEL void swapped_t0(const ps_args *restrict g, int64_t a, int64_t b
     ps_acc acc[8];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
-    ps_run_rows(acc, t, A, B, 20, 25);
+    ps_run_rows(acc, t, A, B, 20, 25, 0);
     ps_end_rows(acc, t, g->y + c, last ? &e : 0);
 }
 
@@ -77,6 +77,6 @@ static PS_KERNEL void swapped_t1(const ps_args *restrict g, int64_t a, int64_t b
     ps_acc acc[6];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
-    ps_run_rows(acc, t, A, B, 20, 25);
+    ps_run_rows(acc, t, A, B, 20, 25, 0);
     ps_end_rows(acc, t, g->y + c, last ? &e : 0);
 }

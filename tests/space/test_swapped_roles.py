@@ -1,6 +1,7 @@
 """Factors that change places: which contractions allow it, what they keep, exact results."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
 from polysci.rank import RANKERS, Context, traffic
 from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import choices, cost_of, view_contexts
+from polysci.rank.shortlist import choices, cost_of, other_form, view_contexts
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
@@ -87,7 +88,8 @@ def test_contractions_that_keep_their_roles(problem: Problem, why: str) -> None:
     ("text", "message"),
     [
         ("swap(A,B) pack(A) n q:32 k:8 > brgemm_avx512_f32_8x32", "pixels of I lie as they are"),
-        ("swap(A,B) n k:8 q:32 ahead(B) > brgemm_avx512_f32_8x32", "B is no weights"),
+        ("swap(A,B) n k:8 q:32 ahead(B) > brgemm_avx512_f32_8x32", "needs x as it lies"),
+        ("swap(A,B) n k:8 ahead(B) > brgemm_avx512_f32_8x48", "inside the one over its pixels"),
         ("swap(A,B) n q:32 k:8 > brgemm_avx512_f32_4x32", "8 rows x 32 columns does not fit"),
         ("swap(A,B) q:32 k:8 > brgemm_avx512_f32_8x32", "may span at most two row dimensions"),
         ("swap(A,B) n q:24 k:8 > brgemm_avx512_f32_8x32", "neither whole vectors"),
@@ -197,6 +199,25 @@ def test_random_schedules_are_exact(problem: Problem) -> None:
     with Bench(problem, 2) as bench:
         for schedule in texts:
             bench.check(cache.build(emit(problem, schedule, 2, EmitOptions("layer")).file), "layer")
+
+
+@pytest.mark.isa("avx512")
+def test_the_next_pixels_are_prefetched_and_results_stay_exact() -> None:
+    plan = parse("swap(A,B) n q:16 k:2 ahead(B) > brgemm_avx512_f32_2x16")
+    text = emit(POINTWISE, plan, 1, EmitOptions("layer")).file
+    assert "n / 2 < 2 ? 16 + 16 * (n / 2) : 0" in text
+    with Bench(POINTWISE) as bench:
+        bench.check(cache.build(text), "layer")
+
+
+def test_a_search_tries_prefetches_where_x_exceeds_l2() -> None:
+    schedule = parse("swap(A,B) q:48 k:8 > brgemm_avx512_f32_8x48")
+    deep = POINTWISE.with_(N=1, C=256, K=64, H=56, W=56)
+    for problem, form in ((deep, replace(schedule, ahead=True)), (deep.with_(C=64), None)):
+        assert other_form(samples.fixed_context(problem), schedule) == form
+    strided = samples.fixed_context(deep.with_(stride=2))
+    gathered = parse("swap(A,B) pack(A) q:48 k:8 > brgemm_avx512_f32_8x48")
+    assert other_form(strided, gathered) is None
 
 
 @pytest.mark.isa("avx512")
