@@ -17,6 +17,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
 LINE = 64  # bytes of a cache line
+LEAST_ROWS = 6  # of a call: fewer wait for every line, and prefetches add to what they load
 PANELS = 3 / 4  # of L2, for a panel and its successor; the rest is for A and C
 
 
@@ -44,7 +45,7 @@ class PanelReuse:
 
     @classmethod
     def of(cls, contraction: Contraction, schedule: Schedule, kernel: Microkernel) -> Self:
-        """Raises UnsupportedError where no panel follows another, or none is used twice."""
+        """Raises UnsupportedError where no panel follows another."""
         if kernel.family != "brgemm" or kernel.tile_registers:
             raise UnsupportedError(
                 f"schedule {schedule}: ahead(B) needs a brgemm kernel on vector registers, "
@@ -52,10 +53,10 @@ class PanelReuse:
             )
         loops = _nested_loops(contraction, schedule)
         moves = [at for at, loop in enumerate(loops) if contraction.b.uses(loop.dim)]
-        if not moves or moves[-1] == len(loops) - 1:
+        if not moves:
             raise UnsupportedError(
-                f"schedule {schedule}: ahead(B) needs a loop over rows inside one over "
-                f"{contraction.b.array}, so that calls share a panel while the next one comes"
+                f"schedule {schedule}: ahead(B) needs a loop over {contraction.b.array}: "
+                "its calls read one panel"
             )
         return cls(loops[: moves[-1] + 1], loops[moves[-1] + 1 :])
 
@@ -93,14 +94,15 @@ def share_lines(lines: int, calls: int) -> tuple[int, int, int]:
 class Panels:
     """Of every schedule of a family: bytes of a panel of B, the calls that read it, lines a step.
 
-    ``calls`` is 1 where no loop moves on to another panel. ``reuse`` is how often the nest reads a
-    part of B while that stays in L2.
+    ``calls`` is 0 where no loop moves on to another panel; ``rows`` is of one call. ``reuse`` is
+    how often the nest reads a part of B while that stays in L2.
     """
 
     size: NDArray[np.int64]
     calls: NDArray[np.int64]
     lines: NDArray[np.int64]
     reuse: NDArray[np.int64]
+    rows: NDArray[np.int64]
 
     @classmethod
     def of(
@@ -128,18 +130,21 @@ class Panels:
             inside[dim] = step
         column = inside[columns_of(contraction).name]
         lines = -(-column * compute.vnni_factor * compute.bytes // LINE)
-        return cls(size, np.where(moved > 1, calls, 1), lines, reuse)
+        rows = prod((inside[d.name] for d in contraction.by_role("m")), start=np.ones_like(size))
+        return cls(size, np.where(moved > 1, calls, 0), lines, reuse, rows)
 
     def follow(self, l2: float) -> NDArray[np.bool_]:
-        """Where the calls that share a panel have room in L2 for its successor."""
-        fits: NDArray[np.bool_] = (self.calls > 1) & (2 * self.size <= PANELS * l2)
+        """Where L2 has room for a panel and its successor, which comes while calls compute."""
+        streamed = (self.calls == 1) & (self.reuse == 1) & (self.rows >= LEAST_ROWS)
+        fits: NDArray[np.bool_]
+        fits = ((self.calls > 1) | streamed) & (2 * self.size <= PANELS * l2)
         return fits
 
     def shares(self, ahead: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The part of the calls during which B arrives: its first reads, or prefetches."""
-        most = -(-self.lines // self.calls)
+        most = -(-self.lines // np.maximum(self.calls, 1))
         part: NDArray[np.float64]
-        part = np.where(ahead, -(-self.lines // most) / self.calls, 1 / self.reuse)
+        part = np.where(ahead, -(-self.lines // most), 1) / self.reuse
         return part
 
 
