@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,8 @@ _STEAL: Final = 8  # the word of the first line, after "cpu"
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _LOOP_S: Final = 5e-5  # of the reference loop
 _RUNS: Final = 4  # of it: a wait for a processor lengthens one of them, a neighbour all
+RECENT: Final = 400  # runs: some seconds
+BURST: Final = 16  # of so many runs one may be faster than the best
 FULL_SPEED: Final = 0.9  # of the best: below it somebody has a part of the core
 
 
@@ -70,20 +73,27 @@ def _stolen() -> float:
 class ReferenceLoop:
     """A loop of known work, whose speed says how much of the core this process has.
 
-    ``run(iterations)`` does work in proportion, and returns it. ``best`` is the most that it did a
-    second, so far.
+    ``run(iterations)`` does work in proportion, and returns it. It is known to do ``least`` a
+    second. The best of its rates is the most of the last RECENT runs but for a few: a short burst
+    of the clock is no measure of what follows.
     """
 
     run: Callable[[int], float]
+    least: float = 0.0
     iterations: int = 1000
-    best: float = 0.0
+    rates: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    @property
+    def best(self) -> float:
+        """What it does a second where nothing disturbs it."""
+        return max(sorted(self.rates)[-1 - len(self.rates) // BURST], self.least)
 
     def speed(self) -> float:
-        """The speed of some runs, the best of them, as a share of the best so far."""
+        """The speed of some runs, the fastest of them, as a share of the best; a burst is more."""
         fastest = 0.0
         for _ in range(_RUNS):
-            fastest = max(fastest, self._rate())
-            self.best = max(self.best, fastest)
+            self.rates.append(self._rate())
+            fastest = max(fastest, self.rates[-1])
             if fastest >= FULL_SPEED * self.best:
                 break
         return fastest / self.best

@@ -188,7 +188,7 @@ class Worker:
         It is known to have returned ``best`` a second.
         """
         _stage(f"timing {symbol}")
-        self._reference = ReferenceLoop(self._loop(so, symbol).run, best=best)
+        self._reference = ReferenceLoop(self._loop(so, symbol).run, best)
         for _ in range(_PROBE_RUNS):
             self._reference.speed()
         return {}

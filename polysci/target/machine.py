@@ -49,7 +49,8 @@ class Machine:
     one whose source is not contiguous. ``hidden_l2``, ``hidden_l3``
     and ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
     ``fork_us`` is what starting a parallel region takes. ``peak_all`` is the FMA peak of all cores
-    together in GFLOP/s, 0 where it was not measured: the model does not use it, timing does.
+    together in GFLOP/s, 0 where it was not measured: the model does not use it, timing does;
+    ``cores`` are all that were measured.
     """
 
     peak: float
@@ -72,6 +73,7 @@ class Machine:
     fork_us: float = 3.0
     peak_all: float = 0.0
     measured: bool = False
+    cores: int = field(default=1, compare=False)
     efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -105,9 +107,9 @@ class Machine:
         busy = min(1.0, sums / 8, sums / max(1.0, 0.55 * (rows + vecs)))
         return SPEED[compute] * float(busy)
 
-    def of_threads(self, threads: int, cores: int) -> float:
-        """FMA peak in GFLOP/s of so many threads on a machine of ``cores``; 0 if not measured."""
-        measured = {cores: self.peak_all, 1: self.peak}
+    def of_threads(self, threads: int) -> float:
+        """FMA peak in GFLOP/s of so many threads; 0 if not measured."""
+        measured = {self.cores: self.peak_all, 1: self.peak}
         return measured.get(threads, 0.0) if self.measured else 0.0
 
     def to_json(self) -> str:
@@ -120,9 +122,11 @@ def from_json(text: str) -> Machine:
     try:
         data: dict[str, Any] = json.loads(text)
         efficiency = {str(k): float(v) for k, v in data.pop("efficiency").items()}
-        measured = bool(data.pop("measured"))
+        measured, cores = bool(data.pop("measured")), int(data.pop("cores"))
         numbers = {name: float(value) for name, value in data.items()}
-        machine = Machine(**numbers, measured=measured, efficiency=MappingProxyType(efficiency))
+        machine = Machine(
+            **numbers, measured=measured, cores=cores, efficiency=MappingProxyType(efficiency)
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecError(f"machine parameters: {error}") from error
     rates = [*(numbers[name] for name in RATES), *efficiency.values()]
@@ -138,4 +142,5 @@ def assume_rates(target: Target) -> Machine:
     return Machine(
         peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0,
         l3_all=25.0 * target.sharing("l3", target.cores), memory_all=12.0 * target.cores**0.5,
+        cores=target.cores,
     )  # fmt: skip

@@ -98,11 +98,10 @@ def note_of(name: str) -> tuple[str, str]:
 
 def numbers(machine: Machine) -> dict[str, float]:
     """The parameters that are one number each, in the order of the fields."""
-    values = {field.name: getattr(machine, field.name) for field in fields(machine)}
     return {
-        name: float(value)
-        for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        field.name: float(getattr(machine, field.name))
+        for field in fields(machine)
+        if field.name in NOTES
     }
 
 
@@ -190,13 +189,14 @@ def _check_order(target: Target) -> None:
 
 def _machine(data: Mapping[str, Any], target: Target) -> Machine:
     known = assume_rates(target)
-    default = {field.name: getattr(known, field.name) for field in fields(Machine)}
+    names = [field.name for field in fields(Machine) if field.name != "cores"]  # the target's
+    default = {name: getattr(known, name) for name in names}
     _refuse_unknown("machine.", data, tuple(default))
     values: dict[str, Any] = {}
     for name, value in data.items():
         reader: Reader = _READERS.get(type(default[name]), _number)
         values[name] = reader(f"machine.{name}", value, name in RATES)
-    return Machine(**(default | values))
+    return Machine(**(default | values), cores=target.cores)
 
 
 def _flag(name: str, value: Any, rate: bool) -> bool:

@@ -72,11 +72,13 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
 
 
 def load_rates(target: Target, x: str = "f32") -> Machine | None:
-    """The stored parameters of this machine; None if it was never measured."""
+    """The stored parameters of this machine; None if so many of its cores never were measured."""
     name = _file_name(target, x)
     for folder in dirs_to_read():
         try:
-            return from_json(read_stored(folder / name).decode("utf-8"))
+            machine = from_json(read_stored(folder / name).decode("utf-8"))
+            if machine.cores >= target.cores:
+                return machine
         except (OSError, UnicodeDecodeError, PolysciError):
             continue
     return _unstored.get(machine_path(target, x)) if _unstored else None
@@ -90,7 +92,8 @@ def machine_path(target: Target, x: str = "f32") -> Path:
 def _file_name(target: Target, x: str) -> str:
     kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
     units = "".join(headers(unit) for unit in header_sets_for(target.isa.name, x))
-    text = f"{FORMAT} {target} {target.features} {kernels} {units}"
+    cpu = replace(target, cores=1)  # a process that may use fewer cores runs on the same
+    text = f"{FORMAT} {cpu} {target.features} {kernels} {units}"
     return f"machine-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 

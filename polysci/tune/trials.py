@@ -175,7 +175,7 @@ class Trials:
         """What that loop returned a second when the machine was calibrated; less, to be sure."""
         target, machine = self.context.target, self.context.machine
         efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
-        return USUAL * efficiency * machine.of_threads(self.context.threads, target.cores) * 1e9
+        return USUAL * efficiency * machine.of_threads(self.context.threads) * 1e9
 
     def _repeat_doubtful(self, bench: Bench) -> None:
         """Time again what was never quiet, and every kind that the model calls much faster.

@@ -297,3 +297,17 @@ def test_the_schedules_chosen_tell_of_every_coefficient() -> None:
 def modelled(counts: dict[str, float]) -> fit.ModelledSchedule:
     schedule = Schedule.parse("p > brgemm_portable_f32_6x8")
     return fit.ModelledSchedule(TINY, schedule, 1.0, dict.fromkeys(fit.COEFFICIENTS, 0.0) | counts)
+
+
+def test_a_process_that_may_use_fewer_cores_takes_the_cpus_rates(fresh_cache: Path) -> None:
+    """One under ``taskset`` is on the same machine; more cores were never measured."""
+    few, many = replace(TARGET, cores=1), replace(TARGET, cores=4)
+    assert calibrate.machine_path(few) == calibrate.machine_path(many)
+    calibrate._store(calibrate.machine_path(TARGET), replace(MEASURED, cores=2))
+    for cores, known in ((1, True), (2, True), (4, False)):
+        assert (calibrate.load_rates(replace(TARGET, cores=cores)) is not None) == known
+
+
+def test_peaks_of_threads_are_those_that_were_measured() -> None:
+    machine = replace(MEASURED, peak=100.0, peak_all=180.0, cores=2)
+    assert [machine.of_threads(threads) for threads in (1, 2, 3)] == [100.0, 180.0, 0.0]
