@@ -15,6 +15,8 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
 
+PATIENCE_S = 0.2  # for more than three samples of one candidate
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltSchedule:
@@ -115,7 +117,10 @@ def time_trials(
     cold: bool = False,
     check: bool = True,
 ) -> Iterator[tuple[BuiltSchedule, Samples | PolysciError]]:
-    """Each one's samples, or its error; all are checked before any is timed."""
+    """Each one's samples, or its error; all are checked before any is timed.
+
+    A long one gets three samples, when PATIENCE_S has passed.
+    """
     faults: dict[int, PolysciError] = {}
     for at, trial in enumerate(tried):
         if trial.error is None and check:
@@ -129,8 +134,9 @@ def time_trials(
             continue
         try:
             (its,) = bench.time(
-                [trial.candidate], samples=samples, min_sample_s=min_sample_s, cold=cold
-            )
+                [trial.candidate], samples=samples, budget_s=PATIENCE_S,
+                min_sample_s=min_sample_s, cold=cold,
+            )  # fmt: skip
             yield trial, its
         except CheckError as error:
             yield trial, error

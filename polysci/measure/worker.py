@@ -87,6 +87,7 @@ class Worker:
         self._guarded: dict[tuple[int, str, Side], Guarded] = {}
         self._copies: list[tuple[Array, Array]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
+        self._warm: int | None = None  # the last function that was timed
         self._reference: ReferenceLoop | None = None
         self._loops: dict[tuple[str, str], _Loop] = {}
 
@@ -154,17 +155,20 @@ class Worker:
         _stage(f"timing {symbol}")
         timed = self._ready(functions, cold_bytes, weights_only)
         self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
+        self._warm = None
         return {"handle": len(self._timed) - 1}
 
     def sample(self, handle: int, warm_up_s: float = 0.0) -> dict[str, Any]:
         """One sample, in seconds a call; where caches shall be warm, after an untimed call.
 
-        The untimed calls last at least ``warm_up_s``; with cold caches they use other buffers too.
-        The other members are those of ``Sample``.
+        There is none right behind a sample of the same function. The untimed calls last at least
+        ``warm_up_s``; with cold caches they use other buffers too. The other members are those of
+        ``Sample``.
         """
         timed, calls, cold = self._timed[handle]
-        if warm_up_s or not cold:
+        if warm_up_s or not (cold or self._warm == handle):
             timed.warm_up(warm_up_s)
+        self._warm = handle
         seconds, _, shares = self._observe(lambda: (timed.seconds(calls) * calls, calls))
         return {"seconds": seconds / calls, **shares}
 
@@ -205,7 +209,7 @@ class Worker:
 
     def unload(self) -> dict[str, Any]:
         """Free the buffers of everything loaded."""
-        self._timed, self._copies = [], []
+        self._timed, self._copies, self._warm = [], [], None
         return {}
 
     def probe(self, so: str, symbol: str, run_s: float) -> dict[str, Any]:

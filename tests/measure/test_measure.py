@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from polysci.errors import SpecError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS
+from polysci.measure.worker import Worker
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime import measurement as measurement_module
 from polysci.runtime.build.cache import build
@@ -203,3 +205,23 @@ def test_ctrl_c_kills_the_worker_and_propagates() -> None:
     assert out == "interrupted False\n" and "KeyboardInterrupt" in err
     assert parent.returncode == -signal.SIGINT
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_sample_behind_another_of_the_same_needs_no_warm_up(bench: Bench) -> None:
+    worker = Worker()
+    worker.prepare(str(SMALL), SMALL.layout, 0)
+    so = str(sound())
+    first, second = (worker.load(so, "naive", 0, 1e-5)["handle"] for _ in range(2))
+    counts = []
+    for handle in (first, first, second, first):
+        timed, calls, cold = worker._timed[handle]
+        made = [0]
+
+        def run(*words: object, made: list[int] = made) -> int:
+            made[0] += 1
+            return 0
+
+        worker._timed[handle] = replace(timed, run=run), calls, cold
+        worker.sample(handle)
+        counts.append(made[0] - calls)
+    assert counts == [1, 0, 1, 1]
