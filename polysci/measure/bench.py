@@ -197,7 +197,7 @@ class Bench(WorkerProcess):
     def _ask_about(
         self, candidate: Candidate, question: Mapping[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
-        self._prepare()
+        self.prepare()
         try:
             return self.ask(question, timeout)
         except (CheckError, UnsupportedError) as error:
@@ -207,7 +207,8 @@ class Bench(WorkerProcess):
             self.close()
             raise
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Start the process and have it make inputs and their results, if it did not yet."""
         if self._prepared:
             return
         question = {

@@ -32,7 +32,7 @@ class SearchLevel:
 LEVELS: Mapping[str, SearchLevel] = {
     "wisdom-only": SearchLevel(0, 0, 0),
     "estimate": SearchLevel(0, 8, 2),
-    "measure": SearchLevel(10, 8, 2, seconds=5.0),
+    "measure": SearchLevel(10, 8, 2, seconds=8.0),
     "patient": SearchLevel(60, 14, 3, 6),
     "exhaustive": SearchLevel(None, 40, 3, 10),
 }

@@ -107,11 +107,13 @@ class Trials:
         self, bench: Bench, candidates: Sequence[Candidate], first: int, most: int | None
     ) -> None:
         """So many in batches, until time is up and something was measured."""
+        bench.prepare()
+        began = time.monotonic()  # what came before takes nothing of the level's time
         untried, total = list(candidates), min(most or len(candidates), len(candidates))
         leading = first if most else len(candidates)
         for at in range(0, total, BATCH):
             best = self._best()
-            if best and (self.late or self._spent() > self.level.seconds):
+            if best and (self.late or time.monotonic() - began > self.level.seconds):
                 return
             self.progress(Progress("measuring", at, total, best))
             count = min(BATCH, total - at)

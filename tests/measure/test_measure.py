@@ -184,7 +184,7 @@ from pathlib import Path
 from polysci.measure.bench import Bench
 from polysci.ops import parse_problem
 with Bench(parse_problem(sys.argv[1]), timeout=60) as bench:
-    bench._prepare()
+    bench.prepare()
     print(bench.pid, flush=True)
     try:
         bench.check(Path(sys.argv[2]), "naive")
