@@ -93,7 +93,8 @@ def test_a_page_of_two_layers(tmp_path: Path) -> None:
 
 
 def test_a_measured_layer_has_rates_and_ranks() -> None:
-    result, context = result_of(PLAIN, 6)
+    result, context = result_of('mb1ic64ih28oc64kh3ph1n"b*3"', 30)
+    assert len({trial.predicted for trial in result.trials}) > 5
     layer = layer_of("b", result.problem, result, "", context, {})
     report = report_of(layer)
     seconds = 2 * result.predicted
