@@ -85,7 +85,7 @@ def test_a_slower_loop_shows_as_speed() -> None:
         return iterations
 
     reference = ReferenceLoop(work)
-    assert max(reference.speed() for _ in range(20)) >= 1
+    assert max(reference.speed() for _ in range(20)) == 1
     factor[0] = 10
     assert reference.speed() < 0.5
 
@@ -122,7 +122,7 @@ def test_a_short_burst_of_the_clock_is_no_measure() -> None:
         for _ in range(100):
             assert reference.speed() == pytest.approx(1.0, rel=0.01)
         clock[0] = 1.2
-        assert reference.speed() == pytest.approx(1.2, rel=0.01)
+        assert reference.speed() == 1.0
         clock[0] = 1.0
         assert reference.speed() == pytest.approx(1.0, rel=0.01)
         clock[0] = 0.5
