@@ -74,13 +74,13 @@ def choose_next(
         for at, name in enumerate(
             dict.fromkeys(
                 name
-                for candidate in (*(one.candidate for one in measured), *untried)
+                for candidate in (*(trial.candidate for trial in measured), *untried)
                 for name in properties(candidate.schedule)
             )
         )
     }
-    rows = np.array([_row(one.candidate, columns) for one in measured]).reshape(-1, len(columns))
-    errors = np.array([log(one.seconds / one.candidate.seconds) for one in measured])
+    rows = np.array([_row(trial.candidate, columns) for trial in measured]).reshape(-1, len(columns))
+    errors = np.array([log(trial.seconds / trial.candidate.seconds) for trial in measured])
     spread = np.array([COMMON_ERROR if name == COMMON else MODEL_ERROR for name in columns])
     covariance = np.linalg.inv(np.diag(spread**-2.0) + rows.T @ rows / NOISE**2)
     terms = covariance @ rows.T @ errors / NOISE**2
