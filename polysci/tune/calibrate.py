@@ -23,6 +23,7 @@ from polysci.measure.bench import Bench
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.backend import backend_of
+from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.folder import cache_dir, dirs_to_read
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
@@ -131,6 +132,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
 
 def _measure(target: Target, progress: Progress) -> Machine:
     """All parameters, with the rates of the kernels for f32; stored."""
+    find_compiler()  # before anything else is done
     kernels, trials = kernels_for(target.isa.name, "f32"), list[Pair]()
     probes = _kernel_probes(
         kernels, "f32", target, lambda: trials.extend(schedules_to_measure(target))

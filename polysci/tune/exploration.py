@@ -79,7 +79,9 @@ def choose_next(
             )
         )
     }
-    rows = np.array([_row(trial.candidate, columns) for trial in measured]).reshape(-1, len(columns))
+    rows = np.array([_row(trial.candidate, columns) for trial in measured]).reshape(
+        -1, len(columns)
+    )
     errors = np.array([log(trial.seconds / trial.candidate.seconds) for trial in measured])
     spread = np.array([COMMON_ERROR if name == COMMON else MODEL_ERROR for name in columns])
     covariance = np.linalg.inv(np.diag(spread**-2.0) + rows.T @ rows / NOISE**2)

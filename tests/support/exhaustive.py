@@ -75,6 +75,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_streamed_output": 3,
     },
     "codegen/test_precisions.py": {
+        "test_weights_ahead": 9,
         "test_random_schedules_are_right": 53,
         "test_schedules_written_by_hand": 0,
         "test_streamed_output": 0,
@@ -191,7 +192,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "ops/test_matmul.py": {"test_code_is_right": 8},
     "peers/test_contest.py": {"test_a_peer_that_lacks_the_precision": None},
-    "peers/test_onednn.py": {"test_bench_against_it": None, "test_onednn_multiplies_matrices": 2},
+    "peers/test_onednn.py": {
+        "test_bench_against_it": None,
+        "test_onednn_multiplies_matrices": 2,
+        "test_onednn_computes_it": 3,
+    },
     "peers/test_peers.py": {"test_bench_times_ours_where_the_peer_lacks_the_operator": None},
     "polyhedral/test_footprint.py": {
         "test_no_schedule_moves_less_than_the_lower_bound": 3,
@@ -223,7 +228,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_instruction_set_has_proposals": 0,
         "test_every_member_resolves": None,
         "test_a_users_nest_has_proposals_as_well": 4,
-        "test_a_faster_machine_is_never_slower": 2,
+        "test_a_faster_machine_is_never_slower": 0,
         "test_real_sizes_beat_every_lattice": 4,
     },
     "report/test_browser.py": {
@@ -247,7 +252,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_the_model_takes_the_kernel_without_wasted_lanes": 0,
     },
     "space/test_swapped_roles.py": {
-        "test_every_tail_of_pixels_is_exact_between_guard_pages": 9,
+        "test_every_tail_of_pixels_is_exact_between_guard_pages": 27,
+        "test_random_schedules_are_exact": 0,
+        "test_every_ranker_orders_swapped_schedules": 3,
     },
     "space/test_space.py": {
         "test_every_layer_of_a_network_has_choices": 0,

@@ -277,6 +277,7 @@ def test_one_core_claims_no_rates_of_several(
     monkeypatch.setattr(calibrate, "check_quiet", lambda what, measured: None)
     few = calibrate.kernels_for("portable", "f32")[:2]
     monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few)
+    monkeypatch.setattr(calibrate, "schedules_to_measure", lambda target: [])
     monkeypatch.setattr(
         calibrate, "fit_coefficients", lambda target, machine, trials, progress: machine
     )
