@@ -16,6 +16,7 @@ from polysci.text.tables import time_text
 WIDE, HIGH = 600, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 86, 14, 14, 46
 BAND = 1.25  # predictions within this factor of the measured time lie between the dashed lines
+ROOM = 24  # pixels beside a label in the middle of its tick
 
 
 def roofline(report: Report) -> Element | None:
@@ -174,7 +175,8 @@ def _grid(x: Log, y: Log, form: str) -> Iterable[Element]:
     for value in x.ticks(int((x.end - x.start) / 72)):
         at = x.at(value)
         yield _line({"x1": at, "y1": y.start, "x2": at, "y2": y.end}, "grid")
-        yield _text(at, y.start + 16, form.format(value) or _tick(value), "tick", "middle")
+        inside = "middle" if x.end - at > ROOM else "end"  # a label ends within the picture
+        yield _text(at, y.start + 16, form.format(value) or _tick(value), "tick", inside)
     for value in y.ticks(int((y.start - y.end) / 40)):
         at = y.at(value)
         yield _line({"x1": x.start, "y1": at, "x2": x.end, "y2": at}, "grid")

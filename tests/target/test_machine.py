@@ -89,6 +89,7 @@ def test_calibration_measures_every_kernel_of_the_isa(machine: Machine) -> None:
 def test_a_calibration_of_a_few_kernels(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of a calibration, in one pass over few probes and a fit to one layer."""
     few = calibrate.kernels_for(detect().isa.name, "f32")[::40]
+    few += [probes.reference_kernel(detect().isa.name)]
     monkeypatch.setattr(calibrate, "kernels_for", lambda isa, x: few)
     monkeypatch.setattr(calibrate, "PATIENCE_S", 0.0)
     monkeypatch.setattr(fit, "LAYERS", fit.LAYERS[5:6])
