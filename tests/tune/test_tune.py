@@ -176,10 +176,7 @@ Sabotage = Callable[..., list[Schedule]]
 
 @pytest.fixture
 def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
-    """``sabotage({2: "segfault"})``: the third choice of the model becomes faulty code.
-
-    ``sabotage({}, "wrong")``: every schedule does.
-    """
+    """``sabotage({2: "segfault"}, others)``: the model's third choice becomes faulty code."""
     ranked = [c.schedule for c in choices(tune.context_of(TINY, 1, TARGET), MEASURED)]
 
     def replaced(faults: dict[int, str], others: str = "") -> list[Schedule]:
