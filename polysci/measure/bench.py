@@ -67,7 +67,7 @@ class Bench(WorkerProcess):
         super().__init__("polysci.measure.worker", threads=threads, env=env, timeout=timeout)
         self._prepared = False
         self._loop: Candidate | None = None
-        self._best = 0.0  # what the loop is known to return a second
+        self._least = 0.0  # what the loop is known to return a second
 
     def close(self) -> None:
         """End the worker process; any number of times."""
@@ -123,20 +123,20 @@ class Bench(WorkerProcess):
         question = {"op": "sample", "handle": handle, "warm_up_s": warm_up_s}
         return Sample(**self._ask_about(candidate, question))
 
-    def watch(self, so: Path, symbol: str, best: float = 0.0) -> None:
+    def watch(self, so: Path, symbol: str, least: float = 0.0) -> None:
         """From now on run the loop ``double symbol(int64_t iterations)`` around every sample.
 
         Its speed says whether a neighbour takes a part of the cores: it uses as many threads as
-        what is timed. ``best`` is what it is known to return a second.
+        what is timed. ``least`` is what it is known to return a second.
         """
-        self._loop, self._best = (so, symbol), best
+        self._loop, self._least = (so, symbol), least
         self._watch()
 
     def _watch(self) -> None:
         if self._loop and self._prepared:
             so, symbol = self._loop
             self._ask_about(
-                self._loop, {"op": "watch", "so": str(so), "symbol": symbol, "best": self._best}
+                self._loop, {"op": "watch", "so": str(so), "symbol": symbol, "least": self._least}
             )
 
     def time(

@@ -186,13 +186,13 @@ class Worker:
         }
         return seconds, amount, shares
 
-    def watch(self, so: str, symbol: str, best: float) -> dict[str, Any]:
+    def watch(self, so: str, symbol: str, least: float) -> dict[str, Any]:
         """Run a loop of known work, ``double symbol(int64_t iterations)``, around every sample.
 
-        It is known to have returned ``best`` a second.
+        It is known to have returned ``least`` a second.
         """
         _stage(f"timing {symbol}")
-        self._reference = ReferenceLoop(self._loop(so, symbol).run, best)
+        self._reference = ReferenceLoop(self._loop(so, symbol).run, least)
         for _ in range(_PROBE_RUNS):
             self._reference.speed()
         return {}

@@ -22,7 +22,8 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
-from polysci.space.swapped_roles import Strides, refusal, swap_roles
+from polysci.space.knobs import Strides
+from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.target.microkernels import find, lanes, ways
 
 

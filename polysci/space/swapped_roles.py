@@ -10,7 +10,6 @@ gathers them in a copy first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -18,8 +17,7 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
 from polysci.polyhedral.schedule import Schedule
-
-Strides = Mapping[str, tuple[int, ...]]
+from polysci.space.knobs import Strides
 
 
 def swap_roles(contraction: Contraction) -> Contraction:

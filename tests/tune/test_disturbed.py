@@ -77,7 +77,7 @@ class ScriptedBench(Bench):
     def check(self, *words: Any) -> None:
         pass
 
-    def watch(self, so: Path, symbol: str, best: float) -> None:
+    def watch(self, so: Path, symbol: str, least: float) -> None:
         pass
 
     def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
