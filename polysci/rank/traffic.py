@@ -75,7 +75,7 @@ def _counts(
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
     copied, contiguous = _packing_bytes(nest)
     panels, in_rows = _panel_bytes(nest)
-    beyond_l2 = nest.context.cold or nest.total_bytes() > USABLE * nest.context.target.l2
+    beyond_l2 = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
     counts = {
         "call_ns": calls * 1e-9,
         "run_ns": calls * _runs(nest) * 1e-9,

@@ -155,17 +155,16 @@ class TrafficCounts:
         return level_traffic(pages, moved, TRANSLATIONS).total
 
     def seeks(self) -> Count:
-        """Runs of A's lines that come from beyond L2: no prefetcher has seen where one begins."""
-        size, period = self.context.target.l2, PERIODS[1]
+        """Runs of x's lines that come from beyond L2: no prefetcher has seen where one begins."""
         depths = range(len(self.tiles))
-        occupied = [self._occupancy(depth, period) for depth in depths]
+        occupied = [self._occupancy(depth, PERIODS[1]) for depth in depths]
         nothing = np.zeros(1)
-        begun = [(self._runs_of_a(depth), nothing, nothing) for depth in depths]
-        return level_traffic(occupied, begun, USABLE * size).a
+        begun = [(self._runs_of_x(depth), nothing, nothing) for depth in depths]
+        return level_traffic(occupied, begun, USABLE * self.l2_bytes).a
 
-    def _runs_of_a(self, depth: int) -> Count:
-        """Runs of lines that all visits of the sub-nest at a depth begin in A, or in its copy."""
-        number = self._runs(self.contraction.a, self.means[depth], LINE)[1]
+    def _runs_of_x(self, depth: int) -> Count:
+        """Runs of lines that all visits of the sub-nest at a depth begin in x, or in its copy."""
+        number = self._runs(self.contraction.x, self.means[depth], LINE)[1]
         return np.where(self._from_copy(depth), 1.0, number) * self._times(depth)[0]
 
     def _pages(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:

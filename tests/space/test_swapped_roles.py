@@ -18,7 +18,8 @@ from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
 from polysci.rank import RANKERS, Context, traffic
 from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import choices, cost_of, other_form, view_contexts
+from polysci.rank.shortlist import as_family, choices, cost_of, other_form, view_contexts
+from polysci.rank.traffic import work
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
@@ -233,3 +234,13 @@ def test_a_wrong_bias_or_mask_is_noticed() -> None:
             assert right in text
             with pytest.raises(PolysciError):
                 bench.check(cache.build(text.replace(right, wrong)), "layer")
+
+
+@pytest.mark.parametrize("text", ["swap(A,B) q:48 k:8", "swap(A,B) k:8 q:48"])
+def test_the_runs_that_come_from_beyond_l2_are_those_of_x(text: str) -> None:
+    problem = Conv2d(N=1, C=512, H=56, W=56, K=64, R=1, S=1, layout="nchw")
+    context = samples.fixed_context(problem)
+    _, counts = work(*as_family(context, parse(f"{text} > brgemm_avx512_f32_8x48")))
+    panels = -(-56 * 56 // 48)
+    begun = counts["seek_ns"][0] * 1e9
+    assert problem.C * panels * 0.8 <= begun <= problem.C * panels * problem.K / 8
