@@ -190,7 +190,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_results": 0,
         "test_what_stays_in_the_cache_stays_apart": None,
     },
-    "network/test_sanitized.py": {"test_the_sanitizers_notice_what_is_out_of_bounds": None},
+    "network/test_sanitized.py": {
+        "test_the_sanitizers_notice_what_is_out_of_bounds": None,
+        "test_nothing_is_read_or_written_out_of_bounds": None,
+    },
     "ops/test_conv2d_backward_weights.py": {
         "test_code_of_the_first_choice_is_right": 18,
         "test_taps_may_be_looped": 0,
@@ -279,6 +282,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_exported_projects_know_the_flag": None,
     },
     "tune/test_calibrate.py": {"test_a_neighbour_changes_no_rate": None},
+    "tune/test_few_cores.py": {"test_two_threads_on_one_cpu": None},
     "tune/test_fit.py": {"test_the_layers_exercise_every_price": None},
     "tune/test_training.py": {"test_networks_held_out_are_ordered_better_than_by_the_model": None},
     "tune/test_training_samples.py": {
@@ -287,6 +291,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "tune/test_tune.py": {
         "test_no_candidate_survives": None,
+        "test_two_threads": None,
         "test_ctrl_c_keeps_what_was_measured": None,
         "test_weights_of_many_megabytes_are_timed": None,
         "test_a_candidate_that_fails_at_last_does_not_win": None,
