@@ -34,7 +34,7 @@ _LIBRARY = frozenset({"aligned_alloc", "at_quick_exit", "quick_exit"})
 _OWN = frozenset({"supported", "ok", "no_isa", "h"})
 
 # A header, module or build target of this name would hide another one; lower case.
-_TAKEN = _listed("taken.txt") | {name.lower() for name in sys.stdlib_module_names} | _KEYWORDS
+_TAKEN = _listed("taken.txt") | {name.lower() for name in (*sys.stdlib_module_names, *_KEYWORDS)}
 
 # Generated code adds these to a layer's symbol; one layer's symbol must not be another's helper.
 _HELPER = re.compile(

@@ -279,6 +279,7 @@ def test_identifiers_are_safe_and_distinct(texts: list[str], title: str, prefix:
         ("卷积", "layers"),
         ("3x3", "layers_3x3"),
         ("class", "class_layers"),
+        ("None", "None_layers"),
         ("Numpy", "Numpy_layers"),
         ("string", "string_layers"),
         ("selftest", "selftest_layers"),
