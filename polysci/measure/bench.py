@@ -178,13 +178,17 @@ class Bench(WorkerProcess):
                     self.ask({"op": "unload"})
         return taken
 
-    def probe(self, so: Path, symbol: str, run_s: float = 5e-3) -> Samples:
+    def probe(
+        self, so: Path, symbol: str, run_s: float = 5e-3, clock: Candidate | None = None
+    ) -> Samples:
         """Some runs of ``double symbol(int64_t iterations)``, of at least ``run_s`` seconds each.
 
-        Samples in seconds for a unit of what it returns, as a flop.
+        Samples in seconds for a unit of what it returns, as a flop. ``clock``, a loop of that kind
+        whose rounds take so many cycles, runs around each.
         """
         question = {"op": "probe", "so": str(so), "symbol": symbol, "run_s": run_s}
-        runs = self._ask_about((so, symbol), question)["runs"]
+        options = {"clock": [str(clock[0]), clock[1]]} if clock else {}
+        runs = self._ask_about((so, symbol), question | options)["runs"]
         return Samples([Sample(**members) for members in runs])
 
     def peak(self, so: Path, symbol: str) -> float:

@@ -25,13 +25,20 @@ class Sample:
     """Seconds a call, and over the whole sample the shares of ``measure.disturbance``.
 
     ``waited`` and ``stolen`` are shares of its time, ``speed`` is the reference loop's share of its
-    best, before or after, the lower one.
+    best, before or after, the lower one. ``clock`` are the rounds a second of a loop whose rounds
+    take so many cycles, if there is one.
     """
 
     seconds: float
     waited: float = 0.0
     stolen: float = 0.0
     speed: float = 1.0
+    clock: float = 1.0
+
+    @property
+    def rounds(self) -> float:
+        """The time in rounds of that loop."""
+        return self.seconds * self.clock
 
     @property
     def disturbed(self) -> bool:

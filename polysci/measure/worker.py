@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from math import ceil, prod
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ OPERATIONS: Final = (
 )
 
 _PROBE_RUNS: Final = 5
+_CLOCK_ROUNDS: Final = 2000  # of 32 cycles or so: 20 microseconds
 _ENDLESS: Final = 1 << 50  # iterations of a loop that does something
 _UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 
@@ -67,11 +69,17 @@ class _Loop:
     run: Callable[[int], float]
     iterations: int = 1000
 
-    def time(self) -> tuple[float, float]:
-        """Seconds of one run, and what it returns."""
+    def time(self, iterations: int = 0) -> tuple[float, float]:
+        """Seconds of one run, and what it returns; of the usual number of iterations if 0."""
         start = time.perf_counter_ns()
-        amount = self.run(self.iterations)
+        amount = self.run(iterations or self.iterations)
         return (time.perf_counter_ns() - start) * 1e-9, amount
+
+
+def _rounds(clock: _Loop | None) -> float:
+    """Rounds that a clock's loop makes in a second, the better of two; without one 1."""
+    runs = [clock.time(_CLOCK_ROUNDS) for _ in range(2)] if clock else [(1.0, 1.0)]
+    return max(rounds / seconds for seconds, rounds in runs)
 
 
 class Worker:
@@ -212,22 +220,28 @@ class Worker:
         self._timed, self._copies, self._warm = [], [], None
         return {}
 
-    def probe(self, so: str, symbol: str, run_s: float) -> dict[str, Any]:
+    def probe(
+        self, so: str, symbol: str, run_s: float, clock: tuple[str, str] | None = None
+    ) -> dict[str, Any]:
         """Some runs of ``double symbol(int64_t iterations)``, of at least ``run_s`` seconds.
 
         Each has the members of a ``Sample``, in seconds for a unit of what the loop returns.
+        ``clock`` is the library and symbol of a loop of that kind whose rounds tell the clock. It
+        runs behind each, where the core's clock is what multiplying made it; the median counts.
         """
         _stage(f"timing {symbol}")
         loop, runs = self._loop(so, symbol), list[dict[str, float]]()
+        tick, rates = self._loop(*clock) if clock else None, list[float]()
         while len(runs) < _PROBE_RUNS:
             seconds, amount, shares = self._observe(loop.time)
+            rates.append(_rounds(tick))
             if not amount > 0 or loop.iterations > _ENDLESS:
                 raise CheckError(f"{symbol}({loop.iterations}): did nothing, returned {amount}")
             if seconds < run_s:
                 loop.iterations *= 2
             else:
                 runs.append({"seconds": seconds / amount, **shares})
-        return {"runs": runs}
+        return {"runs": [run | {"clock": median(rates)} for run in runs]}
 
     def _integers(self, exact: ExactInputs) -> Arrays:
         """Exact inputs with their results; those of one algorithm beside the usual ones."""

@@ -14,12 +14,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Any
 
 from polysci.border.files import read_stored
 from polysci.errors import PolysciError
-from polysci.measure.bench import Bench
+from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.backend import backend_of
@@ -34,6 +35,7 @@ from polysci.tune.announcement import announce
 from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure
 from polysci.tune.probes import (
     bandwidth_text,
+    build_clock,
     build_reference,
     reference_kernel,
     tile_text,
@@ -41,7 +43,7 @@ from polysci.tune.probes import (
     unit_of,
 )
 
-FORMAT = 6
+FORMAT = 7
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
 PATIENCE_EACH_S = 0.1  # and for each of the probes
 AGREE_S = 6.0  # how long others are, on which no two passes agree
@@ -143,7 +145,8 @@ def _measure(target: Target, progress: Progress) -> Machine:
         reads = [(name, path) for name in names[1:]]
         rates = _rates(bench, reads, "rates of memory", AGREED_SHARED)
         probes = [("peak", path), *probes]  # beside kernels: after a rest it is 3 % higher
-        rates |= _rates(bench, probes, "microkernels", AGREED, _part(progress, 0, 40))
+        clock = build_clock(target)
+        rates |= _rates(bench, probes, "microkernels", AGREED, _part(progress, 0, 40), clock)
     peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
     efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
     machine = replace(
@@ -163,7 +166,8 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
     kernels = [k for k in kernels_for(target.isa.name, x) if str(k) not in machine.efficiency]
     with _bench(target) as bench:
         probes = _kernel_probes(kernels, x, target)
-        rates = _rates(bench, probes, "microkernels", AGREED, progress)
+        clock = build_clock(target)
+        rates = _rates(bench, probes, "microkernels", AGREED, progress, clock)
     efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
     return _store(machine_path(target, x), machine)
@@ -233,8 +237,12 @@ def _rates(
     what: str,
     agreed: float,
     progress: Progress | None = None,
+    clock: Candidate | None = None,
 ) -> dict[str, float]:
     """The best confirmed rate of every probe; ``what`` names them all in the DisturbedError.
+
+    With a ``clock``, the loop of ``clock_text``, probes are compared in cycles, and the rates are
+    those at the clock's median rate: which probe ran in a burst of it does not matter.
 
     Short runs, many times: what else runs on the machine disturbs some of them, not all, and hardly
     ever two equally. A probe is repeated until two passes agree on its best time, but for a share
@@ -246,9 +254,9 @@ def _rates(
     while todo:
         clean = 0
         for name, path in todo:
-            runs = bench.probe(path, name, RUN_S)
+            runs = bench.probe(path, name, RUN_S, clock)
             samples[name].taken += runs.taken
-            bests[name] = sorted([*bests[name], *sorted(runs.clean)[:1]])[:2]
+            bests[name] = sorted([*bests[name], *sorted(_rounds(runs))[:1]])[:2]
             clean += len(runs.clean)
         spent = time.monotonic() - start
         todo = [
@@ -264,16 +272,22 @@ def _rates(
         if not clean:
             time.sleep(PAUSE_S)
     check_quiet(what, list(samples.values()))
-    return {name: 1e-9 / _confirmed(samples[name], bests[name]) for name in samples}
+    clocks = median(sample.clock for its in samples.values() for sample in its.taken)
+    return {name: 1e-9 * clocks / _confirmed(samples[name], bests[name]) for name in samples}
 
 
 def _confirmed(samples: Samples, bests: Sequence[float]) -> float:
-    """The best seconds that two passes reached: a short burst of the clock is no rate."""
-    return bests[1] if bests[1] < inf else min(samples.seconds)
+    """The best rounds of the clock that two passes reached: what one reached alone is no rate."""
+    return bests[1] if bests[1] < inf else min(sample.rounds for sample in samples.taken)
+
+
+def _rounds(samples: Samples) -> list[float]:
+    """Of the undisturbed samples."""
+    return [sample.rounds for sample in samples.taken if not sample.disturbed]
 
 
 def _agree(bests: Sequence[float], agreed: float) -> bool:
-    """Whether the best seconds of two passes differ by no more than a share."""
+    """Whether the best rounds of two passes differ by no more than a share."""
     best, second = bests
     return second < inf and second <= (1 + agreed) * best
 

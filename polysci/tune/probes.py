@@ -109,6 +109,18 @@ def together_text(target: Target) -> str:
     return _text(peak_units(target.isa.name, "f32")["f32"], ("probe", "probe_read"), parts)
 
 
+def clock_text(isa: str) -> str:
+    """C of ``double clock(int64_t iterations)``: rounds of so many cycles each."""
+    body = [c.Statement("return ps_probe_clock(n)")]
+    return _text(peak_units(isa, "f32")["f32"], ("probe_clock",), [_probe("clock", body)])
+
+
+def build_clock(target: Target) -> Candidate:
+    """The loop of ``clock_text``, for ``Bench.probe``."""
+    text = clock_text(target.isa.name)
+    return backend_of(target.isa).build(text, symbols=("clock",)), "clock"
+
+
 def reference_kernel(isa: str) -> Microkernel:
     """The kernel whose loop runs around samples, to tell how much of the core they had.
 

@@ -93,7 +93,7 @@ def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
 @pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
 def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> None:
     source = tmp_path / "headers.c"
-    probes = "\n".join(map(microkernels.header, ("probe", "probe_read")))
+    probes = "\n".join(map(microkernels.header, ("probe", "probe_clock", "probe_read")))
     source.write_text(f"{headers(unit)}\n{probes}\nint main(void) {{ return 0; }}\n")
     aarch64.build(tmp_path / "headers", [source], "-O1", "-Wno-unused-function")
 

@@ -331,7 +331,7 @@ def warned(compiler: str, folder: Path, texts: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_headers_compile_without_a_warning(tmp_path: Path, compiler: str) -> None:
     """And probes of the machine behind them."""
-    probes = "\n".join(microkernels.header(name) for name in ("probe", "probe_read"))
+    probes = "\n".join(microkernels.header(name) for name in ("probe", "probe_clock", "probe_read"))
     units = {(g.unit.isa, g.unit.compute): g.unit for g in known(small_groups())}
     texts = {str(u): f"{headers(u)}\n{probes}\nextern int some;\n" for u in units.values()}
     assert warned(compiler, tmp_path, texts) == []

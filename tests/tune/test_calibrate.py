@@ -12,7 +12,7 @@ from typing import TextIO
 import pytest
 
 from polysci import tune
-from polysci.measure.bench import Bench
+from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import DisturbedError, Sample, Samples
 from polysci.measure.trials import BuiltSchedule
 from polysci.ops.conv2d import Conv2d
@@ -20,7 +20,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import folder
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
-from polysci.tune import calibrate, fit
+from polysci.tune import calibrate, fit, probes
 from polysci.tune.announcement import announce, describe
 from tests.support import naive
 from tests.support.load import busy
@@ -68,7 +68,7 @@ class FakeBench:
     def __init__(self, disturbed: Callable[[str, int], bool]) -> None:
         self.disturbed, self.asked = disturbed, Counter[str]()
 
-    def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
+    def probe(self, so: Path, symbol: str, run_s: float, clock: Candidate | None = None) -> Samples:
         self.asked[symbol] += 1
         busy = self.disturbed(symbol, self.asked[symbol])
         return Samples([Sample(2.0 if busy else 1.0, waited=0.5 * busy)] * 5)
@@ -107,8 +107,10 @@ def test_a_rate_counts_once_two_passes_agree_on_it() -> None:
     """A neighbour that no counter shows slows all runs of a pass, but not two passes alike."""
 
     class Unnoticed(FakeBench):
-        def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
-            super().probe(so, symbol, run_s)
+        def probe(
+            self, so: Path, symbol: str, run_s: float, clock: Candidate | None = None
+        ) -> Samples:
+            super().probe(so, symbol, run_s, clock)
             seconds = [1.2, 1.4, 1.3, 0.9, 1.0, 1.0, 0.91][self.asked[symbol] - 1]
             return Samples([Sample(seconds)] * 5)
 
@@ -120,11 +122,37 @@ def test_a_burst_of_the_clock_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(calibrate, "AGREE_S", 0.0)
 
     class Burst(FakeBench):
-        def probe(self, so: Path, symbol: str, run_s: float) -> Samples:
-            super().probe(so, symbol, run_s)
+        def probe(
+            self, so: Path, symbol: str, run_s: float, clock: Candidate | None = None
+        ) -> Samples:
+            super().probe(so, symbol, run_s, clock)
             return Samples([Sample([0.9, 1.0][self.asked[symbol] - 1])] * 2)  # clean ones: 4 in all
 
     assert rates(Burst(lambda name, turn: False), "a") == {"a": pytest.approx(1e-9)}
+
+
+def test_a_burst_of_the_clock_changes_no_rate() -> None:
+    """Rates in cycles, at the clock's median rate."""
+
+    class Burst(FakeBench):
+        def probe(
+            self, so: Path, symbol: str, run_s: float, clock: Candidate | None = None
+        ) -> Samples:
+            super().probe(so, symbol, run_s, clock)
+            burst = 1.25 if symbol == "b" else 1.0
+            return Samples([Sample(1 / burst, clock=burst)] * 5)
+
+    assert rates(Burst(lambda name, turn: False), "abc") == dict.fromkeys(
+        "abc", pytest.approx(1e-9)
+    )
+
+
+def test_the_clock_of_a_probe(fresh_cache: Path) -> None:
+    """The loop's own time, taken around it."""
+    clock = probes.build_clock(TARGET)
+    with Bench(TINY) as bench:
+        runs = [sample for _ in range(5) for sample in bench.probe(*clock, 1e-4, clock).taken]
+    assert 0.7 < min(sample.rounds for sample in runs) < 1.5
 
 
 def test_what_stays_disturbed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
