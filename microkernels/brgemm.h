@@ -16,6 +16,7 @@ typedef struct {
     int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
     int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
     int stream;   /* C goes past the caches where it is aligned */
+    int begun;    /* the accumulators began with offset and bias: see ps_begin_offset */
     int ahead;    /* lines that a step prefetches, `next` bytes behind its row of B; next may vary */
     int64_t next;
     int64_t a_outer, a_inner;
@@ -187,18 +188,16 @@ PS_INLINE void ps_settle(ps_acc *acc, ps_tile t)
         PS_SETTLE(acc[i]);
 }
 
-/* How many vectors of a row are stored at once with vector v: 4 or 2 whole ones, or it alone. */
+/* How many vectors of a row are stored at once with vector v: 2 whole ones, or it alone. */
 PS_INLINE int ps_together(ps_tile t, int v)
 {
     const int whole = t.lanes == PS_LANES ? t.vecs : t.vecs - 1;
-    if (PS_Y_WIDE == 4 && v / 4 * 4 + 4 <= whole)
-        return 4;
-    return PS_Y_WIDE >= 2 && v / 2 * 2 + 2 <= whole ? 2 : 1;
+    return PS_Y_WIDE == 2 && v / 2 * 2 + 2 <= whole ? 2 : 1;
 }
 
 PS_INLINE void ps_put_row(ps_acc *acc, ps_tile t, ps_y *c, int v, int count)
 {
-    ps_vec x[4];
+    ps_vec x[2];
     PS_UNROLL
     for (int i = 0; i < count; ++i)
         x[i] = ps_acc_bits(acc[i]);

@@ -114,16 +114,44 @@ PS_INLINE void ps_interleave(ps_vec *even, ps_vec *odd)
     *even = _mm256_permute2f128_ps(x, y, 0x20);
     *odd = _mm256_permute2f128_ps(x, y, 0x31);
 }
+/* Results of four vectors, narrowed together.  Packing goes by halves of a vector: place 4 * i + v of
+ * the words gets half i of vector v; the last step puts them in order. */
+enum { PS_8BIT_WIDE = 4 };
+PS_INLINE __m256i ps_pack_16bit(const ps_vec *x)
+{
+    return _mm256_packs_epi32(ps_as_int(x[0]), ps_as_int(x[1]));
+}
+PS_INLINE void ps_store_8bit_all(void *const *to, __m256i words, const int *used, int together)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i y = _mm256_permutevar8x32_epi32(words, order);
+    const __m128i low = _mm256_castsi256_si128(y), high = _mm256_extracti128_si256(y, 1);
+    if (together == 4) {
+        _mm256_storeu_si256((__m256i *)to[0], y);
+        return;
+    }
+    ps_store_narrow(to[0], low, together == 2 ? 16 : used[0]);
+    if (together == 1)
+        ps_store_narrow(to[1], _mm_unpackhi_epi64(low, low), used[1]);
+    if (used[2])
+        ps_store_narrow(to[2], high, together == 2 ? 16 : used[2]);
+    if (together == 1)
+        ps_store_narrow(to[3], _mm_unpackhi_epi64(high, high), used[3]);
+}
+PS_INLINE void ps_store_u8_all(uint8_t *const *to, const ps_vec *x, const int *used, int together)
+{
+    void *const at[] = {to[0], to[1], to[2], to[3]};
+    const __m256i words = _mm256_packus_epi16(ps_pack_16bit(x), ps_pack_16bit(x + 2));
+    ps_store_8bit_all(at, words, used, together);
+}
+PS_INLINE void ps_store_s8_all(int8_t *const *to, const ps_vec *x, const int *used, int together)
+{
+    void *const at[] = {to[0], to[1], to[2], to[3]};
+    const __m256i words = _mm256_packs_epi16(ps_pack_16bit(x), ps_pack_16bit(x + 2));
+    ps_store_8bit_all(at, words, used, together);
+}
 /* Results of several vectors in one store: nothing to gain here. */
-enum { PS_8BIT_WIDE = 1, PS_BF16_WIDE = 1 };
-PS_INLINE void ps_store_u8_wide(uint8_t *p, const ps_vec *x, int count)
-{
-    ps_store_u8(p, ps_as_int(*x), count * PS_LANES);
-}
-PS_INLINE void ps_store_s8_wide(int8_t *p, const ps_vec *x, int count)
-{
-    ps_store_s8(p, ps_as_int(*x), count * PS_LANES);
-}
+enum { PS_BF16_WIDE = 1 };
 PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
 {
     ps_store_bf16(p, *x, count * PS_LANES);

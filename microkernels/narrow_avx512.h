@@ -124,31 +124,44 @@ PS_INLINE void ps_interleave(ps_vec *even, ps_vec *odd)
     *even = _mm512_permutex2var_ps(x, low, y);
     *odd = _mm512_permutex2var_ps(x, high, y);
 }
-/* Results of two or four vectors in one store.  Packing goes by quarters of a vector: place 4 * i + v
+/* Results of four vectors, narrowed together.  Packing goes by quarters of a vector: place 4 * i + v
  * of the words gets quarter i of vector v; the last step puts them in order. */
 enum { PS_8BIT_WIDE = 4 };
 PS_INLINE __m512i ps_pack_16bit(const ps_vec *x)
 {
     return _mm512_packs_epi32(ps_as_int(x[0]), ps_as_int(x[1]));
 }
-PS_INLINE void ps_store_8bit_wide(void *p, __m512i words, int count)
+PS_INLINE void ps_store_8bit_all(void *const *to, __m512i words, const int *used, int together)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i y = _mm512_permutexvar_epi32(order, words);
-    if (count == 4)
-        _mm512_storeu_si512(p, y);
-    else
-        _mm256_storeu_si256(p, _mm512_castsi512_si256(y));
+    if (together == 4) {
+        _mm512_storeu_si512(to[0], y);
+    } else if (together == 2) {
+        _mm256_storeu_si256(to[0], _mm512_castsi512_si256(y));
+        if (used[2])
+            _mm256_storeu_si256(to[2], _mm512_extracti64x4_epi64(y, 1));
+    } else {
+        ps_store_8bit(to[0], _mm512_castsi512_si128(y), used[0]);
+        if (used[1])
+            ps_store_8bit(to[1], _mm512_extracti32x4_epi32(y, 1), used[1]);
+        if (used[2])
+            ps_store_8bit(to[2], _mm512_extracti32x4_epi32(y, 2), used[2]);
+        if (used[3])
+            ps_store_8bit(to[3], _mm512_extracti32x4_epi32(y, 3), used[3]);
+    }
 }
-PS_INLINE void ps_store_u8_wide(uint8_t *p, const ps_vec *x, int count) /* saturated */
+PS_INLINE void ps_store_u8_all(uint8_t *const *to, const ps_vec *x, const int *used, int together)
 {
-    const __m512i low = ps_pack_16bit(x), high = count == 4 ? ps_pack_16bit(x + 2) : low;
-    ps_store_8bit_wide(p, _mm512_packus_epi16(low, high), count);
+    void *const at[] = {to[0], to[1], to[2], to[3]};
+    const __m512i words = _mm512_packus_epi16(ps_pack_16bit(x), ps_pack_16bit(x + 2));
+    ps_store_8bit_all(at, words, used, together);
 }
-PS_INLINE void ps_store_s8_wide(int8_t *p, const ps_vec *x, int count) /* saturated */
+PS_INLINE void ps_store_s8_all(int8_t *const *to, const ps_vec *x, const int *used, int together)
 {
-    const __m512i low = ps_pack_16bit(x), high = count == 4 ? ps_pack_16bit(x + 2) : low;
-    ps_store_8bit_wide(p, _mm512_packs_epi16(low, high), count);
+    void *const at[] = {to[0], to[1], to[2], to[3]};
+    const __m512i words = _mm512_packs_epi16(ps_pack_16bit(x), ps_pack_16bit(x + 2));
+    ps_store_8bit_all(at, words, used, together);
 }
 enum { PS_BF16_WIDE = 1 };
 PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)

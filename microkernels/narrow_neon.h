@@ -146,13 +146,15 @@ PS_INLINE void ps_load_bf16_pair(const uint16_t *p, int lanes, ps_vec *even, ps_
 PS_INLINE void ps_interleave(ps_vec *even, ps_vec *odd) { (void)even, (void)odd; }
 /* Results of several vectors in one store: nothing to gain here. */
 enum { PS_8BIT_WIDE = 1, PS_BF16_WIDE = 1 };
-PS_INLINE void ps_store_u8_wide(uint8_t *p, const ps_vec *x, int count)
+PS_INLINE void ps_store_u8_all(uint8_t *const *to, const ps_vec *x, const int *used, int together)
 {
-    ps_store_u8(p, ps_as_int(*x), count * PS_LANES);
+    (void)together; /* one */
+    ps_store_u8(to[0], ps_as_int(*x), used[0]);
 }
-PS_INLINE void ps_store_s8_wide(int8_t *p, const ps_vec *x, int count)
+PS_INLINE void ps_store_s8_all(int8_t *const *to, const ps_vec *x, const int *used, int together)
 {
-    ps_store_s8(p, ps_as_int(*x), count * PS_LANES);
+    (void)together; /* one */
+    ps_store_s8(to[0], ps_as_int(*x), used[0]);
 }
 PS_INLINE void ps_store_bf16_wide(uint16_t *p, const ps_vec *x, int count)
 {

@@ -8,6 +8,14 @@ PS_INLINE void ps_y_store(ps_y *p, ps_vec x, int lanes) { ps_store_s8(p, ps_as_i
 /* 8-bit results never go past the caches. */
 enum { PS_Y_STREAM = 1 };
 PS_INLINE void ps_y_stream(ps_y *p, const ps_vec *x) { ps_y_store(p, *x, PS_LANES); }
-/* Up to PS_Y_WIDE whole vectors at once. */
-enum { PS_Y_WIDE = PS_8BIT_WIDE };
-PS_INLINE void ps_y_store_wide(ps_y *p, const ps_vec *x, int count) { ps_store_s8_wide(p, x, count); }
+enum { PS_Y_WIDE = 1, PS_Y_LEAST = INT8_MIN, PS_Y_MOST = INT8_MAX };
+PS_INLINE void ps_y_store_wide(ps_y *p, const ps_vec *x, int count)
+{
+    ps_y_store(p, *x, count * PS_LANES);
+}
+/* PS_8BIT_WIDE vectors, narrowed together: the first used[i] lanes of x[i] go to to[i].  `together`
+ * of them lie side by side. */
+PS_INLINE void ps_y_store_all(ps_y *const *to, const ps_vec *x, const int *used, int together)
+{
+    ps_store_s8_all(to, x, used, together);
+}

@@ -15,8 +15,7 @@ from polysci.codegen.packing import (
     box_function,
     box_origins,
     box_rows,
-    channels,
-    offsets_at,
+    integer_arguments,
     packed_bytes,
     panel_bytes,
     panel_count,
@@ -24,7 +23,8 @@ from polysci.codegen.packing import (
     weights_function,
 )
 from polysci.codegen.prefetch import call_number, next_panel
-from polysci.codegen.tiles import Tile, tile_function
+from polysci.codegen.tile_functions import tile_function
+from polysci.codegen.tiles import Tile
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
@@ -205,7 +205,7 @@ class _Emitter:
                 "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
                 ".residual = residual, .clamp = clamp}"
             ),
-            *self._whole(),
+            *integer_arguments(self.plan),
         ]
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes
@@ -222,18 +222,6 @@ class _Emitter:
             body += self._parallel() if self.parameters else self._serial()
         body.append(c.Statement(f"return {interface.OK}"))
         return c.function(run.head(self.symbol), body)
-
-    def _whole(self) -> list[c.Generable]:
-        """Of whole numbers: what packing the weights left behind them, and the scales."""
-        plan = self.plan
-        if not plan.precision.integer:
-            return []
-        at = offsets_at(plan)
-        lines = [
-            f"args.offset = (const int32_t *)((const char *)packed + {at})",
-            f"args.x_zero = args.offset[{channels(plan)}]",
-        ]
-        return [c.Statement(line) for line in lines + ["args.to = to"] * plan.precision.scaled]
 
     def _serial(self) -> list[c.Generable]:
         return [

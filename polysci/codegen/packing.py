@@ -248,6 +248,21 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
     ]
 
 
+def integer_arguments(plan: Plan) -> list[c.Generable]:
+    """Statements of an entry: of whole numbers what packing left behind the weights, the scales."""
+    if not plan.precision.integer:
+        return []
+    at = offsets_at(plan)
+    lines = [
+        f"args.offset = (const int32_t *)((const char *)packed + {at})",
+        f"args.x_zero = args.offset[{channels(plan)}]",
+    ]
+    if plan.precision.scaled:
+        limits = f"ps_limits(limits, clamp, to, {channels(plan)})"
+        lines += ["args.to = to", "float limits[2]", f"args.clamp = {limits}"]
+    return [c.Statement(line) for line in lines]
+
+
 def box_rows(plan: Plan) -> int:
     """Rows of the box (all but the two fastest axes): the unit in which threads share copying."""
     if plan.box is None:

@@ -15,7 +15,7 @@ enum { RUNS = 9 };
 #define NEAREST_Y GLUE(nearest, TYPE_Y)
 
 typedef struct {
-    int lanes, wrap, accumulate, runs, stream, width, filled, zero, mild;
+    int lanes, wrap, accumulate, begun, runs, stream, width, filled, zero, mild;
     uint64_t pixels;
     uint32_t rows[RUNS];
     int64_t a_at[RUNS], b_at[RUNS], length[RUNS];
@@ -29,6 +29,12 @@ typedef struct {
     int64_t step;
 } slide;
 
+#if SCALED
+#define BEGIN(acc, t, c, e, v) ((t).begun ? ps_begin_offset(acc, t, e) : ps_begin(acc, t, c, 0))
+#else
+#define BEGIN(acc, t, c, e, v) ps_begin(acc, t, c, SPLIT && (v)->accumulate)
+#endif
+
 typedef void kernel(const test_case *, const ps_a *, const ps_b *, ps_y *, const ps_epilogue *);
 
 #define CASES(name, rows_, vecs_, diagonal_, shifts_)                                              \
@@ -38,10 +44,11 @@ typedef void kernel(const test_case *, const ps_a *, const ps_b *, ps_y *, const
     {                                                                                              \
         const ps_tile t = {.rows = rows_, .vecs = vecs_, .diagonal = diagonal_, .shifts = shifts_, \
                            .wrap = v->wrap, .lanes = v->lanes, .stream = v->stream,                \
+                           .begun = v->begun,                                                      \
                            .a_outer = v->a_outer, .a_inner = v->a_inner, .c_outer = v->c_outer,    \
                            .c_inner = v->c_inner, .c_col = v->c_col};                              \
         ps_acc acc[(rows_) * (vecs_) * (shifts_)];                                                 \
-        ps_begin(acc, t, c, SPLIT && v->accumulate);                                               \
+        BEGIN(acc, t, c, e, v);                                                                    \
         for (int i = 0; i < v->runs; ++i) {                                                        \
             const ps_a *p = a + v->a_at[i];                                                        \
             const ps_b *q = b + v->b_at[i];                                                        \
@@ -147,7 +154,8 @@ static void place_c(test_case *v, entry k, int cols)
 
 static test_case random_case(entry k, int lanes, int runs)
 {
-    test_case v = {.lanes = lanes, .runs = runs, .accumulate = SPLIT && below(2) && !paired(k)};
+    test_case v = {.lanes = lanes, .runs = runs, .accumulate = SPLIT && below(2) && !paired(k),
+                   .begun = SCALED && (lanes + runs) % 2};
     v.stream = lanes == PS_LANES && below(2);
     v.filled = WHOLE && below(2);
     v.mild = below(2) != 0;
@@ -387,6 +395,10 @@ static int failed(entry k, int lanes, int runs, const region *regions, char *mes
             want[shift + at] = expected(sum + (v.accumulate ? VALUE_Y(c[at]) : 0), j,
                                         used && e.residual ? &residual[at] : 0, used);
         }
+#if SCALED
+    float limits[2];
+    e.clamp = ps_limits(limits, e.clamp, &to, cols);
+#endif
     k.run(&v, a - low, b, c, used);
     ps_fence();
     const int wrong = wrong_c(k, &v, around, want, c_size + slack, shift, message, room);

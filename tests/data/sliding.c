@@ -13,11 +13,12 @@ enum { STEP = 3 * PS_LANES + 1 };
         const test_case *v, const ps_a *a, const ps_b *b, ps_y *c, const ps_epilogue *e)           \
     {                                                                                              \
         const ps_tile t = {.rows = SLID_ROWS, .vecs = SLID_VECS, .diagonal = 1, .wrap = wrap_,     \
-                           .lanes = v->lanes, .stream = v->stream, .a_outer = v->a_outer,          \
+                           .lanes = v->lanes, .stream = v->stream, .begun = v->begun,              \
+                           .a_outer = v->a_outer,                                                  \
                            .a_inner = (every_) * STEP, .c_outer = v->c_outer,                      \
                            .c_inner = v->c_inner, .c_col = v->c_col};                              \
         ps_acc acc[SLID_ROWS * SLID_VECS];                                                         \
-        ps_begin(acc, t, c, SPLIT && v->accumulate);                                               \
+        BEGIN(acc, t, c, e, v);                                                                    \
         if (v->filled)                                                                             \
             ps_slide_filled(acc, t, v->pixels, v->zero, a + v->a_at[0], b + v->b_at[0], taps_,     \
                             STEP);                                                                 \

@@ -14,6 +14,8 @@ int scaled(const uint8_t *x, const void *packed, uint8_t *y, const int32_t *bias
     args.offset = (const int32_t *)((const char *)packed + 3456);
     args.x_zero = args.offset[24];
     args.to = to;
+    float limits[2];
+    args.clamp = ps_limits(limits, clamp, to, 24);
     (void)workspace;
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 5; ++p0) {
@@ -62,12 +64,12 @@ int64_t scaled_workspace_size(void)
 
 static PS_KERNEL void scaled_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
 {
-    static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 16, .a_outer = 0, .a_inner = 10, .c_outer = 0, .c_inner = 24, .c_col = 1, .diagonal = 0};
+    static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 16, .a_outer = 0, .a_inner = 10, .c_outer = 0, .c_inner = 24, .c_col = 1, .diagonal = 0, .begun = 1};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
     ps_acc acc[6];
-    ps_begin(acc, t, g->y + c, 0);
+    ps_begin_offset(acc, t, &e);
     ps_ahead(t, e.residual);
     if (g->x_zero + PS_FLIP) {
         for (int64_t r0 = 0; r0 < ps_least(r_first, 3); ++r0) {
@@ -111,12 +113,12 @@ static PS_KERNEL void scaled_t0(const ps_args *restrict g, int64_t a, int64_t b,
 
 static PS_KERNEL void scaled_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
 {
-    static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 0, .a_inner = 10, .c_outer = 0, .c_inner = 24, .c_col = 1, .diagonal = 0};
+    static const ps_tile t = {.rows = 6, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 0, .a_inner = 10, .c_outer = 0, .c_inner = 24, .c_col = 1, .diagonal = 0, .begun = 1};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
     ps_acc acc[6];
-    ps_begin(acc, t, g->y + c, 0);
+    ps_begin_offset(acc, t, &e);
     ps_ahead(t, e.residual);
     if (g->x_zero + PS_FLIP) {
         for (int64_t r0 = 0; r0 < ps_least(r_first, 3); ++r0) {

@@ -252,6 +252,13 @@ FAULTS = {
         WHOLE, "narrow_portable", "ps_int_load(p, n) ((void)(n), (ps_int_load)(p, PS_LANES))",
     ),
     "forgets offsets": (WHOLE, "narrow_portable", "ps_int_add(x, y) ((void)(y), (x))"),
+    "begins without offsets": (
+        WHOLE, "end_scaled", "ps_begin_offset(acc, t, e) ps_begin(acc, t, c, 0)",
+    ),
+    "leaves the clamp to the narrowing": (
+        WHOLE, "end_scaled",
+        "ps_limits(l, c, to, n) ((void)(l), (void)(c), (void)(to), (void)(n), (const float *)0)",
+    ),
     "scales a little too much": (
         WHOLE, "narrow_portable", "ps_mul(x, y) ((x) * (y) * (1.0f + 0x1p-23f))",
     ),
