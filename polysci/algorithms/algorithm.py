@@ -135,6 +135,9 @@ class Algorithm(Protocol[Lowered]):
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         """Predicted seconds of one schedule. Raises as ``lower`` does."""
 
+    def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+        """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
+
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         """Seconds below which no run can be, whatever is predicted; 0 where none is known."""
 

@@ -115,6 +115,11 @@ def _by_seconds(ranked: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     return list(merge(*ranked, key=lambda candidate: candidate.seconds))
 
 
+def other_form(problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+    """The schedule with or without prefetches of weights; None where that cannot pay."""
+    return algorithm_of(schedule).other_form(problem, context, schedule)
+
+
 def predict_seconds(problem: Problem, context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule of any algorithm. Raises as ``Algorithm.lower`` does."""
     return algorithm_of(schedule).predict_seconds(problem, context, schedule)

@@ -78,6 +78,9 @@ class Direct(Algorithm[LegalSchedule]):
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)
 
+    def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+        return shortlist.other_form(context, schedule)
+
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         return float(lower_bound(*shortlist.as_family(context, schedule))[0])
 

@@ -12,7 +12,7 @@ from polysci.rank.estimate import Context, Estimate
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
-from polysci.space.weights_ahead import panels_beyond
+from polysci.space.weights_ahead import Panels, panels_beyond
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
 
@@ -27,7 +27,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     compute, levels = _compute(nest), nest.levels()
     counts = _counts(nest, compute, levels)
     cost = {name: count * machine.coefficient(name) for name, count in counts.items()}
-    calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns")
+    calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns", "prefetch_ns")
     packing = _sum(cost, "copy_ns", "gather_ns")
     hidden = _sum(cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory")
     transfer = hidden + _exposed_seconds(nest, compute, levels)
@@ -81,6 +81,7 @@ def _counts(
         "run_ns": calls * _runs(nest) * 1e-9,
         "store_ns": stored * 1e-9,
         "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
+        "prefetch_ns": _prefetches(nest) * 1e-9,
         "page_ns": nest.pages() * 1e-9,
         "seek_ns": (nest.seeks() if beyond_l2 else np.zeros(1)) * 1e-9,
         "copy_ns": (copied * contiguous + panels * in_rows) / LINE * 1e-9,
@@ -101,17 +102,34 @@ def _exposed_seconds(
     """
     l2, l3, memory = _transfers(nest, levels)
     beyond: Count = np.maximum(np.maximum(np.maximum(l2, l3), memory) - compute, 0.0)
-    family, size = nest.family, nest.l2_bytes
-    kernel = family.tiles[0].kernel
-    panels = panels_beyond(nest.contraction, kernel, family.dims, family.steps, size)
+    panels = _panels(nest)
     if panels is None:
         return beyond
     of_b = [
         seconds * level.b / level.total for seconds, level in ((l3, levels[1]), (memory, levels[2]))
     ]
-    under = panels.shares(family.ahead & panels.follow(size))
+    under = panels.shares(nest.family.ahead & panels.follow(nest.l2_bytes))
     waits: Count = np.maximum(of_b[0], of_b[1]) - compute * under
     return np.maximum(beyond, waits)
+
+
+def _panels(nest: TrafficCounts) -> Panels | None:
+    family, kernel = nest.family, nest.family.tiles[0].kernel
+    return panels_beyond(nest.contraction, kernel, family.dims, family.steps, nest.l2_bytes)
+
+
+def _prefetches(nest: TrafficCounts) -> Count:
+    """Lines of B that ``ahead(B)`` asks for: those of every panel once, each time it comes."""
+    ahead = nest.family.ahead
+    if not ahead.any():
+        return np.zeros(1)
+    if nest.contraction.swapped:  # B is x: the first calls of each block of pixels ask for a line
+        return ahead * nest.pixel_lines()
+    panels = _panels(nest)
+    if panels is None:
+        return np.zeros(1)
+    times = nest.calls() / np.maximum(panels.calls, panels.reuse)
+    return ahead * (times * panels.size / LINE)
 
 
 def _transfers(

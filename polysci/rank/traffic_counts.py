@@ -109,6 +109,17 @@ class TrafficCounts:
         """How often the microkernel is entered."""
         return prod(self.trips[: self.depth], start=np.ones(1))
 
+    def pixel_lines(self) -> Count:
+        """Lines that ``ahead(B)`` prefetches with swapped factors, the last loop over rows.
+
+        Each step of the first calls asks for one line of the next pixels.
+        """
+        call, rows = self.tiles[self.depth], self.trips[self.depth - 1]
+        lines = call[self.column.name] * self.contraction.x.bytes // LINE + 1
+        steps = prod(call[dim.name] for dim in self.contraction.by_role("k"))
+        asked: Count = self.calls() / rows * np.minimum(lines, rows) * steps
+        return asked
+
     def total_bytes(self) -> float:
         """Bytes of the whole problem, read and written."""
         _, b, c = self._bytes(0, self.tiles[0])

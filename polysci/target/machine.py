@@ -15,16 +15,16 @@ from polysci.target.host import Target
 
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
 COEFFICIENTS = (
-    "call_ns", "run_ns", "store_ns", "reload_ns", "page_ns", "seek_ns", "copy_ns", "gather_ns",
-    "hidden_l2", "hidden_l3", "hidden_memory",
+    "call_ns", "run_ns", "store_ns", "reload_ns", "prefetch_ns", "page_ns", "seek_ns", "copy_ns",
+    "gather_ns", "hidden_l2", "hidden_l3", "hidden_memory",
 )  # fmt: skip
 # Least and most of each: an event takes a cycle of some fast clock at least, where compute cannot
 # hide it, and a share is one. What is fitted lies between.
 BOUNDS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "call_ns": (0.2, 50.0), "run_ns": (0.2, 20.0), "store_ns": (0.1, 10.0),
-        "reload_ns": (0.1, 10.0), "page_ns": (0.2, 50.0), "seek_ns": (0.5, 100.0),
-        "copy_ns": (0.4, 50.0), "gather_ns": (0.8, 200.0),
+        "reload_ns": (0.1, 10.0), "prefetch_ns": (0.02, 5.0), "page_ns": (0.2, 50.0),
+        "seek_ns": (0.5, 100.0), "copy_ns": (0.4, 50.0), "gather_ns": (0.8, 200.0),
         "hidden_l2": (0.0, 1.0), "hidden_l3": (0.0, 1.0), "hidden_memory": (0.0, 1.0),
     }
 )  # fmt: skip
@@ -44,13 +44,13 @@ class Machine:
 
     Coefficients, which may be 0: ``call_ns`` of entering a register tile, ``run_ns`` of one run of
     its reduction loop, ``store_ns`` of a vector of C, ``reload_ns`` of one that a later call adds
-    to, ``page_ns`` of a page that the first translation buffer lacks, ``seek_ns`` of the first line
-    of a run that comes from beyond L2, ``copy_ns`` of a packed line of 64 bytes, ``gather_ns`` of
-    one whose source is not contiguous. ``hidden_l2``, ``hidden_l3``
-    and ``hidden_memory`` are the shares of a transfer that show although compute could hide it.
-    ``fork_us`` is what starting a parallel region takes. ``peak_all`` is the FMA peak of all cores
-    together in GFLOP/s, 0 where it was not measured: the model does not use it, timing does;
-    ``cores`` are all that were measured.
+    to, ``prefetch_ns`` of a line that ``ahead(B)`` asks for, ``page_ns`` of a page that the first
+    translation buffer lacks, ``seek_ns`` of the first line of a run that comes from beyond L2,
+    ``copy_ns`` of a packed line of 64 bytes, ``gather_ns`` of one whose source is not contiguous.
+    ``hidden_l2``, ``hidden_l3`` and ``hidden_memory`` are the shares of a transfer that show
+    although compute could hide it. ``fork_us`` is what starting a parallel region takes.
+    ``peak_all`` is the FMA peak of all cores together in GFLOP/s, 0 where it was not measured: the
+    model does not use it, timing does; ``cores`` are all that were measured.
     """
 
     peak: float
@@ -63,6 +63,7 @@ class Machine:
     run_ns: float = 0.55
     store_ns: float = 0.6
     reload_ns: float = 0.3
+    prefetch_ns: float = 0.1
     page_ns: float = 0.7
     seek_ns: float = 3.0
     copy_ns: float = 1.1

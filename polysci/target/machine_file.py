@@ -39,6 +39,7 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "store_ns": ("ns", "storing a vector of the output"),
         "reload_ns": ("ns", "loading one that a later call adds to"),
         "page_ns": ("ns", "a page that the first translation buffer lacks"),
+        "prefetch_ns": ("ns", "an instruction that prefetches a line of what ahead(B) asks for"),
         "seek_ns": ("ns", "the first line of a run of lines that comes from beyond L2"),
         "copy_ns": ("ns", "packing a line of 64 bytes"),
         "gather_ns": ("ns", "packing one that is not contiguous"),

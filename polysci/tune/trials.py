@@ -21,7 +21,6 @@ from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.rank.shortlist import other_form
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
@@ -140,7 +139,7 @@ class Trials:
         if self.late or not alive:
             return
         schedule = min(alive, key=lambda trial: (trial.seconds, str(trial.schedule))).schedule
-        other = None if schedule.transform else other_form(self.context, schedule)
+        other = choice.other_form(self.problem, self.context, schedule)
         if other is not None and str(other) not in self.trials:
             seconds = choice.predict_seconds(self.problem, self.context, other)
             self._try(bench, [Candidate(other, seconds)])

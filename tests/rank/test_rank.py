@@ -172,7 +172,7 @@ def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
     large = replace(context, target=replace(context.target, l2=16 << 20))
     assert predict_seconds(large, ahead) == predict_seconds(large, plain)
     wide = [parse(f"k:64 p {mark}> brgemm_avx512_f32_7x64") for mark in ("", "ahead(B) ")]
-    assert predict_seconds(context, wide[0]) == predict_seconds(context, wide[1])  # no room for two
+    assert predict_seconds(context, wide[0]) < predict_seconds(context, wide[1])  # no room for two
     assert choices(context, 1)[0].schedule.ahead and not choices(large, 1)[0].schedule.ahead
 
 

@@ -236,6 +236,16 @@ def test_a_wrong_bias_or_mask_is_noticed() -> None:
                 bench.check(cache.build(text.replace(right, wrong)), "layer")
 
 
+def test_every_line_of_the_next_pixels_that_is_prefetched_costs() -> None:
+    """Five lines a step of 48 columns that start anywhere: four calls ask for one each."""
+    problem = Conv2d(N=1, C=512, H=56, W=56, K=64, R=1, S=1, layout="nchw")
+    context = samples.fixed_context(problem)
+    for mark, lines in (("", 0), ("ahead(B) ", problem.C * 56 * 56 / 48 * 4)):
+        schedule = parse(f"swap(A,B) q:48 k:8 {mark}> brgemm_avx512_f32_8x48")
+        _, counts = work(*as_family(context, schedule))
+        assert counts["prefetch_ns"][0] * 1e9 == pytest.approx(lines, rel=0.02)
+
+
 @pytest.mark.parametrize("text", ["swap(A,B) q:48 k:8", "swap(A,B) k:8 q:48"])
 def test_the_runs_that_come_from_beyond_l2_are_those_of_x(text: str) -> None:
     problem = Conv2d(N=1, C=512, H=56, W=56, K=64, R=1, S=1, layout="nchw")

@@ -15,17 +15,21 @@ from polysci.tune import LEVELS
 from polysci.tune.result import Trial
 from polysci.tune.trials import Trials
 
-TARGET = detect("portable")
+TARGET = replace(detect("portable"), l2=16 << 10)
+RATES = assume_rates(TARGET)
 
 
+@pytest.mark.parametrize(
+    ("taps", "loops", "slow"),
+    [(1, "k:8 p", "k:16 p"), (3, "winograd(2) k:8", "winograd(2) k:16")],
+)
 def test_the_fastest_schedule_is_tried_with_and_without_prefetches(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, taps: int, loops: str, slow: str
 ) -> None:
-    problem, tried = Conv2d(N=1, C=64, H=6, W=6, K=96, R=1, S=1), list[str]()
-    target = replace(TARGET, l2=16 << 10)
-    context = tune.context_of(problem, target=target, machine=assume_rates(target))
-    plain, ahead = (f"k:8 p {mark}> brgemm_portable_f32_6x8" for mark in ("", "ahead(B) "))
-    slow = "k:16 p > brgemm_portable_f32_6x16"
+    problem = Conv2d(N=1, C=64, H=6, W=6, K=96, R=taps, S=taps, pad=taps // 2)
+    tried, context = list[str](), tune.context_of(problem, target=TARGET, machine=RATES)
+    plain, ahead = (f"{loops} {mark}> brgemm_portable_f32_6x8" for mark in ("", "ahead(B) "))
+    slow += " > brgemm_portable_f32_6x8"
     monkeypatch.setattr(
         Trials, "_try", lambda _, bench, batch: tried.extend(str(x.schedule) for x in batch)
     )

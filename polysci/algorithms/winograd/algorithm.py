@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from polysci.algorithms.algorithm import (
     Algorithm,
@@ -44,6 +45,11 @@ class Winograd(Algorithm[WinogradPlan]):
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         plan = resolve(problem, schedule, context.threads)
         return cost.estimate(plan, context.target, context.machine).seconds
+
+    def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+        plan = resolve(problem, schedule, context.threads)
+        large = cost.exceeds_l2(plan, context.target, context.machine)
+        return replace(schedule, ahead=not schedule.ahead) if large else None
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         return 0.0
