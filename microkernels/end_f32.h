@@ -1,4 +1,12 @@
 /* The epilogue of f32 sums: bias, residual, clamp, and the store, which rounds where y is narrow. */
+PS_INLINE void ps_clamp(ps_acc *acc, ps_tile t, const float *clamp)
+{
+    const ps_vec lowest = ps_splat(clamp[0]), highest = ps_splat(clamp[1]);
+    PS_UNROLL
+    for (int i = 0; i < t.rows * t.vecs; ++i) /* in this order a NaN stays one */
+        acc[i] = ps_min(highest, ps_max(lowest, acc[i]));
+}
+
 PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
 {
     ps_settle(acc, t);
@@ -15,11 +23,7 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
     }
     if (e && e->residual)
         ps_accumulate(acc, t, e->residual);
-    if (e && e->clamp) {
-        const ps_vec lowest = ps_splat(e->clamp[0]), highest = ps_splat(e->clamp[1]);
-        PS_UNROLL
-        for (int i = 0; i < t.rows * t.vecs; ++i) /* in this order a NaN stays one */
-            acc[i] = ps_min(highest, ps_max(lowest, acc[i]));
-    }
+    if (e && e->clamp)
+        ps_clamp(acc, t, e->clamp);
     ps_put(acc, t, c, t.stream && e && e->aligned);
 }

@@ -2,26 +2,58 @@
  * and B is x, read row by row where it lies.  Of C and B not a byte outside the used lanes is
  * touched: the last vector of a row is loaded under a mask.  All numbers are f32. */
 
+/* acc += A * B of one step: a column of a panel of A, and a row of B. */
+PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b)
+{
+    __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+    ps_vec bv[8];
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v)
+        bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
+                                          : ps_load_first(b + v * PS_LANES, ps_used(t, v));
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v)
+            acc[i * t.vecs + v] = ps_fma(ps_splat(a[i]), bv[v], acc[i * t.vecs + v]);
+    }
+}
+
 /* acc += A * B over `length` steps: A moves by its rows, which lie side by side, B by b_k.  Where
  * `next` is not 0, each step prefetches the line so many elements after B's. */
 PS_INLINE void ps_run_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b,
                            int64_t length, int64_t b_k, int64_t next)
 {
     for (int64_t k = 0; k < length; ++k, a += t.rows, b += b_k) {
-        __asm__ volatile("" : : : "memory"); /* as in ps_steps */
         if (next)
             __builtin_prefetch(b + next);
-        ps_vec bv[8];
+        ps_step_rows(acc, t, a, b);
+    }
+}
+
+/* `count` taps of a filter, and how many elements further in B each reads. */
+typedef struct {
+    int64_t count, step;
+} ps_tap;
+
+/* The same with all taps in each step: A has a column of its panel for every one. */
+PS_INLINE void ps_run_taps(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b,
+                           int64_t length, int64_t b_k, const ps_tap *taps)
+{
+    for (int64_t k = 0; k < length; ++k, b += b_k)
+        for (int64_t r = 0; r < taps[0].count; ++r)
+            for (int64_t s = 0; s < taps[1].count; ++s, a += t.rows)
+                ps_step_rows(acc, t, a, b + r * taps[0].step + s * taps[1].step);
+}
+
+PS_INLINE void ps_add_bias_rows(ps_acc *acc, ps_tile t, const ps_bias *bias)
+{
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        const ps_vec x = ps_splat(bias[i]);
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)
-            bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
-                                              : ps_load_first(b + v * PS_LANES, ps_used(t, v));
-        PS_UNROLL
-        for (int i = 0; i < t.rows; ++i) {
-            PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v)
-                acc[i * t.vecs + v] = ps_fma(ps_splat(a[i]), bv[v], acc[i * t.vecs + v]);
-        }
+            acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
     }
 }
 
@@ -33,18 +65,122 @@ PS_INLINE void ps_end_rows(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e
         return;
     }
     ps_settle(acc, t);
-    if (e->bias) {
-        PS_UNROLL
-        for (int i = 0; i < t.rows; ++i) {
-            const ps_vec bias = ps_splat(e->bias[i]);
-            PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v)
-                acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], bias);
-        }
-    }
+    if (e->bias)
+        ps_add_bias_rows(acc, t, e->bias);
     ps_epilogue rest = *e;
     rest.bias = 0;
     ps_end(acc, t, c, &rest);
+}
+
+/* Columns that are positions of an image, of which C lacks some: of every `pitch` it has the first
+ * `columns`, without gaps.  The first column is position `phase` of a row. */
+typedef struct {
+    int64_t pitch, columns, phase;
+} ps_gaps;
+
+/* A bit for each of the first n lanes. */
+PS_SCALAR uint32_t ps_first_lanes(int64_t n) { return n > 0 ? (UINT32_C(1) << n) - 1 : 0; }
+
+/* Bits of the lanes of vector v that C has. */
+PS_INLINE uint32_t ps_pixel_lanes(ps_gaps g, ps_tile t, int v)
+{
+    uint32_t lanes = 0;
+    for (int64_t row = -((g.phase + v * PS_LANES) % g.pitch); row < PS_LANES; row += g.pitch)
+        lanes |= ps_first_lanes(ps_least(row + g.columns, PS_LANES)) & ~ps_first_lanes(row);
+    return lanes & ps_first_lanes(ps_used(t, v));
+}
+
+/* Elements of C between the first column and the first one of vector v that C has. */
+PS_INLINE int64_t ps_pixels_before(ps_gaps g, int v)
+{
+    const int64_t at = g.phase + v * PS_LANES;
+    return at / g.pitch * g.columns + ps_least(at % g.pitch, g.columns) -
+           ps_least(g.phase, g.columns);
+}
+
+/* acc += a tile of memory shaped like C. */
+PS_INLINE void ps_accumulate_gaps(ps_acc *acc, ps_tile t, const ps_y *c, ps_gaps g)
+{
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        const uint32_t lanes = ps_pixel_lanes(g, t, v);
+        const ps_y *const from = c + ps_pixels_before(g, v);
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            ps_acc *const sum = &acc[i * t.vecs + v];
+            *sum = ps_add(*sum, ps_load_lanes(from + ps_c_row(t, i), lanes));
+        }
+    }
+}
+
+/* ps_begin of such a tile. */
+PS_INLINE void ps_begin_gaps(ps_acc *acc, ps_tile t, const ps_y *c, int accumulate, ps_gaps g)
+{
+    ps_begin(acc, t, c, 0);
+    if (accumulate)
+        ps_accumulate_gaps(acc, t, c, g);
+}
+
+/* ps_end_rows of such a tile. */
+PS_INLINE void ps_end_gaps(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e, ps_gaps g)
+{
+    ps_settle(acc, t);
+    if (e && e->bias)
+        ps_add_bias_rows(acc, t, e->bias);
+    if (e && e->residual)
+        ps_accumulate_gaps(acc, t, e->residual, g);
+    if (e && e->clamp)
+        ps_clamp(acc, t, e->clamp);
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        const uint32_t lanes = ps_pixel_lanes(g, t, v);
+        ps_y *const to = c + ps_pixels_before(g, v);
+        if (lanes == ps_first_lanes(PS_LANES)) {
+            PS_UNROLL
+            for (int i = 0; i < t.rows; ++i)
+                ps_store(to + ps_c_row(t, i), acc[i * t.vecs + v]);
+        } else {
+            PS_UNROLL
+            for (int i = 0; i < t.rows; ++i)
+                ps_store_lanes(to + ps_c_row(t, i), acc[i * t.vecs + v], lanes);
+        }
+    }
+}
+
+/* An image of `height` rows of `width` pixels, x_row elements apart, as a row of positions: position
+ * j is pixel j % pitch - left of row j / pitch - top, and 0 outside of them. */
+typedef struct {
+    int64_t height, width, top, left, pitch, x_row;
+} ps_image;
+
+PS_INLINE void ps_copy_pixels(ps_a *restrict box, const ps_x *restrict x, int64_t count)
+{
+    const int64_t rest = count % PS_LANES;
+    for (int64_t i = 0; i < count - rest; i += PS_LANES)
+        ps_store(box + i, ps_load(x + i));
+    if (rest)
+        ps_store_first(box + count - rest, ps_load_first(x + count - rest, (int)rest), (int)rest);
+}
+
+/* Its positions first .. first + count - 1. */
+PS_INLINE void ps_copy_image(ps_a *restrict box, const ps_x *restrict x, ps_image image,
+                             int64_t first, int64_t count)
+{
+    int64_t row = first / image.pitch - image.top, at = first % image.pitch;
+    for (int64_t done = 0; done < count; ++row, at = 0) {
+        const int64_t length = ps_least(image.pitch - at, count - done);
+        const int64_t before = ps_most(0, ps_least(length, image.left - at));
+        const int64_t wide = row >= 0 && row < image.height ? image.left + image.width - at : 0;
+        const int64_t end = ps_most(before, ps_least(length, wide));
+        for (int64_t i = 0; i < before; ++i)
+            box[done + i] = 0;
+        if (before < end)
+            ps_copy_pixels(box + done + before, x + row * image.x_row + at + before - image.left,
+                           end - before);
+        for (int64_t i = end; i < length; ++i)
+            box[done + i] = 0;
+        done += length;
+    }
 }
 
 /* The pixels of an image, row.step rows and row.x_channel elements apart, one behind the other. */

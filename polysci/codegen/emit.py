@@ -23,6 +23,7 @@ from polysci.codegen.packing import (
     weights_function,
 )
 from polysci.codegen.prefetch import call_number, next_panel
+from polysci.codegen.swapped_tiles import phase, result_offset
 from polysci.codegen.tile_functions import tile_function
 from polysci.codegen.tiles import Tile
 from polysci.errors import SpecError, UnsupportedError
@@ -357,7 +358,7 @@ class _Emitter:
         ]
         arguments = [
             *(reversed(factors) if plan.contraction.swapped else factors),
-            c.linear(plan.coef["C"], origin),
+            result_offset(plan, origin),
             c.linear(n, origin),
         ]
         if plan.blocked:
@@ -366,6 +367,7 @@ class _Emitter:
             arguments += [" && ".join(starts), " && ".join(ends)]
         for tap, row in plan.ranges.items():
             arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
+        arguments += phase(plan, origin)
         if plan.ahead:
             arguments += [
                 call_number(plan.ahead, origin),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from polysci.codegen import ctree as c
@@ -9,7 +10,8 @@ from polysci.codegen import interface
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES
 from polysci.space.group_views import shift_of
-from polysci.space.resolve import ALIGNMENT, Plan
+from polysci.space.packed_copy import ALIGNMENT
+from polysci.space.resolve import Plan
 
 
 def packed_bytes(plan: Plan) -> int:
@@ -41,7 +43,7 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
 
     Panels are [group][column panel][k block][taps][words of k][columns][word]; columns beyond the
     extent and what a word lacks are filled with zeros. Those of rotated groups are [column panel]
-    [taps][shifts][columns][word].
+    [taps][shifts][columns][word], with swapped factors [row panel][k block][k][taps][rows].
     """
     if plan.contraction.packs_b:
         return _plain_copy(symbol, plan)
@@ -190,14 +192,16 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
     if word > 1:
         body = c.loop("int64_t e = 0", f"e < {word}", "++e", body)
     body = c.loop("int64_t j = 0", "j < width", "++j", body)
+    around = [tap for tap in plan.taps if tap != joined]
+    if plan.contraction.swapped:  # taps of a channel follow each other
+        body = _tap_loops(plan, around, body)
+        around = []
     if depth:
         update = "++i" if word == 1 else f"i += {word}"
         body = c.loop("int64_t i = 0", "i < deep", update, body)
     if shift:
         body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
-    for tap in reversed(plan.taps):
-        if tap != joined:
-            body = c.counting_loop(tap, plan.extent(tap), body)
+    body = _tap_loops(plan, around, body)
     vectors = f"({extent} - {column} + {lanes - 1}) / {lanes} * {lanes}"
     whole_tile = -(-tile // lanes) * lanes
     width = f"const int64_t width = ps_least({vectors}, {whole_tile})"
@@ -206,6 +210,12 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
         whole, step = _depth_steps(plan)
         parts.append(c.Statement(f"const int64_t deep = ps_least({whole} - {depth}, {step})"))
     return c.Block([*parts, body])
+
+
+def _tap_loops(plan: Plan, taps: Sequence[str], body: c.Generable) -> c.Generable:
+    for tap in reversed(taps):
+        body = c.counting_loop(tap, plan.extent(tap), body)
+    return body
 
 
 def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
@@ -264,10 +274,14 @@ def integer_arguments(plan: Plan) -> list[c.Generable]:
 
 
 def box_rows(plan: Plan) -> int:
-    """Rows of the box (all but the two fastest axes): the unit in which threads share copying."""
+    """Rows of the box, the unit in which threads share copying: all but the two fastest axes.
+
+    With all taps of an image in a row of positions, all but the fastest.
+    """
     if plan.box is None:
         return 0
-    return prod(plan.box.extents[axis] for axis in plan.box.order[:-2])
+    inner = 1 if plan.contraction.image else 2
+    return prod(plan.box.extents[axis] for axis in plan.box.order[:-inner])
 
 
 def box_origins(plan: Plan) -> list[str]:
@@ -279,22 +293,49 @@ def box_origins(plan: Plan) -> list[str]:
 
 def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """``static void name(x, box, zero, first, last, origins...)``: copy rows first..last-1."""
-    box, a = plan.box, plan.copied
-    if box is None:
+    if plan.box is None:
         raise UnsupportedError(f"{plan.schedule} packs nothing")
-    *outer, middle, fast = box.order
-    low = {axis: _low(plan, axis) for axis in (*outer, middle, fast)}
+    image = plan.contraction.image
+    shape, copy = _image_copy(plan, strides) if image else _row_copy(plan, strides)
+    parameters = ["int64_t first", "int64_t last"]
+    parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
+    head = ", ".join(["const ps_x *restrict x", "ps_a *restrict box", "ps_a zero", *parameters])
+    body = [
+        c.Statement(shape),
+        *([c.Statement("(void)zero")] if plan.contraction.swapped else []),
+        c.loop("int64_t row = first", "row < last", "++row", c.Block(copy)),
+    ]
+    return c.function(f"static PS_KERNEL void {name}({head})", body)
+
+
+def _source_row(
+    plan: Plan, strides: tuple[int, ...], outer: Sequence[int]
+) -> tuple[list[c.Generable], str, str]:
+    """Where row ``row`` of the box lies on the axes ``outer``: C that declares it, what must hold
+    for x to have it, and its address in x.
+    """
+    box, a = plan.box, plan.copied
+    assert box
     lines: list[c.Generable] = []
     rest = "row"
     for axis in reversed(outer):
         extent, step = box.extents[axis], box.steps[axis]
-        lines.append(
-            c.Statement(f"const int64_t at{axis}_ = {low[axis]} + {rest} % {extent} * {step}")
-        )
+        low = _low(plan, axis)
+        lines.append(c.Statement(f"const int64_t at{axis}_ = {low} + {rest} % {extent} * {step}"))
         rest = f"{rest} / {extent}"
     real = [f"at{axis}_ >= 0 && at{axis}_ < {a.shape[axis]}" for axis in outer]
     terms = [f"{strides[axis]} * at{axis}_" for axis in outer]
-    source = " + ".join(["x", *terms, f"{strides[fast]} * ({low[fast]})"])
+    return lines, " && ".join(real) or "1", " + ".join(["x", *terms])
+
+
+def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generable]]:
+    """The shape of a row of pixels, and what copies it or gathers a whole image."""
+    box, a = plan.box, plan.copied
+    assert box
+    *outer, middle, fast = box.order
+    low = {axis: _low(plan, axis) for axis in (middle, fast)}
+    lines, real, source = _source_row(plan, strides, outer)
+    source += f" + {strides[fast]} * ({low[fast]})"
     fields = {
         "pixels": box.extents[middle],
         "channels": box.extents[fast],
@@ -310,18 +351,32 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
     function = "ps_gather_image" if plan.contraction.swapped else "ps_pack_row"
     padding = "" if plan.contraction.swapped else f", {low[middle]}, {count}, zero"
     lines += [
-        c.Statement(f"const ps_x *from = {' && '.join(real) or '1'} ? {source} : 0"),
+        c.Statement(f"const ps_x *from = {real} ? {source} : 0"),
         c.Statement(f"{function}(box + row * {pitch}, from, shape{padding})"),
     ]
-    parameters = ["int64_t first", "int64_t last"]
-    parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
-    head = ", ".join(["const ps_x *restrict x", "ps_a *restrict box", "ps_a zero", *parameters])
-    body = [
-        c.Statement(f"static const ps_row shape = {{{constants}}}"),
-        *([c.Statement("(void)zero")] if plan.contraction.swapped else []),
-        c.loop("int64_t row = first", "row < last", "++row", c.Block(lines)),
-    ]
-    return c.function(f"static PS_KERNEL void {name}({head})", body)
+    return f"static const ps_row shape = {{{constants}}}", lines
+
+
+def _image_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generable]]:
+    """The shape of an image, and what copies some of its positions, zeros between its rows."""
+    box, image = plan.box, plan.contraction.image
+    assert box and image
+    *outer, along = box.order
+    lines, real, source = _source_row(plan, strides, outer)
+    fields = {
+        "height": image.height,
+        "width": image.width,
+        "top": image.top,
+        "left": image.left,
+        "pitch": image.pitch,
+        "x_row": strides[-2],
+    }
+    constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
+    to = f"box + row * {box.strides[outer[-1]]}"
+    place = f"{_low(plan, along)}, {box.extents[along]}"
+    copy = c.Statement(f"ps_copy_image({to}, {source}, shape, {place})")
+    lines.append(c.when(real, copy))
+    return f"static const ps_image shape = {{{constants}}}", lines
 
 
 def _low(plan: Plan, axis: int) -> str:

@@ -9,7 +9,6 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
-from polysci.space.weights_ahead import LINE
 
 MOST_PIXELS = 64  # that a mask can tell of
 MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
@@ -185,15 +184,3 @@ def _merged(
         place = step.at(mask, values[0] * by_a, values[0] * by_b)
         if not place.idle:
             yield from _runs(tile, place, len(values) * tile.depth, stride)
-
-
-def reduce_swapped(tile: Tile) -> list[c.Generable]:
-    """The reduction with swapped factors: A by panels of its rows, B row by row from x."""
-    plan = tile.plan
-    b_k = plan.coef["x"][plan.depth] if plan.depth else 0
-    following = "0"
-    if plan.schedule.ahead:  # calls of the first few rows prefetch a line each of the next columns
-        call, line = f"n / {plan.tile[plan.panel_dim]}", LINE // 4
-        lines = tile.width // line + 1
-        following = f"{call} < {lines} ? {tile.width} + {line} * ({call}) : 0"
-    return [c.Statement(f"ps_run_rows(acc, t, A, B, {tile.depth}, {b_k}, {following})")]

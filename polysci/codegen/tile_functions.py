@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from polysci.codegen import ctree as c
-from polysci.codegen.reduction import reduce_swapped, reduction
+from polysci.codegen.reduction import reduction
+from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_swapped
 from polysci.codegen.tiles import Tile
 from polysci.space.resolve import Plan
 from polysci.space.weights_ahead import LINE, PanelReuse, share_lines
@@ -34,12 +35,7 @@ def _beginning(plan: Plan, first: str) -> str:
     """The C of the first step: accumulators of zeros, of earlier sums, or of offset and bias."""
     if _begins_with_offset(plan):
         return "ps_begin_offset(acc, t, &e)"
-    return f"ps_begin(acc, t, g->y + c, {first})"
-
-
-def _ending(plan: Plan) -> str:
-    """The C function of the last step: a bias runs along the columns, or down the rows."""
-    return "ps_end_rows" if plan.contraction.swapped else "ps_end"
+    return begin(plan, first)
 
 
 def step_words(tile: Tile, most: int) -> int:
@@ -62,6 +58,7 @@ def parameters(plan: Plan) -> list[str]:
         names += ["int first", "int last"]
     for tap in plan.ranges:
         names += [f"int64_t {tap}_first", f"int64_t {tap}_last"]
+    names += ["int64_t phase"] * (plan.gaps is not None)
     return names + ["int64_t call", "int64_t panel"] * (plan.ahead is not None)
 
 
@@ -123,12 +120,13 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
         c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
+        *gaps(plan),
         c.Statement(_beginning(plan, first)),
         c.Statement("ps_ahead(t, e.residual)"),
         *steps,
         *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
         *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
-        c.Statement(f"{_ending(plan)}(acc, t, g->y + c, {last})"),
+        c.Statement(end(plan, last)),
     ]
     head = ", ".join(["const ps_args *restrict g", *parameters(plan)])
     return c.function(f"static PS_KERNEL void {name}({head})", body)

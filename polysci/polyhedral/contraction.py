@@ -75,14 +75,43 @@ class Dim:
 
 
 @dataclass(frozen=True, slots=True)
+class FlatImage:
+    """An image of x as one row of positions, ``pitch`` from one of its rows to the next.
+
+    Position j is column ``j % pitch - left`` of row ``j // pitch - top``; those outside the
+    ``height`` rows of ``width`` columns are zero. Of every ``pitch`` positions from 0 on, the first
+    ``columns`` are the pixels of one of the result's ``rows``.
+    """
+
+    height: int
+    width: int
+    top: int
+    left: int
+    pitch: int
+    rows: int
+    columns: int
+    bordered: bool  # whether filters read such zeros, which x itself lacks
+
+    @property
+    def length(self) -> int:
+        """Positions from the result's first pixel to its last."""
+        return (self.rows - 1) * self.pitch + self.columns
+
+    @property
+    def gaps(self) -> bool:
+        """Whether some of these are no pixels of the result."""
+        return self.length > self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True)
 class Contraction:
     """``out[..] += a[..] * b[..]`` over a box; dims in the order of the nest, all from 0.
 
     ``padded``: guards drop the iterations in which ``a`` would be read outside its bounds;
     ``clipped``: likewise where ``out`` would be written outside its own (a scattering nest).
     ``packs_b``: ``b`` changes from call to call, so that calls pack it; else it is packed ahead.
-    ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b``, if it is
-    ``gathered``, a copy of x that holds the pixels of an image without gaps.
+    ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b`` is x; its
+    columns are positions of ``image``, or, without one, the pixels of a copy.
     """
 
     dims: tuple[Dim, ...]
@@ -93,7 +122,7 @@ class Contraction:
     clipped: bool = False
     packs_b: bool = False
     swapped: bool = False
-    gathered: bool = False
+    image: FlatImage | None = None
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""
@@ -108,6 +137,11 @@ class Contraction:
     def formula(self) -> str:
         """The statement, with the names of the user's arrays and loops."""
         return f"{self.out} += {self.a} * {self.b}"
+
+    @property
+    def gathered(self) -> bool:
+        """Whether columns are the pixels of a copy of x that has no gaps."""
+        return self.swapped and self.image is None
 
     @property
     def x(self) -> Operand:

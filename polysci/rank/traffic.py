@@ -15,6 +15,7 @@ from polysci.space.padding import share_of_work
 from polysci.space.weights_ahead import Panels, panels_beyond
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
+SPARSE = 3.0  # and of one some of whose lanes C lacks
 
 
 def traffic(context: Context, family: Family) -> Estimate:
@@ -181,9 +182,21 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
             vecs = -(-width // nest.lanes)
             name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{vecs * nest.lanes}"
             wide = vecs * kernel.shifts
-            rate = machine.peak * machine.of_kernel(name, rows, wide, kernel.compute)
-            total += count * columns * rows * vecs * nest.lanes * 2.0 / (rate * 1e9)
+            rate = machine.of_kernel(name, rows, wide, kernel.compute)
+            slots = max(rows * vecs / rate, _load_slots(nest, rows, vecs))
+            total += count * columns * slots * nest.lanes * 2.0 / (machine.peak * 1e9)
     return total * around
+
+
+def _load_slots(nest: TrafficCounts, rows: int, vecs: int) -> float:
+    """FMA slots that the loads of a step take where taps shift the vectors of B across lines.
+
+    As many loads as FMAs are issued at a time; a load that crosses a line takes two.
+    """
+    image, taps = nest.contraction.image, nest.contraction.by_role("br")
+    if image is None or all(d.extent == 1 for d in taps):
+        return 0.0
+    return rows + vecs * (1 + nest.lanes * nest.contraction.x.bytes / LINE)
 
 
 def _idle(nest: TrafficCounts) -> float:
@@ -206,7 +219,7 @@ def _runs(nest: TrafficCounts) -> Count:
     contraction = nest.contraction
     taps = [d for d in contraction.by_role("br") if contraction.x.uses(d.name)]
     depths = contraction.by_role("k")
-    if not taps:
+    if not taps or contraction.swapped:
         return np.ones(1)
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
     channels = prod(d.extent for d in depths)
@@ -223,8 +236,17 @@ def _vectors_stored(nest: TrafficCounts, tile: RegisterTile) -> float:
     """Vectors of C that one call stores; a transposed tile counts as full blocks."""
     out = nest.contraction.out
     if out.offset(nest.context.strides[out.array]).coef(nest.column.name) == 1:
-        return tile.rows * tile.kernel.vecs
+        return tile.rows * tile.kernel.vecs * _sparse(nest)
     return SCATTERED * -(-tile.rows // nest.lanes) * nest.lanes * tile.kernel.vecs
+
+
+def _sparse(nest: TrafficCounts) -> float:
+    """What a vector of C costs on average where columns are positions that C may lack."""
+    image = nest.contraction.image
+    if image is None or not image.gaps:
+        return 1.0
+    share = min(1.0, (nest.lanes + image.pitch - image.columns - 1) / image.pitch)
+    return 1.0 + (SPARSE - 1.0) * share
 
 
 def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:

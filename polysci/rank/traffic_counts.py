@@ -91,12 +91,11 @@ class TrafficCounts:
         self.means.append({**self.means[-1], dim: size if (mean == size).all() else mean})
 
     def _inner(self) -> list[tuple[str, float]]:
-        """Loops inside a call with their steps."""
+        """Loops inside a call with their steps; with swapped factors a step has all its taps."""
         taps = [(d.name, 1.0) for d in self.contraction.by_role("br") if d.extent > 1]
-        depth = [d.name for d in self.contraction.by_role("k") if d.extent > 1]
-        return taps + [
-            (name, step) for name in depth for step in (LINE / self.contraction.x.bytes, 1.0)
-        ]
+        names = [d.name for d in self.contraction.by_role("k") if d.extent > 1]
+        depth = [(name, step) for name in names for step in (LINE / self.contraction.x.bytes, 1.0)]
+        return depth + taps if self.contraction.swapped else taps + depth
 
     def dim(self, name: str) -> Dim:
         return next(d for d in self.contraction.dims if d.name == name)
@@ -185,7 +184,10 @@ class TrafficCounts:
         )
         if self.packed.any():
             copy = self._memoise("copy", contraction.x, tile, self._packed_bytes)
-            a = np.where(self._from_copy(depth), np.ceil(copy / PAGE), a)
+            pages = np.ceil(copy / PAGE)
+            if contraction.swapped:  # channels lie as far apart as in x, or as the copy is small
+                pages = np.minimum(a, np.ceil(self._whole_copy() / PAGE))
+            a = np.where(self._from_copy(depth), pages, a)
         b = np.ceil(self._memoise("panel", contraction.w, tile, self._panel) / PAGE)
         return a, b, c
 
@@ -235,6 +237,13 @@ class TrafficCounts:
     def copy_bytes(self, depth: int) -> Count:
         """Bytes of a copy of the A that a tile at a depth reads."""
         return self._memoise("copy", self.contraction.x, self.tiles[depth], self._packed_bytes)
+
+    def _whole_copy(self) -> Count:
+        """Bytes of the copy of A that each schedule makes at a time."""
+        total = np.zeros(len(self.family))
+        for depth in range(int(self.family.pack.max()) + 1):
+            total = np.where(self.family.pack == depth, self.copy_bytes(depth), total)
+        return total
 
     def _packed_bytes(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of a packed copy of A."""

@@ -19,10 +19,10 @@ def check_taps(
     for dim in contraction.by_role("br"):
         if tile[dim.name] == dim.extent:
             continue
-        if kernel.family != "brgemm":
+        if kernel.family != "brgemm" or contraction.swapped:
             raise UnsupportedError(
-                f"schedule {schedule}: {kernel} takes {dim.name!r} whole: it must stay inside the "
-                "call"
+                f"schedule {schedule}: {'swapped ' * contraction.swapped}{kernel} takes "
+                f"{dim.name!r} whole: it must stay inside the call"
             )
         if contraction.out.dtype != COMPUTES[kernel.compute].sum.name:
             raise UnsupportedError(

@@ -37,6 +37,7 @@ def knobs_of(
         and kernel.streamed_columns(contraction.out.bytes)
         and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
         and out.coef(columns_of(contraction).name) == 1
+        and not (contraction.image and contraction.image.gaps)
     )
     return [
         (pack, parallel, stream)
@@ -70,7 +71,7 @@ def _packings(
     if COMPUTES[kernel.compute].converts:
         return [-1]  # from a copy, another way to multiply needs no conversion
     if contraction.swapped:
-        return _gatherings(contraction, dims, parallel)
+        return _image_copies(contraction, dims, parallel)
     column = columns_of(contraction)
     offset = contraction.a.offset(strides[contraction.a.array])
     needed = offset.coef(column.name) not in (0, 1) or reads_copy(contraction, offset, kernel)
@@ -97,12 +98,18 @@ def reads_copy(contraction: Contraction, offset: Affine, kernel: Microkernel) ->
     return widened or (compute.vnni_factor > 1 and (apart or short))
 
 
-def _gatherings(contraction: Contraction, dims: tuple[str, ...], parallel: int) -> list[int]:
-    """Where swapped factors gather x: nowhere as it lies, or outside all loops over pixels."""
-    if not contraction.gathered:
+def _image_copies(contraction: Contraction, dims: tuple[str, ...], parallel: int) -> list[int]:
+    """Where swapped factors copy x: nowhere as it lies, or outside all loops that read it again.
+
+    These are over rows. Pixels that lie apart are gathered by whole images, outside all loops over
+    pixels.
+    """
+    if contraction.image and not contraction.image.bordered:
         return [-1]
-    pixels = dims.index(columns_of(contraction).name)
-    moving = [at + 1 for at in range(pixels) if contraction.x.uses(dims[at])]
+    again = contraction.by_role("m") if contraction.image else (columns_of(contraction),)
+    inside = {dim.name for dim in again}
+    end = next((at for at, dim in enumerate(dims) if dim in inside), len(dims))
+    moving = [at + 1 for at in range(end) if contraction.x.uses(dims[at])]
     return [at for at in (0, *moving) if at == 0 or at >= parallel]
 
 

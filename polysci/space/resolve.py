@@ -5,43 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import gcd, prod
+from math import prod
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
-from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
+from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
-from polysci.space.padding import Piece, cut, leaves, skips
+from polysci.space.packed_copy import (
+    PackedCopy,
+    packed_coef,
+    packed_copy_in,
+    rounded,
+    swapped_copy_of,
+)
+from polysci.space.padding import Piece, cut, skips
 from polysci.space.swapped_roles import check_pixels_ahead, refusal
 from polysci.space.weights_ahead import PanelReuse
 from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
-
-ALIGNMENT = 64  # bytes: every buffer starts on a cache line
-
-
-@dataclass(frozen=True, slots=True)
-class PackedCopy:
-    """A packed copy of an operand: per array axis the extent, source step and stride.
-
-    Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
-    that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
-    alone do not tell, because those around an axis of one position are equal.
-    """
-
-    extents: tuple[int, ...]
-    steps: tuple[int, ...]
-    strides: tuple[int, ...]
-    order: tuple[int, ...]
-    bytes: int  # of an element
-
-    @property
-    def size(self) -> int:
-        """Elements, rounded up to whole cache lines."""
-        widest = self.order[0]
-        return _rounded(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +65,7 @@ class Plan:
 
     def columns_padded(self, size: int) -> int:
         """Columns of a register tile: whole vectors."""
-        return _rounded(size, self.kernel.lanes)
+        return rounded(size, self.kernel.lanes)
 
     @property
     def panel_dim(self) -> str:
@@ -93,6 +76,12 @@ class Plan:
     def panel_lanes(self) -> int:
         """What the width of a panel of w is a multiple of."""
         return 1 if self.contraction.swapped else self.kernel.lanes
+
+    @property
+    def gaps(self) -> FlatImage | None:
+        """The image of which some positions that are columns are no pixels of C, if any."""
+        image = self.contraction.image
+        return image if image and image.gaps else None
 
     @property
     def compute(self) -> Compute:
@@ -141,7 +130,7 @@ class Plan:
 
     def words(self, steps: int) -> int:
         """Elements of B for so many reduction steps: whole words."""
-        return _rounded(steps, self.compute.vnni_factor)
+        return rounded(steps, self.compute.vnni_factor)
 
     @property
     def groups(self) -> tuple[Dim, ...]:
@@ -166,7 +155,7 @@ class Plan:
         """Packed elements of B of one group."""
         extent, tile = self.extent(self.panel_dim), self.tile[self.panel_dim]
         last = (extent - 1) // tile * tile
-        return (last + _rounded(extent - last, self.panel_lanes)) * self.reduction
+        return (last + rounded(extent - last, self.panel_lanes)) * self.reduction
 
     @property
     def packed_size(self) -> int:
@@ -185,104 +174,10 @@ class Plan:
         return bool(self.split)
 
 
-def _rounded(size: int, step: int) -> int:
-    """The least multiple of ``step`` that is no less."""
-    return -(-size // step) * step
-
-
 def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -> dict[str, int]:
     """Storage stride of every dimension, in elements."""
     offset = operand.offset(strides)
     return {d.name: offset.coef(d.name) for d in dims}
-
-
-def packed_copy_of(
-    contraction: Contraction,
-    tile: Mapping[str, int],
-    pad: int,
-    fastest: str | None,
-    kernel: Microkernel,
-    *,
-    gaps: bool = False,
-) -> PackedCopy:
-    """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
-
-    Without ``fastest`` the axes keep their order. With ``gaps`` the source's last axis may have
-    some.
-
-    Raises UnsupportedError where the packing functions cannot copy it.
-    """
-    extents, steps = [], []
-    for affine in contraction.a.index:
-        terms = [(affine.coef(d.name), tile[d.name]) for d in contraction.dims]
-        step = gcd(*(abs(c) for c, size in terms if c and size > 1)) or 1
-        extents.append(sum(abs(c) // step * (size - 1) for c, size in terms if size > 1) + 1)
-        steps.append(step)
-    axes = sorted(
-        range(len(extents)),
-        key=lambda axis: bool(fastest and contraction.a.index[axis].coef(fastest)),
-    )
-    strides, stride = [0] * len(extents), 1
-    for axis in reversed(axes):
-        strides[axis] = stride
-        stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
-    boxed = header_set_of(
-        kernel, contraction.a.dtype, contraction.out.dtype, packed=True
-    ).packed_copy
-    width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
-    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
-    if why := _unpackable(contraction, box, gaps=gaps):
-        raise UnsupportedError(f"cannot pack {contraction.a}: {why}")
-    return box
-
-
-def _packed_copy_in(
-    contraction: Contraction, schedule: Schedule, fastest: str | None, kernel: Microkernel
-) -> PackedCopy | None:
-    """The packed copy that a schedule asks for."""
-    if schedule.pack is None:
-        return None
-    outer = schedule.tile({d.name: d.extent for d in contraction.dims}, schedule.pack_depth)
-    return packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
-
-
-def gathered_copy_of(
-    original: Contraction, swapped: Contraction, schedule: Schedule, kernel: Microkernel
-) -> PackedCopy | None:
-    """The copy of x with the pixels of whole images behind each other, for swapped factors.
-
-    None where x lies like that.
-    """
-    if bool(schedule.pack) != swapped.gathered:
-        how = "lie as they are read" if schedule.pack else "have gaps: pack(A) gathers them"
-        raise UnsupportedError(f"schedule {schedule}: the pixels of {swapped.x.array} {how}")
-    if schedule.pack is None:
-        return None
-    extents = {d.name: d.extent for d in swapped.dims}
-    outer = schedule.tile(extents, schedule.pack_depth)
-    column = columns_of(swapped).name
-    if outer[column] < extents[column]:
-        raise UnsupportedError(
-            f"schedule {schedule}: pack(A) gathers whole images: it stands outside the loops over "
-            f"{column!r}"
-        )
-    if schedule.pack.pad:
-        raise UnsupportedError(f"schedule {schedule}: images are gathered without padding")
-    pixels = {d.name: d.extent for d in original.by_role("m") if d.extent != extents[d.name]}
-    return packed_copy_of(original, outer | pixels, 0, None, kernel, gaps=True)
-
-
-def _unpackable(contraction: Contraction, box: PackedCopy, *, gaps: bool) -> str:
-    """What the packing functions cannot do, or nothing."""
-    if len(box.order) < 2:
-        return "it has fewer than two axes"
-    for axis, affine in enumerate(contraction.a.index):
-        if any(coef < 0 for _, coef in affine.terms):
-            return f"axis {axis} runs backwards"
-    fast = box.order[-1]
-    if (box.steps[fast] != 1 and not gaps) or leaves(contraction, fast):
-        return f"its fastest axis, {fast}, has gaps or padding"
-    return ""
 
 
 def resolve(
@@ -318,12 +213,12 @@ def resolve(
     if len(depths) > 1:
         raise UnsupportedError(f"{contraction.formula}: more than one k dimension")
     depth = depths[0] if depths else None
-    source = original if view.swapped else contraction
+    source = original if contraction.gathered else contraction
     if view.swapped:
-        box = gathered_copy_of(original, contraction, schedule, kernel)
+        box = swapped_copy_of(original, contraction, schedule, kernel)
     else:
         fastest = column.name if kernel.diagonal else depth
-        box = _packed_copy_in(contraction, schedule, fastest, kernel)
+        box = packed_copy_in(contraction, schedule, fastest, kernel)
     if box:
         coef["x"], base = packed_coef(source, box), 0
     rows = row_dims(contraction, schedule, tile, column.name)
@@ -362,25 +257,12 @@ def streams(
     return (
         whole
         and step > 0
+        and not (contraction.image and contraction.image.gaps)
         and c[column.name] == 1
         and column.extent % step == 0
         and tile[column.name] % step == 0
         and all(stride % step == 0 for stride in strides)
     )
-
-
-def packed_coef(contraction: Contraction, box: PackedCopy) -> dict[str, int]:
-    """Stride of every dimension inside a packed copy."""
-    return {
-        d.name: sum(
-            affine.coef(d.name) // step * stride
-            for affine, step, stride in zip(
-                contraction.a.index, box.steps, box.strides, strict=True
-            )
-            if d.extent > 1
-        )
-        for d in contraction.dims
-    }
 
 
 def row_dims(

@@ -3,9 +3,12 @@
 A kernel reads rows of B by whole vectors and broadcasts elements of A. Weights are B where channels
 are neighbours in memory. Where pixels are (NCHW, the columns of a matrix), the result is stored
 through a transpose; with the factors swapped it is not: w, packed ahead, is A, whose rows are
-output channels, and x is B, read where it lies, whose columns are pixels. All pixels of an image
-are one row of columns where the result holds them without a gap; where x does not (strides), a call
-gathers them in a copy first.
+output channels, and x is B, whose columns are pixels.
+
+All pixels of an image are one row of columns, a ``FlatImage``: a tap of a filter reads the same
+columns some positions further. Between the rows of a padded image there are zeros, which calls put
+into a copy first; as many columns at the end of a row have results that are not stored. Where
+pixels lie apart (strides), a call gathers them in a copy.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from math import prod
 
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim, Operand
+from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand
 from polysci.polyhedral.schedule import Schedule
 from polysci.space.knobs import Strides
 
@@ -28,17 +31,18 @@ def swap_roles(contraction: Contraction) -> Contraction:
     if why := _unfit(contraction):
         raise UnsupportedError(f"{contraction.formula}: cannot swap the factors: {why}")
     column = pixels_of(contraction)
-    folded = folded_of(contraction, column)
-    length = column.extent * (folded.extent if folded else 1)
-    extents = {column: length} | ({folded: 1} if folded else {})
+    row = row_of(contraction, column)
+    image = _flat_image(contraction, column, row)
+    length = image.length if image else column.extent * (row.extent if row else 1)
+    extents = {column: length} | ({row: 1} if row else {})
     dims = tuple(Dim(d.name, extents.get(d, d.extent), _role(d, column)) for d in contraction.dims)
     x, out = contraction.a, contraction.out
-    gathered = not all(_whole(x, d, axis) for d, axis in ((column, -1), (folded, -2)) if d)
-    if folded:
-        x, out = (_fold(operand, column, length) for operand in (x, out))
+    if row:
+        pitch = image.pitch if image else 0
+        x, out = (_join(contraction, each, row, column, pitch, length) for each in (x, out))
     return replace(
-        contraction, dims=dims, a=contraction.b, b=x, out=out, swapped=True,
-        gathered=bool(folded) and gathered,
+        contraction, dims=dims, a=contraction.b, b=x, out=out, padded=False, swapped=True,
+        image=image,
     )  # fmt: skip
 
 
@@ -47,12 +51,13 @@ def refusal(contraction: Contraction, strides: Strides) -> str:
     if why := _unfit(contraction):
         return why
     swapped, column = swap_roles(contraction), pixels_of(contraction)
-    folded = folded_of(contraction, column)
-    for operand in (contraction.out, *([] if swapped.gathered else [contraction.a])):
+    row, image = row_of(contraction, column), swapped.image
+    for operand in (contraction.out, *([contraction.a] if image else [])):
         steps = strides[operand.array]
         if operand.offset(steps).coef(column.name) != 1:
             return f"elements of {operand.array} along {column.name!r} are not neighbours"
-        if folded and steps[-2] != operand.shape[-1] * steps[-1]:
+        copied = image and image.bordered and operand is contraction.a
+        if row and not copied and steps[-2] != operand.shape[-1] * steps[-1]:
             return f"there are gaps between the rows of {operand.array}"
     return ""
 
@@ -66,12 +71,38 @@ def _unfit(contraction: Contraction) -> str:
         return f"{contraction.b.array} changes from call to call"
     if any(d.extent > 1 for d in contraction.by_role("batch")):
         return "it has groups"
-    if prod(d.extent for d in contraction.by_role("br")) > 1 or contraction.padded:
-        return "it has taps or padding"
     if len(contraction.by_role("k")) > 1 or len(contraction.by_role("n")) != 1:
         return "it has no or several dimensions of columns or of the reduction"
     if not any(_may_run(contraction, d) for d in contraction.by_role("m")):
         return f"no row runs along the last axis of {contraction.a.array} and the result"
+    return _unfit_taps(contraction) if has_window(contraction) else ""
+
+
+def has_window(contraction: Contraction) -> bool:
+    """Whether a pixel of the result reads several of x, or beyond its edges."""
+    return prod(d.extent for d in contraction.by_role("br")) > 1 or contraction.padded
+
+
+def _unfit_taps(contraction: Contraction) -> str:
+    """What forbids that taps read the columns some positions further."""
+    x, column = contraction.a, pixels_of(contraction)
+    row = row_of(contraction, column)
+    if row is None:
+        return "it has taps or padding, and image rows that do not follow each other"
+    if any(x.index[axis].coef(d.name) != 1 for axis, d in ((-1, column), (-2, row))):
+        return "it has strides, with taps or padding"
+    if any(x.index[axis].const > 0 for axis in (-1, -2)):
+        return f"it reads {x.array} from inside its edges"
+    for tap in contraction.by_role("br"):
+        axes = [axis - len(x.index) for axis, index in enumerate(x.index) if index.coef(tap.name)]
+        if tap.extent > 1 and (
+            axes not in ([-1], [-2])
+            or x.index[axes[0]].coef(tap.name) < 0
+            or len(x.index[axes[0]].terms) > 2
+        ):
+            return f"the tap {tap.name!r} is not one along a row or a column of {x.array}"
+    if any(index.const or len(index.terms) > 1 for index in x.index[:-2]):
+        return f"several dimensions index an axis of {x.array} outside its images"
     return ""
 
 
@@ -83,23 +114,46 @@ def _may_run(contraction: Contraction, row: Dim) -> bool:
         row.extent > 1
         and out.index[-1].coef(row.name) == 1
         and not out.index[-1].const
-        and (step == 1 or (step > 1 and folded_of(contraction, row) is not None))
+        and (step == 1 or (step > 1 and row_of(contraction, row) is not None))
     )
 
 
 def pixels_of(contraction: Contraction) -> Dim:
-    """The row that becomes the columns."""
+    """The row of the product that becomes the columns."""
     return next(row for row in contraction.by_role("m") if _may_run(contraction, row))
 
 
-def folded_of(contraction: Contraction, column: Dim) -> Dim | None:
-    """The row around the columns that continues them in the result, and has an axis of x."""
+def row_of(contraction: Contraction, column: Dim) -> Dim | None:
+    """The dimension of image rows: it continues the columns in the result, and has an axis of x."""
     x, out = contraction.a, contraction.out
     for row in contraction.by_role("m"):
         whole = _whole(out, row, -2) and _whole(out, column, -1)
-        if row.extent > 1 and whole and x.index[-2].coef(row.name) > 0:
+        several = row.extent > 1 or has_window(contraction)
+        if several and row != column and whole and x.index[-2].coef(row.name) > 0:
             return row
     return None
+
+
+def _flat_image(contraction: Contraction, column: Dim, row: Dim | None) -> FlatImage | None:
+    """The image whose positions are the columns; None where pixels are gathered."""
+    x = contraction.a
+    height, width = (x.shape[-2] if row else 1), x.shape[-1]
+    rows, columns = (row.extent if row else 1), column.extent
+    if not has_window(contraction):
+        steps = (x.index[axis].coef(d.name) for axis, d in ((-1, column), (-2, row)) if d)
+        apart = row and not all(_whole(x, d, axis) for d, axis in ((column, -1), (row, -2)))
+        if apart or set(steps) != {1}:
+            return None
+        return FlatImage(height, width, 0, 0, width, rows, columns, bordered=False)
+    top, left = (-x.index[axis].const for axis in (-2, -1))
+    reach = sum(
+        coef * (contraction.extent(name) - 1) for name, coef in x.index[-1].terms
+    )  # of the last column's last tap
+    beside = max(left, reach - left - (width - 1))  # neighbouring rows share these zeros
+    return FlatImage(
+        height, width, top, left, max(width + beside, columns), rows, columns,
+        bordered=contraction.padded,
+    )  # fmt: skip
 
 
 def _role(dim: Dim, column: Dim) -> str:
@@ -117,12 +171,17 @@ def _whole(operand: Operand, dim: Dim, axis: int) -> bool:
     return index.coef(dim.name) == 1 and not index.const and operand.shape[axis] == dim.extent
 
 
-def _fold(operand: Operand, column: Dim, length: int) -> Operand:
-    """The last two axes as one of that length, which the columns run along."""
-    last = operand.index[-1]
-    terms = tuple((name, 1 if name == column.name else coef) for name, coef in last.terms)
-    index = (*operand.index[:-1], Affine(terms, last.const))
-    return replace(operand, shape=(*operand.shape[:-2], 1, length), index=index)
+def _join(
+    contraction: Contraction, operand: Operand, row: Dim, column: Dim, pitch: int, length: int
+) -> Operand:
+    """The last two axes as one: ``length`` columns, and taps with image rows ``pitch`` apart."""
+    across, along = operand.index[-2:]
+    taps = [(name, coef) for name, coef in along.terms if name != column.name]
+    taps += [(name, coef * pitch) for name, coef in across.terms if name != row.name and pitch]
+    span = length + sum(coef * (contraction.extent(name) - 1) for name, coef in taps)
+    joined = Affine(((column.name, 1), *taps))
+    index = (*operand.index[:-2], Affine(((row.name, 1),)), joined)
+    return replace(operand, shape=(*operand.shape[:-2], 1, span), index=index)
 
 
 def check_pixels_ahead(contraction: Contraction, schedule: Schedule) -> None:
@@ -133,14 +192,16 @@ def check_pixels_ahead(contraction: Contraction, schedule: Schedule) -> None:
     loops = [loop.dim for loop in schedule.loops]
     rows = [dim.name for dim in contraction.by_role("m")]
     columns = [dim.name for dim in contraction.by_role("n") if dim.extent > 1]
-    if contraction.gathered or not set(loops[-1:]) <= set(rows) or not set(columns) & set(loops):
+    copied = bool(schedule.pack) or has_window(contraction)
+    if copied or not set(loops[-1:]) <= set(rows) or not set(columns) & set(loops):
         raise UnsupportedError(
-            f"schedule {schedule}: ahead(B) with swapped factors needs x as it lies, and the loop "
-            f"over rows inside the one over its pixels"
+            f"schedule {schedule}: ahead(B) with swapped factors needs x as it lies, one tap, and "
+            "the loop over rows inside the one over its pixels"
         )
 
 
 def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
     """Whether x exceeds ``l2`` bytes: a panel of columns has a line in many pages of it."""
     x = contraction.x
-    return contraction.swapped and not contraction.gathered and prod(x.shape) * x.bytes > l2
+    in_place = contraction.image is not None and not has_window(contraction)
+    return in_place and prod(x.shape) * x.bytes > l2

@@ -60,7 +60,8 @@ def headers(unit: HeaderSet) -> str:
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
     names += ["brgemm", "sliding", "grouped", _end(unit)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack"]
-    names += [] if narrow else ["swapped"]
+    if not narrow:
+        names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
 

@@ -37,6 +37,8 @@ GOLDEN = {
     "ahead": ("mb1ic16ih6oc72kh3ph1", "nhwc", "k:32 p:2 ahead(B) > brgemm_avx512_f32_12x32", 1),
     "swapped": ("mb2ic40ih5oc11kh1", "nchw", "swap(A,B) n* c:20 k:4 > brgemm_avx512_f32_4x32", 2),
     "gathered": ("mb1ic8ih9oc9kh1sh2", "nchw", "swap(A,B) pack(A) k > brgemm_avx512_f32_1x32", 1),
+    "taps": ("mb2ic6ih9oc7kh3ph1", "nchw",
+             "swap(A,B) n* q:32 pack(A) k:4 q:16 > brgemm_avx512_f32_4x16", 2),
     "groups": ("g4mb1ic16ih6oc48kh3ph1", "nhwc", "g* p:4 k:8 p > brgemm_avx2_f32_6x8", 3),
     "grouped": ("g6mb1ic24ih6oc24kh3ph1", "nhwc", "p g:4 q:3 > grouped4_avx512_f32_3x16", 1),
     "winograd": ("mb1ic16ih8oc20kh3ph1", "nhwc", "t:3* winograd(4) k:16 > brgemm_avx2_f32_3x16", 2),

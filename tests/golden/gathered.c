@@ -26,9 +26,9 @@ void gathered_pack_weights(const float *restrict w, float *restrict packed)
         const int64_t width = ps_least((9 - k0 + 0) / 1 * 1, 1);
         for (int64_t c0 = 0; c0 < 8; c0 += 8) {
             const int64_t deep = ps_least(8 - c0, 8);
-            for (int64_t r0 = 0; r0 < 1; ++r0)
-                for (int64_t s0 = 0; s0 < 1; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
+            for (int64_t i = 0; i < deep; ++i)
+                for (int64_t r0 = 0; r0 < 1; ++r0)
+                    for (int64_t s0 = 0; s0 < 1; ++s0)
                         for (int64_t j = 0; j < width; ++j)
                             *packed++ = k0 + j < 9 ? w[1 * r0 + 1 * s0 + 8 * (k0 + j) + 1 * (c0 + i)] : 0.0f;
         }

@@ -264,6 +264,13 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_random_schedules_are_exact": 0,
         "test_every_ranker_orders_swapped_schedules": 3,
     },
+    "space/test_swapped_taps.py": {
+        "test_every_row_length_is_exact_between_guard_pages": 7,
+        "test_every_kind_of_filter_is_exact": 6,
+        "test_copies_in_blocks_and_reads_in_place_are_exact": 0,
+        "test_random_schedules_are_exact": 0,
+        "test_a_wrong_gap_zero_or_tap_is_noticed": None,
+    },
     "space/test_space.py": {
         "test_every_layer_of_a_network_has_choices": 0,
         "test_every_member_nests": None,

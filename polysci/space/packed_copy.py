@@ -1,0 +1,179 @@
+"""Packed copies of x: which elements a schedule copies, and where each lies in the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import COMPUTES
+from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.polyhedral.schedule import Schedule
+from polysci.space.padding import leaves
+from polysci.target.header_sets import header_set_of
+from polysci.target.microkernels import Microkernel
+
+ALIGNMENT = 64  # bytes: every buffer starts on a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCopy:
+    """A packed copy of an operand: per array axis the extent, source step and stride.
+
+    Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
+    that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
+    alone do not tell, because those around an axis of one position are equal.
+    """
+
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+    strides: tuple[int, ...]
+    order: tuple[int, ...]
+    bytes: int  # of an element
+
+    @property
+    def size(self) -> int:
+        """Elements, rounded up to whole cache lines."""
+        widest = self.order[0]
+        return rounded(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
+
+
+def rounded(size: int, step: int) -> int:
+    """The least multiple of ``step`` that is no less."""
+    return -(-size // step) * step
+
+
+def packed_copy_of(
+    contraction: Contraction,
+    tile: Mapping[str, int],
+    pad: int,
+    fastest: str | None,
+    kernel: Microkernel,
+    *,
+    gaps: bool = False,
+) -> PackedCopy:
+    """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
+
+    Without ``fastest`` the axes keep their order. With ``gaps`` the source's last axis may have
+    some.
+
+    Raises UnsupportedError where the packing functions cannot copy it.
+    """
+    extents, steps = [], []
+    for affine in contraction.a.index:
+        terms = [(affine.coef(d.name), tile[d.name]) for d in contraction.dims]
+        step = gcd(*(abs(c) for c, size in terms if c and size > 1)) or 1
+        extents.append(sum(abs(c) // step * (size - 1) for c, size in terms if size > 1) + 1)
+        steps.append(step)
+    axes = sorted(
+        range(len(extents)),
+        key=lambda axis: bool(fastest and contraction.a.index[axis].coef(fastest)),
+    )
+    strides, stride = [0] * len(extents), 1
+    for axis in reversed(axes):
+        strides[axis] = stride
+        stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
+    boxed = header_set_of(
+        kernel, contraction.a.dtype, contraction.out.dtype, packed=True
+    ).packed_copy
+    width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
+    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
+    if why := _unpackable(contraction, box, gaps=gaps):
+        raise UnsupportedError(f"cannot pack {contraction.a}: {why}")
+    return box
+
+
+def packed_copy_in(
+    contraction: Contraction, schedule: Schedule, fastest: str | None, kernel: Microkernel
+) -> PackedCopy | None:
+    """The packed copy that a schedule asks for."""
+    if schedule.pack is None:
+        return None
+    outer = schedule.tile({d.name: d.extent for d in contraction.dims}, schedule.pack_depth)
+    return packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
+
+
+def swapped_copy_of(
+    original: Contraction, swapped: Contraction, schedule: Schedule, kernel: Microkernel
+) -> PackedCopy | None:
+    """The copy of x that a schedule with swapped factors asks for.
+
+    Raises UnsupportedError where x needs one, or needs another one.
+    """
+    if swapped.gathered:
+        return _gathered_copy(original, swapped, schedule, kernel)
+    return _image_copy(swapped, schedule)
+
+
+def _image_copy(swapped: Contraction, schedule: Schedule) -> PackedCopy | None:
+    """The copy of x in which a ``FlatImage`` has zeros between its rows, for swapped factors.
+
+    It holds the positions that the columns inside ``pack(A)`` read, those between the taps too;
+    ``pad`` elements follow the positions of each channel. None where calls read x itself.
+    """
+    if schedule.pack is None:
+        if swapped.image and swapped.image.bordered:
+            raise UnsupportedError(
+                f"schedule {schedule}: {swapped.x.array} lacks the zeros of the padding: pack(A) "
+                "copies it with them"
+            )
+        return None
+    x = swapped.x
+    outer = schedule.tile({d.name: d.extent for d in swapped.dims}, schedule.pack_depth)
+    spans = [sum(coef * (outer[dim] - 1) for dim, coef in index.terms) + 1 for index in x.index]
+    strides, stride = [1] * len(spans), 1
+    for axis in reversed(range(len(spans))):
+        strides[axis] = stride
+        stride = stride * spans[axis] + (schedule.pack.pad if axis == len(spans) - 1 else 0)
+    axes = tuple(range(len(spans)))
+    return PackedCopy(tuple(spans), (1,) * len(spans), tuple(strides), axes, x.bytes)
+
+
+def _gathered_copy(
+    original: Contraction, swapped: Contraction, schedule: Schedule, kernel: Microkernel
+) -> PackedCopy:
+    """The copy of x with the pixels of whole images behind each other, for swapped factors."""
+    if schedule.pack is None:
+        raise UnsupportedError(
+            f"schedule {schedule}: the pixels of {swapped.x.array} have gaps: pack(A) gathers them"
+        )
+    extents = {d.name: d.extent for d in swapped.dims}
+    outer = schedule.tile(extents, schedule.pack_depth)
+    column = columns_of(swapped).name
+    if outer[column] < extents[column]:
+        raise UnsupportedError(
+            f"schedule {schedule}: pack(A) gathers whole images: it stands outside the loops over "
+            f"{column!r}"
+        )
+    if schedule.pack.pad:
+        raise UnsupportedError(f"schedule {schedule}: images are gathered without padding")
+    pixels = {d.name: d.extent for d in original.by_role("m") if d.extent != extents[d.name]}
+    return packed_copy_of(original, outer | pixels, 0, None, kernel, gaps=True)
+
+
+def _unpackable(contraction: Contraction, box: PackedCopy, *, gaps: bool) -> str:
+    """What the packing functions cannot do, or nothing."""
+    if len(box.order) < 2:
+        return "it has fewer than two axes"
+    for axis, affine in enumerate(contraction.a.index):
+        if any(coef < 0 for _, coef in affine.terms):
+            return f"axis {axis} runs backwards"
+    fast = box.order[-1]
+    if (box.steps[fast] != 1 and not gaps) or leaves(contraction, fast):
+        return f"its fastest axis, {fast}, has gaps or padding"
+    return ""
+
+
+def packed_coef(contraction: Contraction, box: PackedCopy) -> dict[str, int]:
+    """Stride of every dimension inside a packed copy."""
+    return {
+        d.name: sum(
+            affine.coef(d.name) // step * stride
+            for affine, step, stride in zip(
+                contraction.x.index, box.steps, box.strides, strict=True
+            )
+            if d.extent > 1
+        )
+        for d in contraction.dims
+    }
