@@ -58,16 +58,24 @@ PS_INLINE void ps_copy(ps_a *restrict box, const ps_x *restrict x, int64_t count
         ps_a_store(box + whole, ps_x_bits(x + whole, rest), rest);
 }
 
+/* Pixels first..last-1 of a row, which lie in the padding. */
+PS_INLINE void ps_pad(ps_a *restrict box, int64_t box_pixel, int64_t first, int64_t last,
+                      int64_t channels, ps_a zero)
+{
+    for (int64_t i = first; i < last; ++i)
+        for (int64_t c = 0; c < channels; ++c)
+            box[i * box_pixel + c] = zero;
+}
+
 /* x points at source pixel 0 of the row, or is null for a row of padding. */
 PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row row, int64_t first,
                            int64_t channels, ps_a zero)
 {
     const int64_t count = x ? ps_least(row.pixels, ps_ceil_div(row.limit - first, row.step)) : 0;
     const int64_t skip = ps_least(count, ps_ceil_div(-first, row.step));
-    for (int64_t i = 0; i < row.pixels; ++i)
-        if (i < skip || i >= count)
-            for (int64_t c = 0; c < channels; ++c)
-                box[i * row.box_pixel + c] = zero;
+    const int64_t end = ps_most(skip, count);
+    ps_pad(box, row.box_pixel, 0, skip, channels, zero);
+    ps_pad(box, row.box_pixel, end, row.pixels, channels, zero);
     if (count <= skip)
         return;
     x += (first + skip * row.step) * row.x_pixel;

@@ -23,6 +23,7 @@ from polysci.codegen.packing import (
     weights_function,
 )
 from polysci.codegen.prefetch import call_number, next_panel
+from polysci.codegen.reduction import reads_on
 from polysci.codegen.swapped_tiles import phase, result_offset
 from polysci.codegen.tile_functions import tile_function
 from polysci.codegen.tiles import Tile
@@ -30,7 +31,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
-from polysci.space.resolve import Plan, resolve
+from polysci.space.resolve import ALIGNMENT, Plan, resolve
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.text.tables import shorten
@@ -192,7 +193,8 @@ class _Emitter:
             return 0
         alone = self.by_rows or self.shared or not self.parameters
         copies = 1 if alone else self.threads
-        return self.plan.box.bytes * self.plan.box.size * copies
+        behind = ALIGNMENT if reads_on(self.plan) else 0  # the last word may end there
+        return self.plan.box.bytes * self.plan.box.size * copies + behind
 
     def _size(self, name: str, value: int) -> c.Generable:
         head = f"int64_t {self.symbol}_{name}(void)"

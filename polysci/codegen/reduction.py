@@ -9,6 +9,7 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
+from polysci.space.resolve import Plan
 
 MOST_PIXELS = 64  # that a mask can tell of
 MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
@@ -157,6 +158,12 @@ def _ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[str, str,
     return [before, inside, (f"ps_most({tap}_first, {tap}_last)", str(extent), 0)]
 
 
+def reads_on(plan: Plan) -> bool:
+    """Whether the last word of a run is read whole: in a copy, what is behind meets zeros of B."""
+    packed = plan.box is not None and plan.kernel.family == "brgemm"
+    return packed and plan.precision.integer and plan.compute.vnni_factor > 1
+
+
 def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Generable]:
     """Runs over ``length`` elements of A, ``stride`` apart: whole words, then the part of one."""
     word = tile.plan.compute.vnni_factor
@@ -164,6 +171,8 @@ def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Genera
         yield step.run(length, stride)
     elif tile.depth == 1 and not tile.plan.joined:  # every element is another tap's: its own word
         yield step.run(length, stride, 1)
+    elif reads_on(tile.plan):
+        yield step.run(-(-length // word), word)
     else:
         whole = length // word
         if whole:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
+from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
-from polysci.space.padding import share_of_work
+from polysci.space.padding import share_of_work, skips
 from polysci.space.weights_ahead import Panels, panels_beyond
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
@@ -165,7 +166,8 @@ def _compute(nest: TrafficCounts) -> Count:
     """
     shares = [share_of_work(nest.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(nest.packed, shares[1], shares[0])
-    return nest.by_tile(lambda tile: _tile_seconds(nest, tile)) * skipped
+    executed = np.where(nest.packed, _idle(nest, packed=True), _idle(nest, packed=False))
+    return nest.by_tile(lambda tile: _tile_seconds(nest, tile)) * skipped * executed
 
 
 def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
@@ -174,7 +176,7 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
         d.extent
         for d in nest.contraction.dims
         if d.role in ("k", "br", "m", "batch") and d.name not in sizes
-    ) * _idle(nest)
+    )
     column, total = nest.column.name, 0.0
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
@@ -199,13 +201,31 @@ def _load_slots(nest: TrafficCounts, rows: int, vecs: int) -> float:
     return rows + vecs * (1 + nest.lanes * nest.contraction.x.bytes / LINE)
 
 
-def _idle(nest: TrafficCounts) -> float:
-    """Reduction steps executed over those needed: k is rounded up to the VNNI factor."""
+def _idle(nest: TrafficCounts, *, packed: bool) -> float:
+    """Reduction steps executed over those needed: runs are rounded up to the VNNI factor.
+
+    A run is that of k, in a copy without gaps that of k and the last tap.
+    """
     vnni = nest.compute.vnni_factor
     if vnni == 1 or nest.family.tiles[0].kernel.family != "brgemm":
         return 1.0
-    steps = prod(d.extent for d in nest.contraction.by_role("k"))
+    contraction = nest.contraction
+    steps = prod(d.extent for d in contraction.by_role("k"))
+    joins = packed and nest.family.pad == 0 and not skips(contraction, packed=True)
+    if joins and steps % vnni:
+        steps *= _touching_taps(contraction)
     return -(-steps // vnni) * vnni / steps
+
+
+def _touching_taps(contraction: Contraction) -> int:
+    """Values of the last tap, if they are neighbours in a copy of A; else 1."""
+    taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
+    if not taps:
+        return 1
+    axis = next(affine for affine in contraction.a.index if affine.coef(taps[-1].name))
+    extents = {d.name: d.extent for d in contraction.dims}
+    apart = gcd(*(coef for name, coef in axis.terms if extents[name] > 1))
+    return taps[-1].extent if axis.coef(taps[-1].name) == apart else 1
 
 
 def _parts(nest: TrafficCounts, name: str, size: int) -> list[tuple[int, int]]:

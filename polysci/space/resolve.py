@@ -120,13 +120,12 @@ class Plan:
         """
         if self.box is None or self.depth is None or self.blocked or not self.taps:
             return None
-        if self.contraction.swapped:
-            return None
-        if skips(self.contraction, packed=True):
+        if self.contraction.swapped or skips(self.contraction, packed=True):
             return None
         depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["x"]
-        behind = a[tap] == depth and a[self.depth] == 1 and self.kernel.family == "brgemm"
-        return tap if behind and depth % self.compute.vnni_factor else None
+        touch = a[tap] == depth and a[self.depth] == (depth > 1)  # of one position it is 0
+        brgemm = self.kernel.family == "brgemm"
+        return tap if touch and brgemm and depth % self.compute.vnni_factor else None
 
     def words(self, steps: int) -> int:
         """Elements of B for so many reduction steps: whole words."""

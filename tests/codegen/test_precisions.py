@@ -15,7 +15,7 @@ import pytest
 
 from polysci.codegen.emit import Source
 from polysci.errors import UnsupportedError
-from polysci.numerics.dtypes import PRECISIONS
+from polysci.numerics.dtypes import COMPUTES, PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.target import microkernels
@@ -204,6 +204,21 @@ def test_schedules_written_by_hand(judge: Judge, dtype: str, isa: str, layout: s
     for path, sources in zip(paths, by_unit.values(), strict=True):
         for source in sources:
             judge.judge(problem, path, source.symbol)
+
+
+@pytest.mark.parametrize("isa", [name for name in ISAS if name != "amx"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_words_of_few_channels_hold_several_taps(judge: Judge, isa: str, channels: int) -> None:
+    """The last word of a line of taps is read whole: between guard pages, at the copy's end too."""
+    problem = Conv2d(N=1, C=channels, H=9, W=9, K=20, R=5, S=5, pad=2, dtype="u8:s8:s32")
+    for kernel, *_ in microkernels.ways("brgemm", isa, "u8"):
+        word = COMPUTES[kernel.compute].vnni_factor
+        name = f"brgemm_{kernel.isa}_{kernel.compute}_3x{kernel.lanes}"
+        text = f"pack(A) p k:{kernel.lanes} q:3 > {name}"
+        source = emit(problem, parse(text), 1, EmitOptions("few"))
+        assert "ps_run_part(acc, t, 0x7u" not in source.text
+        assert f", {-(-5 * channels // word)}, {word});" in source.text
+        judge.judge(problem, build([source]), source.symbol)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "u8:s8:u8", "s8:s8:s32"])

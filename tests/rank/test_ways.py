@@ -55,6 +55,26 @@ def test_rates_and_bytes_choose(
     assert kernels == set(expected)
 
 
+@pytest.mark.parametrize(
+    ("channels", "dilation", "words"),
+    [(4, 1, 5), (1, 1, 2), (3, 1, 4), (6, 1, 8), (1, 2, 5), (6, 2, 10)],
+)
+def test_words_are_counted_where_taps_join(channels: int, dilation: int, words: int) -> None:
+    """Of a line of five taps, four 8-bit numbers a word: neighbours in the copy share words."""
+
+    def compute(problem: Conv2d) -> float:
+        context = context_of(problem, "u8:s8:u8")
+        text = "pack(A) p q:7 > brgemm_avx512vnni_i8_7x32"
+        return float(estimate_of(context, parse(text)).compute.item())
+
+    problem = Conv2d(
+        N=1, C=channels, H=28, W=28, K=32, R=5, S=5, dilation=dilation, pad=2 * dilation,
+        layout="nhwc",
+    )  # fmt: skip
+    whole = compute(problem.with_(C=4, dilation=1, pad=2))
+    assert compute(problem) == pytest.approx(whole * words / 5)
+
+
 @pytest.mark.parametrize(("rate", "compute"), [(0.5, "f32"), (2.0, "bf16")])
 def test_the_peak_is_that_of_the_fastest_way(rate: float, compute: str) -> None:
     context = context_of(DENSE, "bf16", bf16=rate)
