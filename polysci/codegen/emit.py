@@ -31,7 +31,8 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
-from polysci.space.resolve import ALIGNMENT, Plan, resolve
+from polysci.space.packed_copy import ALIGNMENT
+from polysci.space.resolve import Plan, resolve
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.text.tables import shorten
