@@ -37,6 +37,11 @@ PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
 {
     return _mm256_maskload_ps(p, ps_first(lanes));
 }
+/* Lanes from `from` to before `to`; nothing else is read, and the other lanes are zero. */
+PS_INLINE ps_vec ps_load_part(const float *p, int from, int to)
+{
+    return _mm256_maskload_ps(p, _mm256_andnot_si256(ps_first(from), ps_first(to)));
+}
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
     _mm256_maskstore_ps(p, ps_first(lanes), x);
@@ -52,6 +57,21 @@ PS_INLINE ps_vec ps_swap(ps_vec x, int d)
     return d == 1   ? _mm256_permute_ps(x, 0xb1)
            : d == 2 ? _mm256_permute_ps(x, 0x4e)
                     : _mm256_permute2f128_ps(x, x, 0x01);
+}
+/* The even elements of both, the first of them first, and the odd ones. */
+PS_INLINE void ps_even_odd(ps_vec *x, ps_vec *y)
+{
+    const __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(*x, *y, 0x88));
+    const __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(*x, *y, 0xdd));
+    *x = _mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8));
+    *y = _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8));
+}
+/* Lanes of x from n on, then the first n of y, 0 < n < 8. */
+PS_INLINE ps_vec ps_shift(ps_vec x, ps_vec y, int n)
+{
+    float lanes[16];
+    _mm256_storeu_ps(lanes, x), _mm256_storeu_ps(lanes + 8, y);
+    return _mm256_loadu_ps(lanes + n);
 }
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)

@@ -38,6 +38,11 @@ PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
 {
     return _mm512_maskz_loadu_ps((__mmask16)((1u << lanes) - 1u), p);
 }
+/* Lanes from `from` to before `to`; nothing else is read, and the other lanes are zero. */
+PS_INLINE ps_vec ps_load_part(const float *p, int from, int to)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << to) - (1u << from)), p);
+}
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << lanes) - 1u), x);
@@ -54,6 +59,30 @@ PS_INLINE ps_vec ps_swap(ps_vec x, int d)
            : d == 2 ? _mm512_permute_ps(x, 0x4e)
            : d == 4 ? _mm512_shuffle_f32x4(x, x, 0xb1)
                     : _mm512_shuffle_f32x4(x, x, 0x4e);
+}
+/* The even elements of both, the first of them first, and the odd ones. */
+PS_INLINE void ps_even_odd(ps_vec *x, ps_vec *y)
+{
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    const ps_vec a = *x, b = *y;
+    *x = _mm512_permutex2var_ps(a, even, b), *y = _mm512_permutex2var_ps(a, odd, b);
+}
+/* Lanes of x from n on, then the first n of y, 0 < n < 16. */
+PS_INLINE ps_vec ps_shift(ps_vec x, ps_vec y, int n)
+{
+    const __m512i a = _mm512_castps_si512(x), b = _mm512_castps_si512(y);
+#define PS_SHIFT(n)                                                                                \
+    case n:                                                                                        \
+        return _mm512_castsi512_ps(_mm512_alignr_epi32(b, a, n));
+    switch (n) {
+        PS_SHIFT(1) PS_SHIFT(2) PS_SHIFT(3) PS_SHIFT(4) PS_SHIFT(5) PS_SHIFT(6) PS_SHIFT(7)
+        PS_SHIFT(8) PS_SHIFT(9) PS_SHIFT(10) PS_SHIFT(11) PS_SHIFT(12) PS_SHIFT(13) PS_SHIFT(14)
+    default:
+        return _mm512_castsi512_ps(_mm512_alignr_epi32(b, a, 15));
+    }
+#undef PS_SHIFT
 }
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)

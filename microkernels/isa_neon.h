@@ -49,6 +49,20 @@ PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
         return vcombine_f32(vld1_f32(p), none);
     return lanes == 1 ? vcombine_f32(vld1_lane_f32(p, none, 0), none) : ps_zero();
 }
+/* Lanes from `from` to before `to`; nothing else is read, and the other lanes are zero. */
+PS_INLINE ps_vec ps_load_part(const float *p, int from, int to)
+{
+    ps_vec x = ps_zero();
+    if (from <= 0 && to > 0)
+        x = vld1q_lane_f32(p, x, 0);
+    if (from <= 1 && to > 1)
+        x = vld1q_lane_f32(p + 1, x, 1);
+    if (from <= 2 && to > 2)
+        x = vld1q_lane_f32(p + 2, x, 2);
+    if (from <= 3 && to > 3)
+        x = vld1q_lane_f32(p + 3, x, 3);
+    return x;
+}
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
     if (lanes >= PS_LANES)
@@ -74,6 +88,17 @@ PS_INLINE void ps_transpose(ps_vec *x)
     x[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
     x[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
     x[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}
+/* Lanes of x from n on, then the first n of y, 0 < n < 4. */
+PS_INLINE ps_vec ps_shift(ps_vec x, ps_vec y, int n)
+{
+    return n == 1 ? vextq_f32(x, y, 1) : n == 2 ? vextq_f32(x, y, 2) : vextq_f32(x, y, 3);
+}
+/* The even elements of both, the first of them first, and the odd ones. */
+PS_INLINE void ps_even_odd(ps_vec *x, ps_vec *y)
+{
+    const ps_vec even = vuzp1q_f32(*x, *y), odd = vuzp2q_f32(*x, *y);
+    *x = even, *y = odd;
 }
 /* Lane i of the result is lane i ^ d of x; d is 1 or 2. */
 PS_INLINE ps_vec ps_swap(ps_vec x, int d)

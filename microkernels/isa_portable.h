@@ -29,6 +29,14 @@ PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
         x[i] = p[i];
     return x;
 }
+/* Lanes from `from` to before `to`; nothing else is read, and the other lanes are zero. */
+PS_INLINE ps_vec ps_load_part(const float *p, int from, int to)
+{
+    ps_vec x = ps_zero();
+    for (int i = from; i < to; ++i)
+        x[i] = p[i];
+    return x;
+}
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
     for (int i = 0; i < lanes; ++i)
@@ -56,6 +64,21 @@ PS_INLINE ps_vec ps_swap(ps_vec x, int d)
     for (int i = 0; i < PS_LANES; ++i)
         y[i] = x[i ^ d];
     return y;
+}
+/* The even elements of both, the first of them first, and the odd ones. */
+PS_INLINE void ps_even_odd(ps_vec *x, ps_vec *y)
+{
+    const ps_vec a = *x, b = *y;
+    *x = (ps_vec){a[0], a[2], b[0], b[2]};
+    *y = (ps_vec){a[1], a[3], b[1], b[3]};
+}
+/* Lanes of x from n on, then the first n of y, 0 < n < 4. */
+PS_INLINE ps_vec ps_shift(ps_vec x, ps_vec y, int n)
+{
+    ps_vec z = y;
+    for (int i = 0; i < PS_LANES; ++i)
+        z[i] = i + n < PS_LANES ? x[i + n] : y[i + n - PS_LANES];
+    return z;
 }
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polysci.codegen import ctree as c
 from polysci.codegen.reduction import reduction
+from polysci.codegen.stencil import stencil_calls
 from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_swapped
 from polysci.codegen.tiles import Tile
 from polysci.space.resolve import Plan
@@ -36,6 +37,20 @@ def _beginning(plan: Plan, first: str) -> str:
     if _begins_with_offset(plan):
         return "ps_begin_offset(acc, t, &e)"
     return begin(plan, first)
+
+
+def _ending(plan: Plan, last: str) -> str:
+    """The C of the last step."""
+    if plan.kernel.stencil:
+        return f"ps_end_channel(acc, t, g->y + c, {last})"
+    return end(plan, last)
+
+
+def _reduction(tile: Tile) -> list[c.Generable]:
+    """The C between them, which accumulates."""
+    if tile.plan.kernel.stencil:
+        return stencil_calls(tile.plan, tile.pieces)
+    return reduce_swapped(tile) if tile.plan.contraction.swapped else reduction(tile)
 
 
 def step_words(tile: Tile, most: int) -> int:
@@ -110,7 +125,7 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         constants += f", .ahead = {lines}, .next = next"
         shape = [*distance, c.Statement(f"const ps_tile t = {{{constants}}}")]
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
-    steps = reduce_swapped(tile) if plan.contraction.swapped else reduction(tile)
+    steps = _reduction(tile)
     if not steps:  # every tap of this tile lies in the padding
         unused = ["A", "B", *(f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))]
         steps = [c.Statement(", ".join(f"(void){name}" for name in unused))]
@@ -126,7 +141,7 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         *steps,
         *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
         *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
-        c.Statement(end(plan, last)),
+        c.Statement(_ending(plan, last)),
     ]
     head = ", ".join(["const ps_args *restrict g", *parameters(plan)])
     return c.function(f"static PS_KERNEL void {name}({head})", body)

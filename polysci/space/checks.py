@@ -52,7 +52,7 @@ def check_kernel(
             f"{kernel.lanes} nor all {column.extent} columns"
         )
     stride = a[column.name]
-    if (stride != 0) != kernel.diagonal or stride not in (0, 1):
+    if (stride != 0) != kernel.diagonal or stride not in (0, kernel.every):
         raise UnsupportedError(
             f"schedule {schedule}: {kernel} cannot read {contraction.a.array} with stride "
             f"{stride} along {column.name!r}"

@@ -16,12 +16,14 @@ from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
 from polysci.space.padding import cut_axes
+from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.space.weights_ahead import follow_in_cache
-from polysci.target.microkernels import Microkernel, ways
+from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
 LONGEST_FILTER = 16  # taps along an axis: longer reductions over one are images
+LOADS_OF_X = 1.75  # that take as long as one multiplication: most of them cross a cache line
 LEAST_DEPTH = 32  # reduction steps below which a call costs more than it computes
 
 
@@ -117,7 +119,14 @@ def _is_window(contraction: Contraction, row: Dim) -> bool:
 
 
 def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...], ...]:
-    """The kernels of every way in which an ISA computes it."""
+    """The kernels of every way in which an ISA computes it.
+
+    A stencil whose rows fit a shorter vector takes that: fewer loads cross a cache line.
+    """
+    if is_stencil(contraction):
+        pixels = columns_of(contraction).extent
+        fit = [name for name in shorter(isa) if lanes(name) >= pixels]
+        isa = min(fit, key=lanes, default=isa)
     return ways(_family_for(contraction), isa, contraction.a.dtype)
 
 
@@ -155,8 +164,12 @@ def register_tiles(
 
 def _family_for(contraction: Contraction) -> str:
     """The family of microkernels that computes it."""
-    if not contraction.a.uses(columns_of(contraction).name):
+    column = columns_of(contraction).name
+    if not contraction.a.uses(column):
         return "brgemm"
+    if is_stencil(contraction):
+        step = contraction.a.index[-1].coef(column)
+        return f"stencil{step}" if step > 1 else "stencil"
     shift = shift_of(contraction)
     return f"grouped{shift.extent}" if shift else "depthwise"
 
@@ -176,6 +189,10 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
         return float(useful / issued * busy)
     of_b = tile.kernel.vecs * tile.kernel.shifts
     accumulators = tile.rows * of_b
+    if tile.kernel.stencil:  # multiplications for each vector of x, most of which cross a line
+        window = windows_of(contraction)[0]
+        loads = tile.rows * window.taps / window.span(tile.rows)
+        return useful / issued * min(1.0, accumulators / 8, loads / LOADS_OF_X)
     loads = accumulators / (tile.rows + of_b)
     busy = float(min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1)
     return useful / issued * busy

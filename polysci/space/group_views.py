@@ -11,6 +11,8 @@ move A takes the place of the group's own: step d multiplies channel l with its 
 l ^ d (``microkernels/grouped.h``). Nothing is wasted.
 
 *Swapped*: the factors change places (``swapped_roles``).
+
+*Stencil*: pixels are the columns, channels are batches (``stencil_roles``).
 """
 
 from __future__ import annotations
@@ -23,29 +25,33 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.space.knobs import Strides
+from polysci.space.stencil_roles import stencil_refusal, stencil_roles
 from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.target.microkernels import find, lanes, ways
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """How kernels take a contraction: as it is, with groups merged or rotated, or swapped."""
+    """How kernels take a contraction: as it is, groups merged or rotated, swapped, a stencil."""
 
     groups: int = 1
     shifts: int = 1
     swapped: bool = False
+    stencil: bool = False
 
     def of(self, contraction: Contraction) -> Contraction:
         """The contraction as kernels take it. Raises UnsupportedError where it cannot be."""
         if self.swapped:
             return swap_roles(contraction)
+        if self.stencil:
+            return stencil_roles(contraction)
         if self.shifts > 1:
             return rotate_groups(contraction, self.shifts)
         return merge_groups(contraction, self.groups) if self.groups > 1 else contraction
 
     def inside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
         """The schedule in the terms of ``of``. Raises UnsupportedError if it splits a group."""
-        if self.swapped or self == GroupView():
+        if self.swapped or self.stencil or self == GroupView():
             return schedule
         gone = [d.name for d in contraction.dims if d.role in ("n", "k")]
         for loop in schedule.loops:
@@ -67,9 +73,11 @@ def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
     """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
     if schedule.swap:
         return GroupView(swapped=True)
-    shifts = find(schedule.kernel).shifts
-    if shifts > 1:
-        return GroupView(shifts=shifts)
+    kernel = find(schedule.kernel)
+    if kernel.stencil:
+        return GroupView(stencil=True)
+    if kernel.shifts > 1:
+        return GroupView(shifts=kernel.shifts)
     group = group_of(contraction)
     if group is None:
         return GroupView()
@@ -77,10 +85,12 @@ def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
 
 
 def group_views(contraction: Contraction, strides: Strides, isa: str) -> Iterator[GroupView]:
-    """The contraction as it is, swapped, and with narrow groups that fill the lanes of an ISA."""
+    """The contraction as it is, swapped, as a stencil, with narrow groups that fill the lanes."""
     yield GroupView()
     if not refusal(contraction, strides):
         yield GroupView(swapped=True)
+    if not stencil_refusal(contraction, strides):
+        yield GroupView(stencil=True)
     group = group_of(contraction)
     if group is None:
         return
@@ -93,7 +103,9 @@ def group_views(contraction: Contraction, strides: Strides, isa: str) -> Iterato
 
 
 def roles_of(contraction: Contraction, schedule: Schedule) -> Contraction:
-    """The contraction whose loops a schedule has: swapped where it says so."""
+    """The contraction whose loops a schedule has: swapped or a stencil where it says so."""
+    if find(schedule.kernel).stencil:
+        return stencil_roles(contraction)
     return swap_roles(contraction) if schedule.swap else contraction
 
 

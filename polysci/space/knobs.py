@@ -68,7 +68,7 @@ def _packings(
     kernel: Microkernel,
 ) -> list[int]:
     """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
-    if COMPUTES[kernel.compute].converts:
+    if COMPUTES[kernel.compute].converts or kernel.stencil:
         return [-1]  # from a copy, another way to multiply needs no conversion
     if contraction.swapped:
         return _image_copies(contraction, dims, parallel)

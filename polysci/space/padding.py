@@ -10,6 +10,7 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.contraction import Contraction, Dim
+from polysci.space.stencil_roles import is_stencil
 
 WORTH_CUTTING = 0.94  # share of the multiplications inside the image, above which no copy is cut
 LEAST_RUN = 32  # steps of the reduction below one tap, below which no copy is cut
@@ -65,7 +66,7 @@ def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
         if not leaves(contraction, axis):
             continue
         on_axis = [d for d in contraction.dims if affine.coef(d.name)]
-        rows = [d for d in on_axis if d.role == "m"]
+        rows = [d for d in on_axis if d.role in ("m", "n")]  # columns, of a stencil
         taps = [d for d in on_axis if d.role == "br"]
         twice = any(d.name in axes for d in rows)
         if len(rows) != 1 or len(taps) > 1 or len(on_axis) > len(rows + taps) or twice:
@@ -106,6 +107,8 @@ def valid_share(contraction: Contraction) -> float:
     except UnsupportedError:
         return 1.0
     for name, (axis, tap) in axes.items():
+        if extents[name].role == "n":
+            continue  # lanes in the padding are masked, and no multiplication less
         masks = masks_of(contraction, extents[name], extents[name].extent, axis, tap)[0]
         share *= sum(mask.bit_count() for mask in masks) / (extents[name].extent * len(masks))
     return share
@@ -136,8 +139,9 @@ def cut(
     """Pieces of every tiled dimension, and the row dimensions that clip a tap loop at run time.
 
     A dimension of one position a tile clips the range of its filter loop; a wider one gets a
-    piece for every pattern of padded positions.
+    piece for every pattern of padded positions, and so does any of a stencil, which has no loop.
     """
+    stencil = is_stencil(contraction)
     cut_by = cut_axes(contraction) if skips(contraction, packed=packed) else {}
     pieces: dict[str, tuple[Piece, ...]] = {}
     ranges: dict[str, str] = {}
@@ -149,7 +153,8 @@ def cut(
             continue
         if dim.name in cut_by:
             axis, tap = cut_by[dim.name]
-            if step == 1 and tap is not None and _ranges(contraction, cut_by, axis, tap):
+            ranged = not stencil and step == 1 and tap is not None
+            if ranged and tap is not None and _ranges(contraction, cut_by, axis, tap):
                 ranges[tap] = dim.name
             elif tap is not None and tile[tap] < contraction.extent(tap):
                 raise UnsupportedError(

@@ -21,6 +21,12 @@ from polysci.space.packed_copy import (
     swapped_copy_of,
 )
 from polysci.space.padding import Piece, cut, skips
+from polysci.space.stencil_roles import (
+    channels_of,
+    check_window,
+    stencil_refusal,
+    stencil_roles,
+)
 from polysci.space.swapped_roles import check_pixels_ahead, refusal
 from polysci.space.weights_ahead import PanelReuse
 from polysci.target.header_sets import HeaderSet, header_set_of
@@ -69,13 +75,15 @@ class Plan:
 
     @property
     def panel_dim(self) -> str:
-        """The dimension that runs along panels of w: the columns, with swapped factors the rows."""
+        """What runs along panels of w: columns, rows of swapped factors, channels of a stencil."""
+        if self.kernel.stencil:
+            return channels_of(self.contraction).name
         return self.contraction.by_role("m")[0].name if self.contraction.swapped else self.column
 
     @property
     def panel_lanes(self) -> int:
         """What the width of a panel of w is a multiple of."""
-        return 1 if self.contraction.swapped else self.kernel.lanes
+        return 1 if self.contraction.swapped or self.kernel.stencil else self.kernel.lanes
 
     @property
     def gaps(self) -> FlatImage | None:
@@ -133,12 +141,9 @@ class Plan:
 
     @property
     def groups(self) -> tuple[Dim, ...]:
-        """Dimensions of w outside one panel: the batch dimensions that are not the columns."""
-        if self.contraction.swapped:
-            return ()
-        return tuple(
-            d for d in self.contraction.dims if d.role == "batch" and d.name != self.column
-        )
+        """Dimensions of w outside one panel: the batch dimensions that do not run along it."""
+        batch, w = self.contraction.by_role("batch"), self.contraction.w
+        return tuple(d for d in batch if w.uses(d.name) and d.name != self.panel_dim)
 
     @property
     def reduction(self) -> int:
@@ -190,9 +195,8 @@ def resolve(
     """
     if contraction.clipped:
         raise UnsupportedError(f"{contraction.formula}: guards cut the output {contraction.out}")
-    if schedule.swap and (why := refusal(contraction, strides)):
-        raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
     kernel = find(schedule.kernel)
+    _check_roles(contraction, strides, schedule, kernel)
     view = group_views.group_view_of(contraction, schedule)
     if not view.swapped:
         schedule.check({d.name: d.extent for d in contraction.dims})
@@ -239,6 +243,21 @@ def resolve(
         tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)),
         coef, base, box, pieces, ranges, source.x, view.groups, ahead,
     )  # fmt: skip
+
+
+def _check_roles(
+    contraction: Contraction,
+    strides: Mapping[str, tuple[int, ...]],
+    schedule: Schedule,
+    kernel: Microkernel,
+) -> None:
+    """Raise UnsupportedError where a contraction cannot have the roles of a schedule."""
+    if schedule.swap and (why := refusal(contraction, strides)):
+        raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
+    if kernel.stencil and (why := stencil_refusal(contraction, strides)):
+        raise UnsupportedError(f"schedule {schedule}: no stencil: {why}")
+    if kernel.stencil and not schedule.swap:
+        check_window(stencil_roles(contraction), schedule)
 
 
 def streams(

@@ -61,7 +61,7 @@ def headers(unit: HeaderSet) -> str:
     names += ["brgemm", "sliding", "grouped", _end(unit)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack"]
     if not narrow:
-        names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped"]
+        names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import computes
 from polysci.target.isa import TileRegisters
-from polysci.target.isas import isa_named, kernel_sources
+from polysci.target.isas import ISAS, isa_named, kernel_sources
 from polysci.target.kernel_ranges import KernelRange
 from polysci.target.resources import resource
 
@@ -20,7 +20,8 @@ class Microkernel:
     """One register tile of one family: ``rows`` x ``cols`` of C held in registers.
 
     ``family`` is ``brgemm`` (A is broadcast along the columns), ``depthwise`` (A is a vector along
-    them) or ``grouped`` and a number: the columns of a group, several of which share a vector.
+    them), ``grouped`` and a number: the columns of a group, several of which share a vector; or
+    ``stencil`` (A is pixels along the columns, B one scalar), ``stencil2`` where A's are two apart.
     ``compute`` names a row of COMPUTES.
     """
 
@@ -48,8 +49,27 @@ class Microkernel:
         return int(self.family.removeprefix("grouped")) if self.family.startswith("grouped") else 1
 
     @property
+    def stencil(self) -> bool:
+        """Whether B is a scalar."""
+        return self.family.startswith("stencil")
+
+    @property
+    def every(self) -> int:
+        """Elements of A from one column to the next, of a stencil."""
+        return int(self.family.removeprefix("stencil") or 1) if self.stencil else 1
+
+    @property
     def vecs(self) -> int:
         return self.cols // self.lanes
+
+    @property
+    def shifts_pixels(self) -> bool:
+        """Whether a stencil moves pixels from tap to tap in registers, and loads them once.
+
+        Loads of 64 bytes cross a line wherever they start but at one, and take 2.5 cycles then;
+        shorter ones seldom do, and cost less than moving lanes.
+        """
+        return self.lanes == 16
 
     def streamed_columns(self, item: int) -> int:
         """Columns of results of ``item`` bytes in a store past the caches; 0: there is none.
@@ -67,6 +87,17 @@ class Microkernel:
 def lanes(isa: str) -> int:
     """32-bit lanes of a vector of an ISA."""
     return isa_named(isa).lanes_f32
+
+
+@cache
+def shorter(isa: str) -> tuple[str, ...]:
+    """Instruction sets with shorter vectors that a CPU with this one has; not the portable one."""
+    features, most = isa_named(isa).features, lanes(isa)
+    return tuple(
+        name
+        for name, other in ISAS.items()
+        if other.features and other.runs_on(features) and other.lanes_f32 < most
+    )
 
 
 @cache

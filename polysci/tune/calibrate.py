@@ -103,9 +103,18 @@ def _file_name(target: Target, x: str) -> str:
 def kernels_for(isa: str, x: str) -> list[Microkernel]:
     """The kernels that multiply inputs of type ``x``, in any way."""
     families = dict.fromkeys(kernel.family for kernel in microkernels.registry().values())
-    return [
+    kernels = [
         kernel for family in families for way in microkernels.ways(family, isa, x) for kernel in way
     ]
+    short = [  # of stencils whose rows fit one vector
+        kernel
+        for family in families
+        for name in microkernels.shorter(isa)
+        for way in microkernels.ways(family, name, x)
+        for kernel in way
+        if kernel.stencil and kernel.vecs == 1
+    ]
+    return [*kernels, *short]
 
 
 def header_sets_for(isa: str, x: str) -> list[HeaderSet]:

@@ -16,7 +16,7 @@ from polysci.target.isa import TileRegisters
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel
 
-TAPS = 3  # of a depthwise filter's line
+TAPS = 3  # of a depthwise filter's line, and lines of a stencil's
 SUMS = 12  # accumulators of the reference kernel: enough to hide latency, and many loads for each
 DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
 
@@ -154,14 +154,38 @@ def build_reference(target: Target, threads: int = 1) -> Candidate:
     return backend_of(target.isa).build(text, symbols=("reference",)), "reference"
 
 
-def _reduction(kernel: Microkernel, a_step: int) -> tuple[str, int]:
-    """C of a part of a reduction as the kernel's tiles do it most, and its steps."""
+def _reduction(kernel: Microkernel) -> tuple[c.Body, int, int]:
+    """C of a part of a reduction as the kernel's tiles do it most; its steps; elements of A."""
+    if kernel.stencil:
+        return _stencil(kernel)
+    word = COMPUTES[kernel.compute].vnni_factor
+    a_row, a_step = (kernel.cols, 0) if kernel.diagonal else (DEPTH * word, word)
+    of_a = (kernel.rows + TAPS - 1) * a_row
     if kernel.family == "depthwise" and kernel.rows > 1:
         pixels = (1 << kernel.rows + TAPS - 1) - 1
-        return f"ps_slide(acc, t, UINT64_C({pixels:#x}), a, b, {TAPS}, {kernel.cols})", TAPS
+        slide = f"ps_slide(acc, t, UINT64_C({pixels:#x}), a, b, {TAPS}, {kernel.cols})"
+        return [c.Statement(slide)], TAPS, of_a
     run = "ps_run_grouped" if kernel.shifts > 1 else "ps_run"
     rows = f"{(1 << kernel.rows) - 1:#x}u"
-    return f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})", DEPTH
+    text = f"{run}(acc, t, {rows}, a, b, {DEPTH // kernel.shifts}, {a_step})"
+    return [c.Statement(text)], DEPTH, of_a
+
+
+def _stencil(kernel: Microkernel) -> tuple[c.Body, int, int]:
+    """The same of a filter of TAPS by TAPS over rows of pixels without gaps."""
+    every, width = kernel.every, kernel.every * kernel.cols
+    rows, pitch = (kernel.rows - 1) * every + TAPS, width + TAPS - 1
+    together = TAPS if kernel.shifts_pixels else every
+    window = (
+        f"static const ps_window f = {{.taps = {TAPS}, .apart = 1, .step = {every}, "
+        f".every = {every}, .across = 1, .bottom = {rows}, .row = {pitch}, .b_row = {TAPS}}}"
+    )
+    calls = [
+        f"ps_run_window(acc, t, f, a + {tap}, b + {tap}, {count}, 0, {width + count - every})"
+        for tap in range(0, TAPS, together)
+        for count in [min(together, TAPS - tap)]
+    ]
+    return [*map(c.Statement, [window, *calls])], TAPS * TAPS, rows * pitch
 
 
 def _configuration(registers: TileRegisters) -> list[c.Generable]:
@@ -183,11 +207,11 @@ def _tile(kernel: Microkernel) -> list[c.Generable]:
     """C of one kernel's runs; returns the operations."""
     word, shifts = COMPUTES[kernel.compute].vnni_factor, kernel.shifts
     rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
-    a_row, a_step = (cols, 0) if kernel.diagonal else (DEPTH * word, word)
-    run, steps = _reduction(kernel, a_step)
+    run, steps, of_a = _reduction(kernel)
+    a_row = of_a // (rows + TAPS - 1)
     operations = 2.0 * steps * rows * cols * (1 if kernel.diagonal else word)
     return [
-        _array(f"ps_a a[{(rows + TAPS - 1) * a_row}]"),
+        _array(f"ps_a a[{of_a}]"),
         _array(f"ps_b b[{DEPTH * cols * word}]"),
         _array(f"ps_y c[{rows * cols}]"),
         c.Statement(
@@ -200,7 +224,7 @@ def _tile(kernel: Microkernel) -> list[c.Generable]:
         c.Statement("ps_probe_fill(b, sizeof b)"),
         *(_configuration(registers) if registers else ()),
         c.Statement("ps_begin(acc, t, c, 0)"),
-        c.loop("int64_t i = 0", "i < n", "++i", c.Statement(run)),
+        c.loop("int64_t i = 0", "i < n", "++i", c.Block(run)),
         *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
         *([c.Statement("ps_unpair(acc, t)")] if kernel.family == "depthwise" else []),
         c.Statement("ps_end(acc, t, c, 0)"),

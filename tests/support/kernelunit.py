@@ -141,8 +141,12 @@ def groups() -> list[Group]:
 
 
 def on_vectors() -> list[Microkernel]:
-    """All kernels but those on tile registers, which tests/test_tiles.py has."""
-    return [kernel for kernel in microkernels.registry().values() if kernel.tile_registers is None]
+    """All kernels but those on tile registers and stencils, which have tests of their own."""
+    return [
+        kernel
+        for kernel in microkernels.registry().values()
+        if kernel.tile_registers is None and not kernel.stencil
+    ]
 
 
 def _natural(kernel: Microkernel) -> HeaderSet:
