@@ -70,7 +70,7 @@ class StandIn:
 
 STAND_INS = {
     "avx2vnni": StandIn(
-        {"avxvnni": "avx512vl,avx512vnni", "%{vex%} vpdpbusd": "vpdpbusd"},
+        {"avxvnni": "avx512vl,avx512vnni", "%{vex%} vpdp": "vpdp"},
         ("avx512vl", "avx512_vnni"),
     ),
     "avx512fp16": StandIn(
