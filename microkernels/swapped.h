@@ -2,8 +2,10 @@
  * and B is x, read row by row where it lies.  Of C and B not a byte outside the used lanes is
  * touched: the last vector of a row is loaded under a mask.  All numbers are f32. */
 
-/* acc += A * B of one step: a column of a panel of A, and a row of B. */
-PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b)
+/* acc += A * B of one step: a column of a panel of A, and a row of B.  With `hold` each vector of B
+ * is loaded once: compilers prefer to load it in every FMA, twice where it crosses a line. */
+PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b,
+                            int hold)
 {
     __asm__ volatile("" : : : "memory"); /* as in ps_steps */
     ps_vec bv[8];
@@ -11,6 +13,9 @@ PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, cons
     for (int v = 0; v < t.vecs; ++v)
         bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
                                           : ps_load_first(b + v * PS_LANES, ps_used(t, v));
+    PS_UNROLL
+    for (int v = 0; hold && t.rows > 1 && v < t.vecs; ++v)
+        PS_SETTLE(bv[v]);
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {
         PS_UNROLL
@@ -27,7 +32,7 @@ PS_INLINE void ps_run_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const
     for (int64_t k = 0; k < length; ++k, a += t.rows, b += b_k) {
         if (next)
             __builtin_prefetch(b + next);
-        ps_step_rows(acc, t, a, b);
+        ps_step_rows(acc, t, a, b, 0);
     }
 }
 
@@ -43,7 +48,7 @@ PS_INLINE void ps_run_taps(ps_acc *acc, ps_tile t, const ps_b *restrict a, const
     for (int64_t k = 0; k < length; ++k, b += b_k)
         for (int64_t r = 0; r < taps[0].count; ++r)
             for (int64_t s = 0; s < taps[1].count; ++s, a += t.rows)
-                ps_step_rows(acc, t, a, b + r * taps[0].step + s * taps[1].step);
+                ps_step_rows(acc, t, a, b + r * taps[0].step + s * taps[1].step, 1);
 }
 
 PS_INLINE void ps_add_bias_rows(ps_acc *acc, ps_tile t, const ps_bias *bias)
@@ -153,13 +158,24 @@ typedef struct {
     int64_t height, width, top, left, pitch, x_row;
 } ps_image;
 
+/* By vectors: of short rows, copies that compilers call or repeat strings for take longer. */
 PS_INLINE void ps_copy_pixels(ps_a *restrict box, const ps_x *restrict x, int64_t count)
 {
     const int64_t rest = count % PS_LANES;
-    for (int64_t i = 0; i < count - rest; i += PS_LANES)
-        ps_store(box + i, ps_load(x + i));
+    for (int64_t i = 0; i < count - rest; i += PS_LANES) {
+        ps_vec pixels = ps_load(x + i);
+        PS_SETTLE(pixels);
+        ps_store(box + i, pixels);
+    }
     if (rest)
         ps_store_first(box + count - rest, ps_load_first(x + count - rest, (int)rest), (int)rest);
+}
+
+/* The same with zeros. */
+PS_INLINE void ps_fill_zeros(ps_a *restrict box, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += PS_LANES)
+        ps_store_first(box + i, ps_zero(), (int)ps_least(count - i, PS_LANES));
 }
 
 /* Its positions first .. first + count - 1. */
@@ -172,13 +188,11 @@ PS_INLINE void ps_copy_image(ps_a *restrict box, const ps_x *restrict x, ps_imag
         const int64_t before = ps_most(0, ps_least(length, image.left - at));
         const int64_t wide = row >= 0 && row < image.height ? image.left + image.width - at : 0;
         const int64_t end = ps_most(before, ps_least(length, wide));
-        for (int64_t i = 0; i < before; ++i)
-            box[done + i] = 0;
+        ps_fill_zeros(box + done, before);
         if (before < end)
             ps_copy_pixels(box + done + before, x + row * image.x_row + at + before - image.left,
                            end - before);
-        for (int64_t i = end; i < length; ++i)
-            box[done + i] = 0;
+        ps_fill_zeros(box + done + end, length - end);
         done += length;
     }
 }

@@ -18,6 +18,7 @@ from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
 from polysci.space.padding import cut_axes
 from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.space.weights_ahead import follow_in_cache
+from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
@@ -121,13 +122,20 @@ def _is_window(contraction: Contraction, row: Dim) -> bool:
 def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...], ...]:
     """The kernels of every way in which an ISA computes it.
 
-    A stencil whose rows fit a shorter vector takes that: fewer loads cross a cache line.
+    A stencil whose rows fit a shorter vector takes that: fewer loads cross a cache line. Where taps
+    shift the vectors of B, a step holds these in registers, and an element of A.
     """
     if is_stencil(contraction):
         pixels = columns_of(contraction).extent
         fit = [name for name in shorter(isa) if lanes(name) >= pixels]
         isa = min(fit, key=lanes, default=isa)
-    return ways(_family_for(contraction), isa, contraction.a.dtype)
+    every = ways(_family_for(contraction), isa, contraction.a.dtype)
+    if not contraction.image or all(d.extent == 1 for d in contraction.by_role("br")):
+        return every
+    most = isa_named(isa).registers
+    return tuple(
+        tuple(kernel for kernel in way if (kernel.rows + 1) * kernel.vecs < most) for way in every
+    )
 
 
 def register_tiles(

@@ -18,6 +18,7 @@ from polysci.rank.lower_bound import lower_bound
 from polysci.rank.shortlist import view_contexts
 from polysci.rank.traffic_counts import TrafficCounts
 from polysci.runtime.build import cache
+from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
 from polysci.space.swapped_roles import refusal, swap_roles
@@ -255,7 +256,7 @@ def test_a_wrong_gap_zero_or_tap_is_noticed() -> None:
         bench.check(cache.build(text), "layer")
         for right, wrong in (
             (".columns = 9", ".columns = 10"),
-            ("box[done + i] = 0", "box[done + i] = 1"),
+            ("ps_store_first(box + i, ps_zero()", "ps_store_first(box + i, ps_splat(1)"),
             (".left = 1", ".left = 0"),
             ("{3, 10}", "{3, 9}"),
             ("_mm512_maskz_expand_ps", "_mm512_maskz_mov_ps"),
@@ -273,3 +274,12 @@ def test_an_image_without_gaps_is_stored_as_it_is() -> None:
     schedule = parse(f"swap(A,B) n pack(A) q:32 k:4 > {kernel('avx512', 4)}")
     text = emit(SQUARE.with_(S=1, pad=(1, 0)), schedule).text
     assert "ps_end_rows" in text and "gaps" not in text
+
+
+def test_register_tiles_leave_room_for_the_vectors_that_taps_shift() -> None:
+    for problem, tall in ((SQUARE.with_(K=64), 6), (SQUARE.with_(K=64, R=1, S=1, pad=0), 7)):
+        context = samples.fixed_context(problem)
+        ((_, wide),) = [(view, wide) for view, wide in view_contexts(context) if view.swapped]
+        (way,) = ways_of(wide.contraction, "avx512")
+        assert max(kernel.rows for kernel in way if kernel.vecs == 4) == tall
+        assert max(kernel.rows for kernel in way if kernel.vecs == 1) == 28
