@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import exp, log
 from pathlib import Path
 from tarfile import TarError
@@ -77,6 +79,19 @@ def kept(steps: Iterable[Step], what: str, total: int | None = None) -> tuple[li
               file=sys.stderr)  # fmt: skip
         return results, False
     return results, True
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """What is compiled, calibrated and recorded meanwhile goes to ``folder``."""
+    before = os.environ.get("POLYSCI_CACHE_DIR")
+    os.environ["POLYSCI_CACHE_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["POLYSCI_CACHE_DIR"]
+        if before is not None:
+            os.environ["POLYSCI_CACHE_DIR"] = before
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

@@ -18,7 +18,6 @@ Writes time_or_quality.csv, after every layer, and time_or_quality.png.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -239,19 +238,14 @@ def retimed(
 @contextmanager
 def empty_cache() -> Iterator[None]:
     """A cache directory with the machine's rates and the compiler's header, and nothing else."""
-    before, rates = os.environ.get("POLYSCI_CACHE_DIR"), machine_path(detect())
+    rates = machine_path(detect())
     with tempfile.TemporaryDirectory(prefix="polysci-search-") as folder:
         if rates.exists():
             shutil.copy(rates, folder)
-        os.environ["POLYSCI_CACHE_DIR"] = folder
-        try:
+        with script.cache_in(Path(folder)):
             tune.optimize(parse_problem(TINY), "estimate", wisdom=Wisdom())
             model_of.cache_clear()  # every search reads the loop nest for itself
             yield
-        finally:
-            del os.environ["POLYSCI_CACHE_DIR"]
-            if before is not None:
-                os.environ["POLYSCI_CACHE_DIR"] = before
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

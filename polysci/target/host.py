@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from polysci.border.arguments import check_type
@@ -73,6 +74,12 @@ class Target:
         return feature in self.features
 
     @property
+    def kind(self) -> str:
+        """What figures are kept by: who made the CPU, and the best instruction set that it runs."""
+        maker = "".join(takewhile(str.isalpha, self.model_name)).lower() or "unknown"
+        return f"{maker}-{self.runnable[-1]}"
+
+    @property
     def runnable(self) -> tuple[Isa, ...]:
         """The instruction sets that this CPU executes, best last, whatever ``isa`` is capped to."""
         return tuple(isa for isa in ISAS.values() if isa.runs_on(self.features))
@@ -100,6 +107,7 @@ class Target:
         caches = [(name.upper(), self._cache(name)) for name in ("l1", "l2", "l3")]
         return [
             ("CPU", self.model_name),
+            ("kind", self.kind),
             ("ISA", f"{self.isa} ({self.isa.lanes_f32} f32 lanes, {self.isa.registers} registers)"),
             ("ISAs that run", " ".join(isa.name for isa in self.runnable)),
             *([("ISAs that a cap hides", " ".join(map(str, self.hidden)))] if self.hidden else []),

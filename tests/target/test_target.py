@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -230,6 +231,16 @@ def test_an_unknown_cap_is_named(monkeypatch):
     monkeypatch.setenv("POLYSCI_ISA", "native")
     with pytest.raises(SpecError, match=r"POLYSCI_ISA: no instruction set 'native'"):
         detect()
+
+
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [("Intel(R) Xeon(R) Processor", "intel"), ("AMD EPYC", "amd"), ("0", "unknown")],
+)
+def test_figures_are_kept_by_maker_and_best_instruction_set(machine, name, maker):
+    capped = replace(detect("avx2", root=machine(AVX512)), model_name=name)
+    assert ("kind", f"{maker}-{capped.runnable[-1]}") in capped.rows()
+    assert capped.kind.startswith(f"{maker}-avx512")
 
 
 def test_without_sysfs_caches_are_assumed_and_said_so(machine):
