@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
@@ -12,7 +13,11 @@ from polysci.errors import CheckError, NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.cli.bench_table import ComparedLayer
+    from polysci.cli.display import Display
+    from polysci.ops.problem import Problem
+    from polysci.peers.contest import Comparison
     from polysci.peers.rival import LayerRival
+    from polysci.tune import Result
 
 _HELP = "time every layer in turns with other libraries"
 
@@ -49,6 +54,13 @@ def add(commands: Any) -> None:
         metavar="N",
         help="timed turns for each layer (15)",
     )
+    command.add_argument(
+        "--repeats",
+        type=shared.positive,
+        default=1,
+        metavar="N",
+        help="times that all layers are timed; the least median of each side counts (1)",
+    )
     shared.table_options(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
@@ -56,7 +68,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Optimise where there is no record, compare, print; 1 if a layer failed."""
-    from polysci.cli.bench_table import number, write_json, write_table
+    from polysci.cli.bench_table import write_json, write_table
     from polysci.cli.display import Display
 
     todo, rivals = shared.problems(arguments), _rivals(arguments)
@@ -66,21 +78,19 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         for rival in rivals:
             stack.enter_context(rival).open()
-        display = stack.enter_context(Display(len(todo)))
+        display = stack.enter_context(Display(len(todo) * arguments.repeats))
         try:
             for layer in shared.tune_layers(todo, arguments, display.watch):
-                name = shared.title(layer.problem)
-                try:
-                    compared = _compare(layer, rivals, arguments)
-                except (SpecError, NoCompilerError):
-                    raise
-                except PolysciError as error:
-                    faults.append((name, str(error)))
-                    display.done(f"{name}: FAILED: {error}")
-                    continue
-                comparisons.append(compared)
-                times = compared.times
-                display.done(f"{name}: {times.gflops:.1f} GFLOP/s, ratio {number(times.ratio)}")
+                with _noted(layer.problem, faults, display):
+                    comparisons.append(_compare(layer, rivals, arguments))
+                    display.done(_told(comparisons[-1]))
+            for _ in range(arguments.repeats - 1):
+                for at, compared in enumerate(comparisons):
+                    problem = compared.times.problem
+                    with _noted(problem, faults, display):
+                        again = _time(problem, compared.result, rivals, arguments)
+                        comparisons[at] = replace(compared, times=compared.times.best_with(again))
+                        display.done(_told(comparisons[at]))
         except KeyboardInterrupt:
             interrupted = True
     outcome = (comparisons, faults)
@@ -91,6 +101,19 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         raise shared.Interrupted
     return int(bool(faults))
+
+
+@contextmanager
+def _noted(problem: Problem, faults: list[tuple[str, str]], display: Display) -> Iterator[None]:
+    """A layer's error goes to ``faults``; one of the request or the compiler ends the command."""
+    try:
+        yield
+    except (SpecError, NoCompilerError):
+        raise
+    except PolysciError as error:
+        name = shared.title(problem)
+        faults.append((name, str(error)))
+        display.done(f"{name}: FAILED: {error}")
 
 
 def _rivals(arguments: argparse.Namespace) -> list[LayerRival]:
@@ -110,10 +133,29 @@ def _rivals(arguments: argparse.Namespace) -> list[LayerRival]:
     ]
 
 
+def _told(compared: ComparedLayer) -> str:
+    """A line for a layer that is done."""
+    from polysci.cli.bench_table import number
+
+    times = compared.times
+    name = shared.title(times.problem)
+    return f"{name}: {times.gflops:.1f} GFLOP/s, ratio {number(times.ratio)}"
+
+
 def _compare(
     layer: shared.TunedLayer, rivals: Sequence[LayerRival], arguments: argparse.Namespace
 ) -> ComparedLayer:
     from polysci.cli.bench_table import ComparedLayer
+
+    if layer.result is None:
+        raise CheckError(layer.fault)
+    return ComparedLayer(_time(layer.problem, layer.result, rivals, arguments), layer.result)
+
+
+def _time(
+    problem: Problem, result: Result, rivals: Sequence[LayerRival], arguments: argparse.Namespace
+) -> Comparison:
+    """One run of a layer beside all peers."""
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
     from polysci.runtime.backend import backend_of
@@ -121,18 +163,15 @@ def _compare(
     from polysci.tune.calibrate import machine_of
     from polysci.tune.probes import peak_text, peak_units
 
-    if layer.result is None:
-        raise CheckError(layer.fault)
     target = shared.target_of(arguments)
     backend = backend_of(target.isa)
-    source, rounds = layer.result.source, arguments.rounds or ROUNDS
+    source, rounds = result.source, arguments.rounds or ROUNDS
     path = backend.build(source.file, symbols=source.symbols)
-    x = precision_named(layer.problem.dtype).x.name
+    x = precision_named(problem.dtype).x.name
     units = peak_units(target.isa.name, x)
     best = units[max(units, key=machine_of(target, x=x).fastest)]
     peak = backend.build(peak_text(best), symbols=("peak",))
-    times = compare(
-        layer.problem, (path, SYMBOL), (peak, "peak"), rivals, cold=arguments.cold,
-        unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=layer.result.schedule,
+    return compare(
+        problem, (path, SYMBOL), (peak, "peak"), rivals, cold=arguments.cold,
+        unit=PEAK_UNITS[best.compute], rounds=rounds, schedule=result.schedule,
     )  # fmt: skip
-    return ComparedLayer(times, layer.result)

@@ -70,6 +70,8 @@ def write_table(
     lines += [f"{name}: FAILED: {fault}" for name, fault in faults]
     if recorded := sum(compared.recorded for compared in comparisons):
         lines.append(f"{recorded} of {len(comparisons)} schedules from records of earlier searches")
+    if repeats := max((compared.times.repeats for compared in comparisons), default=1) - 1:
+        lines.append(f"the best of {repeats + 1} medians on each side")
     if disturbed := sum(compared.disturbed for compared in comparisons):
         lines.append(
             f"{disturbed} of {len(comparisons)} schedules chosen by disturbed measurements"

@@ -55,13 +55,20 @@ class PeerTimes:
         """The median time with cold weights; None where that is not known."""
         return _median(self.cold)
 
+    def best_with(self, again: PeerTimes) -> PeerTimes:
+        """The samples with the lesser median of two runs, warm and cold each."""
+        seconds = _lesser(self.seconds, again.seconds)
+        chosen = again if seconds and seconds is not self.seconds else self
+        return replace(chosen, cold=_lesser(self.cold, again.cold))
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Samples of ours and of the peers', in seconds a call, taken in turns.
 
     ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names. ``cold``
-    has samples with weights from memory, if they were asked for.
+    has samples with weights from memory, if they were asked for. ``repeats`` tells of how many runs
+    these samples are the best ones.
     """
 
     problem: Problem
@@ -70,6 +77,17 @@ class Comparison:
     peak_gflops: float
     unit: str
     cold: tuple[float, ...] = ()
+    repeats: int = 1
+
+    def best_with(self, again: Comparison) -> Comparison:
+        """Every side's samples with the lesser median of two runs: what disturbs adds time."""
+        peers = zip(self.peers, again.peers, strict=True)
+        return replace(
+            self, seconds=_lesser(self.seconds, again.seconds),
+            peers=tuple(peer.best_with(other) for peer, other in peers),
+            peak_gflops=max(self.peak_gflops, again.peak_gflops),
+            cold=_lesser(self.cold, again.cold), repeats=self.repeats + again.repeats,
+        )  # fmt: skip
 
     @property
     def gflops(self) -> float:
@@ -117,6 +135,7 @@ class Comparison:
             "path": fastest.path,
             "peer_paths": dict(fastest.paths),
             "rounds": len(self.seconds),
+            "repeats": self.repeats,
             "multiplicity": self.problem.multiplicity,
             "problem": str(self.problem),
             "layout": self.problem.layout,
@@ -227,6 +246,11 @@ def _take_turns(
         for side in list(takes)[:: 1 if turn % 2 == 0 else -1]:
             samples[side].append(takes[side]())
     return {side: tuple(seconds) for side, seconds in samples.items()}
+
+
+def _lesser(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    """The samples with the lesser median; the first ones if equal, or if the others are none."""
+    return min((samples for samples in (one, other) if samples), key=median, default=())
 
 
 def _median(seconds: tuple[float, ...]) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from polysci.cli import bench_table
-from polysci.errors import UnsupportedError
+from polysci.errors import CheckError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
@@ -83,6 +83,35 @@ def test_all_peers_take_turns(stand_in: type[StandIn]) -> None:
     a_round = [("torch", "warm"), ("onednn", "warm"), ("torch", "cold"), ("onednn", "cold")]
     assert stand_in.calls[4:12] == [*a_round, *reversed(a_round)]
     assert len(stand_in.calls[4:-2]) == 9 * len(a_round)
+
+
+def test_of_several_runs_the_least_median_of_each_side_counts(
+    monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
+) -> None:
+    seconds = {"torch": iter([3e-3] * 9 + [1e-3] * 9 + [2e-3] * 9), "onednn": iter([2e-3] * 27)}
+    monkeypatch.setattr(StandIn, "sample", lambda it, cold=False: next(seconds[it.peer.name]))
+    row, summary = bench("--against", "torch,onednn", "--repeats", "3")
+    assert row["repeats"] == 3 and row["rounds"] == 9 and summary["layers"] == 1
+    peers = row["peers"]
+    assert (peers["torch"]["seconds"], peers["onednn"]["seconds"]) == (1e-3, 2e-3)
+    assert row["peer"] == "torch" and row["ratio"] == pytest.approx(1e-3 / row["seconds"])
+
+
+def test_a_layer_that_fails_in_a_later_run_is_told(
+    monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
+) -> None:
+    calls = iter([False] * 9 + [True])
+
+    def sample(it: StandIn, cold: bool = False) -> float:
+        if next(calls):
+            raise CheckError("torch ended")
+        return 1e-3
+
+    monkeypatch.setattr(StandIn, "sample", sample)
+    words = ("--level", "estimate", "--rounds", "9", "--threads", "1", "--repeats", "2")
+    ran = polysci("bench", LAYER, "--against", "torch", *words)
+    assert ran.returncode == 1 and "FAILED: torch ended" in ran.stdout
+    assert "ratio to torch 7.1: geomean" in ran.stdout
 
 
 def test_peers_named_one_by_one(stand_in: type[StandIn]) -> None:
