@@ -235,11 +235,14 @@ def _parts(nest: TrafficCounts, name: str, size: int) -> list[tuple[int, int]]:
 
 
 def _runs(nest: TrafficCounts) -> Count:
-    """Runs of one call: neighbouring taps are one run where A is contiguous across them."""
+    """Runs of one call: neighbouring taps are one run where A is contiguous across them.
+
+    All taps of swapped factors and of a stencil are one.
+    """
     contraction = nest.contraction
     taps = [d for d in contraction.by_role("br") if contraction.x.uses(d.name)]
     depths = contraction.by_role("k")
-    if not taps or contraction.swapped:
+    if not taps or contraction.swapped or nest.family.tiles[0].kernel.stencil:
         return np.ones(1)
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
     channels = prod(d.extent for d in depths)
