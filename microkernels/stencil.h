@@ -31,7 +31,7 @@ PS_INLINE ps_vec ps_pixels(const ps_a *row, int at, int left, int right)
 PS_INLINE void ps_phases(ps_vec *x, ps_window f, const ps_a *row, int v, int left, int right)
 {
     const int at = v * f.every * PS_LANES;
-    x[0] = ps_pixels(row, at, left, right);
+    x[0] = x[1] = ps_pixels(row, at, left, right);
     if (f.every == 2) {
         x[1] = ps_pixels(row, at + PS_LANES, left, right);
         ps_even_odd(&x[0], &x[1]);

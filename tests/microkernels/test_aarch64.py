@@ -139,7 +139,7 @@ def test_accumulators_stay_in_registers(
     assert "[sp" not in inner
 
 
-# 3x3 padded, 1x1 strided, depthwise, grouped, stem, dilated, 5x5 strided, deep.
+# 3x3 padded, 1x1 strided, depthwise, grouped, stem, dilated, 5x5 strided, deep, a stencil.
 LAYERS = (
     ("mb2ic19ih9oc22kh3ph1", "nhwc"),
     ("ic16ih9oc24kh1sh2", "nchw"),
@@ -149,6 +149,7 @@ LAYERS = (
     ("ic9ih15oc11kh5dh1ph2", "nhwc"),
     ("mb2g9ic9ih10oc9kh5sh2ph2", "nchw"),
     ("ic130ih4oc37kh3ph1", "nhwc"),
+    ("mb2g9ic9ih10oc9kh3ph1", "nchw"),
 )
 # Every conversion, dot product and epilogue: native ones, and those that stand in for them.
 WHOLE = [

@@ -141,12 +141,8 @@ def groups() -> list[Group]:
 
 
 def on_vectors() -> list[Microkernel]:
-    """All kernels but those on tile registers and stencils, which have tests of their own."""
-    return [
-        kernel
-        for kernel in microkernels.registry().values()
-        if kernel.tile_registers is None and not kernel.stencil
-    ]
+    """All kernels but those on tile registers, which tests/test_tiles.py has."""
+    return [kernel for kernel in microkernels.registry().values() if kernel.tile_registers is None]
 
 
 def _natural(kernel: Microkernel) -> HeaderSet:
@@ -157,9 +153,14 @@ def _natural(kernel: Microkernel) -> HeaderSet:
 
 
 def small_groups() -> list[Group]:
-    """A small tile of each family with every x and y, read directly and from a copy."""
+    """A small tile of each family with every x and y, read directly and from a copy.
+
+    Stencils have one choice of types.
+    """
     found: dict[HeaderSet, list[Microkernel]] = {}
     for group in groups():
+        if group.kernels[0].stencil:
+            continue
         if group.kernels[0].vecs == (1 if group.kernels[0].shifts > 1 else 2):
             kernel = group.kernels[:SMALL_ROWS][-1]
             for unit in _units(kernel):
@@ -195,6 +196,7 @@ def text(group: Group, *, stand_in: bool = False, fault: tuple[str, str] = ("", 
     if stand_in:
         shared = runnable_text(group.unit.isa, shared)
     names = ["microkernels", *(["packing", "sliding"] if group.small else []), "kernel_checks"]
+    names = ["stencil"] if group.kernels[0].stencil else names
     parts = [
         shared,
         *(_data(name) for name in ("numbers.h", "places.h")),
@@ -238,7 +240,8 @@ def _picked(group: Group) -> str:
     keys = {_key(kernel): kernel for kernel in microkernels.registry().values()}
     picks = []
     for key, one in keys.items():
-        cases = f"CASES(name, r, {one.vecs}, {int(one.diagonal)}, {one.shifts})"
+        last = one.every if one.stencil else one.shifts
+        cases = f"CASES(name, r, {one.vecs}, {int(one.diagonal)}, {last})"
         taken = key in {_key(kernel) for kernel in group.kernels}
         picks.append(f"#define PICK_{key}(name, r) {cases if taken else ''}")
     lines = kernel_lines()
