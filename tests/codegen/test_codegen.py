@@ -46,6 +46,8 @@ GOLDEN = {
                 "winograd(2) k:16 ahead(B) > brgemm_avx512_f32_4x16", 1),
     "domain": ("mb1ic5ih7oc9kh3ph1", "nchw", "winograd(2) k:8* t:6 > brgemm_avx2_f32_4x8", 2),
     "depthwise": ("g9mb1ic9ih6oc9kh3ph1", "nchw", "p:3 pack(A) p > depthwise_avx2_f32_6x16", 1),
+    "stencil": ("mb2g3ic3ih11oc3kh3ph1", "nchw", "n* g p:5 > stencil_avx512_f32_5x16", 2),
+    "stencil2": ("mb1g3ic3ih13oc6kh5sh2ph2", "nchw", "g k p:4 > stencil2_avx2_f32_4x8", 1),
     "words": ("mb1ic19ih8oc20kh3ph1", "nhwc", "p k:16 > brgemm_avx512bf16_bf16_8x16", 1, "bf16"),
     "widened": ("mb1ic9ih7oc16kh1", "nchw", "p:4* pack(A) p k:8 > brgemm_avx2_f32_7x8", 2,
                 "bf16:bf16:f32"),
