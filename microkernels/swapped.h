@@ -13,8 +13,9 @@ PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, cons
     for (int v = 0; v < t.vecs; ++v)
         bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
                                           : ps_load_first(b + v * PS_LANES, ps_used(t, v));
+    const int held = hold && t.rows > 1 ? t.vecs : 0;
     PS_UNROLL
-    for (int v = 0; hold && t.rows > 1 && v < t.vecs; ++v)
+    for (int v = 0; v < held; ++v)
         PS_SETTLE(bv[v]);
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {

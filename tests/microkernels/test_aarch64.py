@@ -206,6 +206,31 @@ def test_whole_layers_are_exact(whole: Whole, what: tuple[str, str]) -> None:
     assert (done.returncode, done.stdout) == (0, f"{count} of {count} layers\n")
 
 
+SHIFTED = {  # layers in NCHW with swapped factors: loops, rows and columns of a call
+    "mb2ic5ih9oc7kh3ph1": ("n pack(A) q:{} k:4", 4, 2),
+    "mb1ic6ih4iw23oc5kh1kw5pw2": ("c:4 q:{} pack(A)+4 k:5", 5, 3),
+    "mb1ic4ih7oc3kh3": ("k:2 q:{}", 2, 1),
+    "mb1ic4ih12oc9kh5ph4dh1": ("pack(A) q:{} k:6", 6, 2),
+}
+
+
+def test_shifted_vectors_of_pixels_are_exact(tmp_path: Path) -> None:
+    layers = [
+        ExportedLayer(
+            parse_problem(words, "nchw"),
+            parse(f"swap(A,B) {loops.format(4 * vecs)} > brgemm_neon_f32_{rows}x{4 * vecs}"),
+            1,
+        )
+        for words, (loops, rows, vecs) in SHIFTED.items()
+    ]
+    flags = ("-D_GNU_SOURCE", "-O1", "-ffp-contract=off")
+    program = wholelayers.program(
+        layers, tmp_path, lambda out, sources: aarch64.build(out, sources, *flags)
+    )
+    done = aarch64.run(*program)
+    assert (done.returncode, done.stdout) == (0, "4 of 4 layers\n")
+
+
 def test_another_result_is_noticed(whole: Whole, tmp_path: Path) -> None:
     program, data = whole["neondot", "u8:s8:u8"]
     wrong = bytearray(data.read_bytes())
