@@ -32,7 +32,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns", "prefetch_ns")
     packing = _sum(cost, "copy_ns", "gather_ns")
     hidden = _sum(cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory")
-    transfer = hidden + _exposed_seconds(nest, compute, levels)
+    transfer = hidden + _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
     started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) * shared
@@ -57,7 +57,8 @@ def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
     counts = {
         name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
     }
-    return np.broadcast_to(compute + _exposed_seconds(nest, compute, levels), size), counts
+    exposed = _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
+    return np.broadcast_to(compute + exposed, size), counts
 
 
 def _sum(cost: Mapping[str, Count], *names: str) -> Count:
@@ -283,6 +284,24 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
     contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
     return copied, contiguous
+
+
+def _image_transfers(nest: TrafficCounts) -> Count:
+    """Seconds that lines come from beyond L2, and go there, while images are copied.
+
+    Nothing is computed meanwhile. A copy stays in L2 if it fills less than half; lines of others
+    are read before they are written, and written back.
+    """
+    if nest.contraction.image is None or not nest.packed.any():
+        return np.zeros(1)
+    machine, target, threads = nest.context.machine, nest.context.target, nest.context.threads
+    rate = min(machine.l3, machine.l3_all / target.sharing("l3", threads))
+    if nest.context.cold or nest.total_bytes() > USABLE * target.l3:
+        rate = min(machine.memory, machine.memory_all / threads)
+    copy = nest.whole_copy()
+    beyond = nest.total_bytes() + copy > (0 if nest.context.cold else USABLE * nest.l2_bytes)
+    passes = beyond * np.where(copy > nest.l2_bytes / 2, 3.0, 1.0)
+    return _packing_bytes(nest)[0] * passes / (rate * 1e9)
 
 
 def _panel_bytes(nest: TrafficCounts) -> tuple[float, bool]:

@@ -198,7 +198,7 @@ class TrafficCounts:
             copy = self._memoise("copy", contraction.x, tile, self._packed_bytes)
             pages = np.ceil(copy / PAGE)
             if contraction.swapped:  # channels lie as far apart as in x, or as the copy is small
-                pages = np.minimum(a, np.ceil(self._whole_copy() / PAGE))
+                pages = np.minimum(a, np.ceil(self.whole_copy() / PAGE))
             a = np.where(self._from_copy(depth), pages, a)
         b = np.ceil(self._memoise("panel", contraction.w, tile, self._panel) / PAGE)
         return a, b, c
@@ -250,7 +250,7 @@ class TrafficCounts:
         """Bytes of a copy of the A that a tile at a depth reads."""
         return self._memoise("copy", self.contraction.x, self.tiles[depth], self._packed_bytes)
 
-    def _whole_copy(self) -> Count:
+    def whole_copy(self) -> Count:
         """Bytes of the copy of A that each schedule makes at a time."""
         total = np.zeros(len(self.family))
         for depth in range(int(self.family.pack.max()) + 1):

@@ -15,7 +15,7 @@ from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import Schedule, parse
 from polysci.rank import traffic
 from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import view_contexts
+from polysci.rank.shortlist import as_family, choices, view_contexts
 from polysci.rank.traffic_counts import TrafficCounts
 from polysci.runtime.build import cache
 from polysci.space.enumerate import ways_of
@@ -283,3 +283,22 @@ def test_register_tiles_leave_room_for_the_vectors_that_taps_shift() -> None:
         (way,) = ways_of(wide.contraction, "avx512")
         assert max(kernel.rows for kernel in way if kernel.vecs == 4) == tall
         assert max(kernel.rows for kernel in way if kernel.vecs == 1) == 28
+
+
+def test_the_model_swaps_the_factors_where_few_channels_leave_lanes_idle() -> None:
+    for filters, swap in ((3, True), (8, True), (24, True), (64, False)):
+        context = samples.fixed_context(SQUARE.with_(N=1, C=64, H=56, W=56, K=filters))
+        assert choices(context, 1)[0].schedule.swap == swap, filters
+
+
+def test_a_copy_that_exceeds_l2_costs_more_than_one_in_blocks() -> None:
+    context = samples.fixed_context(SQUARE.with_(N=1, C=64, H=112, W=112, K=8))
+    whole, blocks = (
+        traffic(*as_family(context, parse(f"swap(A,B) {text} q:48 > brgemm_avx512_f32_8x48")))
+        for text in ("pack(A)", "q:1536 pack(A)")
+    )
+    small = samples.fixed_context(SQUARE.with_(N=1, C=8, H=28, W=28, K=8))
+    cheap = traffic(*as_family(small, parse("swap(A,B) pack(A) q:48 > brgemm_avx512_f32_8x48")))
+    assert whole.packing[0] < blocks.packing[0]  # blocks copy rows between them twice
+    assert whole.transfer[0] > 2 * blocks.transfer[0]
+    assert cheap.transfer[0] < 0.1 * cheap.compute[0]
