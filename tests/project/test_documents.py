@@ -168,7 +168,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
-    contents = re.findall(r"^[\w/]+$", text_of(DOCS / "index.md"), re.MULTILINE)
+    contents = re.findall(r"^[\w/-]+$", text_of(DOCS / "index.md"), re.MULTILINE)
     pages = {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES if DOCS in page.parents}
     assert pages - {"index"} == set(contents)
 
