@@ -7,12 +7,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from polysci.network.compile.compiled import compile_network
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.ir.stages import Program, channels_last
 from polysci.network.operators.lower import lower
 from polysci.network.passes import layouts
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
+from polysci.target.microkernels import find
+from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
 
 MACHINE = assume_rates(detect("portable"))
@@ -55,6 +58,35 @@ def test_a_reshape_keeps_its_source_plain_where_that_is_cheaper() -> None:
     """Tanh's result is only reshaped: gathering it would cost more than writing it plain."""
     nodes = [node("Tanh", "x", "a"), node("Reshape", "a shape", "y")]
     assert orders(program_of(nodes, {"shape": np.array([1, -1])}))["a"] == "plain"
+
+
+def test_layers_between_plain_tensors_are_problems_of_that_layout() -> None:
+    """And the first and the last one of a chain are not: the tensor between them is not plain."""
+    alone = program_of([node("Conv", "x w", "y")], {"w": reals(8, 8, 1, 1)})
+    nodes = [node("Conv", "x w", "a"), node("Conv", "a w", "y")]
+    for program, layouts_of_layers in (
+        (alone, ["nchw"]),
+        (program_of(nodes, {"w": reals(8, 8, 1, 1)}), ["nhwc", "nhwc"]),
+    ):
+        layers = layouts.with_orders(program, MACHINE).layers()
+        assert [layer.problem.layout for layer in layers] == layouts_of_layers
+
+
+def test_a_depthwise_layer_between_plain_tensors_is_a_stencil() -> None:
+    nodes = [node("Conv", "x w", "y", group=8, pads=[1, 1, 1, 1], strides=[1, 2])]
+    one = model(nodes, {"x": [2, 8, 20, 21]}, {"y": None}, {"w": reals(8, 1, 3, 3)})
+    network = compile_network(one, "estimate", isa="portable", flags=QUICK)
+    (schedule,) = network.schedules.values()
+    assert find(schedule.kernel).family == "stencil2"
+    x = np.random.default_rng(0).integers(-3, 4, (2, 8, 20, 21)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))).astype(np.float64)
+    w = reals(8, 1, 3, 3)
+    want = sum(
+        padded[:, :, r : r + 20, s : s + 21 : 2] * w[None, :, 0, r, s, None, None]
+        for r in range(3)
+        for s in range(3)
+    )
+    assert np.allclose(network(x), want, atol=1e-4)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

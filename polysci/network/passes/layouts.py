@@ -25,6 +25,7 @@ from polysci.network.ir.stages import (
 )
 from polysci.network.passes.concat import hosts
 from polysci.network.passes.operands import operands_of
+from polysci.ops.conv2d import Conv2d
 from polysci.target.machine import Machine
 
 LINE = 64  # bytes
@@ -89,7 +90,8 @@ class _Costs:
 def with_orders(program: Program, machine: Machine) -> Program:
     """The program with an order for every tensor; inputs and outputs stay plain.
 
-    Tensors that share a buffer share an order.
+    Tensors that share a buffer share an order. Convolutions between plain tensors are problems of
+    that layout.
     """
     root = _roots(program)
     costs = _Costs(program, machine, root)
@@ -101,7 +103,25 @@ def with_orders(program: Program, machine: Machine) -> Program:
         if costs.choice(name) and root[name] in last and root[name] not in edges else value
         for name, value in program.values.items()
     }  # fmt: skip
-    return replace(program, values=values)
+    stages = tuple(
+        _in_layout(stage, values) if isinstance(stage, LayerStage) else stage
+        for stage in program.stages
+    )
+    return replace(program, values=values, stages=stages)
+
+
+def _in_layout(stage: LayerStage, values: Mapping[str, Value]) -> LayerStage:
+    """A layer whose problem has the layout of its tensors, where both hold pixels side by side."""
+    if not isinstance(stage.problem, Conv2d):
+        return stage
+    problem = stage.problem.with_(layout="nchw")
+    x, _, y = operands_of(problem)
+    for window, operand in ((stage.x, x), (stage.y, y)):
+        value = values[window.tensor]
+        last = len(value.shape) - 1
+        if last < 2 or value.order or window.axes[operand.fastest] != (last,):
+            return stage
+    return replace(stage, problem=problem)
 
 
 def _last(costs: _Costs) -> set[str]:
