@@ -88,7 +88,7 @@ def _distances(scop: Scop, relation: Any) -> Iterator[tuple[str, int, int]]:
 
 def reuses(roles: Contraction, strides: Mapping[str, Sequence[int]]) -> tuple[Reuse, ...]:
     """The reuse of A, B and C over the whole nest, padding counted as work."""
-    operands = (("A", roles.a), ("B", roles.b), ("C", roles.out))
+    operands = (("A", roles.x), ("B", roles.w), ("C", roles.out))
     return tuple(
         _reuse(
             letter, operand, roles,

@@ -8,6 +8,7 @@ from polysci.explain.dependences import Dependence
 from polysci.explain.levels import Inside
 from polysci.explain.model import Explanation
 from polysci.explain.terms import FACTORS, HIDDEN, MEANING, OTHER
+from polysci.polyhedral.contraction import columns_of
 from polysci.text.tables import bytes_text, fit, pairs, paragraph, time_text
 
 Rows = list[tuple[str, ...]]
@@ -93,9 +94,14 @@ def _roles(explanation: Explanation, width: int | None) -> str:
             f"{letter}({operand.array})" for letter, operand in operands if operand.uses(dim.name)
         )
         rows.append((dim.name, dim.role, str(dim.extent), uses))
-    padded = "\n  A is read beyond its edges: padding" if roles.padded else ""
+    remark = "\n  A is read beyond its edges: padding" if roles.padded else ""
+    if roles.image and roles.image.gaps:
+        remark = (
+            f"\n  of every {roles.image.pitch} positions along {columns_of(roles).name}, "
+            f"C has {roles.image.columns}"
+        )
     left = ("dimension", "role", "indexes")
-    return fit(rows, width, wrap=("indexes",), left=left, indent="  ") + padded
+    return fit(rows, width, wrap=("indexes",), left=left, indent="  ") + remark
 
 
 def _reuse(explanation: Explanation, width: int | None) -> str:

@@ -1,5 +1,6 @@
 """Swapped factors with taps and padding: images as rows of positions, copies, results with gaps."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from polysci.algorithms.lowering import swapped_model_of
 from polysci.errors import PolysciError, UnsupportedError
+from polysci.explain import explain, render
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.ops.conv2d import Conv2d
@@ -302,3 +304,13 @@ def test_a_copy_that_exceeds_l2_costs_more_than_one_in_blocks() -> None:
     assert whole.packing[0] < blocks.packing[0]  # blocks copy rows between them twice
     assert whole.transfer[0] > 2 * blocks.transfer[0]
     assert cheap.transfer[0] < 0.1 * cheap.compute[0]
+
+
+def test_explanations_tell_of_positions_that_are_not_stored() -> None:
+    problem = SQUARE.with_(N=1, C=64, H=56, W=56, K=8)
+    scop, _, _ = model_of(problem)
+    schedule = parse("swap(A,B) q:816 pack(A) q:48 > brgemm_avx512_f32_8x48")
+    told = render(explain("title", scop, samples.fixed_context(problem), schedule))
+    assert "of every 57 positions along q, C has 56" in told
+    assert re.search(r"q +n +3191 +A\(I\) C\(O\)", told)
+    assert re.search(r"A +I? *(f32)? *82\d KiB", told) and re.search(r"B +W? *(f32)? *18 KiB", told)
