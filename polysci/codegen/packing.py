@@ -59,16 +59,25 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
 
 
 def _weight(
-    plan: Plan, strides: tuple[int, ...], column: str, depth: str, joined: str | None = None
+    plan: Plan,
+    strides: tuple[int, ...],
+    column: str,
+    depth: str,
+    joined: str | None = None,
+    stacked: str | None = None,
 ) -> tuple[str, list[str]]:
     """The C text of one weight, and what must hold for it to exist.
 
-    With a ``joined`` tap ``depth`` counts on from each of its values to the next.
+    With a ``joined`` tap ``depth`` counts on from each of its values to the next; of a ``stacked``
+    one it is that of element e of a word.
     """
     offset = plan.contraction.w.offset(strides)
     around = [*(d.name for d in plan.groups), *(tap for tap in plan.taps if tap != joined)]
     terms = [str(offset.const)] if offset.const else []
-    terms += [f"{offset.coef(dim)} * {c.variable(dim)}" for dim in around if offset.coef(dim)]
+    value = {dim: c.variable(dim) for dim in around}
+    if stacked:
+        value[stacked] = f"({value[stacked]} + e)"
+    terms += [f"{offset.coef(dim)} * {value[dim]}" for dim in around if offset.coef(dim)]
     shift, real = shift_of(plan.contraction), list[str]()
     if shift:  # the channel's weight for the column that shift `depth` stands for
         terms.append(f"{offset.coef(plan.column)} * (({column}) ^ {depth})")
@@ -176,14 +185,16 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
     extent, tile = plan.extent(panel), plan.tile[panel]
     column, depth = c.variable(panel), plan.depth and c.variable(plan.depth)
     word, to = plan.compute.vnni_factor, "packed" if str(plan.precision) == "f32" else "to"
-    inside = "i" if word == 1 else "i + e"
-    joined = plan.joined
+    joined, stacked = plan.joined, plan.stacked
+    inside = "i" if word == 1 or stacked else "i + e"
     shift = shift_of(plan.contraction)
     below = "d" if shift else f"{depth} + {inside}"
     at = f"{column} + {'ps_column_at(j, width)' if plan.paired else 'j'}"
-    weight, real = _weight(plan, strides, at, below, joined)
+    weight, real = _weight(plan, strides, at, below, joined, stacked)
     real = [f"{at} < {extent}", *real]
-    if word > 1:
+    if stacked:
+        real.append(f"{c.variable(stacked)} + e < {plan.extent(stacked)}")
+    elif word > 1:
         real.append(f"{inside} < deep" if depth else "e == 0")
     zero = "0.0f" if to == "packed" else "0"
     weight = weight if to == "packed" else f"ps_b_of({weight})"
@@ -214,7 +225,8 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
 
 def _tap_loops(plan: Plan, taps: Sequence[str], body: c.Generable) -> c.Generable:
     for tap in reversed(taps):
-        body = c.counting_loop(tap, plan.extent(tap), body)
+        step = plan.compute.vnni_factor if tap == plan.stacked else 1
+        body = c.counting_loop(tap, plan.extent(tap), body, step=step)
     return body
 
 

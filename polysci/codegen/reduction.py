@@ -90,14 +90,14 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
     below = plan.words(below) * tile.step
     by_a, by_b = a[tap], below * prod(plan.extent(t) for t in around)
     whole_words = tile.depth == plan.words(tile.depth)
-    if not inner and (pixels := _pixels(tile, tap, masks, step)) is not None:
+    if not inner and (pixels := line_pixels(tile, tap, masks, step)) is not None:
         if pixels or step.filled:
             yield step.slide(pixels, extent, a[tap])
     elif tap == plan.joined:
         yield from _runs(tile, step, extent * tile.depth, stride)
     elif tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
         at = c.variable(tap)
-        for first, last, rows in _ranges(tile, tap, masks[0], step):
+        for first, last, rows in loop_ranges(tile, tap, masks[0], step):
             body = list(_taps(tile, inner, step.at(rows, by_a, by_b, at)))
             if body:
                 yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", c.Block(body))
@@ -125,10 +125,10 @@ def _unrolled(
             )
 
 
-def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
+def line_pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
     """Which pixels the taps of a depthwise tile read, if its rows share some (``ps_slide``)."""
     plan, a = tile.plan, tile.plan.coef["x"]
-    if plan.kernel.family != "depthwise" or not plan.rows or tap in plan.ranges:
+    if not plan.kernel.slides or not plan.rows or tap in plan.ranges:
         return None
     extent, wide = plan.extent(tap), tile.size(plan.rows[-1])
     if extent == 1:
@@ -145,7 +145,7 @@ def _pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | N
     return pixels
 
 
-def _ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:
+def loop_ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:
     """Loops over a tap: first value, end and active rows."""
     plan = tile.plan
     if tap not in plan.ranges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polysci.codegen import ctree as c
 from polysci.codegen.reduction import reduction
+from polysci.codegen.stacked import stacked_calls
 from polysci.codegen.stencil import stencil_calls
 from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_swapped
 from polysci.codegen.tiles import Tile
@@ -50,6 +51,8 @@ def _reduction(tile: Tile) -> list[c.Generable]:
     """The C between them, which accumulates."""
     if tile.plan.kernel.stencil:
         return stencil_calls(tile.plan, tile.pieces)
+    if tile.plan.stacked:
+        return stacked_calls(tile)
     return reduce_swapped(tile) if tile.plan.contraction.swapped else reduction(tile)
 
 

@@ -162,10 +162,12 @@ def computes(x: str, family: str) -> tuple[str, ...]:
     All give the precision's result: sums are f32 or s32. Sums in f16, as AVX512-FP16 has them, are
     no such way: with 11 bits they keep neither the error bound nor integers above 2048. A vector of
     channels (any family but ``brgemm``) has no neighbours along k: it is widened.
-    Stencils read f32 alone.
+    Stencils read f32 alone, stacked words are of 8-bit numbers.
     """
     if family.startswith("stencil"):
         return ("f32",) if x == "f32" else ()
+    if family == "stacked":
+        return ("i8",) if DTYPES[x].integer else ()
     if DTYPES[x].integer:
         return ("i8", "i16") if family == "brgemm" else ("i16",)
     return (x, "f32") if x in ("bf16", "f16") and family == "brgemm" else ("f32",)

@@ -207,10 +207,13 @@ def _idle(nest: TrafficCounts, *, packed: bool) -> float:
 
     A run is that of k, in a copy without gaps that of k and the last tap.
     """
-    vnni = nest.compute.vnni_factor
-    if vnni == 1 or nest.family.tiles[0].kernel.family != "brgemm":
-        return 1.0
+    vnni, kernel = nest.compute.vnni_factor, nest.family.tiles[0].kernel
     contraction = nest.contraction
+    if kernel.stacked:
+        stacked = contraction.by_role("br")[0].extent
+        return -(-stacked // vnni) * vnni / stacked
+    if vnni == 1 or kernel.family != "brgemm":
+        return 1.0
     steps = prod(d.extent for d in contraction.by_role("k"))
     joins = packed and nest.family.pad == 0 and not skips(contraction, packed=True)
     if joins and steps % vnni:

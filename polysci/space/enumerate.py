@@ -130,6 +130,8 @@ def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...]
         fit = [name for name in shorter(isa) if lanes(name) >= pixels]
         isa = min(fit, key=lanes, default=isa)
     every = ways(_family_for(contraction), isa, contraction.a.dtype)
+    if _stacks(contraction):
+        every += ways("stacked", isa, contraction.a.dtype)
     if not contraction.image or all(d.extent == 1 for d in contraction.by_role("br")):
         return every
     most = isa_named(isa).registers
@@ -157,7 +159,8 @@ def register_tiles(
             continue
         for q in even_splits(inner.extent, limit_rows) if inner else [1]:
             whole = inner is None or q == inner.extent
-            p_limit = limit_rows // q if whole and outer else 1
+            several = whole and outer and not kernels[0].stacked
+            p_limit = limit_rows // q if several else 1
             for p in sorted({*even_splits(outer.extent, p_limit, 3), 1} if outer else {1}):
                 if p * q > limit_rows:
                     continue
@@ -180,6 +183,21 @@ def _family_for(contraction: Contraction) -> str:
         return f"stencil{step}" if step > 1 else "stencil"
     shift = shift_of(contraction)
     return f"grouped{shift.extent}" if shift else "depthwise"
+
+
+def _stacks(contraction: Contraction) -> bool:
+    """Whether a depthwise filter has several rows, above the pixels of a line of several."""
+    if _family_for(contraction) != "depthwise":
+        return False
+    taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
+    if len(taps) != 2 or taps[0].extent == 1:
+        return False
+    extents = {d.name: d.extent for d in contraction.by_role("m")}
+    below, along = (
+        [affine for affine in contraction.a.index if affine.coef(tap.name) > 0] for tap in taps
+    )
+    wide = any(extents.get(name, 1) > 1 for affine in along for name, _ in affine.terms)
+    return len(below) == len(along) == 1 and below != along and wide
 
 
 def _use(contraction: Contraction, tile: RegisterTile) -> float:

@@ -121,6 +121,11 @@ class Plan:
         return self.precision.integer and self.contraction.padded and self.box is None
 
     @property
+    def stacked(self) -> str | None:
+        """The tap of which a word holds several values, of a stacked kernel."""
+        return self.taps[0] if self.kernel.stacked else None
+
+    @property
     def joined(self) -> str | None:
         """The tap whose runs lie behind each other in the copy of A: one run of all its words.
 
@@ -151,7 +156,9 @@ class Plan:
         depth, taps = self.extent(self.depth) if self.depth else 1, self.taps
         if self.joined:
             depth, taps = depth * self.extent(self.joined), taps[:-1]
-        around = prod(self.extent(tap) for tap in taps)
+        around = prod(self.extent(tap) for tap in taps if tap != self.stacked)
+        if self.stacked:
+            depth *= self.extent(self.stacked)
         return self.words(depth) * around * self.kernel.shifts
 
     @property

@@ -59,6 +59,8 @@ def headers(unit: HeaderSet) -> str:
     names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
     names += ["brgemm", "sliding", "grouped", _end(unit)]
+    stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
+    names += [name for name in stacked if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack"]
     if not narrow:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]

@@ -11,7 +11,7 @@ from polysci.errors import SpecError
 from polysci.numerics.dtypes import COMPUTES
 
 MOST_ROWS, MOST_VECTORS = 64, 8  # of a tile: a row mask has 64 bits at most
-_FAMILY = re.compile(r"brgemm|depthwise|grouped[1-9][0-9]?|stencil2?")
+_FAMILY = re.compile(r"brgemm|depthwise|stacked|grouped[1-9][0-9]?|stencil2?")
 _LINE = re.compile(r"KERNELS\((\w+), (\w+), (\w+), rows (\d+)\.\.(\d+), vectors (\d+)\)")
 FORM = "KERNELS(family, isa, compute, rows FIRST..LAST, vectors COUNT)"
 
@@ -72,7 +72,8 @@ def _parse_range(line: str, isas: Collection[str]) -> KernelRange:
         raise SpecError(f"isa: no instruction set {isa!r}; known: {', '.join(isas)}")
     if not _FAMILY.fullmatch(family):
         raise SpecError(
-            f"family: expected brgemm, depthwise, groupedN, stencil or stencil2, got {family!r}"
+            "family: expected brgemm, depthwise, stacked, groupedN, stencil or stencil2, got "
+            f"{family!r}"
         )
     if compute not in COMPUTES:
         raise SpecError(f"compute: expected one of {', '.join(COMPUTES)}, got {compute!r}")

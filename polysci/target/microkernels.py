@@ -20,8 +20,9 @@ class Microkernel:
     """One register tile of one family: ``rows`` x ``cols`` of C held in registers.
 
     ``family`` is ``brgemm`` (A is broadcast along the columns), ``depthwise`` (A is a vector along
-    them), ``grouped`` and a number: the columns of a group, several of which share a vector; or
-    ``stencil`` (A is pixels along the columns, B one scalar), ``stencil2`` where A's are two apart.
+    them), ``stacked`` (the same on words of several taps), ``grouped`` and a number: the columns of
+    a group, several of which share a vector; or ``stencil`` (A is pixels along the columns, B one
+    scalar), ``stencil2`` where A's are two apart.
     ``compute`` names a row of COMPUTES.
     """
 
@@ -57,6 +58,16 @@ class Microkernel:
     def every(self) -> int:
         """Elements of A from one column to the next, of a stencil."""
         return int(self.family.removeprefix("stencil") or 1) if self.stencil else 1
+
+    @property
+    def stacked(self) -> bool:
+        """Whether a word holds taps of neighbouring rows."""
+        return self.family == "stacked"
+
+    @property
+    def slides(self) -> bool:
+        """Whether rows share the pixels of a line, which is loaded once for all of its taps."""
+        return self.family in ("depthwise", "stacked")
 
     @property
     def vecs(self) -> int:

@@ -161,8 +161,12 @@ def _reduction(kernel: Microkernel) -> tuple[c.Body, int, int]:
     word = COMPUTES[kernel.compute].vnni_factor
     a_row, a_step = (kernel.cols, 0) if kernel.diagonal else (DEPTH * word, word)
     of_a = (kernel.rows + TAPS - 1) * a_row
+    pixels = (1 << kernel.rows + TAPS - 1) - 1
+    if kernel.stacked:
+        shape = f"(ps_stack){{.taps = {TAPS}, .count = PS_WORD, .step = {kernel.cols}}}"
+        slide = f"ps_slide_stacked(acc, t, {shape}, UINT64_C({pixels:#x}), a, b, 0, PS_WORD)"
+        return [c.Statement(slide)], TAPS, of_a
     if kernel.family == "depthwise" and kernel.rows > 1:
-        pixels = (1 << kernel.rows + TAPS - 1) - 1
         slide = f"ps_slide(acc, t, UINT64_C({pixels:#x}), a, b, {TAPS}, {kernel.cols})"
         return [c.Statement(slide)], TAPS, of_a
     run = "ps_run_grouped" if kernel.shifts > 1 else "ps_run"
@@ -209,7 +213,7 @@ def _tile(kernel: Microkernel) -> list[c.Generable]:
     rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
     run, steps, of_a = _reduction(kernel)
     a_row = of_a // (rows + TAPS - 1)
-    operations = 2.0 * steps * rows * cols * (1 if kernel.diagonal else word)
+    operations = 2.0 * steps * rows * cols * (word if kernel.stacked or not kernel.diagonal else 1)
     return [
         _array(f"ps_a a[{of_a}]"),
         _array(f"ps_b b[{DEPTH * cols * word}]"),

@@ -221,6 +221,39 @@ def test_words_of_few_channels_hold_several_taps(judge: Judge, isa: str, channel
         judge.judge(problem, build([source]), source.symbol)
 
 
+STACKED = "stacked_avx512vnni_i8"
+STACKS = [
+    (Conv2d(N=2, C=40, H=7, W=9, K=40, R=3, S=3, pad=1, groups=40), "n p g:16 q:5", "5x16"),
+    (Conv2d(N=1, C=40, H=7, W=9, K=40, R=3, S=3, groups=40), "p* g:32 q:4", "4x32"),
+    (Conv2d(N=1, C=33, H=9, W=9, K=33, R=5, S=5, stride=2, pad=2, groups=33), "g:16 p", "5x16"),
+    (Conv2d(N=1, C=24, H=4, W=8, K=24, R=5, S=5, pad=4, groups=24), "p g:16 q:4", "4x16"),
+    (Conv2d(N=1, C=16, H=9, W=9, K=16, R=7, S=7, dilation=2, pad=6, groups=16), "p", "9x16"),
+    (Conv2d(N=1, C=20, H=9, W=8, K=20, R=4, S=2, stride=3, pad=1, groups=20), "g:16 p", "3x16"),
+    (Conv2d(N=1, C=20, H=9, W=8, K=20, R=8, S=1, pad=(3, 0), groups=20), "g:16 p q:7", "7x16"),
+    (Conv2d(N=1, C=20, H=9, W=8, K=20, R=3, S=3, pad=1, groups=20), "pack(A) g:16 p", "8x16"),
+    (Conv2d(N=1, C=20, H=9, W=8, K=20, R=3, S=3, pad=1, groups=20), "g:16 p q:1", "1x16"),
+]  # fmt: skip
+
+
+@pytest.mark.isa("avx512vnni")
+@pytest.mark.parametrize("dtype", ["u8:s8:u8", "s8:s8:s8", "u8:s8:s32"])
+@pytest.mark.parametrize(("problem", "loops", "tile"), STACKS, ids=str)
+def test_words_of_taps_above_each_other(
+    judge: Judge, problem: Conv2d, loops: str, tile: str, dtype: str
+) -> None:
+    """Rows of the filter that are no multiple of a word, cut above, below and at both ends."""
+    plan = parse(f"{loops} > {STACKED}_{tile}")
+    source = emit(problem.with_(dtype=dtype), plan, 2, EmitOptions("stacked"))
+    judge.judge(problem.with_(dtype=dtype), build([source]), source.symbol)
+
+
+def test_words_of_taps_take_one_row_of_the_image() -> None:
+    for pad in (0, 1):
+        problem = Conv2d(N=1, C=16, H=6, W=6, K=16, R=3, S=3, pad=pad, groups=16, dtype="u8:s8:u8")
+        with pytest.raises(UnsupportedError, match="computes one row of the image a call"):
+            emit(problem, parse(f"p:2 > {STACKED}_12x16"), 1, EmitOptions("several"))
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "u8:s8:u8", "s8:s8:s32"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:

@@ -1,6 +1,7 @@
 """Rates decide which ways to multiply are ranked, and which is the peak."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from polysci.rank import Context
 from polysci.rank.ranker import space_of
 from polysci.rank.shortlist import choices, estimate_of
 from polysci.rank.ways import competitive_ways
+from polysci.space.enumerate import ways_of
 from polysci.target.isas import ISAS
 from tests.support import samples
 
@@ -73,6 +75,25 @@ def test_words_are_counted_where_taps_join(channels: int, dilation: int, words: 
     )  # fmt: skip
     whole = compute(problem.with_(C=4, dilation=1, pad=2))
     assert compute(problem) == pytest.approx(whole * words / 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "families"),
+    [
+        ({}, {"depthwise", "stacked"}),
+        ({"R": 1, "pad": (0, 1)}, {"depthwise"}),  # no rows above each other
+        ({"W": 1, "S": 1, "pad": (1, 0)}, {"depthwise"}),  # no line of pixels
+        ({"groups": 1}, {"brgemm"}),
+    ],
+)
+def test_depthwise_filters_of_several_rows_stack_their_taps(
+    words: dict[str, Any], families: set[str]
+) -> None:
+    extents = {"N": 1, "C": 32, "H": 9, "W": 9, "K": 32, "R": 3, "S": 3, "pad": 1, "groups": 32}
+    problem = Conv2d(**extents | words, layout="nhwc")
+    context = context_of(problem, "u8:s8:u8")
+    ways = ways_of(context.contraction, context.target.isa.name)
+    assert {kernel.family for way in ways for kernel in way} == families
 
 
 @pytest.mark.parametrize(("rate", "compute"), [(0.5, "f32"), (2.0, "bf16")])
