@@ -128,3 +128,31 @@ def test_no_choice_is_cheaper(steps: list[str]) -> None:
     best = min(map(total, tried))
     found = total(layouts._last(costs) & set(free))
     assert found == pytest.approx(best, abs=len(names) + len(costs.apart))  # whole nanoseconds
+
+
+def test_a_layer_of_few_filters_between_plain_tensors_has_swapped_factors() -> None:
+    """With bias, residual and clamp, whose pixels have no gaps either."""
+    conv = node("Conv", "x w b", "a", pads=[1, 1, 1, 1])
+    nodes = [conv, node("Add", "a z", "s"), node("Relu", "s", "y")]
+    weights = {"w": reals(6, 32, 3, 3), "b": reals(6)}
+    shapes = {"x": [2, 32, 20, 21], "z": [2, 6, 20, 21]}
+    network = compile_network(
+        model(nodes, shapes, {"y": None}, weights), "estimate", isa="portable", flags=QUICK
+    )
+    (schedule,) = network.schedules.values()
+    assert schedule.swap and schedule.pack
+    draw = np.random.default_rng(0)
+    x, z = (draw.integers(-3, 4, shape).astype(np.float32) for shape in shapes.values())
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))).astype(np.float64)
+    want = (
+        z
+        + weights["b"][:, None, None]
+        + sum(
+            np.einsum(
+                "nchw,kc->nkhw", padded[:, :, r : r + 20, s : s + 21], weights["w"][:, :, r, s]
+            )
+            for r in range(3)
+            for s in range(3)
+        )
+    )
+    assert np.allclose(network({"x": x, "z": z})["y"], np.maximum(want, 0), atol=1e-3)
