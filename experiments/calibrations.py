@@ -28,6 +28,7 @@ from time_or_quality import retimed
 from polysci import tune
 from polysci.cli.layers import positive, problems, say, threads_of, title
 from polysci.errors import PolysciError
+from polysci.measure.samples import DisturbedError
 from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -38,6 +39,7 @@ from polysci.tune.wisdom import Wisdom
 
 LAYERS = ("res2a_branch1", "res2a_branch2b", "res3b_branch2a", "res4a_branch2b", "res5a_branch2c")
 COUNT, SAMPLES = 10, 15
+TRIES = 5  # of one calibration
 
 
 def main() -> int:
@@ -81,13 +83,27 @@ def chosen(arguments: Namespace) -> list[Problem]:
 
 
 def calibrated(folder: Path, count: int) -> Iterator[Path]:
-    """So many caches, each with the rates of a calibration of its own."""
+    """So many caches, each with the rates of a calibration of its own.
+
+    A disturbed calibration is repeated; DisturbedError after ``TRIES`` in a row.
+    """
     for number in range(count):
         cache = folder / str(number)
         cache.mkdir(mode=0o700)
         with script.cache_in(cache):
-            calibrate(detect(), lambda done, total: None)
+            _calibrate()
         yield cache
+
+
+def _calibrate() -> None:
+    for tries_left in reversed(range(TRIES)):
+        try:
+            calibrate(detect(), lambda done, total: None)
+            return
+        except DisturbedError as error:
+            if not tries_left:
+                raise
+            say(f"calibrating again: {error}")
 
 
 def compared(

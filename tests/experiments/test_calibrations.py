@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from polysci.measure.samples import DisturbedError
 from polysci.ops import parse_problem
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
@@ -78,3 +79,19 @@ def test_the_cache_of_before_comes_back(
     with script.script.cache_in(tmp_path):
         assert calibrate.machine_path(detect("portable")).parent == tmp_path
     assert os.environ["POLYSCI_CACHE_DIR"] == "before"
+
+
+def test_a_disturbed_calibration_is_repeated(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([True, False, True, True, True, True, True])
+
+    def measure(target: object, progress: object) -> None:
+        if next(outcomes):
+            raise DisturbedError("busy")
+
+    monkeypatch.setattr(script, "calibrate", measure)
+    assert len(list(script.calibrated(tmp_path, 1))) == 1
+    (tmp_path / "again").mkdir()
+    with pytest.raises(DisturbedError, match="busy"):
+        list(script.calibrated(tmp_path / "again", 1))
