@@ -89,10 +89,12 @@ def _distances(scop: Scop, relation: Any) -> Iterator[tuple[str, int, int]]:
 def reuses(roles: Contraction, strides: Mapping[str, Sequence[int]]) -> tuple[Reuse, ...]:
     """The reuse of A, B and C over the whole nest, padding counted as work."""
     operands = (("A", roles.x), ("B", roles.w), ("C", roles.out))
+    rows = tuple(d.name for d in roles.by_role("m") if d.extent > 1)
+    panels = rows if roles.swapped else (columns_of(roles).name,)
     return tuple(
         _reuse(
             letter, operand, roles,
-            (columns_of(roles).name,) if letter == "B" else _along(operand, strides, roles),
+            panels if letter == "B" else _along(operand, strides, roles),
         )
         for letter, operand in operands
     )  # fmt: skip

@@ -313,4 +313,4 @@ def test_explanations_tell_of_positions_that_are_not_stored() -> None:
     told = render(explain("title", scop, samples.fixed_context(problem), schedule))
     assert "of every 57 positions along q, C has 56" in told
     assert re.search(r"q +n +3191 +A\(I\) C\(O\)", told)
-    assert re.search(r"A +I? *(f32)? *82\d KiB", told) and re.search(r"B +W? *(f32)? *18 KiB", told)
+    assert re.search(r"A +I\[.* 827 KiB", told) and re.search(r"B +W\[.* 18 KiB .* k\n", told)
