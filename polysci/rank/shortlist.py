@@ -28,6 +28,7 @@ from polysci.text.suggestions import suggest
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
 ALIKE = 2  # choices at most that are alike but for the steps of their loops
 SPARE = 6  # times as many of a family are ranked: some cannot be generated
+ROLES_SPAN = 2.0  # the same of other roles: the model's errors are those of packing and stores
 SPAN = 1.4  # times the least cost: what the model calls slower is not tried
 _STEP = re.compile(r":[0-9]+")
 
@@ -59,7 +60,8 @@ def choices(
 
     Ties go to the text that sorts first. Of schedules that are alike but for the steps of their
     loops there are ALIKE at most, so that an error of the model does not affect all. A kind that
-    costs more than SPAN times the least is left out. Raises SpecError for a ranker that does not
+    costs more than SPAN times the least is left out; the best of other roles, more than ROLES_SPAN
+    times. Raises SpecError for a ranker that does not
     exist, UnsupportedError where no schedule fits.
     """
     space = _RankedSpace.of(context, ranker, tiles, blocks)
@@ -72,6 +74,11 @@ def choices(
         most = SPAN * min(choice.cost for choice in chosen.values())
         near = takewhile(lambda choice: choice.cost <= most, others)
         chosen |= {choice.schedule: choice for choice in _take(near, kinds, kind_of, 1)}
+        of_roles = space.by_cost(lambda part: part.best_of_each(_kinds, 1)[:SPARE])
+        most *= ROLES_SPAN / SPAN
+        near = takewhile(lambda choice: choice.cost <= most, of_roles)
+        roles = _take(near, len(space.families), vectors_of, 1)
+        chosen |= {choice.schedule: choice for choice in roles}
     return sorted(chosen.values(), key=lambda choice: (choice.cost, str(choice.schedule)))
 
 
@@ -88,6 +95,12 @@ def _take(
             count -= 1
         if not count:
             return
+
+
+def vectors_of(schedule: Schedule) -> Hashable:
+    """What tells the roles of schedules apart: what runs along the vectors, and whose loops."""
+    transform = schedule.transform and schedule.transform.name
+    return find(schedule.kernel).family, schedule.swap, transform
 
 
 def _without_steps(schedule: Schedule) -> str:

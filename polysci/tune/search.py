@@ -19,7 +19,7 @@ from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.rank.shortlist import ranker_of
+from polysci.rank.shortlist import ranker_of, vectors_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.target.host import MOST_THREADS, Target, detect
@@ -253,8 +253,8 @@ class _Search:
             self.problem, context, LEVELS[self.level], self.start, self.time_limit, self._tell,
             self.records.host,
         )  # fmt: skip
-        candidates = self._with_seeds(ranked)
-        first = 1 + len(candidates) - len(ranked)
+        ahead, rest = self._with_seeds(ranked)
+        candidates, first = [*ahead, *rest], len(ahead)
         measured = LEVELS[self.level].measured
         winner = trials.run(candidates, first, measured and measured + first - 1)
         level = "estimate" if trials.interrupted or trials.late else self.level
@@ -264,15 +264,20 @@ class _Search:
         result = self._result(winner.schedule, winner.source, winner.predicted, winner.measurement)
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)
 
-    def _with_seeds(self, ranked: Sequence[Candidate]) -> list[Candidate]:
-        """The model's choices; right after the first, what did well on other machines."""
+    def _with_seeds(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+        """What is measured in any case, and the model's other choices.
+
+        Its first choice of all roles that schedules can have, and what did well on other machines.
+        """
         known = {str(candidate.schedule) for candidate in ranked}
         seeds = [
             Candidate(schedule, choice.predict_seconds(self.problem, self._context(), schedule))
             for schedule in self.records.seeds()
             if str(schedule) not in known
         ]
-        return [*ranked[:1], *seeds, *ranked[1:]]
+        best = {vectors_of(candidate.schedule): candidate for candidate in reversed(ranked)}
+        ahead = [candidate for candidate in ranked if candidate in best.values()]
+        return [*ahead, *seeds], [candidate for candidate in ranked if candidate not in ahead]
 
     def _result(
         self, schedule: Schedule, source: Source, seconds: float, measurement: Measurement | None

@@ -4,7 +4,7 @@ import pytest
 
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
-from polysci.rank import Context, traffic
+from polysci.rank import Context, shortlist, traffic
 from polysci.rank.shortlist import as_family, choices
 from polysci.rank.traffic import work
 from polysci.space.padding import share_of_work
@@ -58,3 +58,16 @@ def test_short_rows_lose_lanes_that_channels_would_fill() -> None:
         for text in ("g > stencil_avx512_f32_7x16", "g:16 p:4 pack(A) > depthwise_avx512_f32_28x16")
     ]
     assert seconds[0] > 1.3 * seconds[1]
+
+
+@pytest.mark.parametrize(
+    ("span", "families"), [(1.0, {"stencil"}), (10.0, {"depthwise", "stencil"})]
+)
+def test_a_search_tries_the_best_of_other_roles_too(
+    monkeypatch: pytest.MonkeyPatch, span: float, families: set[str]
+) -> None:
+    """Packing and transposed stores may cost more than one calibration says."""
+    monkeypatch.setattr(shortlist, "ROLES_SPAN", span)
+    chosen = choices(context(), 1, kinds=1)
+    assert {find(choice.schedule.kernel).family for choice in chosen} == families
+    assert {find(choice.schedule.kernel).family for choice in choices(context(), 1)} == {"stencil"}
