@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from polysci.border.files import read_stored
 from polysci.errors import PolysciError
@@ -50,6 +52,7 @@ AGREE_S = 6.0  # how long others are, on which no two passes agree
 RUN_S = 4e-4  # of a probe: short, so that some run lies between two interruptions
 AGREED = 0.02  # of a kernel's best time: within it, another pass confirms it
 AGREED_SHARED = 0.05  # the same of what the memory, or other cores, decide
+STENCIL_ROWS = frozenset((1, 2, 4, 8, 16))  # that are measured, beside the most
 _log = logging.getLogger(__name__)
 _unstored: dict[Path, Machine] = {}  # measured, but there is no room for its file
 _refused: set[Path] = set()  # files of machines that this process failed to measure
@@ -146,7 +149,7 @@ def _measure(target: Target, progress: Progress) -> Machine:
     find_compiler()  # before anything else is done
     kernels, trials = kernels_for(target.isa.name, "f32"), list[Pair]()
     probes = _kernel_probes(
-        kernels, "f32", target, lambda: trials.extend(schedules_to_measure(target))
+        _probed(kernels), "f32", target, lambda: trials.extend(schedules_to_measure(target))
     )
     with _bench(target) as bench:
         names = ("peak", "read_l2", "read_l3", "read_memory")
@@ -156,8 +159,8 @@ def _measure(target: Target, progress: Progress) -> Machine:
         probes = [("peak", path), *probes]  # beside kernels: after a rest it is 3 % higher
         clock = build_clock(target)
         rates |= _rates(bench, probes, "microkernels", AGREED, _part(progress, 0, 40), clock)
-    peak = max(rates["peak"], *(rates[str(kernel)] for kernel in kernels))
-    efficiency = {str(kernel): rates[str(kernel)] / peak for kernel in kernels}
+    peak = max(rates["peak"], *(rates[str(kernel)] for kernel in _probed(kernels)))
+    efficiency = _efficiency(kernels, rates, peak)
     machine = replace(
         assume_rates(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
         memory=rates["read_memory"], l3_all=rates["read_l3"], memory_all=rates["read_memory"],
@@ -174,10 +177,10 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
     """The machine as f32 knows it, with the rates of the kernels for ``x``; stored."""
     kernels = [k for k in kernels_for(target.isa.name, x) if str(k) not in machine.efficiency]
     with _bench(target) as bench:
-        probes = _kernel_probes(kernels, x, target)
+        probes = _kernel_probes(_probed(kernels), x, target)
         clock = build_clock(target)
         rates = _rates(bench, probes, "microkernels", AGREED, progress, clock)
-    efficiency = {str(kernel): rates[str(kernel)] / machine.peak for kernel in kernels}
+    efficiency = _efficiency(kernels, rates, machine.peak)
     machine = replace(machine, efficiency=MappingProxyType({**machine.efficiency, **efficiency}))
     return _store(machine_path(target, x), machine)
 
@@ -188,6 +191,45 @@ def _bench(target: Target, threads: int = 1) -> Bench:
     bench = Bench(problem, threads, backend=backend_of(target.isa))
     bench.watch(*build_reference(target, threads))
     return bench
+
+
+def _probed(kernels: Sequence[Microkernel]) -> list[Microkernel]:
+    """Those that are measured: of stencils some rows and the most; the others lie between."""
+    most = dict[tuple[str, str, int], int]()
+    for kernel in kernels:
+        kind = kernel.family, kernel.isa, kernel.cols
+        most[kind] = max(kernel.rows, most.get(kind, 0))
+    return [
+        kernel
+        for kernel in kernels
+        if not kernel.stencil
+        or kernel.rows in STENCIL_ROWS
+        or kernel.rows == most[kernel.family, kernel.isa, kernel.cols]
+    ]
+
+
+def _efficiency(
+    kernels: Sequence[Microkernel], rates: Mapping[str, float], peak: float
+) -> dict[str, float]:
+    """The rate of every kernel over the peak, between those of its rows that were measured."""
+
+    def rate(kernel: Microkernel) -> float:
+        alike = [
+            other
+            for other in kernels
+            if (other.family, other.isa, other.cols) == (kernel.family, kernel.isa, kernel.cols)
+            and str(other) in rates
+        ]
+        return float(
+            np.interp(
+                kernel.rows, [other.rows for other in alike], [rates[str(it)] for it in alike]
+            )
+        )
+
+    return {
+        str(kernel): (rates[str(kernel)] if str(kernel) in rates else rate(kernel)) / peak
+        for kernel in kernels
+    }
 
 
 def _kernel_probes(

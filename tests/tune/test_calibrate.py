@@ -155,6 +155,19 @@ def test_the_clock_of_a_probe(fresh_cache: Path) -> None:
     assert 0.7 < min(sample.rounds for sample in runs) < 1.5
 
 
+def test_stencils_between_measured_rows_have_rates_between_theirs() -> None:
+    kernels = calibrate.kernels_for("avx512", "f32")
+    probed = calibrate._probed(kernels)
+    assert len(kernels) - len(probed) > 50
+    assert {it.rows for it in kernels if it not in probed} >= {3, 5, 7, 9}
+    assert all(kernel in probed for kernel in kernels if not kernel.stencil)
+    rates = {str(kernel): float(kernel.rows * kernel.cols) for kernel in probed}
+    for kernel, share in zip(
+        kernels, calibrate._efficiency(kernels, rates, 10.0).values(), strict=True
+    ):
+        assert share == pytest.approx(kernel.rows * kernel.cols / 10)  # linear, so exact
+
+
 def test_what_stays_disturbed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "PATIENCE_S", 0.01)
     bench = FakeBench(lambda name, turn: name in "ab")
