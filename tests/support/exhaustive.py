@@ -78,15 +78,21 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_streamed_output": 3,
     },
     "codegen/test_precisions.py": {
+        "test_words_of_taps_above_each_other": 9,
+        "test_words_of_few_channels_hold_several_taps": 4,
         "test_weights_ahead": 9,
         "test_random_schedules_are_right": 53,
-        "test_schedules_written_by_hand": 0,
+        "test_schedules_written_by_hand": None,
         "test_streamed_output": 0,
     },
     "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
     "examples/test_examples.py": {
         "test_a_script_checks_its_own_result": 0,
         "test_the_microcontroller_needs_nothing_but_a_compiler": None,
+        "test_resnet50_is_written_as_a_model": None,
+    },
+    "experiments/test_calibrations.py": {
+        "test_winners_of_different_calibrations_are_timed_together": None,
     },
     "experiments/test_experiments.py": {
         "test_searches_are_timed_and_their_winners_compared": None,
@@ -227,6 +233,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first": None,
     },
     "rank/test_packages.py": {"test_an_installed_ranker_chooses": 0},
+    "rank/test_published.py": {
+        "test_the_experiment_ranks_a_file_of_that_form": None,
+        "test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest": None,
+    },
     "rank/test_rank.py": {
         "test_higher_prices_are_never_cheaper": 12,
         "test_estimates_are_finite_and_no_part_is_negative": 0,
@@ -260,7 +270,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_the_model_takes_the_kernel_without_wasted_lanes": 0,
     },
     "space/test_stencil_roles.py": {
-        "test_tails_of_pixels_are_exact_between_guard_pages": 5,
+        "test_tails_of_pixels_are_exact_between_guard_pages": 11,
         "test_filters_of_any_kind_are_exact": 4,
         "test_random_schedules_are_exact": 0,
         "test_every_ranker_orders_stencils": 3,
@@ -272,9 +282,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_ranker_orders_swapped_schedules": 3,
     },
     "space/test_swapped_taps.py": {
-        "test_every_row_length_is_exact_between_guard_pages": 7,
-        "test_every_kind_of_filter_is_exact": 6,
-        "test_copies_in_blocks_and_reads_in_place_are_exact": 0,
+        "test_every_row_length_is_exact_between_guard_pages": 14,
+        "test_every_kind_of_filter_is_exact": 12,
+        "test_copies_in_blocks_and_reads_in_place_are_exact": None,
         "test_random_schedules_are_exact": 0,
         "test_a_wrong_gap_zero_or_tap_is_noticed": None,
     },
