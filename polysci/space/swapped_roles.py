@@ -126,6 +126,8 @@ def pixels_of(contraction: Contraction) -> Dim:
 def row_of(contraction: Contraction, column: Dim) -> Dim | None:
     """The dimension of image rows: it continues the columns in the result, and has an axis of x."""
     x, out = contraction.a, contraction.out
+    if len(x.index) < 2:
+        return None
     for row in contraction.by_role("m"):
         whole = _whole(out, row, -2) and _whole(out, column, -1)
         several = row.extent > 1 or has_window(contraction)

@@ -11,6 +11,7 @@ from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
+from polysci.ops import Nest
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.contraction import FlatImage
 from polysci.polyhedral.footprint import footprint
@@ -26,6 +27,7 @@ from polysci.space.resolve import resolve
 from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples
+from tests.support.nests import c_text
 
 SQUARE = Conv2d(N=2, C=5, H=6, W=9, K=7, R=3, S=3, pad=1, layout="nchw")
 SWAPPED = GroupView(swapped=True)
@@ -119,6 +121,22 @@ def test_rows_that_do_not_follow_each_other_are_read_from_a_copy_alone() -> None
     assert "there are gaps between the rows of I" in refusal(valid, apart)
     assert "of O along 'q'" in refusal(roles, {**strides, "O": (2000, 300, 40, 2)})
     assert "gaps between the rows of O" in refusal(roles, {**strides, "O": (2000, 300, 40, 1)})
+
+
+@pytest.mark.isa("avx512")
+@pytest.mark.parametrize("taps", [1, 3])
+def test_rows_of_an_image_without_an_axis_of_their_own(taps: int) -> None:
+    """Rows and pixels index one axis of x: with taps they are no flat image."""
+    arrays = f"O[5][9][21], I[300], W[5][{taps}]"
+    loops = f"k:5 p:9 q:21 s:{taps}"
+    nest = Nest(c_text(arrays, loops, "O[k][p][q] += I[p * 21 + q + s] * W[k][s];"))
+    _, roles, strides = model_of(nest)
+    assert ("do not follow each other" in refusal(roles, strides)) == (taps > 1)
+    with Bench(nest) as bench:
+        for text in ("p k:4 > brgemm_avx512_f32_4x32", "p > brgemm_avx512_f32_5x32"):
+            if taps == 1:
+                source = emit(nest, parse(f"swap(A,B) {text}"), 1, EmitOptions("layer"))
+                bench.check(cache.build(source.file), "layer")
 
 
 @pytest.mark.parametrize(
