@@ -112,6 +112,7 @@ class Contraction:
     ``packs_b``: ``b`` changes from call to call, so that calls pack it; else it is packed ahead.
     ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b`` is x; its
     columns are positions of ``image``, or, without one, the pixels of a copy.
+    ``channels``: of a stencil, the dimension that a bias runs along.
     """
 
     dims: tuple[Dim, ...]
@@ -123,6 +124,7 @@ class Contraction:
     packs_b: bool = False
     swapped: bool = False
     image: FlatImage | None = None
+    channels: str = ""
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""

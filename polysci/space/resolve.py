@@ -22,10 +22,10 @@ from polysci.space.packed_copy import (
 )
 from polysci.space.padding import Piece, cut, skips
 from polysci.space.stencil_roles import (
-    channels_of,
     check_window,
     stencil_refusal,
     stencil_roles,
+    taps_of,
 )
 from polysci.space.swapped_roles import check_pixels_ahead, refusal
 from polysci.space.weights_ahead import PanelReuse
@@ -77,7 +77,7 @@ class Plan:
     def panel_dim(self) -> str:
         """What runs along panels of w: columns, rows of swapped factors, channels of a stencil."""
         if self.kernel.stencil:
-            return channels_of(self.contraction).name
+            return self.contraction.channels
         return self.contraction.by_role("m")[0].name if self.contraction.swapped else self.column
 
     @property
@@ -245,9 +245,10 @@ def resolve(
     elif schedule.ahead:
         ahead = PanelReuse.of(contraction, schedule, kernel)
     pieces, ranges = cut(contraction, tile, packed=box is not None)
+    taps = tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name))
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
-        tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)),
+        taps_of(contraction) if kernel.stencil else taps,
         coef, base, box, pieces, ranges, source.x, view.groups, ahead,
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ def stencil_roles(contraction: Contraction) -> Contraction:
         replace(d, role=roles.get(d, d.role if d.role in ("k", "br") else "batch"))
         for d in contraction.dims
     )
-    return replace(contraction, dims=dims)
+    return replace(contraction, dims=dims, channels=columns_of(contraction).name)
 
 
 def is_stencil(contraction: Contraction) -> bool:
@@ -80,10 +80,11 @@ def windows_of(contraction: Contraction) -> tuple[Window, Window]:
     )
 
 
-def channels_of(contraction: Contraction) -> Dim:
-    """The innermost dimension of the weights that is neither a tap nor summed over."""
-    of_w = [d for d in contraction.by_role("batch") if contraction.w.uses(d.name)]
-    return next((d for d in reversed(of_w) if d.extent > 1), of_w[-1])
+def taps_of(contraction: Contraction) -> tuple[str, ...]:
+    """The taps, those along the columns last: kernels read a row of the filter as it lies."""
+    along = windows_of(contraction)[1].tap
+    taps = [d.name for d in contraction.by_role("br") if contraction.a.uses(d.name)]
+    return tuple(sorted(taps, key=lambda tap: tap == along))
 
 
 def check_window(contraction: Contraction, schedule: Schedule) -> None:

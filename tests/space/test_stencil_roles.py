@@ -10,6 +10,7 @@ from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_all
+from polysci.ops import Nest
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
@@ -27,6 +28,7 @@ from polysci.target.isas import ISAS
 from polysci.target.microkernels import find, lanes
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples
+from tests.support.nests import c_text
 
 DEPTHWISE = Conv2d(N=2, C=5, H=11, W=21, K=5, R=3, S=3, pad=1, groups=5, layout="nchw")
 STENCIL = GroupView(stencil=True)
@@ -152,6 +154,34 @@ def test_tails_of_pixels_are_exact_between_guard_pages(
 )  # fmt: skip
 def test_filters_of_any_kind_are_exact(problem: Problem, texts: list[str]) -> None:
     check(problem, *texts)
+
+
+NESTS = {
+    "columns of taps outside": (
+        "O[5][9][21], I[5][11][23], W[5][3][3]", "g:5 p:9 q:21 s:3 r:3",
+        "O[g][p][q] += I[g][p + r][q + s] * W[g][r][s];",
+    ),
+    "columns of taps outside, as w lies": (
+        "O[5][9][21], I[5][10][23], W[5][3][2]", "g:5 p:9 q:21 s:3 r:2",
+        "O[g][p][q] += I[g][p + r][q + s] * W[g][s][r];",
+    ),
+    "a bias along channels whose loop is not the last": (
+        "O[3][5][9][21], I[3][5][11][23], W[3][3][5][3]", "g:5 h:3 p:9 q:21 r:3 s:3",
+        "O[h][g][p][q] += I[h][g][p + r][q + s] * W[r][s][g][h];",
+    ),
+    "several filters a channel": (
+        "O[3][4][5][9][21], I[5][11][22], W[4][3][5][3][3]", "j:3 k:4 g:5 p:9 q:21 s:3 r:3",
+        "O[j][k][g][p][q] += I[g][p + r][q + s] * W[k][j][g][r][s];", "q + s < 22",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.isa("avx512")
+@pytest.mark.parametrize("name", NESTS)
+def test_any_order_of_loops_is_exact(name: str) -> None:
+    nest = Nest(c_text(*NESTS[name]))
+    around = " ".join(word[0] for word in NESTS[name][1].split() if word[0] in "jkgh")
+    check(nest, f"{around} p:3 q:16 > stencil_avx512_f32_3x16")
 
 
 @pytest.mark.isa("avx512")
