@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
 from polysci.network.compile.compiled import compile_network
 from polysci.network.frontends.onnx import importer, simplify
@@ -87,6 +88,42 @@ def test_a_depthwise_layer_between_plain_tensors_is_a_stencil() -> None:
         for s in range(3)
     )
     assert np.allclose(network(x), want, atol=1e-4)
+
+
+W, ENDS = {"w": reals(3, 8, 1, 1)}, {"from": np.array([2]), "to": np.array([9])}
+APART = {
+    "columns of a whole": (
+        [node("Conv", "x w", "a"), node("Tanh", "x", "b"), node("Concat", "a b", "y", axis=3)],
+        {"w": reals(8, 8, 1, 1)},
+    ),
+    "a part of the columns": (
+        [node("Slice", "x from to axes", "a"), node("Conv", "a w", "y")],
+        {**W, **ENDS, "axes": np.array([3])},
+    ),
+    "every other column": (
+        [node("ConvTranspose", "x w", "y", strides=[1, 2])], {"w": reals(8, 3, 1, 2)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APART)
+def test_a_layer_whose_rows_have_gaps_keeps_its_layout(name: str) -> None:
+    """What is searched as a layer in NCHW may need rows that follow each other."""
+    nodes, weights = APART[name]
+    layers = layouts.with_orders(program_of(nodes, weights), MACHINE).layers()
+    assert {layer.problem.layout for layer in layers} == {"nhwc"}
+    one = model(nodes, {"x": [1, 8, 12, 12]}, {"y": None}, weights)
+    network = compile_network(one, "estimate", isa="portable", flags=QUICK)
+    x = np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)
+    (want,) = ReferenceEvaluator(one).run(None, {"x": x})
+    assert np.allclose(network(x), want, atol=1e-4)
+
+
+def test_parts_whose_rows_follow_each_other_are_layers_in_nchw() -> None:
+    nodes, weights = APART["columns of a whole"]
+    nodes = [*nodes[:2], node("Concat", "a b", "y", axis=2)]
+    layers = layouts.with_orders(program_of(nodes, weights), MACHINE).layers()
+    assert [layer.problem.layout for layer in layers] == ["nchw"]
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

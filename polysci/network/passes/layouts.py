@@ -23,6 +23,7 @@ from polysci.network.ir.stages import (
     ViewStage,
     channels_last,
 )
+from polysci.network.passes.buffers import PlacedProgram, place_buffers, stretch
 from polysci.network.passes.concat import hosts
 from polysci.network.passes.operands import operands_of
 from polysci.ops.conv2d import Conv2d
@@ -103,11 +104,40 @@ def with_orders(program: Program, machine: Machine) -> Program:
         if costs.choice(name) and root[name] in last and root[name] not in edges else value
         for name, value in program.values.items()
     }  # fmt: skip
+    return _with_layouts(replace(program, values=values))
+
+
+def _with_layouts(program: Program) -> Program:
+    """The program with layers in the layout of their tensors, unless the rows of these have gaps.
+
+    Windows of larger tensors have some, and so do parts of a concatenation along the columns.
+    """
     stages = tuple(
-        _in_layout(stage, values) if isinstance(stage, LayerStage) else stage
+        _in_layout(stage, program.values) if isinstance(stage, LayerStage) else stage
         for stage in program.stages
     )
-    return replace(program, values=values, stages=stages)
+    placed = place_buffers(replace(program, stages=stages))
+    layers = iter([stage for stage in placed.program.stages if isinstance(stage, LayerStage)])
+    kept = tuple(
+        own if isinstance(own, LayerStage) and not _run_on(next(layers), placed) else stage
+        for own, stage in zip(program.stages, stages, strict=True)
+    )
+    return replace(program, stages=kept)
+
+
+def _run_on(layer: LayerStage, placed: PlacedProgram) -> bool:
+    """Whether pixels are neighbours, and rows too, in the tensors that a layer reads and writes."""
+    if not isinstance(layer.problem, Conv2d):
+        return True
+    x, _, y = operands_of(layer.problem)
+    for window, operand in ((layer.x, x), (layer.y, y)):
+        shape, place = placed.program.values[window.tensor].shape, placed.places[window.tensor]
+        steps = stretch(window, shape, place.strides)
+        dense = (operand.shape[-1], 1)  # elements from a row to the next, and from a pixel
+        pairs = zip(steps[-2:], dense, operand.shape[-2:], strict=True) if steps else ()
+        if not steps or any(step != by for step, by, extent in pairs if extent > 1):
+            return False
+    return True
 
 
 def _in_layout(stage: LayerStage, values: Mapping[str, Value]) -> LayerStage:
