@@ -176,6 +176,8 @@ def _measure(target: Target, progress: Progress) -> Machine:
 def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Machine:
     """The machine as f32 knows it, with the rates of the kernels for ``x``; stored."""
     kernels = [k for k in kernels_for(target.isa.name, x) if str(k) not in machine.efficiency]
+    if not kernels:  # it is multiplied as f32
+        return _store(machine_path(target, x), machine)
     with _bench(target) as bench:
         probes = _kernel_probes(_probed(kernels), x, target)
         clock = build_clock(target)

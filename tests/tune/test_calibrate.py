@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 import pytest
@@ -199,6 +200,14 @@ def test_a_busy_machine_is_not_kept(
     calibrate._refused.clear()
     calibrate.machine_of(TARGET)
     assert tried == ["f32", "f32"]
+
+
+def test_a_type_without_kernels_of_its_own_has_the_rates_of_f32(cache: Path) -> None:
+    """As bf16 on processors that multiply it as f32."""
+    rates = {str(kernel): 0.5 for kernel in calibrate.kernels_for("portable", "f32")}
+    machine = replace(MEASURED, efficiency=MappingProxyType(rates))
+    assert calibrate._extend(machine, TARGET, "bf16", lambda done, total: None) == machine
+    assert calibrate.load_rates(TARGET, "bf16") == machine
 
 
 def test_rates_of_f32_serve_where_another_type_cannot_be_measured(
