@@ -137,7 +137,12 @@ FAULTS = [
     ("f16", "e && e->bias", "e && 0", "(bias, residual, clamp): y["),
     *((dtype, "(x_zero + PS_FLIP) * sum", "(PS_FLIP) * sum", "clamp): y[") for dtype in WHOLE),
     ("s8:s8:s8", "(ps_a)args.x_zero", "(ps_a)0", "clamp): y["),  # padding
-    ("u8:s8:u8", "add)), scale))", "add)), ps_add(scale, scale)))", "(bare): y["),
+    (
+        "u8:s8:u8",
+        "ps_to_real(whole), scale)",
+        "ps_to_real(whole), ps_add(scale, scale))",
+        "(bare): y[",
+    ),
     ("u8:s8:u8", "e->scale + v * PS_LANES", "e->to->scale", "y["),
     (
         "s8:s8:s8",
@@ -152,7 +157,7 @@ FAULTS = [
         "ps_int_add(acc[i], ps_int_splat(0 * (int)sizeof y_zero))",
         "(bare): y[",
     ),
-    ("s8:s8:s8", "e->clamp[0] > -most", "0", "clamp): y["),
+    ("s8:s8:s8", "clamp && clamp[0] > -most", "0", "clamp): y["),
     ("u8:s8:s32", "if (e && e->residual)", "if (0)", "clamp): y["),
     ("u8:s8:u8", ".packed = packed, .y = y,", ".packed = packed, .y = y + 1,", "wrote outside y"),
 ]

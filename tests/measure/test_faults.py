@@ -40,11 +40,11 @@ FAULTS = {
 }  # fmt: skip
 # Where the fault is no statement more, but one changed.
 CHANGES = {
-    "forgets the clamp": (".clamp = clamp", ".clamp = 0"),
-    "forgets the offsets": ("(uint32_t)(x_zero + PS_FLIP) * sum", "0 * sum"),
-    "forgets the zero point of y": (
-        "args.to = to", "polysci_scales without = *to; without.y_zero = 0; args.to = &without",
-    ),
+    "forgets the clamp": {".clamp = clamp": ".clamp = 0", "(limits, clamp,": "(limits, 0,"},
+    "forgets the offsets": {"(uint32_t)(x_zero + PS_FLIP) * sum": "0 * sum"},
+    "forgets the zero point of y": {
+        "args.to = to": "polysci_scales without = *to; without.y_zero = 0; args.to = &without",
+    },
 }  # fmt: skip
 NEEDS = {"forgets the offsets": "integer"}
 NEEDS |= dict.fromkeys(("reads behind the scales", "forgets the zero point of y"), "scaled")
@@ -73,9 +73,11 @@ def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
     """The code of a problem with one of FAULTS; the sound code for none."""
     source = emit(problem, plan, 1, EmitOptions(symbol(fault)))
     if fault in CHANGES:
-        right, wrong = CHANGES[fault]
-        assert right in source.text
-        return replace(source, text=source.text.replace(right, wrong))
+        text = source.text
+        for right, wrong in CHANGES[fault].items():
+            text = text.replace(right, wrong)
+        assert text != source.text
+        return replace(source, text=text)
     statement, row = FAULTS[fault][0] if fault else "", source.precision
     sizes = {"x": problem.x_shape, "y": problem.y_shape}
     for name, shape in sizes.items():

@@ -128,8 +128,8 @@ def test_symbols_of_the_units_are_the_names_of_the_registry(isa: str) -> None:
         unit = ctypes.CDLL(str(units[group]))
         compiled += kernelunit.names_of(unit)
         assert all(hasattr(unit, name) for name in compiled[-len(group.kernels) :])
-    registered = [name for name, kernel in microkernels.registry().items() if kernel.isa == isa]
-    assert sorted(compiled) == sorted(registered)
+    registered = [kernel for kernel in microkernels.registry().values() if kernel.isa == isa]
+    assert sorted(compiled) == sorted(str(it) for it in registered if not it.stacked)
 
 
 def test_every_line_of_the_list_is_registered() -> None:

@@ -87,7 +87,7 @@ def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize("price", COEFFICIENTS)
+@pytest.mark.parametrize("price", [name for name in COEFFICIENTS if name != "prefetch_ns"])
 def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
     context = replace(samples.fixed_context(LAYER.with_(layout=layout)), cold=True)
     dearer = replace(context.machine, **{price: 3 * context.machine.coefficient(price)})
@@ -171,6 +171,12 @@ def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
     assert predict_seconds(context, ahead) < predict_seconds(context, plain)
     large = replace(context, target=replace(context.target, l2=16 << 20))
     assert predict_seconds(large, ahead) == predict_seconds(large, plain)
+    dear = replace(context, machine=replace(context.machine, prefetch_ns=2.0))
+    assert (
+        predict_seconds(dear, ahead)
+        > predict_seconds(dear, plain)
+        == predict_seconds(context, plain)
+    )
     wide = [parse(f"k:64 p {mark}> brgemm_avx512_f32_7x64") for mark in ("", "ahead(B) ")]
     assert predict_seconds(context, wide[0]) < predict_seconds(context, wide[1])  # no room for two
     assert choices(context, 1)[0].schedule.ahead and not choices(large, 1)[0].schedule.ahead
