@@ -15,9 +15,14 @@ from polysci.target.microkernels import Microkernel
 def check_taps(
     contraction: Contraction, schedule: Schedule, kernel: Microkernel, tile: Mapping[str, int]
 ) -> None:
-    """Raise UnsupportedError unless every loop over a tap may leave its sums in C."""
+    """Raise UnsupportedError unless every loop over a tap splits it and may leave its sums in C."""
+    looped = {loop.dim for loop in schedule.loops}
     for dim in contraction.by_role("br"):
         if tile[dim.name] == dim.extent:
+            if dim.name in looped:
+                raise UnsupportedError(
+                    f"schedule {schedule}: the loop over {dim.name!r} runs once: leave it out"
+                )
             continue
         if kernel.family != "brgemm" or contraction.swapped:
             raise UnsupportedError(

@@ -6,7 +6,6 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 from polysci.border.arguments import check_type
@@ -17,6 +16,7 @@ from polysci.target.isa import Isa
 from polysci.target.isas import ISAS, caps, permissions, up_to
 
 MOST_THREADS = 1024  # of one primitive, and cores of a described machine
+MAKERS = ("intel", "amd", "apple", "ampere", "arm", "neoverse")  # as CPUs name them
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -76,7 +76,8 @@ class Target:
     @property
     def kind(self) -> str:
         """What figures are kept by: who made the CPU, and the best instruction set that it runs."""
-        maker = "".join(takewhile(str.isalpha, self.model_name)).lower() or "unknown"
+        name = self.model_name.lower()
+        maker = next((maker for maker in MAKERS if maker in name), "unknown")
         return f"{maker}-{self.runnable[-1]}"
 
     @property

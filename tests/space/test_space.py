@@ -209,3 +209,12 @@ def test_results_go_past_the_caches_in_whole_lines(dtype: str, columns: int) -> 
     for schedule in streaming:
         resolve(context.contraction, context.strides, schedule)
         assert microkernels.find(schedule.kernel).cols % columns == 0
+
+
+@pytest.mark.parametrize(("taps", "loop"), [(1, "r:1"), (3, "r:3")])
+def test_a_loop_over_a_tap_that_runs_once_is_refused(taps: int, loop: str) -> None:
+    problem = Conv2d(N=1, C=4, H=6, W=6, K=8, R=taps, S=taps)
+    context = samples.fixed_context(problem)
+    schedule = parse(f"p {loop} > brgemm_portable_f32_6x8")
+    with pytest.raises(UnsupportedError, match="the loop over 'r' runs once: leave it out"):
+        resolve(context.contraction, context.strides, schedule)

@@ -235,7 +235,7 @@ def test_an_unknown_cap_is_named(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "maker"),
-    [("Intel(R) Xeon(R) Processor", "intel"), ("AMD EPYC", "amd"), ("0", "unknown")],
+    [("11th Gen Intel(R) Core(TM)", "intel"), ("AMD EPYC", "amd"), ("QEMU", "unknown")],
 )
 def test_figures_are_kept_by_maker_and_best_instruction_set(machine, name, maker):
     capped = replace(detect("avx2", root=machine(AVX512)), model_name=name)
