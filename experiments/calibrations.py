@@ -26,10 +26,9 @@ import script
 from time_or_quality import retimed
 
 from polysci import tune
-from polysci.cli.layers import positive, problems, say, threads_of, title
+from polysci.cli.layers import positive, say, threads_of, title
 from polysci.errors import PolysciError
 from polysci.measure.samples import DisturbedError
-from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import detect
@@ -43,12 +42,7 @@ TRIES = 5  # of one calibration
 
 
 def main() -> int:
-    parser = script.options(__doc__, sample=False)
-    parser.add_argument(
-        "layers", nargs="*", metavar="SPEC|FILE", help="as of 'polysci optimize' (five of resnet50)"
-    )
-    parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="(nhwc)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="(1)")
+    parser = script.layer_options(__doc__)
     parser.add_argument("--level", choices=("estimate", "measure"), default="measure")
     parser.add_argument("--count", type=positive, help=f"calibrations ({COUNT}; with --quick 2)")
     parser.add_argument("--samples", type=positive, default=SAMPLES, help=f"at the end ({SAMPLES})")
@@ -57,7 +51,7 @@ def main() -> int:
 
 def work(arguments: Namespace) -> bool:
     """Calibrate, search, time, write, print; False if Ctrl-C cut it short."""
-    layers, rows = chosen(arguments), list[dict[str, Any]]()
+    layers, rows = script.chosen(arguments, LAYERS, quick=1), list[dict[str, Any]]()
     count = arguments.count or (2 if arguments.quick else COUNT)
     path = script.stem(arguments, "calibrations").with_suffix(".csv")
     with tempfile.TemporaryDirectory(prefix="polysci-calibrations-") as folder:
@@ -69,17 +63,6 @@ def work(arguments: Namespace) -> bool:
     if rows:
         print(table(rows))
     return whole
-
-
-def chosen(arguments: Namespace) -> list[Problem]:
-    """The requested layers, or the default ones; with ``--quick`` the first."""
-    if arguments.layers:
-        words = Namespace(layers=arguments.layers, layout=arguments.layout, dtype="f32", batch=None)
-        layers = problems(words)
-    else:
-        known = {layer.name: layer for layer in layer_lists.load("resnet50", arguments.layout)}
-        layers = [known[name] for name in LAYERS]
-    return layers[:1] if arguments.quick else layers
 
 
 def calibrated(folder: Path, count: int) -> Iterator[Path]:

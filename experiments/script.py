@@ -18,7 +18,10 @@ import records
 from rich.console import Console
 from rich.progress import track
 
+from polysci.cli.layers import positive, problems
 from polysci.errors import PolysciError, SpecError
+from polysci.ops import layer_lists
+from polysci.ops.problem import Problem
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 SETTINGS = ("1 warm", "1 cold", "2 warm", "2 cold")
@@ -43,6 +46,29 @@ def options(document: str | None, *, sample: bool = True) -> argparse.ArgumentPa
             help="what sample.py measured (results/sample.jsonl, else the one in results.tar.xz)",
         )  # fmt: skip
     return parser
+
+
+def layer_options(document: str | None) -> argparse.ArgumentParser:
+    """``options`` of a script that times layers: which, their layout, and threads."""
+    parser = options(document, sample=False)
+    parser.add_argument(
+        "layers", nargs="*", metavar="SPEC|FILE", help="as of 'polysci optimize' (five of resnet50)"
+    )
+    parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="(nhwc)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="(1)")
+    return parser
+
+
+def chosen(arguments: argparse.Namespace, usual: Sequence[str], quick: int) -> list[Problem]:
+    """The requested layers, or the ``usual`` ones of ResNet-50; with ``--quick`` so many."""
+    layout = arguments.layout
+    if arguments.layers:
+        words = argparse.Namespace(layers=arguments.layers, layout=layout, dtype="f32", batch=None)
+        layers = problems(words)
+    else:
+        known = {layer.name: layer for layer in layer_lists.load("resnet50", layout)}
+        layers = [known[name] for name in usual]
+    return layers[:quick] if arguments.quick else layers
 
 
 def run(work: Callable[[argparse.Namespace], bool], arguments: argparse.Namespace) -> int:

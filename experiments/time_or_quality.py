@@ -35,11 +35,11 @@ import script
 
 from polysci import tune
 from polysci.algorithms.lowering import model_of
-from polysci.cli.layers import positive, problems, say, seconds, threads_of, title
+from polysci.cli.layers import positive, say, seconds, threads_of, title
 from polysci.errors import CheckError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
-from polysci.ops import layer_lists, parse_problem
+from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank.shortlist import choices
@@ -133,12 +133,7 @@ METHODS: Mapping[str, Search] = MappingProxyType(
 
 
 def main() -> int:
-    parser = script.options(__doc__, sample=False)
-    parser.add_argument(
-        "layers", nargs="*", metavar="SPEC|FILE", help="as of 'polysci optimize' (five of resnet50)"
-    )
-    parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="(nhwc)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="(1)")
+    parser = script.layer_options(__doc__)
     parser.add_argument(
         "--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS), metavar="NAME",
         help=f"which, of {', '.join(METHODS)} (all)",
@@ -153,7 +148,8 @@ def main() -> int:
 
 def work(arguments: Namespace) -> bool:
     """Search, time, write, print, draw; False if Ctrl-C cut it short."""
-    layers = chosen(arguments)
+    arguments.limit = arguments.limit or (5.0 if arguments.quick else 600.0)
+    layers = script.chosen(arguments, LAYERS, quick=2)
     path = script.stem(arguments, "time_or_quality")
     machine_of(detect())  # once a machine: no part of any search
     rows: list[dict[str, Any]] = []
@@ -164,21 +160,6 @@ def work(arguments: Namespace) -> bool:
     print(table(rows))
     plots.draw(path.with_suffix(".png"), lambda axes: paint(axes, rows), size=(9, 6))
     return whole
-
-
-def chosen(arguments: Namespace) -> list[Problem]:
-    """The requested layers, or the default ones; with ``--quick`` the first two."""
-    arguments.limit = arguments.limit or (5.0 if arguments.quick else 600.0)
-    if arguments.layers:
-        layers = problems(
-            Namespace(layers=arguments.layers, layout=arguments.layout, dtype="f32", batch=None)
-        )
-    else:
-        known = {
-            problem.name: problem for problem in layer_lists.load("resnet50", arguments.layout)
-        }
-        layers = [known[name] for name in LAYERS]
-    return layers[:2] if arguments.quick else layers
 
 
 def compared(

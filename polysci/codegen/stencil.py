@@ -9,7 +9,7 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
-from polysci.space.stencil_roles import Window, windows_of
+from polysci.space.stencil_roles import FilterAxis, windows_of
 
 MOST_UNROLLED = 768  # multiplications of vectors in one call, or in a row of them without a loop
 
@@ -47,7 +47,7 @@ def stencil_calls(plan: Plan, pieces: Mapping[str, Piece]) -> list[c.Generable]:
     ]
 
 
-def _together(plan: Plan, columns: Window, work: int) -> int:
+def _together(plan: Plan, columns: FilterAxis, work: int) -> int:
     """Columns of taps a call: all that a vector and its neighbour hold, or those one load brings.
 
     ``work`` are the multiplications of one column.
@@ -77,7 +77,7 @@ def _call(a: str, b: str, count: int, left: int, right: int) -> c.Generable:
     return c.Statement(f"ps_run_window(acc, t, f, {a}, {b}, {count}, {left}, {right})")
 
 
-def _real_rows(rows: Window, pieces: Mapping[str, Piece]) -> tuple[int, int]:
+def _real_rows(rows: FilterAxis, pieces: Mapping[str, Piece]) -> tuple[int, int]:
     """Rows of x under a tile that lie inside the image: the first and the end."""
     real = [
         pixel * rows.step + tap * rows.apart
@@ -87,7 +87,7 @@ def _real_rows(rows: Window, pieces: Mapping[str, Piece]) -> tuple[int, int]:
     return (min(real), max(real) + 1) if real else (0, 0)
 
 
-def _columns(columns: Window, pieces: Mapping[str, Piece], together: int) -> Iterator[Columns]:
+def _columns(columns: FilterAxis, pieces: Mapping[str, Piece], together: int) -> Iterator[Columns]:
     """Columns of taps, so many at a time, and the elements that they read inside the image.
 
     Elements count from the one that the first of them reads for the tile's first pixel.
@@ -109,7 +109,7 @@ def _pixels(mask: int) -> list[int]:
     return [pixel for pixel in range(mask.bit_length()) if mask >> pixel & 1]
 
 
-def _masks(window: Window, pieces: Mapping[str, Piece]) -> tuple[int, ...]:
+def _masks(window: FilterAxis, pieces: Mapping[str, Piece]) -> tuple[int, ...]:
     """For every tap the pixels that read inside the image."""
     piece = pieces.get(window.dim) if window.dim else None
     every = (1 << (piece.size if piece else 1)) - 1

@@ -36,10 +36,10 @@ class PackedCopy:
     def size(self) -> int:
         """Elements, rounded up to whole cache lines."""
         widest = self.order[0]
-        return rounded(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
+        return round_up(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
 
 
-def rounded(size: int, step: int) -> int:
+def round_up(size: int, step: int) -> int:
     """The least multiple of ``step`` that is no less."""
     return -(-size // step) * step
 

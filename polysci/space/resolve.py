@@ -17,7 +17,7 @@ from polysci.space.packed_copy import (
     PackedCopy,
     packed_coef,
     packed_copy_in,
-    rounded,
+    round_up,
     swapped_copy_of,
 )
 from polysci.space.padding import Piece, cut, skips
@@ -71,7 +71,7 @@ class Plan:
 
     def columns_padded(self, size: int) -> int:
         """Columns of a register tile: whole vectors."""
-        return rounded(size, self.kernel.lanes)
+        return round_up(size, self.kernel.lanes)
 
     @property
     def panel_dim(self) -> str:
@@ -142,7 +142,7 @@ class Plan:
 
     def words(self, steps: int) -> int:
         """Elements of B for so many reduction steps: whole words."""
-        return rounded(steps, self.compute.vnni_factor)
+        return round_up(steps, self.compute.vnni_factor)
 
     @property
     def groups(self) -> tuple[Dim, ...]:
@@ -166,7 +166,7 @@ class Plan:
         """Packed elements of B of one group."""
         extent, tile = self.extent(self.panel_dim), self.tile[self.panel_dim]
         last = (extent - 1) // tile * tile
-        return (last + rounded(extent - last, self.panel_lanes)) * self.reduction
+        return (last + round_up(extent - last, self.panel_lanes)) * self.reduction
 
     @property
     def packed_size(self) -> int:

@@ -16,13 +16,14 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, columns_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.space.knobs import Strides
+from polysci.space.swapped_roles import unfit_operands
 
 STEPS = (1, 2)  # elements of x between neighbouring pixels of the result that kernels can read
 MOST_ROWS = 64  # of x under one call: compilers unroll no longer loops
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class FilterAxis:
     """How a filter moves over x along one axis: ``step`` a pixel, ``apart`` a tap, of ``taps``.
 
     ``dim`` are the pixels, None where there is one, and ``tap`` the taps, None where there is one.
@@ -71,7 +72,7 @@ def stencil_refusal(contraction: Contraction, strides: Strides) -> str:
     return ""
 
 
-def windows_of(contraction: Contraction) -> tuple[Window, Window]:
+def windows_of(contraction: Contraction) -> tuple[FilterAxis, FilterAxis]:
     """The windows along the rows and along the columns of a contraction in these roles."""
     rows = contraction.by_role("m")
     return (
@@ -104,11 +105,8 @@ def check_window(contraction: Contraction, schedule: Schedule) -> None:
 
 def _unfit(contraction: Contraction) -> str:
     """What the roles alone forbid."""
-    types = {operand.dtype for operand in (contraction.a, contraction.b, contraction.out)}
-    if types != {"f32"}:
-        return f"only factors and results of f32 can be, not of {', '.join(sorted(types))}"
-    if contraction.packs_b:
-        return f"{contraction.b.array} changes from call to call"
+    if why := unfit_operands(contraction):
+        return why
     if summed := [d.name for d in contraction.by_role("k") if d.extent > 1]:
         return f"it sums over {summed[0]!r}, and not only over taps"
     if not any(contraction.b.uses(d.name) for d in contraction.dims if d.role in ("n", "batch")):
@@ -171,12 +169,12 @@ def _taps_along(contraction: Contraction, dim: Dim) -> list[Dim]:
     return [tap for tap in taps if any(index.coef(tap.name) for index in axes)]
 
 
-def _window(contraction: Contraction, dim: Dim | None) -> Window:
+def _window(contraction: Contraction, dim: Dim | None) -> FilterAxis:
     if dim is None:
-        return Window(None, None, 1, 1, 1)
+        return FilterAxis(None, None, 1, 1, 1)
     index = next(index for index in contraction.a.index if index.coef(dim.name))
     taps = _taps_along(contraction, dim)
     if not taps:
-        return Window(dim.name, None, index.coef(dim.name), 1, 1)
+        return FilterAxis(dim.name, None, index.coef(dim.name), 1, 1)
     tap = taps[0]
-    return Window(dim.name, tap.name, index.coef(dim.name), index.coef(tap.name), tap.extent)
+    return FilterAxis(dim.name, tap.name, index.coef(dim.name), index.coef(tap.name), tap.extent)

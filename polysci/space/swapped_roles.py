@@ -62,13 +62,20 @@ def refusal(contraction: Contraction, strides: Strides) -> str:
     return ""
 
 
-def _unfit(contraction: Contraction) -> str:
-    """What the roles alone forbid."""
+def unfit_operands(contraction: Contraction) -> str:
+    """Why pixels cannot run along vectors whatever the roles are; empty where they can."""
     types = {operand.dtype for operand in (contraction.a, contraction.b, contraction.out)}
     if types != {"f32"}:
         return f"only factors and results of f32 can be, not of {', '.join(sorted(types))}"
     if contraction.packs_b:
         return f"{contraction.b.array} changes from call to call"
+    return ""
+
+
+def _unfit(contraction: Contraction) -> str:
+    """What the roles alone forbid."""
+    if why := unfit_operands(contraction):
+        return why
     if any(d.extent > 1 for d in contraction.by_role("batch")):
         return "it has groups"
     if len(contraction.by_role("k")) > 1 or len(contraction.by_role("n")) != 1:
