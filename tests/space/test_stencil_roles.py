@@ -23,7 +23,7 @@ from polysci.runtime.build import cache
 from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
-from polysci.space.stencil_roles import Window, stencil_refusal, stencil_roles, windows_of
+from polysci.space.stencil_roles import FilterAxis, stencil_refusal, stencil_roles, windows_of
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find, lanes
 from polysci.tune import EmitOptions, emit, model_of
@@ -55,7 +55,7 @@ def test_pixels_are_columns_and_channels_batches() -> None:
         "s": ("br", 3),
     }  # fmt: skip
     assert columns_of(stencil).name == "q" and not stencil.swapped
-    assert windows_of(stencil) == (Window("p", "r", 1, 1, 3), Window("q", "s", 1, 1, 3))
+    assert windows_of(stencil) == (FilterAxis("p", "r", 1, 1, 3), FilterAxis("q", "s", 1, 1, 3))
     for name in ("x", "w", "out"):  # the same elements
         tile = {d.name: np.full(1, float(d.extent)) for d in stencil.dims}
         assert footprint(getattr(roles, name), tile) == footprint(getattr(stencil, name), tile)
