@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
-    from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
+    from polysci.network.ir.stages import LayerStage, LoopStage, RepeatStage, RowFusion
 
+    kinds = {
+        LayerStage: "layer", LoopStage: "loops", RowFusion: "bands of rows",
+        RepeatStage: "steps",
+    }  # fmt: skip
     rows = [("group", "computed by", "result")]
     for stage in prepared.program.stages:
-        value = prepared.program.values[stage.output]
-        kind = {LayerStage: "layer", LoopStage: "loops", RowFusion: "bands of rows"}[type(stage)]
-        rows.append((shorten(stage.name), kind, f"{value.dtype} {list(value.shape)}"))
+        value = prepared.program.values[stage.outputs[0]]
+        rows.append((shorten(stage.name), kinds[type(stage)], f"{value.dtype} {list(value.shape)}"))
     done = [fusion for fusion in prepared.fusions if fusion.done]
     refused = [fusion for fusion in prepared.fusions if not fusion.done]
     lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", _fit(rows, width, ())]

@@ -23,7 +23,7 @@ from polysci.network.ir.expressions import (
     walk,
 )
 from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, REAL, kind_of, number
-from polysci.network.ir.stages import ROW_AXIS, LoopStage
+from polysci.network.ir.stages import ROW_AXIS, STEP, LoopStage
 from polysci.network.passes.buffers import BufferPlace
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
@@ -44,6 +44,7 @@ class LoopWriter:
     threads: int
     extents: dict[str, int]
     rows: bool = False  # only those from `first` to `last` of axis 2
+    steps: bool = False  # of one step of a loop around it
     dtypes: Mapping[str, str] = field(init=False)
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
@@ -55,9 +56,8 @@ class LoopWriter:
         place = self.places[self.stage.output]
         self.buffers[place.buffer] = "y"
         steps = {f"i{at}": step for at, step in enumerate(place.strides)}
-        self.out = MemoryAccess(
-            {name: step for name, step in steps.items() if self.extents[name] > 1}, place.first
-        )
+        terms = {name: step for name, step in steps.items() if self.extents[name] > 1}
+        self.out = MemoryAccess(terms | self.per_step(place), place.first)
         reduced = {name for reduction in reductions(self.stage.expr) for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
         for load in dict.fromkeys(loads(self.stage.expr)):
@@ -66,11 +66,16 @@ class LoopWriter:
 
     idle: set[str] = field(default_factory=set)
 
+    @staticmethod
+    def per_step(place: BufferPlace) -> dict[str, int]:
+        """How an access moves with the step of a loop around it."""
+        return {STEP: place.step} if place.step else {}
+
     def access(self, load: Load) -> MemoryAccess:
         place = self.places[load.tensor]
         if place.buffer not in self.buffers:
             self.buffers[place.buffer] = f"x{len(self.buffers)}"
-        terms, const, tables = dict[str, int](), place.first, list[tuple[str, Affine, int]]()
+        terms, const, tables = self.per_step(place), place.first, list[tuple[str, Affine, int]]()
         for index, stride in zip(load.index, place.strides, strict=True):
             if isinstance(index, Affine):
                 const += index.const * stride
@@ -149,7 +154,8 @@ class LoopWriter:
             body = self.columns(reduced[0], names, inner)
         else:
             body = self.scalars(reduced[0], names)
-        parameters = ", ".join(["const ps_memory *m", *[ROW_PARAMETERS] * self.rows])
+        own = [*[ROW_PARAMETERS] * self.rows, *[f"int64_t {STEP}"] * self.steps]
+        parameters = ", ".join(["const ps_memory *m", *own])
         head = f"static PS_LOOP void {self.symbol}({parameters})"
         return c.text(
             c.Collection(
@@ -167,7 +173,7 @@ class LoopWriter:
 
     def pointer_definitions(self) -> c.Body:
         """Pointers to the tensors."""
-        lines = ["(void)m, (void)in, (void)out"] * self.rows
+        lines = ["(void)m, (void)in, (void)out"] * self.rows + [f"(void){STEP}"] * self.steps
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
             const = "" if name == "y" else "const "

@@ -11,7 +11,15 @@ from polysci.export.names import remark
 from polysci.network.codegen.loops import LoopWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
-from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion
+from polysci.network.ir.stages import (
+    STEP,
+    LayerStage,
+    LoopStage,
+    RepeatStage,
+    RowFusion,
+    Stage,
+    members_of,
+)
 from polysci.network.passes.arena import Arena, arrange
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
@@ -36,15 +44,18 @@ class StageCode:
     tables: list[str] = field(default_factory=list)
     row_fusions: dict[int, RowFusionWriter] = field(default_factory=dict)
     extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
+    users: dict[str, Spot] = field(default_factory=dict)  # of scratch
 
     def __post_init__(self) -> None:
         program = self.placed.program
         extra = self.extra
-        for (at, _), call in self.calls.items():
+        for spot, call in self.calls.items():
+            sizes = {"packed": call.source.packed} if call.packed_at is None else {}
             if not call.source.by_rows:
-                extra[f"{at} workspace"] = (call.source.workspace, at)
-            if call.packed_at is None:
-                extra[f"{at} packed"] = (call.source.packed, at)
+                sizes["workspace"] = call.source.workspace
+            for use, size in sizes.items():
+                extra[scratch_name(spot, use)] = (size, spot[0])
+                self.users[scratch_name(spot, use)] = spot
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
@@ -53,6 +64,7 @@ class StageCode:
                 )
                 self.row_fusions[at] = writer
                 extra |= {name: (size, at) for name, size in writer.memory().items()}
+                self.users |= dict.fromkeys(writer.memory(), (at, 0))
         self.extra = {name: room for name, room in extra.items() if room[0]}
         self.arena = arrange(self.placed, self.extra, apart=self.apart)
         used = self.constants()
@@ -70,83 +82,121 @@ class StageCode:
         """Constants that stages read as they are: all but weights that are packed on load."""
         buffers: dict[str, None] = {}
         for at, stage in enumerate(self.placed.program.stages):
-            names = list(stage.inputs)
-            members = stage.members if isinstance(stage, RowFusion) else (stage,)
-            for inside, member in enumerate(members):
-                call = self.calls.get((at, inside))
+            for inside, member in enumerate(members_of(stage)):
+                call, names = self.calls.get((at, inside)), list(member.inputs)
                 if call and call.packed_at is not None and isinstance(member, LayerStage):
                     mine = (member.x.tensor, member.bias, member.residual)
                     names = [name for name in names if name != member.weights or name in mine]
-            for name in names:
-                buffer = self.placed.places[name].buffer if name else ""
-                if buffer in self.placed.program.constants:
-                    buffers[buffer] = None
+                for name in names:
+                    buffer = self.placed.places[name].buffer
+                    if buffer in self.placed.program.constants:
+                        buffers[buffer] = None
         return list(buffers)
 
     def stages(self) -> c.Body:
         """Statements in order, with a barrier wherever one needs what another thread made."""
-        lines, pending = c.Body(), list[int]()
+        lines, pending = c.Body(), list[Spot]()
         for at, stage in enumerate(self.placed.program.stages):
-            if self.threads > 1 and any(self.conflicts(at, other) for other in pending):
-                lines.append(c.Line(openmp.BARRIER))
-                pending.clear()
-            pending.append(at)
-            if isinstance(stage, LoopStage):
-                lines.append(self.call_loop(at, stage))
-            elif isinstance(stage, LayerStage):
-                lines += self.call_layer(at, stage)
-            elif isinstance(stage, RowFusion):
-                lines.append(self.row_fusion(at, stage))
+            if isinstance(stage, RepeatStage):
+                lines += self.repeat(at, stage, pending)
+            else:
+                lines += self.barriers([(at, 0)], pending)[0]
+                lines += self.one((at, 0), stage)
             if self.timed:
                 lines += self.clock(at)
                 pending.clear()
         return lines
+
+    def one(self, spot: Spot, stage: Stage) -> c.Body:
+        """The statements of one stage."""
+        match stage:
+            case LoopStage():
+                return [self.call_loop(spot, stage)]
+            case LayerStage():
+                return self.call_layer(spot, stage)
+            case RowFusion():
+                return [self.row_fusion(spot[0], stage)]
+            case _:
+                return []
+
+    def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body:
+        """A loop over steps, which all threads go through; ``pending`` is what runs before it."""
+        spots, before = [(at, inside) for inside in range(len(stage.members))], list(pending)
+        self.barriers(spots, pending)  # what is pending when the next step begins
+        pending[:] = dict.fromkeys((*before, *pending))
+        waits, block = self.barriers(spots, pending), c.Body()
+        for spot, wait in zip(spots, waits, strict=True):
+            block += [*wait, *self.one(spot, stage.members[spot[1]])]
+        head = (f"int64_t {STEP} = 0", f"{STEP} < {stage.count}", f"++{STEP}")
+        return [c.Line(f"/* {remark(stage.name)} */"), c.loop(*head, c.Block(block))]
+
+    def barriers(self, spots: Sequence[Spot], pending: list[Spot]) -> list[c.Body]:
+        """What stands before each of some stages, run one after the other behind ``pending``."""
+        waits = list[c.Body]()
+        for spot in spots:
+            wait = self.threads > 1 and any(self.conflicts(spot, other) for other in pending)
+            waits.append([c.Line(openmp.BARRIER)] if wait else [])
+            if wait:
+                pending.clear()
+            pending.append(spot)
+        return waits
+
+    def stage_at(self, spot: Spot) -> Stage:
+        """A stage of the program, or one that another one repeats."""
+        stage = self.placed.program.stages[spot[0]]
+        return stage.members[spot[1]] if isinstance(stage, RepeatStage) else stage
+
+    def symbol(self, spot: Spot) -> str:
+        """What the C names of a stage begin with."""
+        repeated = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
+        return f"{self.name}_s{spot[0]}" + (f"_{spot[1]}" if repeated else "")
 
     def clock(self, at: int) -> c.Body:
         """The time when all threads have ended a stage."""
         pragmas = [openmp.BARRIER, openmp.MASTER] if self.threads > 1 else []
         return [*map(c.Line, pragmas), c.Statement(f"m->times[{at}] = ps_now()")]
 
-    def conflicts(self, at: int, other: int) -> bool:
+    def conflicts(self, spot: Spot, other: Spot) -> bool:
         """Whether one of two stages writes memory that the other one uses."""
-        mine, others = self.memory(at), self.memory(other)
+        mine, others = self.memory(spot), self.memory(other)
         if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
             return True
-        stages, places = self.placed.program.stages, self.placed.places
-        first, second = stages[at].output, stages[other].output
-        parts = (
-            places[first].buffer == places[second].buffer and first != second
-        )  # of a joined tensor: apart
+        first, second = (self.places(name) for at in (spot, other)
+                         for name in self.stage_at(at).outputs)  # fmt: skip
+        parts = first.buffer == second.buffer and first != second  # of a joined tensor: apart
         return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
 
-    def memory(self, at: int) -> tuple[list[Space], list[Space]]:
+    def memory(self, spot: Spot) -> tuple[list[Space], list[Space]]:
         """What a stage writes, its result first, and what it reads."""
-        spaces, stage = list[Space](), self.placed.program.stages[at]
-        for name in (stage.output, *stage.inputs):
+        spaces, stage = list[Space](), self.stage_at(spot)
+        for name in (*stage.outputs, *stage.inputs):
             buffer = self.placed.places[name].buffer
             if buffer in self.arena.offsets:
                 first = self.arena.offsets[buffer]
                 spaces.append(("", first, first + self.placed.program.values[buffer].bytes))
             else:
                 spaces.append((buffer, 0, 1))
-        own = [name for name, (_, user) in self.extra.items() if user == at]
+        own = [name for name in self.extra if self.users[name] == spot]
         scratch = [
             ("", self.arena.offsets[n], self.arena.offsets[n] + self.extra[n][0]) for n in own
         ]
         return [spaces[0], *scratch], spaces[1:]
 
-    def call_loop(self, at: int, stage: LoopStage) -> c.Generable:
+    def call_loop(self, spot: Spot, stage: LoopStage) -> c.Generable:
         """The call of a function made for it."""
         value = self.placed.program.values[stage.output]
         extents = {f"i{number}": size for number, size in enumerate(value.shape)}
-        symbol = f"{self.name}_s{at}"
+        symbol = self.symbol(spot)
         if not value.size:
             return c.Line(f"/* {remark(stage.name)}: no elements */")
         names = {stage.output, *stage.inputs}
         places = {name: self.placed.places[name] for name in names}
-        writer = LoopWriter(stage, symbol, places, self.pointers, self.threads, extents)
+        steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
+        writer = LoopWriter(
+            stage, symbol, places, self.pointers, self.threads, extents, steps=steps
+        )
         self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
-        return c.Statement(f"{symbol}(m)")
+        return c.Statement(f"{symbol}(m, {STEP})" if steps else f"{symbol}(m)")
 
     def row_fusion(self, at: int, stage: RowFusion) -> c.Generable:
         """The call of a function that runs the members of a row fusion in turns."""
@@ -169,53 +219,55 @@ class StageCode:
         self.loops.append(writer.text(self.arena.offsets))
         return c.Statement(f"{writer.symbol}(m)")
 
-    def call_layer(self, at: int, stage: LayerStage) -> c.Body:
+    def call_layer(self, spot: Spot, stage: LayerStage) -> c.Body:
         """The call of a primitive, once or once a copy."""
-        call = self.calls[at, 0]
+        call = self.calls[spot]
         lines: c.Body = [c.Line(f"/* {remark(stage.name)} */")]
         alone = self.threads > 1 and not call.shared
         single: c.Body = [c.Line(openmp.single(wait=False))] if alone else []
         if not stage.copies:
-            lines += self.pack_weights(at, call, "")
-            lines += [*single, self.call_primitive((at, 0), "", "")]
+            lines += self.pack_weights(spot, call, "")
+            lines += [*single, self.call_primitive(spot, "", "")]
         else:
-            table = f"{self.name}_s{at}"
+            table = self.symbol(spot)
             rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
             self.tables.append(
                 f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
             )
             again: c.Body = [c.Line(openmp.BARRIER)] if self.threads > 1 else []
             lines.append(c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"))
-            lines += self.pack_weights(at, call, f"{table}[i][1]")
+            lines += self.pack_weights(spot, call, f"{table}[i][1]")
             moved = (f" + {table}[i][0]", f" + {table}[i][2]")
-            lines += [*single, self.call_primitive((at, 0), *moved), *again, c.Line("}")]
+            lines += [*single, self.call_primitive(spot, *moved), *again, c.Line("}")]
         return lines
 
-    def pack_weights(self, at: int, call: LayerCall, moved: str) -> c.Body:
+    def pack_weights(self, spot: Spot, call: LayerCall, moved: str) -> c.Body:
         """Packing of weights that are computed."""
         if call.packed_at is not None:
             return []
         layer = call.layer
         kind = call.source.precision.w.c_type
-        place = self.placed.places[layer.weights]
-        first = f" + {place.first}" if place.first else ""
-        first += f" + {moved}" if moved else ""
-        where = f"(const {kind} *){self.pointers[place.buffer]}{first}"
-        to = f"(void *)(m->arena + {self.arena.offsets[f'{at} packed']})"
+        where = self.address(layer.weights, kind, self.places(layer.weights).first)
+        where += f" + {moved}" if moved else ""
+        to = f"(void *)({self.scratch(spot, 'packed')})"
         zero = f", {layer.x_zero}" if call.source.precision.integer else ""
         single: c.Body = [c.Line(openmp.single())] if self.threads > 1 else []
         return [*single, c.Statement(f"{call.source.symbol}_pack_weights({where}, {to}{zero})")]
 
+    def scratch(self, spot: Spot, use: str) -> str:
+        """Where memory of a layer's own lies."""
+        return f"m->arena + {self.arena.offsets[scratch_name(spot, use)]}"
+
     def call_primitive(self, spot: Spot, x_moved: str, y_moved: str) -> c.Generable:
         """One call of a primitive."""
-        call, at = self.calls[spot], spot[0]
+        call = self.calls[spot]
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.c_type, source.precision.y.c_type
         x = self.address(layer.x.tensor, x_kind, first_of(layer.x, self.places(layer.x.tensor)))
         y_first = first_of(layer.y, self.places(layer.y.tensor))
         y = self.address(layer.y.tensor, y_kind, y_first, const="")
         packed = (
-            f"(const void *)(m->arena + {self.arena.offsets[f'{at} packed']})"
+            f"(const void *)({self.scratch(spot, 'packed')})"
             if call.packed_at is None else f"(const void *)(m->packed + {call.packed_at})"
         )  # fmt: skip
         sums = source.precision.sum.c_type
@@ -231,7 +283,7 @@ class StageCode:
         if source.by_rows:
             workspace = "work"
         elif source.workspace:
-            workspace = f"m->arena + {self.arena.offsets[f'{at} workspace']}"
+            workspace = self.scratch(spot, "workspace")
         words = [f"{x}{x_moved}", packed, f"{y}{y_moved}", bias, residual, clamp]
         if source.precision.scaled:
             words.append(self.scales(spot, layer))
@@ -254,9 +306,16 @@ class StageCode:
         return self.placed.places[name]
 
     def address(self, name: str, kind: str, first: int, const: str = "const ") -> str:
-        buffer = self.pointers[self.placed.places[name].buffer]
-        text = f"({const}{kind} *){buffer}"
-        return f"{text} + {first}" if first else text
+        """C text of an element of a tensor, and of the same one in every step."""
+        place = self.placed.places[name]
+        moved = f" + {place.step} * {STEP}".replace("+ -", "- ") if place.step else ""
+        text = f"({const}{kind} *){self.pointers[place.buffer]}"
+        return (f"{text} + {first}" if first else text) + moved
+
+
+def scratch_name(spot: Spot, use: str) -> str:
+    """The name in the arena of memory that one layer uses."""
+    return f"{spot[0]} {spot[1]} {use}"
 
 
 def start_of_y(layer: LayerStage, placed: PlacedProgram) -> int:

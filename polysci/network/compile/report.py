@@ -9,7 +9,7 @@ from typing import Any
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.compile.build import runner_of
 from polysci.network.compile.prepare import CompileOptions
-from polysci.network.ir.stages import LayerStage, Program, RowFusion, Stage
+from polysci.network.ir.stages import LayerStage, Program, RepeatStage, Stage, members_of
 from polysci.network.runtime.profile import StageTime, latency, profile
 from polysci.network.runtime.runner import Runner
 from polysci.polyhedral.schedule import Schedule
@@ -116,22 +116,21 @@ class _Facts:
 
 def sum_of_layers(program: Program, results: Mapping[str, Result]) -> float | None:
     """Seconds of all layers timed alone; None where one was not timed."""
-    layers = [_alone(results, layer) for layer in program.layers()]
+    layers = [_alone(results, layer, stage) for stage in program.stages for layer in _layers(stage)]
     timed = [seconds for seconds in layers if seconds is not None]
     return sum(timed) if layers and len(timed) == len(layers) else None
 
 
 def _row(facts: _Facts, stage: Stage, time: StageTime, total: float) -> StageRow:
     share = time.seconds / total
-    members = stage.members if isinstance(stage, RowFusion) else (stage,)
-    layers = [member for member in members if isinstance(member, LayerStage)]
+    layers = _layers(stage)
     if not layers:
         return StageRow(time.name, "", time.seconds, share, None, None, None)
-    flops = sum(layer.problem.flops * _times(layer) for layer in layers)
+    flops = sum(layer.problem.flops * _times(layer, stage) for layer in layers)
     speed = flops / time.seconds * 1e-9 if time.seconds else None
     best = _peak(facts.options, facts.results[layers[0].problem.key])
     part = speed / best if speed and best else None
-    by_layer = [_alone(facts.results, layer) for layer in layers]
+    by_layer = [_alone(facts.results, layer, stage) for layer in layers]
     alone = [seconds for seconds in by_layer if seconds is not None]
     schedules = " | ".join(str(facts.schedules[layer.problem.key]) for layer in layers)
     whole = sum(alone) if len(alone) == len(by_layer) else None
@@ -143,14 +142,19 @@ def _row(facts: _Facts, stage: Stage, time: StageTime, total: float) -> StageRow
     )
 
 
-def _times(stage: LayerStage) -> int:
-    """How often a run computes it."""
-    return len(stage.stack) or 1
+def _layers(stage: Stage) -> list[LayerStage]:
+    return [member for member in members_of(stage) if isinstance(member, LayerStage)]
 
 
-def _alone(results: Mapping[str, Result], stage: LayerStage) -> float | None:
-    measured = results[stage.problem.key].measurement
-    return measured.median * _times(stage) if measured else None
+def _times(layer: LayerStage, stage: Stage) -> int:
+    """How often a run computes a layer of a stage."""
+    steps = stage.count if isinstance(stage, RepeatStage) else 1
+    return steps * (len(layer.stack) or 1)
+
+
+def _alone(results: Mapping[str, Result], layer: LayerStage, stage: Stage) -> float | None:
+    measured = results[layer.problem.key].measurement
+    return measured.median * _times(layer, stage) if measured else None
 
 
 def _peak(options: CompileOptions, result: Result) -> float | None:

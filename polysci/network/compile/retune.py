@@ -18,7 +18,7 @@ from polysci.errors import PolysciError
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.compile.build import runner_of
 from polysci.network.compile.prepare import CompileOptions, PreparedNetwork, machine_for
-from polysci.network.ir.stages import LayerStage, RowFusion
+from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.row_fusion import Setting, fuse_rows
@@ -126,7 +126,8 @@ def slower_fusions(
         code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
         runs = seconds_of(code, RUNS)
         seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
-        times.append(dict(zip((s.output for s in placed.program.stages), seconds, strict=True)))
+        stages = zip(placed.program.stages, seconds, strict=True)
+        times.append({name: spent for stage, spent in stages for name in stage.outputs})
     reasons: dict[str, str] = {}
     for stage in fused.program.stages:
         if not isinstance(stage, RowFusion):
@@ -150,9 +151,11 @@ def _by_problem(code: Code) -> dict[str, float]:
     runs = seconds_of(code, RUNS)
     seconds: dict[str, float] = {}
     for at, stage in enumerate(code.placed.program.stages):
-        if isinstance(stage, LayerStage):  # the second best: a neighbour can only add
-            key = stage.problem.key
-            seconds[key] = seconds.get(key, 0.0) + sorted(run[at] for run in runs)[1]
+        if isinstance(stage, LayerStage | RepeatStage):
+            least = sorted(run[at] for run in runs)[1]  # the second best: a neighbour can only add
+            layers = [part for part in members_of(stage) if isinstance(part, LayerStage)]
+            for key in dict.fromkeys(layer.problem.key for layer in layers):
+                seconds[key] = seconds.get(key, 0.0) + least
     return seconds
 
 

@@ -17,6 +17,7 @@ from polysci.polyhedral.affine import Affine
 
 CLAMP = tuple[float, float]
 ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
+STEP = "step"  # the iterator of a RepeatStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,10 @@ class LayerStage:
         return self.y.tensor
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         names = (self.x.tensor, self.weights, self.bias, self.residual)
         return tuple(dict.fromkeys(name for name in names if name))
@@ -113,6 +118,10 @@ class LoopStage:
     name: str
     output: str
     expr: Expr
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -132,6 +141,10 @@ class ViewStage:
     index: tuple[Affine, ...] | None = None
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return (self.source,)
 
@@ -144,6 +157,10 @@ class ConcatStage:
     output: str
     parts: tuple[str, ...]
     axis: int
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -168,6 +185,10 @@ class RowFusion:
         return self.members[-1].output
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+    @property
     def internal(self) -> tuple[str, ...]:
         """The tensors between them."""
         return tuple(member.output for member in self.members[:-1])
@@ -178,7 +199,92 @@ class RowFusion:
         return tuple(name for name in dict.fromkeys(names) if name not in self.internal)
 
 
-Stage = LayerStage | LoopStage | ViewStage | ConcatStage | RowFusion
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A slice that moves with the step: ``inner[i..] = outer[index(i.., step)]``."""
+
+    inner: str
+    outer: str
+    index: tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTensor:
+    """What a step leaves to the next one: ``inner`` is read, ``following`` is made.
+
+    Both lie in ``state``, which holds the first value before all steps and the last one after.
+    """
+
+    inner: str
+    following: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatStage:
+    """Stages that run ``count`` times, one step after the other.
+
+    They read and write slices of tensors around them, and what the step before carried over;
+    other tensors that they read are the same in all steps. Their own tensors last for a step.
+    """
+
+    name: str
+    count: int
+    members: tuple[Stage, ...]
+    reads: tuple[StepView, ...]
+    writes: tuple[StepView, ...]
+    carried: tuple[CarriedTensor, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        names = (*(view.outer for view in self.writes), *(held.state for held in self.carried))
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The tensors that a step makes for others."""
+        made = (*(view.inner for view in self.writes), *(held.following for held in self.carried))
+        return tuple(dict.fromkeys(made))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The tensors that differ from step to step and that a step begins with."""
+        return (*(view.inner for view in self.reads), *(held.inner for held in self.carried))
+
+    @property
+    def internal(self) -> tuple[str, ...]:
+        """The tensors of a step."""
+        made = [name for member in self.members for name in member.outputs]
+        return tuple(dict.fromkeys((*self.arguments, *self.results, *made)))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        inside = {*self.internal}
+        names = [view.outer for view in self.reads] + [held.state for held in self.carried]
+        names += [name for member in self.members for name in member.inputs if name not in inside]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def border(self) -> tuple[str, ...]:
+        """The tensors around a step and inside one that share memory."""
+        return tuple(dict.fromkeys(
+            (*self.arguments, *self.results, *self.outputs, *(view.outer for view in self.reads))
+        ))  # fmt: skip
+
+    def as_program(self, around: Program) -> Program:
+        """One step as a program by itself, with the tensors of the one around it."""
+        return replace(
+            around, name=self.name, inputs=self.arguments, outputs=self.results,
+            titles=self.results, stages=self.members,
+        )  # fmt: skip
+
+
+Stage = LayerStage | LoopStage | ViewStage | ConcatStage | RowFusion | RepeatStage
+
+
+def members_of(stage: Stage) -> tuple[Stage, ...]:
+    """The stages inside a stage that is made of some, else itself."""
+    return stage.members if isinstance(stage, RowFusion | RepeatStage) else (stage,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,24 +314,33 @@ class Program:
         """Tensor -> the stages that write it; several, where each writes a part."""
         makers: dict[str, list[Stage]] = {}
         for stage in self.stages:
-            makers.setdefault(stage.output, []).append(stage)
+            for name in stage.outputs:
+                makers.setdefault(name, []).append(stage)
         return makers
 
     def layers(self) -> list[LayerStage]:
-        """All layers, those inside row fusions included, in order."""
-        layers: list[LayerStage] = []
-        for stage in self.stages:
-            members = stage.members if isinstance(stage, RowFusion) else (stage,)
-            layers += [member for member in members if isinstance(member, LayerStage)]
-        return layers
+        """All layers, those inside row fusions and repeated stages included, in order."""
+        return [
+            member
+            for stage in self.stages
+            for member in members_of(stage)
+            if isinstance(member, LayerStage)
+        ]
+
+    def border(self) -> tuple[str, ...]:
+        """Tensors whose memory is shared with what is around: callers, and steps."""
+        repeated = [stage for stage in self.stages if isinstance(stage, RepeatStage)]
+        inside = [name for stage in repeated for name in stage.border]
+        return tuple(dict.fromkeys((*self.inputs, *self.outputs, *inside)))
 
     def with_stages(self, stages: tuple[Stage, ...]) -> Program:
         """The program of other stages, without tensors that none of them knows."""
         used = {*self.inputs, *self.outputs}
         for stage in stages:
-            used |= {stage.output, *stage.inputs}
-            if isinstance(stage, RowFusion):
+            used |= {*stage.outputs, *stage.inputs}
+            if isinstance(stage, RowFusion | RepeatStage):
                 used |= {*stage.internal}
+                used |= {name for member in stage.members for name in member.inputs}
         values = {name: value for name, value in self.values.items() if name in used}
         constants = {name: value for name, value in self.constants.items() if name in used}
         return replace(self, stages=stages, values=values, constants=constants)

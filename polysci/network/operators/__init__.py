@@ -8,11 +8,14 @@ from types import MappingProxyType
 from polysci.network.ir.graph import Node
 from polysci.network.operators import (
     convolution,
+    einsum,
     elementwise,
     moving,
+    normalisation,
     pooling,
     products,
     quantised,
+    recurrent,
     reductions,
     resize,
 )
@@ -24,12 +27,15 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         **elementwise.OPERATORS,
         **moving.OPERATORS,
+        **normalisation.OPERATORS,
         **pooling.OPERATORS,
         **reductions.OPERATORS,
         **resize.OPERATORS,
         **products.OPERATORS,
+        **einsum.OPERATORS,
         **convolution.OPERATORS,
         **quantised.OPERATORS,
+        **recurrent.OPERATORS,
     }
 )
 

@@ -43,7 +43,7 @@ def lower(graph: Graph) -> Program:
 
 def _made(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
     """The tensors of the outputs: copies of those that no stage makes, or that are asked twice."""
-    made = {stage.output for stage in build.stages}
+    made = {name for stage in build.stages for name in stage.outputs}
     names: list[str] = []
     for title in titles:
         name = title

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from polysci.network.ir.stages import RepeatStage
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.numerics.arrays import round_up
 
@@ -33,7 +34,8 @@ def lives(placed: PlacedProgram, kept: frozenset[str]) -> dict[str, Life]:
     """By buffer, without those in ``kept``."""
     alive: dict[str, Life] = {}
     for at, stage in enumerate(placed.program.stages):
-        names = [stage.output, *stage.inputs]
+        names = [*stage.outputs, *stage.inputs]
+        names += stage.internal if isinstance(stage, RepeatStage) else ()
         for name in names:
             buffer = placed.places[name].buffer
             if buffer not in kept:

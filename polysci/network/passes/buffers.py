@@ -10,29 +10,37 @@ import numpy as np
 
 from polysci.network.ir.expressions import Expr, Load, axis
 from polysci.network.ir.stages import (
+    STEP,
     ConcatStage,
     LayerStage,
     LoopStage,
     Program,
+    RepeatStage,
     Stage,
     Value,
     ViewStage,
     Window,
 )
+from polysci.network.passes.carried import replaces_in_place
 from polysci.network.passes.concat import ConcatPart, hosts
 from polysci.network.passes.operands import operands_of
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
+from polysci.polyhedral.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)
 class BufferPlace:
-    """Elements of a buffer, which has the name of a tensor: the first one, and strides by axis."""
+    """Elements of a buffer, which has the name of a tensor: the first one, and strides by axis.
+
+    ``step`` is how many elements further on the next step of a RepeatStage finds them.
+    """
 
     buffer: str
     first: int
     strides: tuple[int, ...]
     dtype: str
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +73,11 @@ class _Placer:
     places: dict[str, BufferPlace] = field(default_factory=dict)
     values: dict[str, Value] = field(init=False)
     copies: dict[tuple[str, tuple[int, ...], str], str] = field(default_factory=dict)
+    written: set[str] = field(init=False)  # outputs, of the program and of steps
 
     def __post_init__(self) -> None:
         self.values = dict(self.program.values)
+        self.written = {*self.program.outputs}
 
     def place_of(self, name: str) -> BufferPlace:
         """The place of a tensor: inside another one, or a buffer of its own."""
@@ -93,6 +103,31 @@ class _Placer:
                 self.view(stage)
             case ConcatStage():
                 self.concat(stage)
+            case RepeatStage():
+                self.repeat(stage)
+
+    def repeat(self, stage: RepeatStage) -> None:
+        """What a step works on lies in the tensors around it, and is written there."""
+        for view in (*stage.reads, *stage.writes):
+            rank = len(self.values[view.inner].shape)
+            self.places[view.inner] = resolve_view(view.index, self.place_of(view.outer), rank)
+        copied = list[LoopStage]()
+        for held in stage.carried:
+            place = self.places[held.inner] = self.place_of(held.state)
+            if replaces_in_place(stage, held, self.program):
+                self.places[held.following] = place
+            else:
+                made = self.fresh(held.inner, self.values[held.inner])
+                self.places[made] = place
+                copied.append(LoopStage(f"carry {held.inner}", made, self.whole(held.following)))
+        self.written |= {*stage.results}
+        around, self.stages = self.stages, list[Stage]()
+        for member in stage.members:
+            self.add(member)
+        members = (*self.stages, *copied)
+        for copy in copied:
+            self.place_of(copy.inputs[0])
+        self.stages = [*around, replace(stage, members=members)]
 
     def fresh(self, base: str, like: Value, **changes: object) -> str:
         name, number = f"{base}.copy", 1
@@ -117,7 +152,7 @@ class _Placer:
 
     def view(self, stage: ViewStage) -> None:
         source, shape = self.place_of(stage.source), self.values[stage.output].shape
-        if stage.output in self.program.outputs:  # it must be written for the caller
+        if stage.output in self.written:  # it must be written for the caller
             self.materialise(stage)
             return
         if stage.index is None:
@@ -128,10 +163,9 @@ class _Placer:
                 source = self.place_of(copy)
                 strides = reshape(self.values[copy].shape, source.strides, shape)
             assert strides is not None
-            first = source.first
+            self.places[stage.output] = replace(source, strides=strides)
         else:
-            first, strides = resolve_view(stage, source, len(shape))
-        self.places[stage.output] = BufferPlace(source.buffer, first, strides, source.dtype)
+            self.places[stage.output] = resolve_view(stage.index, source, len(shape))
         value = self.values[stage.output]
         self.values[stage.output] = replace(value, dtype=source.dtype)
 
@@ -230,7 +264,7 @@ class _Placer:
             reach = sum((n - 1) * s for n, s in zip(value.shape, y.strides, strict=True)) + 1
             room = self.fresh(name, Value("", (reach,), y.dtype))
             made = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
-            self.places[made] = replace(y, buffer=room, first=0)
+            self.places[made] = replace(y, buffer=room, first=0, step=0)
             self.stages.append(LoopStage(f"copy {name}", made, self.whole(name)))
         return self.copies[key]
 
@@ -307,12 +341,14 @@ def reshape(
     return tuple(reversed(steps))
 
 
-def resolve_view(stage: ViewStage, source: BufferPlace, rank: int) -> tuple[int, tuple[int, ...]]:
-    """First element and strides of a view."""
-    assert stage.index is not None
-    first, strides = source.first, [0] * rank
-    for at, index in enumerate(stage.index):
-        first += index.const * source.strides[at]
-        for name, coef in index.terms:
-            strides[int(name[1:])] += coef * source.strides[at]
-    return first, tuple(strides)
+def resolve_view(index: Sequence[Affine], source: BufferPlace, rank: int) -> BufferPlace:
+    """Where the elements ``source[index(i..)]`` lie."""
+    first, strides, step = source.first, [0] * rank, source.step
+    for at, subscript in enumerate(index):
+        first += subscript.const * source.strides[at]
+        for name, coef in subscript.terms:
+            if name == STEP:
+                step += coef * source.strides[at]
+            else:
+                strides[int(name[1:])] += coef * source.strides[at]
+    return replace(source, first=first, strides=tuple(strides), step=step)

@@ -12,7 +12,7 @@ from math import inf
 
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, rewrite, shift, walk
 from polysci.network.ir.functions import CONVERSIONS, REAL, kind_of
-from polysci.network.ir.stages import CLAMP, LayerStage, LoopStage, Program, Stage
+from polysci.network.ir.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage
 from polysci.network.passes.relations import iterators, pointwise, reads_once
 from polysci.polyhedral.affine import Affine
 
@@ -61,11 +61,21 @@ class _Fuser:
                 if self.absorb(stage, position) or self.inline(stage, position):
                     position -= 1  # a stage before this one is gone
                     continue
+            elif isinstance(stage, RepeatStage):
+                self.put(position, self.fuse_inside(stage))
             position += 1
         return self.program.with_stages(tuple(self.stages))
 
+    def fuse_inside(self, stage: RepeatStage) -> RepeatStage:
+        """The same of what is repeated."""
+        fuser = _Fuser(stage.as_program(self.program))
+        fused = fuser.run()
+        self.tried |= fuser.tried
+        return replace(stage, members=fused.stages)
+
     def learn(self, stage: Stage) -> None:
-        self.made.setdefault(stage.output, []).append(stage)
+        for name in stage.outputs:
+            self.made.setdefault(name, []).append(stage)
         for name in stage.inputs:
             self.read.setdefault(name, []).append(stage)
 
@@ -79,7 +89,8 @@ class _Fuser:
         self.learn(stage)
 
     def forget(self, stage: Stage) -> None:
-        for name, where in ((stage.output, self.made), *((n, self.read) for n in stage.inputs)):
+        uses = [(name, self.made) for name in stage.outputs]
+        for name, where in (*uses, *((name, self.read) for name in stage.inputs)):
             where[name] = [other for other in where[name] if other is not stage]
 
     def makers(self, tensor: str) -> list[Stage]:
@@ -97,7 +108,7 @@ class _Fuser:
             return f"{others[0].name} reads it too"
         return "" if len(self.makers(tensor)) == 1 else "several stages write it"
 
-    def note(self, first: Stage, second: Stage, tensor: str, refusal: str = "") -> bool:
+    def note(self, first: Stage, second: LoopStage, tensor: str, refusal: str = "") -> bool:
         """Remember a decision; true where it is to fuse."""
         saved = 2 * self.program.values[tensor].bytes
         self.tried[tensor, second.output] = Fusion(first.name, second.name, tensor, saved, refusal)
@@ -178,7 +189,7 @@ class _Fuser:
 
     def place(self, tensor: str) -> int:
         """Where a tensor is made."""
-        places = [at for at, stage in enumerate(self.stages) if stage.output == tensor]
+        places = [at for at, stage in enumerate(self.stages) if tensor in stage.outputs]
         return places[-1] if places else -1
 
 

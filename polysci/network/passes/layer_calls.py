@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen.emit import Source
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window
+from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
 from polysci.network.passes.operands import operands_of, row_dim
 from polysci.numerics.arrays import round_up
@@ -17,7 +17,7 @@ from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.runtime.backend import CPU
 
 Strides = dict[str, tuple[int, ...]]
-Spot = tuple[int, int]  # position of a stage, and inside a row fusion
+Spot = tuple[int, int]  # position of a stage, and inside one that is made of several
 LEAST_ROWS = 2  # at a time in a row fusion, where the schedule says nothing
 
 
@@ -39,7 +39,7 @@ class LayerCall:
 def calls_of(
     placed: PlacedProgram, schedules: Mapping[str, Schedule], name: str, threads: int
 ) -> dict[Spot, LayerCall]:
-    """By position of the stage, and inside a row fusion; layers that share code share a symbol."""
+    """By position of the stage, and inside it; layers that share code share a symbol."""
     calls: dict[Spot, LayerCall] = {}
     sources: dict[tuple[str, ...], Source] = {}
     at = 0
@@ -63,12 +63,9 @@ def calls_of(
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
     """Every layer, where it stands, and whether that is inside a row fusion."""
     for position, stage in enumerate(program.stages):
-        if isinstance(stage, LayerStage):
-            yield (position, 0), stage, False
-        elif isinstance(stage, RowFusion):
-            for inside, member in enumerate(stage.members):
-                if isinstance(member, LayerStage):
-                    yield (position, inside), member, True
+        for inside, member in enumerate(members_of(stage)):
+            if isinstance(member, LayerStage):
+                yield (position, inside), member, isinstance(stage, RowFusion)
 
 
 def by_rows(schedule: Schedule, row: str) -> Schedule:

@@ -15,10 +15,13 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from polysci.network.ir.expressions import reductions
 from polysci.network.ir.stages import (
     LayerStage,
     LoopStage,
     Program,
+    RepeatStage,
+    Stage,
     Value,
     ViewStage,
     channels_last,
@@ -31,6 +34,7 @@ from polysci.target.machine import Machine
 
 LINE = 64  # bytes
 NEVER = 1 << 28  # nanoseconds that no cost reaches
+FEW = 8  # elements for one of a statistic, at least
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class _Costs:
 
     def count(self) -> None:
         """All costs of the program."""
-        for name in (*self.program.inputs, *self.program.outputs):
+        for name in self.program.border():
             self.add(self.last, name, float("inf"))
         for stage in self.program.stages:
             match stage:
@@ -98,7 +102,7 @@ def with_orders(program: Program, machine: Machine) -> Program:
     costs = _Costs(program, machine, root)
     costs.count()
     last = _last(costs)
-    edges = {root[name] for name in (*program.inputs, *program.outputs)}  # however large the costs
+    edges = {root[name] for name in program.border()}  # however large the costs
     values = {
         name: replace(value, order=channels_last(len(value.shape)))
         if costs.choice(name) and root[name] in last and root[name] not in edges else value
@@ -212,7 +216,7 @@ def with_dtype(program: Program, dtype: str) -> Program:
     """Layers and what lies between them in ``bf16``; inputs, outputs and vectors stay f32."""
     if dtype == "f32":
         return program
-    kept = {*program.inputs, *program.outputs, *program.constants}
+    kept = {*program.border(), *program.constants, *_statistics(program)}
     layers = [layer for layer in program.layers() if layer.problem.dtype == "f32"]
     narrow = {layer.x.tensor for layer in layers}
     values = {
@@ -221,15 +225,27 @@ def with_dtype(program: Program, dtype: str) -> Program:
         and (name in narrow or len(value.shape) > 2) else value
         for name, value in program.values.items()
     }  # fmt: skip
-    stages = tuple(
-        _in_bf16(stage, values) if isinstance(stage, LayerStage) else stage
-        for stage in program.stages
-    )
+    stages = tuple(_in_bf16(stage, values) for stage in program.stages)
     return replace(program, values=values, stages=stages)
 
 
-def _in_bf16(stage: LayerStage, values: Mapping[str, Value]) -> LayerStage:
-    if stage.problem.dtype != "f32":
+def _statistics(program: Program) -> list[str]:
+    """Reductions of many elements to one: few bytes, on whose digits all others depend."""
+    sizes = {name: value.size for name, value in program.values.items()}
+    return [
+        stage.output
+        for stage in program.stages
+        if isinstance(stage, LoopStage)
+        and reductions(stage.expr)
+        and any(FEW * sizes[stage.output] <= sizes[name] for name in stage.inputs)
+    ]
+
+
+def _in_bf16(stage: Stage, values: Mapping[str, Value]) -> Stage:
+    """A layer, or those of a stage that is repeated."""
+    if isinstance(stage, RepeatStage):
+        return replace(stage, members=tuple(_in_bf16(part, values) for part in stage.members))
+    if not isinstance(stage, LayerStage) or stage.problem.dtype != "f32":
         return stage
     kind = "bf16" if values[stage.y.tensor].dtype == "bf16" else "bf16:bf16:f32"
     return replace(stage, problem=stage.problem.with_(dtype=kind))

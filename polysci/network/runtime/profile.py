@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.network.ir.stages import LayerStage, LoopStage, RowFusion, Stage
+from polysci.network.ir.stages import LayerStage, LoopStage, RepeatStage, RowFusion, Stage
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.runtime.runner import Runner, order_inputs
 from polysci.numerics import arrays as aligned
@@ -49,7 +49,7 @@ def profile(runner: Runner, stages: Sequence[Stage]) -> tuple[StageTime, ...]:
     return tuple(
         StageTime(at, stage.name, median(seconds[at] for seconds in runs))
         for at, stage in enumerate(stages)
-        if isinstance(stage, LayerStage | LoopStage | RowFusion)
+        if isinstance(stage, LayerStage | LoopStage | RowFusion | RepeatStage)
     )
 
 

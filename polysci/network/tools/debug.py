@@ -83,11 +83,12 @@ def compare_tensors(network: Network, inputs: Mapping[str, Array]) -> list[Check
     made, rows = tensors(network, inputs), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
-    for stage in program.stages:
-        name = titles.get(stage.output, stage.output)
-        if name not in wanted or stage.output not in made or not wanted[name].size:
+    results = [(stage, output) for stage in program.stages for output in stage.outputs]
+    for stage, output in results:
+        name = titles.get(output, output)
+        if name not in wanted or output not in made or not wanted[name].size:
             continue
-        expected, actual = wanted[name].astype(np.float64), made[stage.output].astype(np.float64)
+        expected, actual = wanted[name].astype(np.float64), made[output].astype(np.float64)
         finite = np.abs(expected[np.isfinite(expected)])
         largest = float(finite.max()) if finite.size else 0.0
         rows.append(CheckedTensor(name, stage.name, largest_error([actual], [expected]), largest))

@@ -118,7 +118,9 @@ def with_affine(graph: Graph) -> Graph:
 
 def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
     """x, scale and shift of a node that is ``x * scale + shift``, a number a channel."""
-    if not node.inputs or graph.tensors[node.outputs[0]].dtype != "float32":
+    if not node.inputs or not node.outputs[0]:
+        return None
+    if graph.tensors[node.outputs[0]].dtype != "float32":
         return None
     if node.op == "BatchNormalization":
         parts = [graph.constant(name) for name in node.inputs[1:]]

@@ -1,0 +1,59 @@
+"""The functions that recurrent operators apply to their gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from polysci.network.ir.expressions import Expr
+from polysci.network.ir.graph import Node
+from polysci.network.operators.builder import Builder, apply
+
+Activation = Callable[[Expr], Expr]
+Parameters = tuple[float, ...]  # alpha, and beta of those that have one
+
+# By lower case name: the function of x and its parameters, and their defaults in ONNX Runtime.
+_ACTIVATIONS: Mapping[str, tuple[Callable[[Expr, Parameters], Expr], Parameters]] = (
+    MappingProxyType({
+        "relu": (lambda x, _: apply("relu", x), ()),
+        "tanh": (lambda x, _: apply("tanh", x), ()),
+        "sigmoid": (lambda x, _: apply("sigmoid", x), ()),
+        "softsign": (lambda x, _: apply("softsign", x), ()),
+        "softplus": (lambda x, _: apply("softplus", x), ()),
+        "affine": (lambda x, p: apply("add", apply("mul", x, p[0]), p[1]), (1.0, 0.0)),
+        "leakyrelu": (lambda x, p: apply("leaky", x, p[0]), (0.01,)),
+        "thresholdedrelu": (lambda x, p: apply("select", apply("greater_equal", x, p[0]), x, 0.0),
+                            (1.0,)),
+        "elu": (lambda x, p: apply("elu", x, p[0]), (1.0,)),
+        "scaledtanh": (lambda x, p: apply("mul", p[0], apply("tanh", apply("mul", x, p[1]))),
+                       (1.0, 1.0)),
+        "hardsigmoid": (lambda x, p: apply("hard_sigmoid", x, *p), (0.2, 0.5)),
+    })
+)  # fmt: skip
+
+
+def activations(
+    build: Builder, node: Node, directions: int, defaults: Sequence[str]
+) -> list[list[Activation]]:
+    """The functions of each direction in turn; alpha and beta go to those that take them."""
+    names = list(node.attributes.get("activations") or [*defaults] * directions)
+    if len(names) != directions * len(defaults):
+        build.refuse(f"{len(names)} activations; expected {directions * len(defaults)}")
+    lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
+    made = [_activation(build, _text(name), lists) for name in names]
+    size = len(defaults)
+    return [made[first : first + size] for first in range(0, len(made), size)]
+
+
+def _activation(build: Builder, name: str, lists: Sequence[Iterator[float]]) -> Activation:
+    if name.lower() not in _ACTIVATIONS:
+        build.refuse(f"activation {name}")
+    function, defaults = _ACTIVATIONS[name.lower()]
+    parameters = tuple(
+        float(next(values, default)) for values, default in zip(lists, defaults, strict=False)
+    )
+    return lambda x: function(x, parameters)
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
