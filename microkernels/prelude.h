@@ -27,3 +27,40 @@ PS_SCALAR int64_t ps_most(int64_t x, int64_t y) { return x > y ? x : y; }
 PS_SCALAR int64_t ps_floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && x < 0); }
 /* ceil(x / y) for y > 0, and 0 for negative x. */
 PS_SCALAR int64_t ps_ceil_div(int64_t x, int64_t y) { return x > 0 ? (x + y - 1) / y : 0; }
+
+/* A number below 2^-126 costs an x86 core tens of cycles.  Runs take such numbers for 0, unless
+ * POLYSCI_KEEP_DENORMALS is defined: bits 15 (results) and 6 (operands) of MXCSR, bit 24 of FPCR. */
+#if defined(__SSE__) && !defined(POLYSCI_KEEP_DENORMALS)
+enum { PS_FLUSH = 0x8040 };
+PS_SCALAR uint64_t ps_mode(void) { return __builtin_ia32_stmxcsr(); }
+PS_SCALAR void ps_set_mode(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
+#elif defined(__aarch64__) && !defined(POLYSCI_KEEP_DENORMALS)
+enum { PS_FLUSH = 1 << 24 };
+PS_SCALAR uint64_t ps_mode(void)
+{
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+}
+PS_SCALAR void ps_set_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+#else
+enum { PS_FLUSH = 0 };
+PS_SCALAR uint64_t ps_mode(void) { return 0; }
+PS_SCALAR void ps_set_mode(uint64_t mode) { (void)mode; }
+#endif
+
+/* From here on denormals count as 0 in this thread; what it returns is for ps_restore_mode. */
+PS_SCALAR uint64_t ps_flush_denormals(void)
+{
+    const uint64_t mode = ps_mode();
+    if (~mode & PS_FLUSH)
+        ps_set_mode(mode | PS_FLUSH);
+    return mode;
+}
+
+/* The bits of PS_FLUSH as they were; exceptions that were raised meanwhile stay raised. */
+PS_SCALAR void ps_restore_mode(uint64_t mode)
+{
+    if (~mode & PS_FLUSH)
+        ps_set_mode((ps_mode() & ~(uint64_t)PS_FLUSH) | (mode & PS_FLUSH));
+}

@@ -25,8 +25,9 @@ PS_SCALAR float ps_f16_value(uint16_t x)
     const uint32_t sign = (uint32_t)(x & 0x8000) << 16, size = x & 0x7fff;
     if (size >= 0x7c00) /* infinite, or a NaN, which becomes quiet */
         return ps_float_of(sign | 0x7f800000u | size << 13 | (size > 0x7c00 ? 0x400000u : 0));
-    /* 2^112 moves the exponent's bias, denormals included. */
-    return ps_float_of(sign | ps_bits_of(ps_float_of(size << 13) * 0x1p112f));
+    if (size < 0x400) /* a denormal counts in units of 2^-24: no f32 on the way is one */
+        return ps_float_of(sign | ps_bits_of(ps_float_of(0x38800000u + (size << 13)) - 0x1p-14f));
+    return ps_float_of(sign | (0x38000000u + (size << 13)));
 }
 /* To the nearest, ties to even. */
 PS_SCALAR uint16_t ps_f16_of(float x)

@@ -56,22 +56,23 @@ def compile(
     wisdom: Wisdom | None = None,
     progress: Callable[[Progress], None] | None = None,
     schedule: Schedule | str | None = None,
+    flush_denormals: bool = True,
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
     ``problem`` is a Conv2d, a Nest, or the text of one; ``layout`` (default "nhwc") and ``dtype``
     (default "f32"; see ``polysci.numerics.dtypes``) complete benchdnn's words. A convolution
     without images gets the primitive of one image, whose result for none is empty. ``schedule``,
-    a Schedule or its text, is built as it is: nothing is searched or measured. The other
-    arguments and what they raise are those of ``polysci.optimize``; BuildError
-    where there is no working C compiler.
+    a Schedule or its text, is built as it is: nothing is searched or measured. With
+    ``flush_denormals`` calls take numbers below 2^-126 for 0. The other arguments and what they
+    raise are those of ``polysci.optimize``; BuildError where there is no working C compiler.
     """
     parsed = problem_of(problem, layout, dtype)
     return optimize(
         parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
         wisdom=wisdom, progress=progress, schedule=schedule,
-    ).primitive()  # fmt: skip
+    ).primitive(flush_denormals=flush_denormals)  # fmt: skip
 
 
 @guard

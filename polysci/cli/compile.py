@@ -75,6 +75,10 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "--dtype", type=_dtype, choices=_DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
+    command.add_argument(
+        "--keep-denormals", action="store_true",
+        help="compute with numbers below 2^-126 as they are; by default they count as 0",
+    )  # fmt: skip
     shared.level_option(command)
     shared.algorithm_option(command)
     command.add_argument(
@@ -215,8 +219,9 @@ def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
 
     threads = shared.threads_of(arguments)
     options = CompileOptions(
-        arguments.level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa)
-    )
+        arguments.level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
+        flush_denormals=not arguments.keep_denormals,
+    )  # fmt: skip
     todo = len(problems(prepared.program))
     with Display(todo) as display:
 
@@ -302,6 +307,8 @@ def _summary(
     members: dict[str, Any] = {
         "network": network.name,
         "latency_ms": report.latency * 1e3,
+        "rest_ms": report.rest * 1e3,
+        "call_ms": report.call * 1e3,
         "threads": network.threads,
         "dtype": network.dtype,
         "algorithm": network.options.algorithm,

@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen import interface, openmp
+from polysci.codegen import denormals, interface, openmp
 from polysci.codegen.definitions import arrange
 from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
 from polysci.codegen.packing import (
@@ -201,6 +201,10 @@ class _Emitter:
         head = f"int64_t {self.symbol}_{name}(void)"
         return c.function(head, [c.Statement(f"return {value}")])
 
+    def _flush(self, body: list[c.Generable]) -> list[c.Generable]:
+        """One thread's statements; inside a network, which flushes denormals itself, as they are."""
+        return body if self.joined or self.plan.precision.integer else denormals.flush(body)
+
     def _entry(self) -> c.Generable:
         run = interface.function("run", self.plan.precision, by_rows=self.by_rows)
         body: list[c.Generable] = [
@@ -228,13 +232,13 @@ class _Emitter:
         return c.function(run.head(self.symbol), body)
 
     def _serial(self) -> list[c.Generable]:
-        return [
+        return self._flush([
             c.Statement("const ps_args *const g = &args"),
             *self._tiles("args"),
             *self._about(0),
             *c.items(self._nest(0, "0")),
             *self._fence(),
-        ]
+        ])  # fmt: skip
 
     def _nest(self, parameters: int, thread: str) -> c.Generable:
         """The loops inside the first ``parameters`` ones."""
@@ -292,13 +296,13 @@ class _Emitter:
             "++task",
             c.Block([*declare_origins(origin, inner), *c.items(inner)]),
         )
-        body = [
+        body = self._flush([
             c.Statement("ps_args local = args, *const g = &local"),
             *self._tiles("local"),
             *self._about(self.parameters),
             tasks,
             *self._fence(),
-        ]
+        ])  # fmt: skip
         return self._team(c.Block(body), last=True)
 
     def _team(self, body: c.Block, *, last: bool) -> list[c.Generable]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from polysci.algorithms.algorithm import SYMBOL
 from polysci.codegen import interface
+from polysci.codegen.denormals import KEEP_FLAG
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics import arrays
 from polysci.ops.parsing import parse_problem
@@ -16,6 +17,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime import measurement as measurements
 from polysci.runtime.backend import backend_of
+from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import float_pointer
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import PackedWeights, Primitive
@@ -33,17 +35,31 @@ def version() -> str:
 
 
 def load_primitive(
-    problem: Problem, source: Source, threads: int, measurement: Measurement | None = None
+    problem: Problem,
+    source: Source,
+    threads: int,
+    measurement: Measurement | None = None,
+    *,
+    flush_denormals: bool = True,
 ) -> Primitive:
     """Build (or find in the cache) and load the primitive of a source. Raises BuildError."""
     backend = backend_of(isa_named(source.isa))
-    path = backend.build(source.file, symbols=source.symbols)
+    flags = None if flush_denormals else (*default_flags(), KEEP_FLAG)
+    path = backend.build(source.file, flags=flags, symbols=source.symbols)
     library = backend.load(path, interface.declarations(SYMBOL, source.precision))
-    return Primitive(problem, source.schedule, source, library, SYMBOL, measurement, threads)
+    return Primitive(
+        problem, source.schedule, source, library, SYMBOL, measurement, threads, flush_denormals
+    )
 
 
 def restore_primitive(
-    text: str, layout: str, dtype: str, schedule: str, threads: int, measurement: str | None
+    text: str,
+    layout: str,
+    dtype: str,
+    schedule: str,
+    threads: int,
+    measurement: str | None,
+    flush_denormals: bool = True,
 ) -> Primitive:
     """The primitive of a pickle.
 
@@ -59,7 +75,7 @@ def restore_primitive(
     coded = problem.with_batch(1) if problem.batched and not problem.x_shape[0] else problem
     source = backend_of(isa_named(isa)).emit(coded, parsed, threads)
     measured = None if measurement is None else measurements.parse(measurement)
-    return load_primitive(problem, source, threads, measured)
+    return load_primitive(problem, source, threads, measured, flush_denormals=flush_denormals)
 
 
 def restore_weights(identity: str, packed_by: str, array: NDArray[Any]) -> PackedWeights:

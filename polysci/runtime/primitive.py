@@ -64,9 +64,9 @@ class Primitive:
     """One problem, compiled: ``y = primitive(x, primitive.pack_weights(w))``.
 
     ``schedule``, ``source`` and ``measurement`` say how it works, what was compiled and how fast
-    it was. Calls release the GIL and may run in several threads at once. A pickle holds problem,
-    schedule and measurement as text; loading it generates the C again and builds it, or finds it
-    in the cache, and raises UnsupportedError on a CPU that lacks the instruction set.
+    it was. Calls release the GIL and may run in several threads at once; ``flush_denormals``: they
+    take numbers below 2^-126 for 0. A pickle holds problem, schedule and measurement as text;
+    loading it builds the C again, or raises UnsupportedError where the CPU lacks the ISA.
     """
 
     __slots__ = (
@@ -91,6 +91,7 @@ class Primitive:
         "_wide",
         "_workspace_shape",
         "_workspaces",
+        "flush_denormals",
         "library",
         "measurement",
         "problem",
@@ -109,6 +110,7 @@ class Primitive:
         symbol: str,
         measurement: Measurement | None = None,
         threads: int = 1,
+        flush_denormals: bool = True,
     ) -> None:
         self.problem = problem
         self.schedule = schedule
@@ -116,7 +118,7 @@ class Primitive:
         self.library = library
         self.symbol = symbol
         self.measurement = measurement
-        self.threads = threads
+        self.threads, self.flush_denormals = threads, flush_denormals
         functions = binary_interface.bind(library, symbol)
         self._compute, self._pack = functions.run, functions.pack
         self._workspace_shape = (-(-functions.workspace_size // 4),)
@@ -155,7 +157,7 @@ class Primitive:
 
         problem, measured = self.problem, self.measurement
         words = str(problem), problem.layout, problem.dtype, str(self.schedule), self.threads
-        return restore_primitive, (*words, None if measured is None else str(measured))
+        return restore_primitive, (*words, measured and str(measured), self.flush_denormals)
 
     @guard
     def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:

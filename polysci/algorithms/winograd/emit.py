@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.codegen import ctree as c
-from polysci.codegen import interface, openmp
+from polysci.codegen import denormals, interface, openmp
 from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
@@ -190,6 +190,9 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> c.Generable
     joined = options.joined
     if not plan.fused:
         before = [shared_v, *_team(plan, _transform(plan, symbol), joined=joined, last=False)]
+    steps = [*before, *_team(plan, blocks, joined=joined, last=True)]
+    if plan.teams == 1 and not joined:
+        steps = denormals.flush(steps)
     return c.function(
         f"int {symbol}(const float *x, const float *packed, float *y, const float *bias,\n"
         "        const float *residual, const float *clamp, void *workspace)",
@@ -199,8 +202,7 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> c.Generable
                 "const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,\n"
                 "                          .residual = residual, .clamp = clamp}, *const g = &args"
             ),
-            *before,
-            *_team(plan, blocks, joined=joined, last=True),
+            *steps,
             c.Statement(f"return {interface.OK}"),
         ],
     )
@@ -229,6 +231,7 @@ def _team(plan: WinogradPlan, body: c.Body, *, joined: bool, last: bool) -> c.Bo
     """Statements once a thread; serial without OpenMP."""
     if plan.teams == 1:
         return body
+    body = body if joined else denormals.flush(body)
     return [
         *map(c.Line, openmp.guard(openmp.team(plan.teams, joined=joined, last=last))),
         c.loop("int64_t thread = 0", f"thread < {plan.teams}", "++thread", c.Block(body)),

@@ -10,6 +10,7 @@ from pathlib import Path
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.codegen.definitions import trim
+from polysci.codegen.denormals import KEEP
 from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
 from polysci.export.names import remark
@@ -29,6 +30,10 @@ from polysci.target.microkernels import header
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")
+_FLUSHED = """\
+Inside a run, and in the weights,
+ * numbers below 2^-126 (of double: 2^-1022) count as 0; the caller's mode is its own again afterwards.
+ * Compile with -DPOLYSCI_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
 LAYERS_A_FILE = 6  # so that several compilers have something to do
 
 
@@ -54,14 +59,16 @@ def code_of(
     *,
     apart: bool = False,
     timed: bool = False,
+    flush_denormals: bool = True,
 ) -> Code:
     """The C of a program under the schedules of its problems (by key).
 
     ``apart``: tensors share no memory, and ``NAME_memory`` gives the address of theirs. ``timed``:
     ``NAME_times`` gives the seconds at which the last run began and ended each of its stages.
+    ``flush_denormals``: numbers below the smallest normal one count as 0, constants among them.
     """
     calls = calls_of(placed, schedules, name, threads)
-    emitter = StageCode(placed, name, isa, threads, calls, apart, timed)
+    emitter = StageCode(placed, name, isa, threads, calls, apart, timed, flush_denormals)
     stages = emitter.stages()
     values = holes_of(emitter, stages)
     files = {
@@ -121,6 +128,8 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "TENSORS": "\n".join(rows),
         "THREADS": f"{emitter.threads} thread{'s' * (emitter.threads > 1)}",
         "EMBEDDED": "",
+        "DENORMALS": _FLUSHED if emitter.flush_denormals else "Denormal numbers are kept.",
+        "KEEP": "" if emitter.flush_denormals else f"#define {KEEP} 1\n",
         "ARENA": str(emitter.arena.size),
         "UNSHARED": str(emitter.arena.unshared),
         "HEADERS": _headers(emitter.isa, f"{loops} {steps} {template}"),

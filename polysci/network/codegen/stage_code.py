@@ -37,6 +37,7 @@ class StageCode:
     calls: Mapping[Spot, LayerCall]
     apart: bool
     timed: bool
+    flush_denormals: bool
     arena: Arena = field(init=False)
     weights_file: WeightsFile = field(init=False)
     pointers: dict[str, str] = field(default_factory=dict)
@@ -68,7 +69,9 @@ class StageCode:
         self.extra = {name: room for name, room in extra.items() if room[0]}
         self.arena = arrange(self.placed, self.extra, apart=self.apart)
         used = self.constants()
-        self.weights_file = weights_file_of([*self.calls.values()], program.constants, used)
+        self.weights_file = weights_file_of(
+            [*self.calls.values()], program.constants, used, flush=self.flush_denormals
+        )
         for name, at in self.weights_file.constants.items():
             self.pointers[name] = f"(m->constants + {at})"
         for position, name in enumerate(program.inputs):

@@ -15,6 +15,7 @@ from polysci.numerics.dtypes import to_stored
 
 LINE = 64  # bytes
 MAGIC = b"polysci weights "
+PIECE = 1 << 20  # elements looked at at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +67,38 @@ class WeightsFile:
         return b"".join(self.pieces())
 
 
-def weights_of(call: LayerCall, constants: Mapping[str, Array]) -> Array:
+def weights_of(call: LayerCall, array: Array) -> Array:
     """The weights of a layer in the element type that it packs."""
-    layer = call.layer
-    array, kind = constants[layer.weights], call.source.precision.w
-    shape = layer.problem.w_shape
-    return to_stored(np.broadcast_to(array, array.shape).reshape(shape), kind)
+    return to_stored(array.reshape(call.layer.problem.w_shape), call.source.precision.w)
+
+
+def flush_denormals(array: Array) -> Array:
+    """The same numbers with 0 for those below the smallest normal one of f32 or f64."""
+    if array.dtype not in (np.float32, np.float64):
+        return array
+    flat, least = array.reshape(-1), np.finfo(array.dtype).tiny
+    changed: Array | None = None
+    for first in range(0, flat.size, PIECE):
+        piece = flat[first : first + PIECE]
+        denormal = (piece > -least) & (piece < least) & (piece != 0)
+        if denormal.any():
+            changed = flat.copy() if changed is None else changed
+            changed[first : first + PIECE][denormal] = 0
+    return array if changed is None else changed.reshape(array.shape)
 
 
 def weights_file_of(
-    calls: Sequence[LayerCall], constants: Mapping[str, Array], used: Sequence[str]
+    calls: Sequence[LayerCall],
+    constants: Mapping[str, Array],
+    used: Sequence[str],
+    *,
+    flush: bool = True,
 ) -> WeightsFile:
-    """``used`` are the constants that stages read as they are."""
+    """``used`` are the constants that stages read as they are; ``flush``: without denormals."""
+    change = flush_denormals if flush else np.asarray
     places, at, parts = dict[str, int](), 0, list[tuple[str, Array]]()
     for name in used:
-        array = np.ascontiguousarray(constants[name])
+        array = np.ascontiguousarray(change(constants[name]))
         places[name] = at
         at += round_up(max(array.nbytes, 1))
         parts.append((name, array if array.nbytes else np.zeros(LINE, np.uint8)))
@@ -88,7 +106,7 @@ def weights_file_of(
     largest = LINE
     for call in calls:
         if call.packed_at is not None:
-            array = weights_of(call, constants)
+            array = weights_of(call, change(constants[call.layer.weights]))
             parts.append((call.layer.weights, array))
             largest = max(largest, round_up(array.nbytes))
             packed = max(packed, call.packed_at + round_up(call.source.packed))

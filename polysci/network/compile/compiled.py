@@ -16,13 +16,14 @@ from polysci.border.arguments import check_callable, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
-from polysci.network.codegen.emit import Code, code_of
+from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import runner_of
 from polysci.network.compile.pickling import dumps
 from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
     Watch,
+    generate_code,
     graph_of,
     prepare,
     search_schedules,
@@ -80,6 +81,7 @@ class Network:
                 "threads": options.threads,
                 "dtype": options.dtype,
                 "algorithm": options.algorithm,
+                "flush_denormals": options.flush_denormals,
             },
             "seconds": self.seconds,
         }
@@ -143,13 +145,15 @@ def compile_network(
     time_limit: float | None = None,
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
+    flush_denormals: bool = True,
 ) -> Network:
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
     ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
     dimensions by their name or as ``INPUT.AXIS``; ``external`` allows files of weights beside the
     model. ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs
-    in f32. ``time_limit`` is in seconds, for the search of all layers.
+    in f32. ``time_limit`` is in seconds, for the search of all layers. With ``flush_denormals``
+    runs take numbers below 2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is.
     ``flags`` are the compiler's, as ``build.cache.build`` takes them. Raises SpecError for a model
     that is none, UnsupportedError, which names every node that cannot be computed, and what
     ``optimize`` raises.
@@ -161,7 +165,7 @@ def compile_network(
     chosen = target or detect(isa)
     return build_network(
         prepare(graph, dtype, fuse=fuse, target=chosen),
-        CompileOptions(level, threads, dtype, algorithm, chosen),
+        CompileOptions(level, threads, dtype, algorithm, chosen, bool(flush_denormals)),
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags,
     )  # fmt: skip
@@ -198,7 +202,7 @@ def build_network(
         watch=watch,
     )
     prepared, chosen = retune(prepared, results, options, name, wisdom)
-    code = code_of(prepared.placed, chosen, name, options.target.isa, options.threads)
+    code = generate_code(prepared.placed, chosen, name, options)
     runner = runner_of(code, flags)
     return Network(prepared, results, chosen, code, options, runner, time.monotonic() - start)
 
@@ -219,7 +223,7 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
     parts = pickle.loads(data)
     options = CompileOptions(**parts["options"], target=detect(isa))
     schedules = {key: Schedule.parse(text) for key, text in parts["schedules"].items()}
-    code = code_of(parts["prepared"].placed, schedules, name, options.target.isa, options.threads)
+    code = generate_code(parts["prepared"].placed, schedules, name, options)
     return Network(
         parts["prepared"], parts["results"], schedules, code, options, runner_of(code),
         parts["seconds"],
@@ -228,8 +232,8 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
 
 def rebuild_network(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
     """The same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
-    code = code_of(
-        network.prepared.placed, network.schedules, network.name, network.options.target.isa,
-        network.threads, apart=apart, timed=timed,
+    code = generate_code(
+        network.prepared.placed, network.schedules, network.name, network.options,
+        apart=apart, timed=timed,
     )  # fmt: skip
     return replace(network, code=code, runner=runner_of(code))

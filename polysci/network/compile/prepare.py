@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from polysci.errors import SpecError
+from polysci.network.codegen.emit import Code, code_of
 from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
@@ -18,6 +19,7 @@ from polysci.network.passes.buffers import PlacedProgram, place_buffers
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import problems
 from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import Progress, Result, optimize
@@ -30,13 +32,17 @@ Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """The search's level and algorithm, threads, element type between layers, and the machine."""
+    """The search's level and algorithm, threads, element type between layers, and the machine.
+
+    ``flush_denormals``: a run takes numbers below the smallest normal one for 0.
+    """
 
     level: str
     threads: int
     dtype: str
     algorithm: str
     target: Target
+    flush_denormals: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,22 @@ def prepare(
 def machine_for(target: Target) -> Machine:
     """What is known of this machine; nothing is measured for it."""
     return load_rates(target) or assume_rates(target)
+
+
+def generate_code(
+    placed: PlacedProgram,
+    schedules: Mapping[str, Schedule],
+    name: str,
+    options: CompileOptions,
+    *,
+    apart: bool = False,
+    timed: bool = False,
+) -> Code:
+    """The C of a placed program as ``options`` ask for it; ``apart`` and ``timed`` as ``code_of``."""
+    return code_of(
+        placed, schedules, name, options.target.isa, options.threads,
+        apart=apart, timed=timed, flush_denormals=options.flush_denormals,
+    )  # fmt: skip
 
 
 def search_schedules(

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-from polysci.network.codegen.emit import Code, code_of
+from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import runner_of
-from polysci.network.compile.prepare import CompileOptions
+from polysci.network.compile.prepare import CompileOptions, generate_code
 from polysci.network.ir.stages import LayerStage, Program, RepeatStage, Stage, members_of
-from polysci.network.runtime.profile import StageTime, latency, profile
+from polysci.network.runtime.profile import StageTime, call_latency, latency, profile
 from polysci.network.runtime.runner import Runner
 from polysci.polyhedral.schedule import Schedule
 from polysci.text.tables import bytes_text, fit, shorten, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
 
+REST: Final = "(the rest of a run)"
+
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """A stage: the nodes fused into it, the median time, its share of all stages.
+    """A stage: the nodes fused into it, the median time, its share of a run.
 
     ``schedule`` is empty for a loop nest, which has none, nor GFLOP/s. ``alone_seconds`` is what
     the same layers took by themselves, None where nothing was measured; ``recorded``: some of that
@@ -42,13 +44,16 @@ class StageRow:
 class NetworkReport:
     """All stages; ``latency`` of a whole run in seconds; memory in bytes.
 
-    ``sum_of_layers``: the seconds of all layers timed alone, None where one was not. ``unshared``
+    ``rest`` is what a run takes beside its stages: entry, team of threads, barriers; below 0 where
+    the clock, read between stages, cost more. ``call``: of a run from Python, inputs checked and
+    arrays made. ``sum_of_layers``: the seconds of all layers timed alone, None where one was not. ``unshared``
     is what the tensors of ``arena`` would take side by side.
     """
 
     name: str
     rows: tuple[StageRow, ...]
     latency: float
+    call: float
     sum_of_layers: float | None
     arena: int
     unshared: int
@@ -58,17 +63,21 @@ class NetworkReport:
     def __str__(self) -> str:
         return self.text()
 
+    @property
+    def rest(self) -> float:
+        """Seconds of a run beside its stages."""
+        return self.latency - sum(row.seconds for row in self.rows)
+
     def text(self, width: int | None = None) -> str:
         """The table, in ``width`` columns, and the lines below it."""
-        return "\n".join([_table(self.rows, width), *self.summary()])
+        return "\n".join([_table(self, width), *self.summary()])
 
     def summary(self) -> list[str]:
         """The lines below the table."""
-        total = sum(row.seconds for row in self.rows)
         flops = sum(row.gflops * row.seconds for row in self.rows if row.gflops)
         return [
             f"whole network: {time_text(self.latency)} a run, {flops / self.latency:.1f} GFLOP/s",
-            f"its stages, with the clock read between them: {time_text(total)}",
+            f"a call from Python, which checks inputs and makes outputs: {time_text(self.call)}",
             _beside(self),
             *_origins(self.rows),
             f"tensors: {bytes_text(self.arena)} shared, {bytes_text(self.unshared)} unshared; "
@@ -94,13 +103,12 @@ def report_of(
     """
     facts = _Facts(results, schedules, options)
     program = code.placed.program
-    isa, threads = options.target.isa, options.threads
-    timed = runner_of(code_of(code.placed, schedules, code.name, isa, threads, timed=True))
+    timed = runner_of(generate_code(code.placed, schedules, code.name, options, timed=True))
     times = profile(timed, program.stages)
-    total = sum(stage_time.seconds for stage_time in times) or 1.0
+    total = latency(runner)
     rows = tuple(_row(facts, program.stages[time.position], time, total) for time in times)
     return NetworkReport(
-        code.name, rows, latency(runner), sum_of_layers(program, results), code.arena.size,
+        code.name, rows, total, call_latency(runner), sum_of_layers(program, results), code.arena.size,
         code.arena.unshared, code.weights_file.packed_size, options.level,
     )  # fmt: skip
 
@@ -184,14 +192,16 @@ def _origins(rows: Sequence[StageRow]) -> list[str]:
     return [f"of the layers of {layers} stages, timed alone: {told}"] if told else []
 
 
-def _table(rows: Sequence[StageRow], width: int | None) -> str:
+def _table(report: NetworkReport, width: int | None) -> str:
     head = ("group", "schedule", "time", "share", "GFLOP/s", "% of peak")
     lines: list[tuple[str, ...]] = [head]
-    for row in rows:
+    for row in report.rows:
         lines.append((
             shorten(row.group), row.schedule or "loops", time_text(row.seconds),
             f"{100 * row.share:.1f} %",
             "-" if row.gflops is None else f"{row.gflops:.1f}",
             "-" if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f}",
         ))  # fmt: skip
+    share = f"{100 * report.rest / report.latency:.1f} %"
+    lines.append((REST, "", time_text(report.rest), share, "-", "-"))
     return fit(lines, width, drop=("share",), clip=("schedule", "group"), left=head[:2])

@@ -15,9 +15,14 @@ import numpy as np
 
 from polysci.algorithms.choice import candidates, key_of
 from polysci.errors import PolysciError
-from polysci.network.codegen.emit import Code, code_of
+from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import runner_of
-from polysci.network.compile.prepare import CompileOptions, PreparedNetwork, machine_for
+from polysci.network.compile.prepare import (
+    CompileOptions,
+    PreparedNetwork,
+    generate_code,
+    machine_for,
+)
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import problems
@@ -104,7 +109,7 @@ def in_place(
         chosen = {
             key: schedules[min(number, len(schedules) - 1)] for key, schedules in tried.items()
         }
-        code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
+        code = generate_code(placed, chosen, name, options, timed=True)
         times = _by_problem(code)
         for key in tried:
             spent[key].append(times[key])
@@ -123,7 +128,7 @@ def slower_fusions(
         return {}
     times = []
     for placed in (apart, fused):
-        code = code_of(placed, chosen, name, options.target.isa, options.threads, timed=True)
+        code = generate_code(placed, chosen, name, options, timed=True)
         runs = seconds_of(code, RUNS)
         seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
         stages = zip(placed.program.stages, seconds, strict=True)
@@ -164,10 +169,10 @@ def seconds_of(code: Code, runs: int) -> list[list[float]]:
     runner = runner_of(code)
     inputs = inputs_of(runner.inputs)
     arrays = [inputs[port.name] for port in runner.inputs]
-    results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
     context, count = runner.context(), len(code.placed.program.stages)
+    run = runner.bind(context, arrays, runner.results())
     seconds = []
     for _ in range(runs + WARM_UP):
-        runner.run_in(context, arrays, results)
+        run()
         seconds.append(runner.stage_seconds(context, count))
     return seconds[WARM_UP:]

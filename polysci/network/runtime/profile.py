@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-import numpy as np
-
 from polysci.network.ir.stages import LayerStage, LoopStage, RepeatStage, RowFusion, Stage
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.runtime.runner import Runner, order_inputs
@@ -17,6 +15,7 @@ from polysci.numerics import arrays as aligned
 
 WARM_UP_S: Final = 50e-3
 SPENT_S: Final = 0.4
+SAMPLE_S: Final = 50e-6  # of runs in a row: five hundred times the clock's resolution
 RUNS: Final = (7, 500)  # at least, at most
 
 
@@ -54,24 +53,47 @@ def profile(runner: Runner, stages: Sequence[Stage]) -> tuple[StageTime, ...]:
 
 
 def latency(runner: Runner) -> float:
-    """Seconds a run, the median of several in a row on made-up inputs."""
+    """Seconds a run, the median of several samples on made-up inputs; its caller's Python apart."""
     context = runner.context()
     run = _run_of(runner, context)
-    _repeat(run, WARM_UP_S)
-    seconds = median(_repeat(run, SPENT_S))
+    seconds = _seconds_of(run)
     runner.release(context)
     return seconds
+
+
+def call_latency(runner: Runner) -> float:
+    """The same with what a call from Python adds: inputs checked, arrays made for the outputs."""
+    inputs = inputs_of(runner.inputs)
+    return _seconds_of(lambda: runner(order_inputs(runner.inputs, inputs)))
+
+
+def _seconds_of(run: Callable[[], object]) -> float:
+    """The median of samples of as many runs in a row as the clock needs, less the loop's share."""
+    warm = median(_repeat(run, WARM_UP_S))
+    count = max(1, round(SAMPLE_S / max(warm, 1e-9)))
+
+    def several() -> None:
+        for _ in range(count):
+            run()
+
+    def nothing() -> None:
+        for _ in range(count):
+            _pass()
+
+    return (median(_repeat(several, SPENT_S)) - min(_repeat(nothing, 0.0))) / count
+
+
+def _pass() -> None:
+    """A call from a loop, and no more."""
 
 
 def _run_of(runner: Runner, context: Any) -> Callable[[], None]:
     """A run that makes no arrays."""
     inputs = order_inputs(runner.inputs, inputs_of(runner.inputs))
-    arrays = [aligned.copy(array) for array in inputs]
-    results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in runner.outputs]
-    return lambda: runner.run_in(context, arrays, results)
+    return runner.bind(context, [aligned.copy(array) for array in inputs], runner.results())
 
 
-def _repeat(run: Callable[[], None], least_s: float) -> list[float]:
+def _repeat(run: Callable[[], object], least_s: float) -> list[float]:
     """The seconds of each run, until they fill ``least_s``."""
     least, most = RUNS
     seconds, spent = list[float](), 0.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -66,27 +66,34 @@ class Runner:
         self.model_bytes = int(getattr(lib, f"{name}_model_size")())
         self.context_bytes = int(getattr(lib, f"{name}_context_size")())
         self._idle: list[Any] = []
-        self._lock = Lock()
+        # A buffer of cffi's keeps its array alive; so many look-ups of types less a call.
+        self._pointers = [
+            partial(self._ffi.from_buffer, self._ffi.typeof(f"{C_TYPES[port.dtype]}[]"))
+            for port in (*self.inputs, *self.outputs)
+        ]
+        self._results = [(port.shape, np.dtype(port.dtype)) for port in self.outputs]
 
     def context(self) -> Any:
         """A context that nobody uses; give it back to ``release``."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
+        with suppress(IndexError):  # as many as calls were ever under way at a time
+            return self._idle.pop()
         made = self._new(self._model)
         if made == self._ffi.NULL:
             raise MemoryError(f"{self.context_bytes} bytes for the tensors of a network")
         return self._ffi.gc(made, partial(_end, self._free, (self.library, self._model)))
 
     def release(self, context: Any) -> None:
-        with self._lock:
-            self._idle.append(context)
+        self._idle.append(context)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         """Outputs in order, for inputs in order."""
-        results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in self.outputs]
+        results = self.results()
         self.into(arrays, results)
         return results
+
+    def results(self) -> list[Array]:
+        """Arrays for the outputs of a run."""
+        return [aligned.empty(shape, dtype=dtype) for shape, dtype in self._results]
 
     def into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """The same into arrays that are there; both of the right shapes and types."""
@@ -98,15 +105,19 @@ class Runner:
 
     def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """The same in a given context."""
-        self._run(context, *(self.pointer(array) for array in (*arrays, *results)))
+        self.bind(context, arrays, results)()
+
+    def bind(
+        self, context: Any, arrays: Sequence[Array], results: Sequence[Array]
+    ) -> Callable[[], None]:
+        """What runs the network on these very arrays, each time it is called."""
+        every = zip(self._pointers, (*arrays, *results), strict=True)
+        return partial(self._run, context, *[pointer(array) for pointer, array in every])
 
     def stage_seconds(self, context: Any, stages: int) -> list[float]:
         """Seconds of each stage in the context's last run; the code must time itself."""
         times = getattr(self.library.lib, f"{self.name}_times")(context)
         return [times[at + 1] - times[at] for at in range(stages)]
-
-    def pointer(self, array: Array) -> Any:
-        return self._ffi.cast(f"{C_TYPES[array.dtype.name]} *", array.ctypes.data)
 
 
 def _end(function: Any, _used: tuple[Any, ...], memory: Any) -> None:
@@ -121,6 +132,8 @@ def check_inputs(port: TensorPort, value: object) -> Array:
         raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {array.dtype}")
     if array.shape != port.shape:
         raise ValueError(f"{port.name}: expected shape {port.shape}, got {array.shape}")
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
     return np.require(array, requirements=("C", "A"))
 
 

@@ -45,9 +45,8 @@ class Compiled:
 
 def _loaded(folder: Path, arrays: list[Array]) -> LoadedModel:
     runner = restore(folder)
-    results = [aligned.empty(port.shape, dtype=np.dtype(port.dtype)) for port in runner.outputs]
-    context = runner.context()
-    run = partial(runner.run_in, context, arrays, results)
+    results = runner.results()
+    run = runner.bind(runner.context(), arrays, results)
     return LoadedModel(run, lambda: [array.copy() for array in results])
 
 

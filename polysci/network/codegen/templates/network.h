@@ -9,7 +9,8 @@
  * Tensors, C-contiguous, in the order of the arguments:
 @TENSORS@
  * @NAME@_run allocates nothing and keeps nothing but its context: runs in different contexts may
- * overlap.  Outputs overlap no other argument.  It uses @THREADS@, more than one only where the compiler
+ * overlap.  Outputs overlap no other argument.  @DENORMALS@
+ * It uses @THREADS@, more than one only where the compiler
  * was given its OpenMP option. */
 #ifndef @UPPER@_H
 #define @UPPER@_H
