@@ -105,6 +105,11 @@ def _output_options(command: argparse.ArgumentParser) -> None:
         "--embed", action="store_true", help="with -o: put the weights into the C library"
     )
     command.add_argument(
+        "--packed-weights", action="store_true",
+        help="with -o: write weights as runs read them, so that processes can map and share the "
+        "file; done anyway where it is hardly larger for that",
+    )  # fmt: skip
+    command.add_argument(
         "--name", metavar="NAME", help="name of files and symbols (the model's name)"
     )
     command.add_argument(
@@ -170,11 +175,13 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that exclude each other, before any work is done."""
     from polysci.peers.contest import LEAST_ROUNDS
 
-    for option in ("python", "embed", "force"):
+    for option in ("python", "embed", "packed_weights", "force"):
         if getattr(arguments, option) and not arguments.out:
-            raise SpecError(f"--{option}: says what to write; it needs -o DIR")
+            raise SpecError(f"--{option.replace('_', '-')}: says what to write; it needs -o DIR")
     if arguments.python and arguments.embed:
         raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
+    if arguments.python and arguments.packed_weights:
+        raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
     dims = [name for name, _ in arguments.dim]
     if twice := [name for name in dims if dims.count(name) > 1]:
         raise SpecError(f"--dim {twice[0]}: given more than once")
@@ -266,7 +273,10 @@ def _write(arguments: argparse.Namespace, network: Network) -> None:
     if arguments.python:
         paths = write_package(network, out, force=arguments.force)
     else:
-        paths = write_project(network, out, embed=arguments.embed, force=arguments.force)
+        paths = write_project(
+            network, out, embed=arguments.embed, packed=arguments.packed_weights,
+            force=arguments.force,
+        )  # fmt: skip
     for path in paths:
         (shared.say if arguments.json else print)(str(path))
 

@@ -202,7 +202,7 @@ class _Emitter:
         return c.function(head, [c.Statement(f"return {value}")])
 
     def _flush(self, body: list[c.Generable]) -> list[c.Generable]:
-        """One thread's statements; inside a network, which flushes denormals itself, as they are."""
+        """One thread's statements; a network flushes denormals itself."""
         return body if self.joined or self.plan.precision.integer else denormals.flush(body)
 
     def _entry(self) -> c.Generable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 
@@ -72,6 +72,13 @@ def up_to(cap: Isa) -> tuple[Isa, ...]:
     """The instruction sets that a cap allows, best last."""
     names = list(ISAS)
     return tuple(ISAS[name] for name in names[: names.index(cap.name) + 1])
+
+
+def least_of(isa: Isa, names: Iterable[str]) -> Isa:
+    """The least of what ``isa`` extends that has the features of all of ``names``; else itself."""
+    features = {feature for name in names for feature in isa_named(name).features}
+    rows = (ISAS[name] for name in reversed(isa.chain))
+    return next((row for row in rows if features <= set(row.features)), isa)
 
 
 def caps(isa: str | Isa | None = None) -> dict[str, Isa]:

@@ -34,7 +34,7 @@ def test_a_table_of_stages(path: Path) -> None:
     assert [word for word in lines[0].split() if word.isalpha()] == [
         "group", "schedule", "time", "share", "of", "peak",
     ]  # fmt: skip
-    assert len(lines) == 1 + len(STAGES) + 4
+    assert len(lines) == 1 + len(STAGES) + 1 + 4 and lines[-5].startswith("(the rest of a run)")
     assert all(line.startswith(name) for line, name in zip(lines[1:], STAGES, strict=False))
     assert "Conv Conv of c + Add Add of s + Relu Relu of t" in lines[3]
     assert lines[-4].startswith("whole network: ")
@@ -49,7 +49,10 @@ def test_json_and_a_file(path: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["compile", str(path), *words]) == 0
     assert capsys.readouterr().out == ""
     *rows, whole = map(json.loads, out.read_text().splitlines())
-    assert len(rows) == len(STAGES) and sum(row["share"] for row in rows) == pytest.approx(1)
+    seconds = sum(row["seconds"] for row in rows) + whole["rest_ms"] / 1e3
+    assert len(rows) == len(STAGES) and seconds == pytest.approx(whole["latency_ms"] / 1e3)
+    assert all(row["share"] == pytest.approx(row["seconds"] / seconds) for row in rows)
+    assert whole["call_ms"] > whole["latency_ms"]
     assert all(row["seconds"] > 0 for row in rows)
     assert whole["latency_ms"] > 0 and whole["sum_of_layers_ms"] is None
     assert whole["level"] == "estimate" and whole["threads"] == 1 and whole["dtype"] == "f32"

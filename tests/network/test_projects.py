@@ -11,11 +11,13 @@ import pytest
 from onnx import TensorProto
 
 from polysci.errors import CheckError, PolysciError, SpecError
+from polysci.network.codegen.emit import code_of
 from polysci.network.compile.compiled import Network
 from polysci.network.compile.prepare import graph_of
 from polysci.network.frontends.onnx import reference
 from polysci.network.tools.c_project import check_project, write_project
 from polysci.network.tools.python_package import check_package, write_package
+from polysci.target.isas import ISAS
 from tests.support.compiling import HOSTILE, compiled, saved, tiny
 from tests.support.exported import run
 from tests.support.onnxmodels import model, node, reals
@@ -122,6 +124,59 @@ def test_results_of_the_example(network: Network, built: Path, tmp_path: Path) -
     (tmp_path / "x.bin").write_bytes(b"short")
     done = run("./example", tmp_path / "x.bin", cwd=built)
     assert done.returncode == 1 and "expected a file of 1024 bytes for x0" in done.stdout
+
+
+def test_the_usage_in_the_header_compiles_and_runs(built: Path, tmp_path: Path) -> None:
+    """As it stands there, beside what it refers to; also with another number of arguments."""
+    made = model([node("Add", "x v", "y"), node("Relu", "x", "z")], {"x": (2, 3), "v": (3,)},
+                 {"y": (2, 3), "z": (2, 3)})  # fmt: skip
+    write_project(compiled(saved(made, tmp_path / "two.onnx")), tmp_path / "two")
+    assert run("make", "libtwo.a", QUICK, cwd=tmp_path / "two").returncode == 0
+    for folder, name in ((built, "tiny"), (tmp_path / "two", "two")):
+        header = (folder / f"{name}.h").read_text()
+        lines = re.findall(r"^ \*     (.*)$", header.partition(" * Tensors")[0], re.MULTILINE)
+        assert len(lines) > 8
+        head = ["#include <stdio.h>", f'#include "{name}.h"', "int main(void)", "{"]
+        (tmp_path / "usage.c").write_text("\n".join([*head, *lines, "return 0;", "}", ""]))
+        words = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{folder}"]
+        files = [str(tmp_path / "usage.c"), str(folder / f"lib{name}.a")]
+        done = run("gcc", *words, *files, "-lm", "-o", str(tmp_path / "usage"), cwd=folder)
+        assert done.returncode == 0, done.stdout
+        assert run(str(tmp_path / "usage"), cwd=folder).returncode == 0
+
+
+def test_sizes_in_the_header(network: Network, built: Path) -> None:
+    header = (built / "tiny.h").read_text()
+    sizes = {name: int(size) for name, size in re.findall(r"#define TINY_(\w+) (\d+)\n", header)}
+    assert sizes == {
+        "X0_COUNT": 256, "X0_SIZE": 1024, "Y0_COUNT": 6, "Y0_SIZE": 24,
+        "CONTEXT_SIZE": network.runner.context_bytes, "MODEL_SIZE": network.runner.model_bytes,
+    }  # fmt: skip
+
+
+def test_the_library_needs_only_what_its_code_uses(network: Network) -> None:
+    """f32 kernels run without what a better instruction set has beyond theirs."""
+    kernel = next(iter(network.code.calls.values())).source.isa
+    for isa in ISAS.values():
+        if kernel in isa.chain:
+            placed, schedules = network.prepared.placed, network.schedules
+            code = code_of(placed, schedules, "tiny", isa)
+            assert code.isa.name == kernel
+            assert (
+                f"the code needs: {' '.join(ISAS[kernel].features) or 'none'}"
+                in code.files["tiny.c"]
+            )
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+def test_weights_packed_ahead(network: Network, tmp_path: Path, cc: str) -> None:
+    write_project(network, tmp_path / "net", packed=True, embed=True)
+    done = run("make", "all", "check", "example", f"CC={cc}", QUICK, cwd=tmp_path / "net")
+    assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout
+    assert run("./example", cwd=tmp_path / "net").returncode == 0
+    whole = (tmp_path / "net" / "tiny.weights").read_bytes()
+    assert len(whole) == 64 + network.runner.model_bytes and whole.startswith(b"polysci packed ")
+    assert "tiny_map" in (tmp_path / "net" / "README.md").read_text()
 
 
 def test_the_self_test_finds_faults(built: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def run(code: Code, folder: Path, files: dict[str, str], wide: int = 0) -> str:
     sizes["X"] = values[program.inputs[0]].size
     for name, text in {**files, "main.c": MAIN}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    (folder / "weights").write_bytes(code.weights_file.to_bytes())
+    (folder / "weights").write_bytes(b"".join(code.weights_file.pieces()))
     defined = [f"-D{name}={size}" for name, size in sizes.items()]
     sources = [str(path) for path in sorted(folder.glob("*.c"))]
     subprocess.run(["gcc", "-std=c11", *SANITIZED, *defined, "-o", folder / "run", *sources, "-lm"],

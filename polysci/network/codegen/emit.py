@@ -16,33 +16,38 @@ from polysci.codegen.interface import SCALES
 from polysci.export.names import remark
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.stage_code import StageCode
-from polysci.network.codegen.weights_file import WeightsFile
+from polysci.network.codegen.weights_file import WeightsFile, checksum_of, digest_of, pieces_of
 from polysci.network.ir.stages import Value
 from polysci.network.passes.arena import Arena
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of
-from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
+from polysci.target.isas import least_of
 from polysci.target.microkernels import header
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")
 _FLUSHED = """\
-Inside a run, and in the weights,
- * numbers below 2^-126 (of double: 2^-1022) count as 0; the caller's mode is its own again afterwards.
- * Compile with -DPOLYSCI_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
+In a run, and in the weights,
+ * numbers below 2^-126 (of double: 2^-1022) count as 0; then the caller has its mode back. Compile
+ * with -DPOLYSCI_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
 LAYERS_A_FILE = 6  # so that several compilers have something to do
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The C of a network: texts by file name, its weights, memory and the code of every stage."""
+    """The C of a network: texts by file name, its weights, memory and the code of every stage.
+
+    ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
+    """
 
     name: str
+    isa: Isa
     files: Mapping[str, str]
+    values: Mapping[str, str]
     declarations: str
     weights_file: WeightsFile
     arena: Arena
@@ -68,15 +73,37 @@ def code_of(
     ``flush_denormals``: numbers below the smallest normal one count as 0, constants among them.
     """
     calls = calls_of(placed, schedules, name, threads)
+    isa = least_of(isa, [call.source.isa for call in calls.values()])
     emitter = StageCode(placed, name, isa, threads, calls, apart, timed, flush_denormals)
     stages = emitter.stages()
     values = holes_of(emitter, stages)
     files = {
-        f"{name}.h": templates.fill(TEMPLATES / "network.h", values),
-        f"{name}.c": templates.fill(TEMPLATES / "network.c", values),
+        **network_files(values, "raw"),
         **layer_files(name, [*calls.values()]),
     }
-    return Code(name, files, values["CDEF"], emitter.weights_file, emitter.arena, placed, calls)
+    return Code(
+        name, isa, files, values, values["CDEF"], emitter.weights_file, emitter.arena, placed, calls
+    )
+
+
+def network_files(values: Mapping[str, str], weights: str) -> dict[str, str]:
+    """Header and C file; ``weights`` ``raw`` are packed on load, ``packed`` ones were ahead."""
+    name = values["NAME"]
+    filled = {
+        "WEIGHTS": templates.fill(TEMPLATES / f"weights_{weights}.c", values),
+        "LOADING": templates.fill(TEMPLATES / f"loading_{weights}.h", values),
+    }
+    return {
+        f"{name}.{end}": templates.fill(TEMPLATES / f"network.{end}", {**values, **filled})
+        for end in ("h", "c")
+    }
+
+
+def use_packed_weights(code: Code, data: memoryview) -> dict[str, str]:
+    """All C files, for weights that were packed ahead: ``data``, as ``NAME_model_data`` has it."""
+    sums = _sums(checksum_of(pieces_of(data)))
+    values = {**code.values, "DIGEST": digest_of(pieces_of(data)), **sums}
+    return {**code.files, **network_files(values, "packed")}
 
 
 def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
@@ -103,6 +130,8 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     outputs = [_parameter(f"y{at}", program.values[n], "") for at, n in enumerate(program.outputs)]
     words = [f"x{at}" for at in range(len(inputs))]
     results = [f"y{at}" for at in range(len(outputs))]
+    ports = {word: program.values[n] for word, n in zip(words, program.inputs, strict=True)}
+    ports |= {word: program.values[n] for word, n in zip(results, program.outputs, strict=True)}
     rows = [f" *   x{at}  {_told(program.values[n], n)}" for at, n in enumerate(program.inputs)]
     rows += [
         f" *   y{at}  {_told(program.values[n], title)}"
@@ -123,6 +152,8 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "UPPER": name.upper(),
         "SIZE": f"{len(program.stages)} stages",
         "FEATURES": " ".join(emitter.isa.features) or "none",
+        "ARRAYS": "\n".join(_array(name, emitter.name, value) for name, value in ports.items()),
+        "SIZES": "\n".join(_sizes(emitter, ports)),
         "ARGUMENTS": ", ".join([*words, *results]),
         "PARAMETERS": parameters,
         "TENSORS": "\n".join(rows),
@@ -145,7 +176,7 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "STAGES": steps,
         "DIGEST": weights_file.digest,
         "PACKING": c.text(_packing(emitter), 1),
-        **dict(zip(("SUM", "SUMS"), map(hex, weights_file.checksum), strict=True)),
+        **_sums(checksum_of(weights_file.chunks())),
         "TEAM": team,
         "CDEF": _cdef(name, parameters) + "".join(f"{head};\n" for head, _ in inside),
         "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),
@@ -154,21 +185,26 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
 
 
 def _packing(emitter: StageCode) -> c.Generable:
-    """Weights of one layer after the other: read, packed."""
+    """Constants, then weights of one layer after the other: taken from their source, packed."""
+    file, short = emitter.weights_file, c.Statement('return "the weights are cut short"')
     statements: list[c.Generable] = []
+    arrays = dict(file.parts[: len(file.constants)])
+    rows = [f"{{{at}, {arrays[name].nbytes}}}" for name, at in file.constants.items()]
+    if rows:
+        table = f"static const size_t parts[{len(rows)}][2] = {{{', '.join(rows)}}}"
+        missing = "!fill(from, constants + parts[i][0], parts[i][1])"
+        head = ("int i = 0", f"i < {len(rows)}", "++i")
+        statements += [c.Statement(table), c.loop(*head, c.Block([c.when(missing, short)]))]
     for call in emitter.calls.values():
         if call.packed_at is None:
             continue
         count = call.source.precision.w.bytes * prod(call.layer.problem.w_shape)
         kind = call.source.precision.w.c_type
         zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""
-        short = c.Statement('return "the weights are cut short"')
-        packed = f"(void *)(model->packed + {call.packed_at})"
+        to = f"(void *)(packed + {call.packed_at})"
         statements += [
-            c.when(f"!take(from, scratch, {round_up(count)})", short),
-            c.Statement(
-                f"{call.source.symbol}_pack_weights((const {kind} *)scratch, {packed}{zero})"
-            ),
+            c.when(f"!(w = take(from, {count}))", short),
+            c.Statement(f"{call.source.symbol}_pack_weights((const {kind} *)w, {to}{zero})"),
         ]
     return c.Collection(statements)
 
@@ -195,7 +231,8 @@ int {name}_supported(void);
 typedef struct {name}_model {name}_model;
 typedef struct {name}_context {name}_context;
 {name}_model *{name}_load(const char *path, const char **why);
-{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);
+{name}_model *{name}_load_parts(const void *const *parts, const char **why);
+const void *{name}_model_data(const {name}_model *model);
 {name}_context *{name}_new(const {name}_model *model);
 void {name}_run({name}_context *context, {parameters});
 void {name}_free({name}_context *context);
@@ -236,3 +273,23 @@ def _parameter(name: str, value: Value, const: str) -> str:
 def _told(value: Value, title: str) -> str:
     shape = " x ".join(map(str, value.shape)) or "one number"
     return f"{value.dtype:<8} {shape} ({remark(title)})"
+
+
+def _sums(checksum: tuple[int, int]) -> dict[str, str]:
+    return dict(zip(("SUM", "SUMS"), map(hex, checksum), strict=True))
+
+
+def _array(word: str, name: str, value: Value) -> str:
+    """The definition of an array for an input or output, in the header's usage."""
+    return f" *     static {C_TYPES[value.dtype]} {word}[{name.upper()}_{word.upper()}_COUNT];"
+
+
+def _sizes(emitter: StageCode, ports: Mapping[str, Value]) -> list[str]:
+    """Constants of the header."""
+    sizes = {}
+    for word, value in ports.items():  # no array has 0 elements
+        sizes[f"{word.upper()}_COUNT"] = max(1, value.size)
+        sizes[f"{word.upper()}_SIZE"] = value.bytes
+    sizes["CONTEXT_SIZE"] = emitter.arena.size
+    sizes["MODEL_SIZE"] = emitter.weights_file.constants_size + emitter.weights_file.packed_size
+    return [f"#define {emitter.name.upper()}_{word} {size}" for word, size in sizes.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,10 @@ from polysci.numerics.dtypes import to_stored
 
 LINE = 64  # bytes
 MAGIC = b"polysci weights "
-PIECE = 1 << 20  # elements looked at at a time
+PACKED_MAGIC = b"polysci packed "
+PIECE = 1 << 20  # elements or bytes looked at at a time: whole lines
+
+Chunk = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +35,58 @@ class WeightsFile:
     packed_size: int
     largest: int
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[Chunk]:
         """The bytes of the file, without its head."""
         for _, array in self.parts:
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            yield data.tobytes() + bytes(-data.nbytes % LINE)
+            yield from pieces_of(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
 
     @property
     def digest(self) -> str:
-        """What tells the file from those of other networks: 16 hexadecimal digits."""
-        state = hashlib.sha256()
-        for chunk in self.chunks():
-            state.update(chunk)
-        return state.hexdigest()[:16]
+        """What tells the file from those of other networks."""
+        return digest_of(self.chunks())
 
-    @property
-    def checksum(self) -> tuple[int, int]:
-        """The sum of all words, and of the sums on the way: both modulo 2^64."""
-        total, sums = np.uint64(0), np.uint64(0)
-        with np.errstate(over="ignore"):
-            for chunk in self.chunks():
-                running = np.cumsum(np.frombuffer(chunk, np.uint64), dtype=np.uint64) + total
-                sums += running.sum(dtype=np.uint64)
-                total = running[-1]
-        return int(total), int(sums)
-
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[Chunk]:
         """The bytes of the file, piece by piece."""
-        yield (MAGIC + self.digest.encode()).ljust(LINE, b"\0")
+        yield head_of(MAGIC, self.digest)
         yield from self.chunks()
 
-    def to_bytes(self) -> bytes:
-        """The whole file."""
-        return b"".join(self.pieces())
+
+def pieces_of(data: memoryview) -> Iterator[Chunk]:
+    """The bytes of an array, padded with zeros to whole lines."""
+    for first in range(0, data.nbytes, PIECE):
+        piece = data[first : first + PIECE]
+        missing = -piece.nbytes % LINE
+        yield piece.tobytes() + bytes(missing) if missing else piece
+
+
+def packed_pieces(data: memoryview) -> Iterator[Chunk]:
+    """The bytes of a file of weights that were packed ahead, piece by piece."""
+    yield head_of(PACKED_MAGIC, digest_of(pieces_of(data)))
+    yield from pieces_of(data)
+
+
+def head_of(magic: bytes, digest: str) -> bytes:
+    """The first line of a file."""
+    return (magic + digest.encode()).ljust(LINE, b"\0")
+
+
+def digest_of(chunks: Iterable[Chunk]) -> str:
+    """What tells the file from those of other networks: 16 hexadecimal digits."""
+    state = hashlib.sha256()
+    for chunk in chunks:
+        state.update(chunk)
+    return state.hexdigest()[:16]
+
+
+def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
+    """The sum of all words, and of the sums on the way: both modulo 2^64."""
+    total, sums = np.uint64(0), np.uint64(0)
+    with np.errstate(over="ignore"):
+        for chunk in chunks:
+            running = np.cumsum(np.frombuffer(chunk, np.uint64), dtype=np.uint64) + total
+            sums += running.sum(dtype=np.uint64)
+            total = running[-1]
+    return int(total), int(sums)
 
 
 def weights_of(call: LayerCall, array: Array) -> Array:

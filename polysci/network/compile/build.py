@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from polysci.network.codegen.emit import Code
 from polysci.network.runtime.runner import FUNCTIONS, Runner, TensorPort
 from polysci.runtime.backend import CPU
@@ -17,7 +19,8 @@ def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
     inputs, outputs = ports(code)
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
     path = CPU.build(texts, flags=flags, symbols=symbols)
-    return Runner(path, code.name, code.declarations, code.weights_file.to_bytes(), inputs, outputs)
+    weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
+    return Runner(path, code.name, code.declarations, weights, inputs, outputs)
 
 
 def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:

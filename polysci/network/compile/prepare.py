@@ -90,7 +90,7 @@ def generate_code(
     apart: bool = False,
     timed: bool = False,
 ) -> Code:
-    """The C of a placed program as ``options`` ask for it; ``apart`` and ``timed`` as ``code_of``."""
+    """The C of a placed program; ``apart`` and ``timed`` as ``code_of`` takes them."""
     return code_of(
         placed, schedules, name, options.target.isa, options.threads,
         apart=apart, timed=timed, flush_denormals=options.flush_denormals,

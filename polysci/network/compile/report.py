@@ -46,8 +46,8 @@ class NetworkReport:
 
     ``rest`` is what a run takes beside its stages: entry, team of threads, barriers; below 0 where
     the clock, read between stages, cost more. ``call``: of a run from Python, inputs checked and
-    arrays made. ``sum_of_layers``: the seconds of all layers timed alone, None where one was not. ``unshared``
-    is what the tensors of ``arena`` would take side by side.
+    arrays made. ``sum_of_layers``: the seconds of all layers timed alone, None where one was not.
+    ``unshared`` is what the tensors of ``arena`` would take side by side.
     """
 
     name: str
@@ -108,8 +108,8 @@ def report_of(
     total = latency(runner)
     rows = tuple(_row(facts, program.stages[time.position], time, total) for time in times)
     return NetworkReport(
-        code.name, rows, total, call_latency(runner), sum_of_layers(program, results), code.arena.size,
-        code.arena.unshared, code.weights_file.packed_size, options.level,
+        code.name, rows, total, call_latency(runner), sum_of_layers(program, results),
+        code.arena.size, code.arena.unshared, code.weights_file.packed_size, options.level,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from polysci.runtime.build.library import Library
 Array = NDArray[Any]
 # Of the library of a network NAME: it defines NAME_load, and so on.
 FUNCTIONS: Final = (
-    *("load", "load_memory", "unload", "model_size"),
+    *("load", "load_parts", "unload", "model_size", "model_data"),
     *("new", "free", "run", "context_size"),
 )
 
@@ -37,14 +37,17 @@ class TensorPort:
 
 
 class Runner:
-    """A loaded library of a network: checked calls, one context for each that is under way."""
+    """A loaded library of a network: checked calls, one context for each that is under way.
+
+    ``weights`` are their file, or its arrays one by one.
+    """
 
     def __init__(
         self,
         library: Path,
         name: str,
         declarations: str,
-        weights: bytes | Path,
+        weights: Sequence[Array] | Path,
         inputs: Sequence[TensorPort],
         outputs: Sequence[TensorPort],
     ) -> None:
@@ -57,8 +60,9 @@ class Runner:
         if isinstance(weights, Path):
             model = getattr(lib, f"{name}_load")(str(weights).encode(), why)
         else:
-            data = self._ffi.from_buffer(weights)
-            model = getattr(lib, f"{name}_load_memory")(data, len(weights), why)
+            data = [self._ffi.from_buffer(array) for array in weights]
+            parts = self._ffi.new("const void *[]", data)
+            model = getattr(lib, f"{name}_load_parts")(parts, why)
         if model == self._ffi.NULL:
             raise PolysciError(f"{name}: {self._ffi.string(why[0]).decode()}")
         unload = getattr(lib, f"{name}_unload")
@@ -72,6 +76,11 @@ class Runner:
             for port in (*self.inputs, *self.outputs)
         ]
         self._results = [(port.shape, np.dtype(port.dtype)) for port in self.outputs]
+
+    def packed_weights(self) -> memoryview:
+        """Constants and packed weights, as the library reads them; valid as long as this object."""
+        data = getattr(self.library.lib, f"{self.name}_model_data")(self._model)
+        return memoryview(self._ffi.buffer(data, self.model_bytes))
 
     def context(self) -> Any:
         """A context that nobody uses; give it back to ``release``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,8 @@ from polysci.export.file_flags import file_flags
 from polysci.export.folder import Content
 from polysci.export.project import MARK
 from polysci.export.wait_policy import wait_policy
+from polysci.network.codegen.emit import use_packed_weights
+from polysci.network.codegen.weights_file import packed_pieces
 from polysci.network.compile.compiled import Network
 from polysci.network.runtime.runner import TensorPort
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
@@ -21,6 +24,11 @@ from polysci.text.tables import bytes_text
 TEMPLATES = Path(__file__).with_name("templates")
 DATA = "selftest.data"
 HEAD = 64  # bytes before the arrays
+HARDLY_LARGER = 1.1
+PACKED_TOLD = (
+    "* The weights were packed ahead: `{0}_map` maps the file, which processes then share; "
+    "`{0}_use` takes\n  its bytes where they lie.\n"
+)
 _FILES = MappingProxyType(
     {
         "main.c": "main.c",
@@ -39,16 +47,23 @@ _TYPES = MappingProxyType(
 
 
 def write_project(
-    network: Network, out: Path, *, embed: bool = False, force: bool = False
+    network: Network,
+    out: Path,
+    *,
+    embed: bool = False,
+    packed: bool = False,
+    force: bool = False,
 ) -> list[Path]:
     """Write the C project of a network into the directory ``out``; returns the paths written.
 
-    ``embed``: the weights become a part of the library. Raises SpecError for a directory that holds
+    ``embed``: the weights become a part of the library. ``packed``: their file holds them as runs
+    read them, so that it can be mapped and shared; it does anyway where it is hardly larger for
+    that. Raises SpecError for a directory that holds
     other files (unless ``force``), PolysciError where it cannot be written, CheckError for a
     network whose results are wrong.
     """
     check_project(out, network.name, force=force)
-    contents = files(network, make_selftest_data(network), embed)
+    contents = files(network, make_selftest_data(network), embed, packed)
     return folder.write(out, contents, leftovers=_leftovers(network.name), force=force)
 
 
@@ -62,21 +77,28 @@ def _leftovers(name: str) -> tuple[str, ...]:
     return tuple(pattern.format(name) for pattern in _BUILT)
 
 
-def files(network: Network, told: SelftestData, embed: bool = False) -> dict[str, Content]:
+def files(
+    network: Network, told: SelftestData, embed: bool = False, packed: bool = False
+) -> dict[str, Content]:
     """The content of every file of the project."""
-    name = network.name
-    code = sources(network)
+    name, ahead = network.name, packed or _hardly_larger(network)
+    code, weights = dict(network.code.files), network.code.weights_file.pieces
+    if ahead:
+        data = network.runner.packed_weights()
+        code, weights = use_packed_weights(network.code, data), partial(packed_pieces, data)
+    code = _marked(code, name)
     if embed:
         code[f"{name}.h"] = _offering(code[f"{name}.h"], name)
         code[f"{name}_weights.c"] = fill_template(
-            "weights.c", {"NAME": name, "UPPER": name.upper()}
+            "weights.c",
+            {"NAME": name, "UPPER": name.upper(), "LOAD": "use" if ahead else "load_memory"},
         )
     stems = [path.removesuffix(".c") for path in code if path.endswith(".c")]
-    values = _values(network, told, stems, embed) | file_flags(code)
+    values = _values(network, told, stems, embed, ahead) | file_flags(code)
     made = {path: fill_template(template, values) for path, template in _FILES.items()}
     return {
         **code,
-        f"{name}.weights": network.code.weights_file.pieces,
+        f"{name}.weights": weights,
         **made,
         DATA: lambda: _data(network, told),
     }
@@ -84,10 +106,23 @@ def files(network: Network, told: SelftestData, embed: bool = False) -> dict[str
 
 def sources(network: Network) -> dict[str, str]:
     """Header and C of the network alone, each with our mark."""
+    return _marked(network.code.files, network.name)
+
+
+def _marked(files: Mapping[str, str], name: str) -> dict[str, str]:
     return {
-        path: text if MARK in text[:300] else f"/* Layers of {network.name}. {MARK}. */\n{text}"
-        for path, text in network.code.files.items()
+        path: text if MARK in text[:300] else f"/* Layers of {name}. {MARK}. */\n{text}"
+        for path, text in files.items()
     }
+
+
+def _hardly_larger(network: Network) -> bool:
+    """Whether the weights as runs read them fill a file that is about as large as without packing.
+
+    Loading then takes no memory beside theirs.
+    """
+    raw = sum(array.nbytes for _, array in network.code.weights_file.parts)
+    return raw > 0 and network.runner.model_bytes <= HARDLY_LARGER * raw
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:
@@ -109,7 +144,7 @@ def _data(network: Network, told: SelftestData) -> Iterator[bytes]:
 
 
 def _values(
-    network: Network, told: SelftestData, stems: Sequence[str], embed: bool
+    network: Network, told: SelftestData, stems: Sequence[str], embed: bool, packed: bool
 ) -> dict[str, str]:
     """What fills the templates."""
     name, code = network.name, network.code
@@ -127,6 +162,8 @@ def _values(
     return base | {
         "VALUES": fill_template("values.c", base | _ports(network)),
         "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
+        "PACKED_TEST": fill_template("packed_test.c", base) if packed else "",
+        "PACKED_TOLD": PACKED_TOLD.format(name) if packed else "",
         "EMBEDDED_TEST": fill_template("embedded_test.c", base) if embed else "",
         "EMBEDDED_RULE": rule if embed else "",
         "EMBEDDED_SOURCE": part if embed else "",
@@ -138,7 +175,7 @@ def _values(
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
         "SIZE": f"{len(code.placed.program.stages)} stages",
-        "FEATURES": " ".join(network.options.target.isa.features) or "none",
+        "FEATURES": " ".join(code.isa.features) or "none",
         "TOLERANCE": f"{told.tolerance:.3g}",
         "DERIVED": told.derived,
         "TABLE": "\n".join(rows(network)),

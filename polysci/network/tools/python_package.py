@@ -53,7 +53,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
         "NAME": name,
         "WAITING": wait_policy(network.threads, "\n", ""),
         "SIZE": f"{len(network.code.placed.program.stages)} stages",
-        "FEATURES": " ".join(network.options.target.isa.features) or "none",
+        "FEATURES": " ".join(network.code.isa.features) or "none",
         "DIGEST": hashlib.sha256(binary).hexdigest(),
         "SOURCES": repr(tuple(path for path in code if path.endswith(".c"))),
         "INPUTS": _literal(network.inputs),

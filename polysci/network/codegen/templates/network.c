@@ -11,7 +11,10 @@
 #endif
 
 @DECLARATIONS@
-static const size_t ARENA = @ARENA@, CONSTANTS = @CONSTANTS@, PACKED = @PACKED@, LARGEST = @LARGEST@;
+/* Bytes of a context, of constants as stages read them, of packed weights. */
+#define ARENA ((size_t)@ARENA@)
+#define CONSTANTS ((size_t)@CONSTANTS@)
+#define PACKED ((size_t)@PACKED@)
 
 /* What stages work on: tensors between inputs and outputs, constants as they are, packed weights. */
 typedef struct {
@@ -44,7 +47,9 @@ static void share(const ps_memory *m)
 }
 
 struct @NAME@_model {
-    char *constants, *packed;
+    const char *constants, *packed;
+    char *memory;  /* of its own; null where weights are used where they lie */
+    size_t mapped; /* bytes of that, where it is a file's */
 };
 
 struct @NAME@_context {
@@ -52,119 +57,66 @@ struct @NAME@_context {
     char *arena;
 @TIMES_OF@};
 
-/* Where weights come from: a file, or memory. */
-typedef struct {
-    FILE *file;
-    const char *at;
-    size_t left;
-    uint64_t sum, sums; /* of the words taken, and of all such sums on the way */
-} source;
-
-/* A checksum of whole words; weights are stored in multiples of 64 bytes. */
-static void add(source *from, const char *bytes, size_t count)
-{
-    for (size_t i = 0; i + 8 <= count; i += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + i, 8);
-        from->sum += word;
-        from->sums += from->sum;
-    }
-}
-
-static int take(source *from, char *to, size_t count)
-{
-    if (from->file) {
-        if (fread(to, 1, count, from->file) != count)
-            return 0;
-    } else {
-        if (from->left < count)
-            return 0;
-        memcpy(to, from->at, count);
-        from->at += count, from->left -= count;
-    }
-    add(from, to, count);
-    return 1;
-}
-
-/* The order of the file: a head, constants, then the weights of one layer after the other. */
-static const char *filled(@NAME@_model *model, source *from, char *scratch)
-{
-    static const char head[64] = "polysci weights @DIGEST@";
-    if (!take(from, scratch, sizeof head) || memcmp(scratch, head, sizeof head))
-        return "these are not the weights of this network";
-    from->sum = from->sums = 0;
-    if (!take(from, model->constants, CONSTANTS))
-        return "the weights are cut short";
-@PACKING@
-    if (from->sum != UINT64_C(@SUM@) || from->sums != UINT64_C(@SUMS@))
-        return "the weights are damaged";
-    return 0;
-}
+static const char NO_MEMORY[] = "no memory", NO_FILE[] = "the file of weights cannot be opened";
 
 /* Lines of a cache; what spans several huge pages asks for those: weights are read once a run. */
 static void *room(size_t bytes)
 {
     const size_t huge = (size_t)2 << 20;
-    void *found = 0;
-    if (posix_memalign(&found, bytes < 2 * huge ? 64 : huge, bytes ? bytes : 64))
+    void *memory = 0;
+    if (posix_memalign(&memory, bytes < 2 * huge ? 64 : huge, bytes ? bytes : 64))
         return 0;
 #ifdef MADV_HUGEPAGE
     if (bytes >= 2 * huge)
-        (void)madvise(found, bytes, MADV_HUGEPAGE);
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
-    return found;
+    return memory;
 }
 
-static @NAME@_model *loaded(source *from, const char **why)
+static void release(char *memory, size_t mapped)
 {
-    const char *fault = "no memory";
-    @NAME@_model *model = 0;
-    char *scratch = 0;
-    if (!@NAME@_supported()) {
-        fault = "this CPU lacks a feature that the code needs: @FEATURES@";
-    } else if ((model = calloc(1, sizeof *model)) && (scratch = room(LARGEST)) &&
-               (model->constants = room(CONSTANTS)) && (model->packed = room(PACKED))) {
-        fault = filled(model, from, scratch);
+#ifdef __unix__
+    if (mapped) {
+        (void)munmap(memory, mapped);
+        return;
     }
-    free(scratch);
-    if (fault) {
-        @NAME@_unload(model);
-        model = 0;
-    }
-    if (why)
-        *why = fault;
-    return model;
+#endif
+    (void)mapped;
+    free(memory);
 }
 
 int @NAME@_supported(void) { return PS_CPU_OK() ? 1 : 0; }
 
-@NAME@_model *@NAME@_load(const char *path, const char **why)
+static const char *unsupported(void)
 {
-    source from = {.file = fopen(path, "rb")};
-    if (!from.file) {
-        if (why)
-            *why = "the file of weights cannot be opened";
-        return 0;
-    }
-    @NAME@_model *model = loaded(&from, why);
-    fclose(from.file);
+    return @NAME@_supported() ? 0 : "this CPU lacks a feature that the code needs: @FEATURES@";
+}
+
+/* The model of constants and packed weights at `data`, which are in `memory` if that is its own;
+ * where there is a fault, null, and `memory` is given back. */
+static @NAME@_model *model_of(const char *data, char *memory, size_t mapped, const char *fault,
+                              const char **why)
+{
+    @NAME@_model *model = fault ? 0 : calloc(1, sizeof *model);
+    if (model)
+        *model = (@NAME@_model){data, data + CONSTANTS, memory, mapped};
+    else
+        release(memory, mapped);
+    if (why)
+        *why = fault || model ? fault : NO_MEMORY;
     return model;
 }
 
-@NAME@_model *@NAME@_load_memory(const void *weights, size_t bytes, const char **why)
-{
-    source from = {.at = weights, .left = bytes};
-    return loaded(&from, why);
-}
-
+@WEIGHTS@
 void @NAME@_unload(@NAME@_model *model)
 {
     if (!model)
         return;
-    free(model->constants);
-    free(model->packed);
+    release(model->memory, model->mapped);
     free(model);
 }
+
+const void *@NAME@_model_data(const @NAME@_model *model) { return model->constants; }
 
 @NAME@_context *@NAME@_new(const @NAME@_model *model)
 {

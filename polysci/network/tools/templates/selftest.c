@@ -231,7 +231,7 @@ int main(int argc, char **argv)
     if (model)
         results(model, data);
     @NAME@_unload(model);
-@EMBEDDED_TEST@    damaged(weights, size);
+@PACKED_TEST@@EMBEDDED_TEST@    damaged(weights, size);
     free(weights);
     free(data);
     printf("%d passed, %d failed\n", passed, failed);

@@ -28,5 +28,5 @@ __asm__(".pushsection .rodata,\"a\",%progbits\n"
 @NAME@_model *@NAME@_load_embedded(const char **why)
 {
     const uintptr_t start = (uintptr_t)@NAME@_weights_start, end = (uintptr_t)@NAME@_weights_end;
-    return @NAME@_load_memory(@NAME@_weights_start, (size_t)(end - start), why);
+    return @NAME@_@LOAD@(@NAME@_weights_start, (size_t)(end - start), why);
 }

@@ -1,0 +1,3 @@
+
+/* The same of arrays that lie apart, in the order of the file, without its head and its padding. */
+@NAME@_model *@NAME@_load_parts(const void *const *parts, const char **why);

@@ -1,0 +1,114 @@
+/* Where weights come from: a file, memory, or arrays that lie apart. */
+typedef struct {
+    FILE *file;
+    const char *at;
+    size_t left;
+    const void *const *parts;
+    char *scratch;      /* for one layer's weights, where they cannot be packed from where they lie */
+    uint64_t sum, sums; /* of the words taken, and of all such sums on the way */
+} source;
+
+/* A file holds zeros after every array, up to a multiple of 64 bytes. */
+static size_t lines(size_t count) { return (count + 63) / 64 * 64; }
+
+/* A checksum of whole words, as many as a file holds of `count` bytes. */
+static void add(source *from, const char *bytes, size_t count)
+{
+    const size_t whole = count / 8 * 8;
+    uint64_t word = 0;
+    for (size_t i = 0; i < whole; i += 8) {
+        memcpy(&word, bytes + i, 8);
+        from->sum += word;
+        from->sums += from->sum;
+    }
+    word = 0;
+    if (count > whole)
+        memcpy(&word, bytes + whole, count - whole);
+    for (size_t i = whole; i < lines(count); i += 8, word = 0) {
+        from->sum += word;
+        from->sums += from->sum;
+    }
+}
+
+/* The next `count` bytes, in `to`, which has room for whole lines. */
+static int fill(source *from, char *to, size_t count)
+{
+    if (from->parts) {
+        memcpy(to, *from->parts++, count);
+    } else if (from->file) {
+        if (fread(to, 1, lines(count), from->file) != lines(count))
+            return 0;
+    } else {
+        if (from->left < lines(count))
+            return 0;
+        memcpy(to, from->at, lines(count));
+        from->at += lines(count), from->left -= lines(count);
+    }
+    add(from, to, from->parts ? count : lines(count));
+    return 1;
+}
+
+/* The next `count` bytes where they lie, or else in scratch. */
+static const void *take(source *from, size_t count)
+{
+    const char *at = from->parts ? *from->parts : from->at;
+    if (at && (uintptr_t)at % 8 == 0 && (from->parts || from->left >= lines(count))) {
+        if (from->parts)
+            ++from->parts;
+        else
+            from->at += lines(count), from->left -= lines(count);
+        add(from, at, from->parts ? count : lines(count));
+        return at;
+    }
+    if (!from->scratch)
+        from->scratch = room(@LARGEST@);
+    return from->scratch && fill(from, from->scratch, count) ? from->scratch : 0;
+}
+
+/* The order of the file: a head, constants, then the weights of one layer after the other. */
+static const char *filled(source *from, char *constants, char *packed)
+{
+    static const char head[64] = "polysci weights @DIGEST@";
+    char first[sizeof head];
+    const void *w;
+    (void)packed, (void)w;
+    if (!from->parts && (!fill(from, first, sizeof head) || memcmp(first, head, sizeof head)))
+        return "these are not the weights of this network";
+    from->sum = from->sums = 0;
+@PACKING@
+    if (from->sum != UINT64_C(@SUM@) || from->sums != UINT64_C(@SUMS@))
+        return "the weights are damaged";
+    return 0;
+}
+
+static @NAME@_model *loaded(source *from, const char **why)
+{
+    const char *fault = unsupported();
+    char *memory = fault ? 0 : room(CONSTANTS + PACKED);
+    if (!fault)
+        fault = memory ? filled(from, memory, memory + CONSTANTS) : NO_MEMORY;
+    free(from->scratch);
+    return model_of(memory, memory, 0, fault, why);
+}
+
+@NAME@_model *@NAME@_load(const char *path, const char **why)
+{
+    source from = {.file = fopen(path, "rb")};
+    if (!from.file)
+        return model_of(0, 0, 0, NO_FILE, why);
+    @NAME@_model *model = loaded(&from, why);
+    fclose(from.file);
+    return model;
+}
+
+@NAME@_model *@NAME@_load_memory(const void *weights, size_t bytes, const char **why)
+{
+    source from = {.at = weights, .left = bytes};
+    return loaded(&from, why);
+}
+
+@NAME@_model *@NAME@_load_parts(const void *const *parts, const char **why)
+{
+    source from = {.parts = parts};
+    return loaded(&from, why);
+}
