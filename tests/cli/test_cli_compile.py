@@ -202,7 +202,7 @@ def test_the_names_of_the_package(path: Path) -> None:
     y = net(x)
     assert isinstance(y, np.ndarray) and y.shape == (1, 6)
     report = net.report()
-    assert str(report).count("\n") == len(STAGES) + 4 and len(report.rows) == len(STAGES)
+    assert str(report).count("\n") == len(STAGES) + 5 and len(report.rows) == len(STAGES)
     assert report.json_rows()[1]["group"].startswith("Conv")
     with pytest.raises(ValueError, match=r"x: expected shape \(1, 4, 8, 8\), got \(2, 4, 8, 8\)"):
         net(reals(2, 4, 8, 8))

@@ -20,6 +20,8 @@ RECORD = """
 #include <stdio.h>
 #define ps_least(a, b) ((a) < (b) ? (a) : (b))
 #define ps_floor_div(a, b) ((a) / (b))
+#define ps_flush_denormals() 0
+#define ps_restore_mode(mode) (void)(mode)
 static void show(const int64_t *numbers, int count)
 {
     printf("%d %d %d\\n", (int)numbers[1], (int)numbers[count - 2], (int)numbers[count - 1]);

@@ -12,6 +12,7 @@ int blocked(const float *x, const float *packed, float *y, const float *bias,
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t n0 = 0; n0 <= 1; ++n0) {
         for (int64_t c0 = 0; c0 <= 20; c0 += 20) {
@@ -31,6 +32,7 @@ int blocked(const float *x, const float *packed, float *y, const float *bias,
             blocked_t5(g, 2352 * n0 + 1994, 432 * k0 + 2880, 1176 * n0 + 49 * k0 + 42, k0, 40 == 0, 40 + 8 == 48);
         }
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

@@ -12,11 +12,13 @@ int conv3x3(const float *x, const float *packed, float *y, const float *bias,
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 7; ++p0) {
         conv3x3_t0(g, 128 * p0 - 144, 0, 160 * p0, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
         conv3x3_t1(g, 128 * p0 - 144, 2304, 160 * p0 + 16, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

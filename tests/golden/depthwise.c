@@ -11,6 +11,7 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
     if (!PS_CPU_OK())
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 5; p0 += 3) {
         args.a = (ps_a *)workspace;
@@ -19,6 +20,7 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
             depthwise_t0(g, 72 * ((p1) % 3), 0, 6 * p1, 0, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
         }
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

@@ -23,14 +23,17 @@ int domain(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         const int64_t t0 = 16 * thread / 2;
         const int64_t t1 = 16 * (thread + 1) / 2;
         domain_input(x, v + t0 * 8, t0, t1);
+        ps_restore_mode(mode);
     }
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         float *const sums = (float *)workspace + 2048 + 768 * thread;
         for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
             const int64_t k0 = task / 1 % 2 * 8;
@@ -38,6 +41,7 @@ int domain(const float *x, const float *packed, float *y, const float *bias,
                 domain_block(g, v + t0 * 8, sums, t0, k0);
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

@@ -18,12 +18,14 @@ int filters(const float *x, const float *packed, float *y, const float *bias,
         return 1;
     const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,
                           .residual = residual, .clamp = clamp}, *const g = &args;
+    const uint64_t mode = ps_flush_denormals();
     float *const v = (float *)workspace;
     filters_input(x, v, 0, 16);
     float *const sums = (float *)workspace + 4096;
     for (int64_t k0 = 0; k0 < 48; k0 += 16) {
         filters_block(g, v, sums, 0, k0);
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

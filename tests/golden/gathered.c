@@ -13,10 +13,12 @@ int gathered(const float *x, const float *packed, float *y, const float *bias,
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     gathered_pack(x, workspace, 0, 0, 8);
     args.a = workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t k0 = 0; k0 <= 8; ++k0) {
         gathered_t0(g, 8 * k0, 0, 25 * k0, k0);
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

@@ -12,6 +12,7 @@ int grouped(const float *x, const float *packed, float *y, const float *bias,
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 5; ++p0) {
         grouped_t0(g, 144 * p0 - 168, 0, 144 * p0, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
@@ -19,6 +20,7 @@ int grouped(const float *x, const float *packed, float *y, const float *bias,
         grouped_t2(g, 144 * p0 - 152, 576, 144 * p0 + 16, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
         grouped_t3(g, 144 * p0 - 80, 576, 144 * p0 + 88, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

@@ -16,6 +16,7 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(3) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 3; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 4 * thread / 3; task < 4 * (thread + 1) / 3; ++task) {
             const int64_t g0 = task / 1 % 4 * 1;
@@ -28,6 +29,7 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
                 }
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

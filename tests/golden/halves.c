@@ -12,6 +12,7 @@ int halves(const uint16_t *x, const void *packed, uint16_t *y, const float *bias
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 5; p0 += 2) {
         for (int64_t p1 = p0; p1 <= p0 + 1; ++p1) {
@@ -21,6 +22,7 @@ int halves(const uint16_t *x, const void *packed, uint16_t *y, const float *bias
             halves_t1(g, 48 * p1 - 56, 1152, 144 * p1 + 16, 16, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
         }
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

@@ -46,3 +46,11 @@ static void stages(const ps_memory *m)
     small_s1(m);
 }
 
+/* What one thread does of a run: its caller gets the mode of its numbers back. */
+static void share(const ps_memory *m)
+{
+    const uint64_t mode = ps_flush_denormals();
+    stages(m);
+    ps_restore_mode(mode);
+}
+

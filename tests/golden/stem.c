@@ -13,11 +13,13 @@ int stem(const float *x, const float *packed, float *y, const float *bias,
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     stem_pack(x, workspace, 0, 0, 25);
     args.a = workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 9; ++p0) {
         stem_t0(g, 150 * p0, 0, 240 * p0, 0);
         stem_t1(g, 150 * p0, 2352, 240 * p0 + 16, 16);
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

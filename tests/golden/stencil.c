@@ -16,6 +16,7 @@ int stencil(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
             const int64_t n0 = task / 1 % 2 * 1;
@@ -25,6 +26,7 @@ int stencil(const float *x, const float *packed, float *y, const float *bias,
                 stencil_t2(g, 363 * n0 + 121 * g0 + 98, 9 * g0, 363 * n0 + 121 * g0 + 110, g0);
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

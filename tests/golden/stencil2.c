@@ -12,6 +12,7 @@ int stencil2(const float *x, const float *packed, float *y, const float *bias,
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t g0 = 0; g0 <= 2; ++g0) {
         for (int64_t k0 = 0; k0 <= 1; ++k0) {
@@ -19,6 +20,7 @@ int stencil2(const float *x, const float *packed, float *y, const float *bias,
             stencil2_t1(g, 169 * g0 + 76, 50 * g0 + 25 * k0, 98 * g0 + 49 * k0 + 28, 2 * g0 + k0);
         }
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

@@ -17,6 +17,7 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 8 * thread / 2; task < 8 * (thread + 1) / 2; ++task) {
             const int64_t p0 = task / 1 % 8 * 1;
@@ -25,6 +26,7 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
             }
         }
         ps_fence();
+        ps_restore_mode(mode);
     }
     return 0;
 }

@@ -15,6 +15,7 @@ int strided(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 5 * thread / 2; task < 5 * (thread + 1) / 2; ++task) {
             const int64_t p0 = task / 1 % 5 * 1;
@@ -24,6 +25,7 @@ int strided(const float *x, const float *packed, float *y, const float *bias,
                 strided_t0(g, 0, 64 * k0, 320 * p0 + k0, k0);
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

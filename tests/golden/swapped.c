@@ -16,6 +16,7 @@ int swapped(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
             const int64_t n0 = task / 1 % 2 * 1;
@@ -26,6 +27,7 @@ int swapped(const float *x, const float *packed, float *y, const float *bias,
                 swapped_t1(g, 3 * c0 + 320, 1000 * n0 + 25 * c0, 275 * n0 + 200, 8, c0 == 0, c0 + 20 == 40);
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

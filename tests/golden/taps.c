@@ -15,6 +15,7 @@ int taps(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
             const int64_t n0 = task / 1 % 2 * 1;
@@ -35,6 +36,7 @@ int taps(const float *x, const float *packed, float *y, const float *bias,
             taps_t2(g, 216, 0, 567 * n0 + 382, 4, 4);
             taps_t3(g, 216, 16, 567 * n0 + 396, 4, 0);
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

@@ -15,6 +15,7 @@ int widened(const uint16_t *x, const void *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         ps_args local = args, *const g = &local;
         for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
             const int64_t p0 = task / 1 % 2 * 4;
@@ -26,6 +27,7 @@ int widened(const uint16_t *x, const void *packed, float *y, const float *bias,
                 }
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

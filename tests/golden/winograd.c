@@ -22,6 +22,7 @@ int winograd(const float *x, const float *packed, float *y, const float *bias,
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
+        const uint64_t mode = ps_flush_denormals();
         float *const v = (float *)workspace + 1728 * thread;
         float *const sums = (float *)workspace + 3456 + 1728 * thread;
         for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
@@ -31,6 +32,7 @@ int winograd(const float *x, const float *packed, float *y, const float *bias,
                 winograd_block(g, v, sums, t0, k0);
             }
         }
+        ps_restore_mode(mode);
     }
     return 0;
 }

@@ -12,11 +12,13 @@ int words(const uint16_t *x, const void *packed, uint16_t *y, const float *bias,
         return 1;
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t p0 = 0; p0 <= 7; ++p0) {
         words_t0(g, 152 * p0 - 171, 0, 160 * p0, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
         words_t1(g, 152 * p0 - 171, 2880, 160 * p0 + 16, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
     }
+    ps_restore_mode(mode);
     return 0;
 }
 

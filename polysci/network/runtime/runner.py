@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +75,10 @@ class Runner:
             partial(self._ffi.from_buffer, self._ffi.typeof(f"{C_TYPES[port.dtype]}[]"))
             for port in (*self.inputs, *self.outputs)
         ]
-        self._results = [(port.shape, np.dtype(port.dtype)) for port in self.outputs]
+        self._results = [
+            (port.shape, kind, prod(port.shape) * kind.itemsize + aligned.ALIGNMENT - 1)
+            for port in self.outputs for kind in (np.dtype(port.dtype),)
+        ]  # fmt: skip
 
     def packed_weights(self) -> memoryview:
         """Constants and packed weights, as the library reads them; valid as long as this object."""
@@ -84,8 +87,10 @@ class Runner:
 
     def context(self) -> Any:
         """A context that nobody uses; give it back to ``release``."""
-        with suppress(IndexError):  # as many as calls were ever under way at a time
+        try:  # a suppress() takes half a microsecond
             return self._idle.pop()
+        except IndexError:  # more runs are under way than ever before
+            pass
         made = self._new(self._model)
         if made == self._ffi.NULL:
             raise MemoryError(f"{self.context_bytes} bytes for the tensors of a network")
@@ -102,15 +107,16 @@ class Runner:
 
     def results(self) -> list[Array]:
         """Arrays for the outputs of a run."""
-        return [aligned.empty(shape, dtype=dtype) for shape, dtype in self._results]
+        return [_new_array(*result) for result in self._results]
 
     def into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """The same into arrays that are there; both of the right shapes and types."""
         context = self.context()
         try:
-            self.run_in(context, arrays, results)
+            every = zip(self._pointers, (*arrays, *results), strict=True)
+            self._run(context, *[pointer(array) for pointer, array in every])
         finally:
-            self.release(context)
+            self._idle.append(context)
 
     def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """The same in a given context."""
@@ -132,6 +138,13 @@ class Runner:
 def _end(function: Any, _used: tuple[Any, ...], memory: Any) -> None:
     """Give memory back with a function of a library; what that uses lives until then."""
     function(memory)
+
+
+def _new_array(shape: tuple[int, ...], dtype: np.dtype[Any], room: int) -> Array:
+    """``aligned.empty`` in half of its time; ``room`` is in bytes."""
+    memory = np.empty(room, np.uint8)
+    start = memory.__array_interface__["data"][0]
+    return np.ndarray(shape, dtype, memory, -start % aligned.ALIGNMENT)
 
 
 def check_inputs(port: TensorPort, value: object) -> Array:

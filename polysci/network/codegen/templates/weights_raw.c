@@ -49,7 +49,7 @@ static int fill(source *from, char *to, size_t count)
 }
 
 /* The next `count` bytes where they lie, or else in scratch. */
-static const void *take(source *from, size_t count)
+PS_SCALAR const void *take(source *from, size_t count)
 {
     const char *at = from->parts ? *from->parts : from->at;
     if (at && (uintptr_t)at % 8 == 0 && (from->parts || from->left >= lines(count))) {
@@ -71,7 +71,7 @@ static const char *filled(source *from, char *constants, char *packed)
     static const char head[64] = "polysci weights @DIGEST@";
     char first[sizeof head];
     const void *w;
-    (void)packed, (void)w;
+    (void)constants, (void)packed, (void)w;
     if (!from->parts && (!fill(from, first, sizeof head) || memcmp(first, head, sizeof head)))
         return "these are not the weights of this network";
     from->sum = from->sums = 0;
