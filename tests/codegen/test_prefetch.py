@@ -20,8 +20,6 @@ RECORD = """
 #include <stdio.h>
 #define ps_least(a, b) ((a) < (b) ? (a) : (b))
 #define ps_floor_div(a, b) ((a) / (b))
-#define ps_flush_denormals() 0
-#define ps_restore_mode(mode) (void)(mode)
 static void show(const int64_t *numbers, int count)
 {
     printf("%d %d %d\\n", (int)numbers[1], (int)numbers[count - 2], (int)numbers[count - 1]);
@@ -33,7 +31,7 @@ static void show(const int64_t *numbers, int count)
 def recorded_calls(problem: Conv2d, text: str, folder: Path) -> list[tuple[int, int, int]]:
     """(start in packed B, number, distance) of every call, as the generated loops make them."""
     source = emit(problem, parse(f"{text} ahead(B) > brgemm_avx512_f32_6x16"))
-    loops = source.text.split("*const g = &args;")[1].split("    return 0;")[0]
+    loops = source.text.split("*const g = &args;")[1].split("    ps_restore_mode")[0]
     loops = re.sub(rf"{source.symbol}_t\d+\(g, ", "SHOW(", loops)
     (folder / "record.c").write_text(f"{RECORD}int main(void)\n{{\n{loops}    return 0;\n}}\n")
     program = folder / "record"
