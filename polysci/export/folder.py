@@ -12,7 +12,7 @@ from pathlib import Path
 from polysci.errors import PolysciError, SpecError
 from polysci.export.project import MARK
 
-Content = str | bytes | Callable[[], Iterable[bytes]]
+Content = str | bytes | Callable[[], Iterable[bytes | memoryview]]
 SCRATCH = ".polysci-"
 _HEAD = 400  # bytes of a text file in which the mark stands
 
@@ -105,7 +105,7 @@ def _ours(path: Path) -> bool:
     return MARK.encode() in head or head.startswith((b"\x7fELF", b"polysci "))
 
 
-def _pieces(content: Content) -> Iterable[bytes]:
+def _pieces(content: Content) -> Iterable[bytes | memoryview]:
     if callable(content):
         return content()
     return [content.encode() if isinstance(content, str) else content]

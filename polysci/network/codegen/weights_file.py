@@ -38,7 +38,7 @@ class WeightsFile:
     def chunks(self) -> Iterator[Chunk]:
         """The bytes of the file, without its head."""
         for _, array in self.parts:
-            yield from pieces_of(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+            yield from pieces_of(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     @property
     def digest(self) -> str:
