@@ -13,15 +13,13 @@ from polysci.codegen.definitions import trim
 from polysci.codegen.denormals import KEEP
 from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
-from polysci.export.names import remark
 from polysci.network.codegen.row_fusion_code import RINGS
+from polysci.network.codegen.signature import ports_of, signature_of, sizes_of
 from polysci.network.codegen.stage_code import StageCode
 from polysci.network.codegen.weights_file import WeightsFile, checksum_of, digest_of, pieces_of
-from polysci.network.ir.stages import Value
 from polysci.network.passes.arena import Arena
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of
-from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
@@ -122,21 +120,8 @@ def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
 
 def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     """What the templates are filled with."""
-    placed, name, weights_file = emitter.placed, emitter.name, emitter.weights_file
-    program = placed.program
-    inputs = [
-        _parameter(f"x{at}", program.values[n], "const ") for at, n in enumerate(program.inputs)
-    ]
-    outputs = [_parameter(f"y{at}", program.values[n], "") for at, n in enumerate(program.outputs)]
-    words = [f"x{at}" for at in range(len(inputs))]
-    results = [f"y{at}" for at in range(len(outputs))]
-    ports = {word: program.values[n] for word, n in zip(words, program.inputs, strict=True)}
-    ports |= {word: program.values[n] for word, n in zip(results, program.outputs, strict=True)}
-    rows = [f" *   x{at}  {_told(program.values[n], n)}" for at, n in enumerate(program.inputs)]
-    rows += [
-        f" *   y{at}  {_told(program.values[n], title)}"
-        for at, (n, title) in enumerate(zip(program.outputs, program.titles, strict=True))
-    ]
+    name, weights_file = emitter.name, emitter.weights_file
+    ports = ports_of(emitter.placed.program)
     inside = _inside(emitter)
     start = [c.Statement("m->times[-1] = ps_now()")] * emitter.timed
     rings = [RINGS] if emitter.row_fusions else []
@@ -146,17 +131,17 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     team = ""
     if emitter.threads > 1:
         team = "\n".join([*openmp.guard(openmp.parallel(emitter.threads)), ""])
-    parameters = ", ".join([*inputs, *outputs])
+    signature = signature_of(ports, name)
     return {
         "NAME": name,
         "UPPER": name.upper(),
-        "SIZE": f"{len(program.stages)} stages",
+        "SIZE": f"{len(emitter.placed.program.stages)} stages",
         "FEATURES": " ".join(emitter.isa.features) or "none",
-        "ARRAYS": "\n".join(_array(name, emitter.name, value) for name, value in ports.items()),
-        "SIZES": "\n".join(_sizes(emitter, ports)),
-        "ARGUMENTS": ", ".join([*words, *results]),
-        "PARAMETERS": parameters,
-        "TENSORS": "\n".join(rows),
+        **signature,
+        "SIZES": sizes_of(ports, name, {
+            "CONTEXT": emitter.arena.size,
+            "MODEL": weights_file.constants_size + weights_file.packed_size,
+        }),
         "THREADS": f"{emitter.threads} thread{'s' * (emitter.threads > 1)}",
         "EMBEDDED": "",
         "DENORMALS": _FLUSHED if emitter.flush_denormals else "Denormal numbers are kept.",
@@ -168,20 +153,16 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "CONSTANTS": str(weights_file.constants_size),
         "PACKED": str(weights_file.packed_size),
         "LARGEST": str(weights_file.largest),
-        "INPUTS": str(max(1, len(inputs))),
-        "OUTPUTS": str(max(1, len(outputs))),
-        "IN": ", ".join(words) or "0",
-        "OUT": ", ".join(results) or "0",
         "LOOPS": loops,
         "STAGES": steps,
         "DIGEST": weights_file.digest,
         "PACKING": c.text(_packing(emitter), 1),
         **_sums(checksum_of(weights_file.chunks())),
         "TEAM": team,
-        "CDEF": _cdef(name, parameters) + "".join(f"{head};\n" for head, _ in inside),
+        "CDEF": _cdef(name, signature["PARAMETERS"]) + "".join(f"{head};\n" for head, _ in inside),
         "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),
         **_clock(emitter),
-    }
+    }  # fmt: skip
 
 
 def _packing(emitter: StageCode) -> c.Generable:
@@ -266,30 +247,5 @@ def _clock(emitter: StageCode) -> dict[str, str]:
     }
 
 
-def _parameter(name: str, value: Value, const: str) -> str:
-    return f"{const}{C_TYPES[value.dtype]} *{name}"
-
-
-def _told(value: Value, title: str) -> str:
-    shape = " x ".join(map(str, value.shape)) or "one number"
-    return f"{value.dtype:<8} {shape} ({remark(title)})"
-
-
 def _sums(checksum: tuple[int, int]) -> dict[str, str]:
     return dict(zip(("SUM", "SUMS"), map(hex, checksum), strict=True))
-
-
-def _array(word: str, name: str, value: Value) -> str:
-    """The definition of an array for an input or output, in the header's usage."""
-    return f" *     static {C_TYPES[value.dtype]} {word}[{name.upper()}_{word.upper()}_COUNT];"
-
-
-def _sizes(emitter: StageCode, ports: Mapping[str, Value]) -> list[str]:
-    """Constants of the header."""
-    sizes = {}
-    for word, value in ports.items():  # no array has 0 elements
-        sizes[f"{word.upper()}_COUNT"] = max(1, value.size)
-        sizes[f"{word.upper()}_SIZE"] = value.bytes
-    sizes["CONTEXT_SIZE"] = emitter.arena.size
-    sizes["MODEL_SIZE"] = emitter.weights_file.constants_size + emitter.weights_file.packed_size
-    return [f"#define {emitter.name.upper()}_{word} {size}" for word, size in sizes.items()]
