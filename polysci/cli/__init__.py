@@ -14,6 +14,7 @@ from polysci.cli import (
     bench,
     check,
     compile,
+    conformance,
     doctor,
     explain,
     export,
@@ -32,7 +33,7 @@ from polysci.errors import SpecError
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
-    *(wisdom, learn, machine, doctor),
+    *(wisdom, learn, machine, conformance, doctor),
 )
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 

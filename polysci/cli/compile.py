@@ -51,7 +51,7 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     dtype = _dtype(arguments.dtype)
     if dtype not in _DTYPES:
         raise SpecError(f"--dtype {dtype}: a model is computed in {' or '.join(_DTYPES)}")
-    words = ["compile", model, "--explain", "--level", "estimate", "--dtype", dtype]
+    words = ["compile", model, "--explain", "--dtype", dtype]
     words += ["--algorithm", arguments.algorithm, "--threads", str(shared.threads_of(arguments))]
     words += [
         *(["--isa", arguments.isa] if arguments.isa else []),
@@ -68,6 +68,11 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated",
     )  # fmt: skip
     command.add_argument(
+        "--value", type=_value, action="append", default=[], metavar="NAME=V",
+        help="bind an input to a constant: a number for all elements, or numbers separated by "
+        "commas; may be repeated",
+    )  # fmt: skip
+    command.add_argument(
         "--external-data", action="store_true",
         help="read weights from files beside the model, where the model refers to them",
     )  # fmt: skip
@@ -79,7 +84,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "--keep-denormals", action="store_true",
         help="compute with numbers below 2^-126 as they are; by default they count as 0",
     )  # fmt: skip
-    shared.level_option(command)
+    shared.level_option(command, None, "measure, with --explain estimate")
     shared.algorithm_option(command)
     command.add_argument(
         "--time-limit", type=shared.seconds, metavar="S", help="end the search after S seconds"
@@ -136,6 +141,29 @@ def _dim(text: str) -> tuple[str, int]:
     return name, shared.positive(size)
 
 
+def _value(text: str) -> tuple[str, Any]:
+    """``NAME=V`` or ``NAME=V,V``; argparse prints the error."""
+    name, equals, numbers = text.rpartition("=")
+    try:
+        values = [_number(number) for number in numbers.split(",")]
+    except ValueError:
+        values = []
+    if not name or not equals or not values:
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=V of numbers, as in rate=16000 or sizes=2,3, got {text!r}"
+        )
+    return name, values if "," in numbers else values[0]
+
+
+def _number(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def _names(text: str) -> list[str]:
     """Names separated by commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
@@ -148,7 +176,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check(arguments)
     peers = _peers(arguments)
-    graph = graph_of(arguments.model, dict(arguments.dim), external=arguments.external_data)
+    graph = graph_of(
+        arguments.model, dict(arguments.dim), dict(arguments.value),
+        external=arguments.external_data,
+    )  # fmt: skip
     prepared = prepare(graph, arguments.dtype, target=detect(arguments.isa))
     network = _build(arguments, prepared)
     if arguments.explain:
@@ -182,9 +213,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
     if arguments.python and arguments.packed_weights:
         raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
-    dims = [name for name, _ in arguments.dim]
-    if twice := [name for name in dims if dims.count(name) > 1]:
-        raise SpecError(f"--dim {twice[0]}: given more than once")
+    for option in ("dim", "value"):
+        names = [name for name, _ in getattr(arguments, option)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise SpecError(f"--{option} {twice[0]}: given more than once")
     if arguments.compare and (arguments.explain or arguments.debug_layers):
         raise SpecError("--compare: times the network; leave out --explain and --debug-layers")
     if arguments.rounds is not None and not arguments.compare:
@@ -225,8 +257,9 @@ def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
     from polysci.tune import Progress
 
     threads = shared.threads_of(arguments)
+    level = arguments.level or ("estimate" if arguments.explain else "measure")
     options = CompileOptions(
-        arguments.level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
+        level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
         flush_denormals=not arguments.keep_denormals,
     )  # fmt: skip
     todo = len(problems(prepared.program))
@@ -292,6 +325,7 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
     if peers:
         comparison = compare_networks(
             network, arguments.model, peers, dims=dict(arguments.dim),
+            values=dict(arguments.value),
             rounds=arguments.rounds or ROUNDS, say=shared.say,
         )  # fmt: skip
         if network.dtype != "f32":

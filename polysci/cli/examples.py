@@ -14,7 +14,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "compile": (
             "polysci compile model.onnx",
-            "polysci compile model.onnx -o model --dim batch=1 --threads 2",
+            "polysci compile model.onnx -o model --dim batch=1 --value rate=16000",
             "polysci compile model.onnx --compare onnxruntime,openvino",
         ),
         "bench": (
@@ -58,6 +58,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "polysci machine",
             "polysci machine --calibrate --kernels",
             "polysci machine -o here.toml",
+        ),
+        "conformance": (
+            "polysci conformance",
+            "polysci conformance --match test_resize --isa portable",
         ),
         "doctor": (
             "polysci doctor",

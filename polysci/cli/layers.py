@@ -104,11 +104,13 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
     )
 
 
-def level_option(command: argparse.ArgumentParser, level: str = "measure") -> None:
-    """Add ``--level``."""
+def level_option(
+    command: argparse.ArgumentParser, level: str | None = "measure", default: str = ""
+) -> None:
+    """Add ``--level``; ``default`` says what a level of None becomes."""
     command.add_argument(
         "--level", choices=LEVELS, default=level, metavar="LEVEL",
-        help=f"how hard to search: {', '.join(LEVELS)} ({level})",
+        help=f"how hard to search: {', '.join(LEVELS)} ({level or default})",
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tu
     assert sorted(path.parent.rglob("*")) == before, "something was written"
     lines = [line for line in said.splitlines() if line.startswith("polysci: error: ")]
     assert len(lines) == 1 and "Traceback" not in said, said
-    return status, lines[0]
+    return status, said[said.index(lines[0]) :]
 
 
 def outside(made: ModelProto, place: str) -> None:

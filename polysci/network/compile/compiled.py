@@ -135,6 +135,7 @@ def compile_network(
     dtype: str = "f32",
     *,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
     external: bool = False,
     algorithm: str = "direct",
     target: Target | None = None,
@@ -150,17 +151,17 @@ def compile_network(
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
     ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
-    dimensions by their name or as ``INPUT.AXIS``; ``external`` allows files of weights beside the
-    model. ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs
-    in f32. ``time_limit`` is in seconds, for the search of all layers. With ``flush_denormals``
-    runs take numbers below 2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is.
-    ``flags`` are the compiler's, as ``build.cache.build`` takes them. Raises SpecError for a model
-    that is none, UnsupportedError, which names every node that cannot be computed, and what
-    ``optimize`` raises.
+    dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to constants, such as a sample
+    rate or a shape; ``external`` allows files of weights beside the model. ``dtype`` ``bf16`` keeps
+    weights and tensors between layers in bf16, inputs and outputs in f32. ``time_limit`` is in
+    seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below 2^-126
+    (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``flags`` are the compiler's, as
+    ``build.cache.build`` takes them. Raises SpecError for a model that is none, UnsupportedError,
+    which lists by operator the nodes that cannot be computed, and what ``optimize`` raises.
     """
-    _check_options(algorithm, dims, name, flags, watch)
+    _check_options(algorithm, dims, values, name, flags, watch)
     check_options(level, threads, target, isa, wisdom, time_limit)
-    graph = model if isinstance(model, Graph) else graph_of(model, dims, external=external)
+    graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
     stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
     chosen = target or detect(isa)
     return build_network(
@@ -171,12 +172,15 @@ def compile_network(
     )  # fmt: skip
 
 
-def _check_options(algorithm: Any, dims: Any, name: Any, flags: Any, watch: Any) -> None:
+def _check_options(
+    algorithm: Any, dims: Any, values: Any, name: Any, flags: Any, watch: Any
+) -> None:
     """Raise TypeError for an option of another type."""
     nothing = type(None)
     for option, value, kinds in (
         ("algorithm", algorithm, (str,)), ("dims", dims, (Mapping, nothing)),
-        ("name", name, (str, nothing)), ("flags", flags, (list, tuple, nothing)),
+        ("values", values, (Mapping, nothing)), ("name", name, (str, nothing)),
+        ("flags", flags, (list, tuple, nothing)),
     ):  # fmt: skip
         check_type(option, value, *kinds)
     check_callable("watch", watch)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
@@ -59,10 +60,15 @@ class PreparedNetwork:
 
 
 def graph_of(
-    model: ModelSource, dims: Mapping[str, int] | None = None, *, external: bool = False
+    model: ModelSource,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    external: bool = False,
 ) -> Graph:
     """The simplified graph of an ONNX model: its path, itself, or its bytes."""
-    return simplify.simplify(importer.load(model, dims, external=external, supported=SUPPORTED))
+    graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
+    return simplify.simplify(graph)
 
 
 def prepare(

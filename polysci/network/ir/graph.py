@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -87,8 +87,26 @@ class Graph:
                     readers.setdefault(name, []).append(node)
         return readers
 
+    def small_sources(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The inputs on which tensors depend; none where one of them is more than a list."""
+        seen = ancestors(names, self.makers())
+        inputs = [tensor for tensor in self.inputs if tensor.name in seen]
+        small = all(len(tensor.shape) < 2 for tensor in inputs)
+        return tuple(tensor.name for tensor in inputs) if small else ()
+
     def lines(self) -> Iterator[str]:
         """One line a node, for people."""
         for node in self.nodes:
             made = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
             yield f"{node.op}({', '.join(node.inputs)}) -> {made}"
+
+
+def ancestors(names: Iterable[str], makers: Mapping[str, Node]) -> set[str]:
+    """Tensors, and all those that they are computed from."""
+    seen, queue = set[str](), list(names)
+    while queue:
+        name = queue.pop()
+        if name and name not in seen:
+            seen.add(name)
+            queue += makers[name].inputs if name in makers else ()
+    return seen

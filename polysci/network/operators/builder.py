@@ -18,7 +18,11 @@ NUMBERS = (*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 1
 
 
 class Refusal(Exception):  # noqa: N818 - becomes part of one UnsupportedError for all nodes
-    """Why one node cannot be computed."""
+    """Why one node cannot be computed; ``needs`` are tensors that would have to be constant."""
+
+    def __init__(self, reason: str, *needs: str) -> None:
+        super().__init__(reason)
+        self.needs = needs
 
 
 @dataclass(slots=True)
@@ -45,9 +49,9 @@ class Builder:
         """The value of a tensor that is known ahead."""
         return self.constants.get(name)
 
-    def refuse(self, reason: str) -> NoReturn:
-        """This node cannot be computed."""
-        raise Refusal(reason)
+    def refuse(self, reason: str, *needs: str) -> NoReturn:
+        """This node cannot be computed; constant ``needs`` would change that."""
+        raise Refusal(reason, *needs)
 
     def known(self, node: Node, position: int, what: str) -> Array | None:
         """A constant input, None where it is left out; refuses one that is computed."""
@@ -56,7 +60,7 @@ class Builder:
             return None
         value = self.constant(name)
         if value is None:
-            self.refuse(f"{what} is not constant")
+            self.refuse(f"{what} is not constant", name)
         return value
 
     def fresh(
@@ -124,4 +128,6 @@ def attribute_axes(values: Sequence[int], rank: int) -> tuple[int, ...]:
     axes = tuple(int(value) + rank * (value < 0) for value in values)
     if any(not 0 <= number < rank for number in axes):
         raise UnsupportedError(f"axes {tuple(values)} of a tensor of {rank} axes")
+    if len(set(axes)) < len(axes):
+        raise UnsupportedError(f"axes {tuple(values)} name an axis twice")
     return axes

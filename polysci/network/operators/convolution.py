@@ -24,7 +24,7 @@ from polysci.network.ir.expressions import (
 from polysci.network.ir.graph import Array, Node
 from polysci.network.ir.stages import LayerStage, LoopStage, Window
 from polysci.network.operators.builder import Builder, apply
-from polysci.network.operators.windows import Span, spans
+from polysci.network.operators.windows import Span, auto_pad_of, spans
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.affine import Affine
 
@@ -267,7 +267,7 @@ def _upwards(build: Builder, node: Node) -> tuple[Span, ...]:
     dilations = node.attributes.get("dilations") or [1] * axes
     pads = node.attributes.get("pads") or [0] * 2 * axes
     extra = node.attributes.get("output_padding") or [0] * axes
-    auto = node.attributes.get("auto_pad", "NOTSET")
+    auto = auto_pad_of(node)
     if len(out) != axes:  # what shape inference gives for a shape that it does not accept
         asked = list(node.attributes.get("output_shape", ()))
         build.refuse(f"output_shape {asked}: expected {axes} sizes, none below x's {list(shape)}")

@@ -1,9 +1,10 @@
-"""A simplified graph -> a program: every node as stages, or all nodes that cannot be named."""
+"""A simplified graph -> a program: every node as stages, or a list of what cannot be."""
 
 from __future__ import annotations
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.ir.graph import Graph
+from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
 from polysci.network.ir.stages import LoopStage, Program
 from polysci.network.operators import FOLDED, OPERATORS
 from polysci.network.operators.builder import NUMBERS, Builder, Refusal
@@ -14,25 +15,26 @@ SUPPORTED = (*OPERATORS, *FOLDED)
 def lower(graph: Graph) -> Program:
     """The stages of a graph, one operator after the other.
 
-    Raises UnsupportedError, which names every node that cannot be computed and why.
+    Raises RefusedNodesError, which groups the nodes that cannot be computed by their reasons.
     """
-    build, faults = Builder(graph), list[str]()
+    build, refusals = Builder(graph), list[NodeRefusal]()
     for node in graph.nodes:
         operator = OPERATORS.get(node.op)
         try:
             if operator is None:
-                raise Refusal("no such operator here")
+                raise Refusal("polysci has no such operator")
             operator(build, node)
         except (Refusal, UnsupportedError, SpecError) as error:
-            faults.append(f"{str(node)!r:.200}: {error}")
-    faults += [
-        f"{tensor.name!r:.200}: elements of {tensor.dtype}"
+            needs = error.needs if isinstance(error, Refusal) else ()
+            inputs = graph.small_sources(needs)
+            refusals.append(NodeRefusal(node.op, str(node), str(error), inputs))
+    refusals += [
+        NodeRefusal("", tensor.name, f"elements of {tensor.dtype}")
         for tensor in (*graph.inputs, *graph.outputs)
         if tensor.dtype not in NUMBERS
     ]
-    if faults:
-        told = "; ".join(faults)
-        raise UnsupportedError(f"{graph.name or 'model'}: {len(faults)} unsupported nodes: {told}")
+    if refusals:
+        raise RefusedNodesError(graph.name or "model", refusals)
     names = tuple(tensor.name for tensor in graph.inputs)
     titles = tuple(tensor.name for tensor in graph.outputs)
     outputs = _made(build, titles)

@@ -93,12 +93,13 @@ def pad(build: Builder, node: Node) -> None:
     if mode != "constant":
         index: list[Index] = list(places)
         for at, size in enumerate(shape):
-            if not size and (before[at] > 0 or after[at] > 0):
+            left = size + min(0, before[at]) + min(0, after[at])
+            if left <= 0 and (before[at] > 0 or after[at] > 0):
                 build.refuse(f"axis {at} has no elements to repeat")
             if before[at] or after[at]:
                 wide = (max(0, before[at]), max(0, after[at]))
-                sources = np.pad(np.arange(size), wide, mode)
-                sources = sources[max(0, -before[at]) : len(sources) - max(0, -after[at])]
+                cropped = np.arange(size)[max(0, -before[at]) : size - max(0, -after[at])]
+                sources = np.pad(cropped, wide, mode)
                 index[at] = Lookup(tuple(map(int, sources)), axis(at))
         build.define(node, Load(x, tuple(index)))
         return

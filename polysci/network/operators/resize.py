@@ -90,9 +90,8 @@ def _places(build: Builder, node: Node, at: int, scale: float, out: int) -> Real
             return (y + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
         case "asymmetric":
             return y / scale
-        case "align_corners":
-            wide = scale * size
-            return y * (size - 1) / (wide - 1) if wide != 1 else np.zeros(out)
+        case "align_corners":  # of whole sizes, as in ONNX Runtime, where scales are fractions
+            return y * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
         case "half_pixel_symmetric":
             adjusted = out / (scale * size)
             centre = size / 2

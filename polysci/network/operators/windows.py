@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polysci.errors import UnsupportedError
 from polysci.network.ir.expressions import Guard, combine
 from polysci.network.ir.graph import Node
 from polysci.polyhedral.affine import Affine
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,21 @@ class Span:
         return Guard(self.at(y, tap), self.size)
 
 
+def auto_pad_of(node: Node) -> str:
+    """How a node says its padding. Raises UnsupportedError for a way that ONNX does not have."""
+    auto = str(node.attributes.get("auto_pad", "NOTSET"))
+    if auto not in AUTO_PADS:
+        raise UnsupportedError(f"auto_pad {auto}: expected one of {', '.join(AUTO_PADS)}")
+    return auto
+
+
 def spans(node: Node, x: Sequence[int], taps: Sequence[int], y: Sequence[int]) -> tuple[Span, ...]:
     """The windows along the axes behind the first two; ``x`` and ``y`` are whole shapes."""
     axes = len(taps)
     strides = node.attributes.get("strides") or [1] * axes
     dilations = node.attributes.get("dilations") or [1] * axes
     pads = node.attributes.get("pads") or [0] * 2 * axes
-    auto = node.attributes.get("auto_pad", "NOTSET")
+    auto = auto_pad_of(node)
     windows = []
     for at in range(axes):
         size, out = x[2 + at], y[2 + at]

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from polysci.errors import UnsupportedError
 from polysci.network.compile.compiled import Network
+from polysci.network.frontends.onnx.binding import bound_inputs
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.tools.stored import save
 from polysci.peers import REMEDY, Peer
@@ -80,22 +82,25 @@ def compare_networks(
     peers: Sequence[Peer],
     *,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
     rounds: int = ROUNDS,
     seed: int = 0,
     say: Say = lambda _: None,
 ) -> NetworkComparison:
     """Time the network and the peers in turns, each in its own process, on made-up inputs.
 
-    A peer that lacks something, as bf16, is left out, of which ``say`` is told. Raises
-    UnsupportedError where that leaves none, CheckError where one fails.
+    ``dims`` and ``values`` as ``compile_network`` took them. A peer that lacks something, as bf16,
+    is left out, of which ``say`` is told. Raises UnsupportedError where that leaves none,
+    CheckError where one fails.
     """
     inputs = inputs_of(network.inputs, seed)
+    constants = bound_inputs(model, dims or {}, values) if values else {}
     with ExitStack() as stack:
         rivals, lacks = dict[str, NetworkRival](), list[str]()
         for peer in peers:
             rival = stack.enter_context(NetworkRival(peer, network.threads))
             try:
-                rival.load(model, inputs, dims=dims, dtype=network.dtype)
+                rival.load(model, {**inputs, **constants}, dims=dims, dtype=network.dtype)
             except UnsupportedError as error:
                 rival.close()
                 lacks.append(f"{peer.name} is left out: {error}")

@@ -59,9 +59,7 @@ class PolysciBackend(Backend):  # type: ignore[misc]
         if not cls.supports_device(device):
             raise SpecError(f"device {device!r}: expected 'CPU'")
         model_file.check_model(model, "model")
-        if fixed:
-            model = with_fixed(model, fixed)
-        graph = importer.graph_of(model, supported=SUPPORTED)
+        graph = importer.graph_of(model, values=fixed, supported=SUPPORTED)
         return PolysciRep(compile_network(simplify.simplify(graph), **options))
 
     @classmethod
@@ -77,14 +75,3 @@ class PolysciBackend(Backend):  # type: ignore[misc]
     @classmethod
     def supports_device(cls, device: str) -> bool:
         return device.partition(":")[0] == "CPU"
-
-
-def with_fixed(model: onnx.ModelProto, fixed: Mapping[str, Array]) -> onnx.ModelProto:
-    """The same model where some inputs are constants."""
-    from onnx import ModelProto, numpy_helper
-
-    fixed_model = ModelProto()
-    fixed_model.CopyFrom(model)
-    for name, value in fixed.items():
-        fixed_model.graph.initializer.append(numpy_helper.from_array(value, name))
-    return fixed_model

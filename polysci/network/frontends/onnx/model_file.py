@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from polysci.border.files import read_named
 from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.onnx.renaming import nodes_below, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -20,6 +22,7 @@ INSTALL = "pip install 'polysci[onnx]'"
 MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
 DOMAINS = ("", "ai.onnx")
+OLDEST, NEWEST = 7, 28  # opsets whose operators are known here
 # The first versions in ONNX's reference; they compute what those before them do.
 _FIRST = MappingProxyType({"QuantizeLinear": 19, "DequantizeLinear": 19})
 
@@ -42,14 +45,14 @@ def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
     """A model, its graph checked; ``external``: weights may lie in files beside that of a path.
 
     Raises SpecError for a file that cannot be read or a model that breaks ONNX's rules,
-    UnsupportedError for what is right but not read here: sparse weights, functions, several
-    domains; TypeError for what is neither a path nor a model.
+    UnsupportedError for what is right but not read here: sparse weights, other opsets; TypeError
+    for what is neither a path nor a model.
     """
     if isinstance(model, str | PathLike):
         return _read_file(Path(model), external)
     memory = _in_memory(onnx_module(), model)
     check_model(memory, IN_MEMORY)
-    for tensor in _tensors(onnx_module(), memory.graph):
+    for tensor in _tensors(memory):
         if _lies_outside(onnx_module(), tensor):
             raise SpecError(
                 f"{IN_MEMORY}: {tensor.name!r} lies in another file; give the path of the model, "
@@ -72,7 +75,7 @@ def _read_file(path: Path, external: bool) -> onnx.ModelProto:
     onnx = onnx_module()
     model = _parsed(onnx, path)
     check_model(model, str(path))
-    outside = [tensor for tensor in _tensors(onnx, model.graph) if _lies_outside(onnx, tensor)]
+    outside = [tensor for tensor in _tensors(model) if _lies_outside(onnx, tensor)]
     if outside and not external:
         raise SpecError(
             f"{path}: {outside[0].name!r} lies in another file; external data is read on request"
@@ -106,20 +109,59 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
         raise SpecError(f"{where}: no ONNX model: its graph has no nodes or no outputs")
     if len(graph.node) > MOST_NODES:
         raise SpecError(f"{where}: {len(graph.node)} nodes; expected at most {MOST_NODES}")
-    if graph.sparse_initializer or model.functions:
-        what = "functions" if model.functions else "sparse weights"
-        raise UnsupportedError(f"{where}: the model has {what}")
-    foreign = {entry.domain for entry in model.opset_import} - set(DOMAINS)
-    foreign = {node.domain for node in graph.node} - set(DOMAINS) | (foreign - {"ai.onnx.ml"})
-    if foreign:
-        raise UnsupportedError(
-            f"{where}: operators of another domain: {', '.join(sorted(foreign))}"
-        )
-    if not any(entry.domain in DOMAINS for entry in model.opset_import):
+    if graph.sparse_initializer:
+        raise UnsupportedError(f"{where}: the model has sparse weights")
+    opset_of(model, where)
+    _check_names(graph, where)
+
+
+def opset_of(model: onnx.ModelProto, where: str) -> int:
+    """The version of ONNX's operators that a model follows; those of no node do not matter."""
+    versions = {int(entry.version) for entry in model.opset_import if entry.domain in DOMAINS}
+    if not versions:
         raise SpecError(f"{where}: no ONNX model: it names no version of the operators")
+    if len(versions) > 1:
+        raise SpecError(f"{where}: several versions of the operators: {sorted(versions)}")
+    (opset,) = versions
+    newest = min(NEWEST, onnx_module().defs.onnx_opset_version())
+    if not 1 <= opset <= newest:
+        raise UnsupportedError(f"{where}: opset {opset} of the operators; expected 1 to {newest}")
+    if opset < OLDEST:
+        _check_old(model, where, opset)
+    return opset
+
+
+def _check_old(model: onnx.ModelProto, where: str, opset: int) -> None:
+    """Raise for operators that were another thing before opset OLDEST, as Add with ``axis``."""
+    defs = onnx_module().defs
+    nodes = nodes_below(model.graph.node)
+    ops = dict.fromkeys(node.op_type for node in nodes if node.domain in DOMAINS)
+    known = [op for op in ops if defs.has(op)]
+    changed = [op for op in known if _version(defs, op, OLDEST) > opset]
+    if changed:
+        raise UnsupportedError(
+            f"{where}: opset {opset}: {', '.join(changed):.300} changed until opset {OLDEST}; "
+            f"convert the model by onnx.version_converter.convert_version(model, {OLDEST})"
+        )
+
+
+def _version(defs: Any, op: str, opset: int) -> int:
+    """The opset since which an operator has been what it is in ``opset``; 0: it is newer."""
+    try:
+        return int(defs.get_schema(op, opset).since_version)
+    except defs.SchemaError:
+        return 0
+
+
+def _check_names(graph: onnx.GraphProto, where: str) -> None:
+    """Raise unless every name has one maker, before all of its readers."""
     known: set[str] = set()
-    for tensor in (*graph.input, *graph.initializer):
-        known.add(tensor.name)
+    for tensors, what in ((graph.input, "inputs"), (graph.initializer, "initialisers")):
+        names = [tensor.name for tensor in tensors]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SpecError(f"{where}: two {what} are named {twice!r:.200}")
+        known.update(names)
     for node in graph.node:
         title = f"{node.op_type} {node.name or ', '.join(node.output)}"
         if missing := [name for name in node.input if name and name not in known]:
@@ -151,14 +193,17 @@ def check_text(message: Any, where: str, path: str = "") -> None:
                 raise SpecError(f"{where}: {place} = {part!r:.80}: expected UTF-8 text")
 
 
-def _tensors(onnx: Any, graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        yield from (
-            attribute.t
-            for attribute in node.attribute
-            if attribute.type == onnx.AttributeProto.TENSOR
-        )
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model, those of subgraphs and functions too."""
+    yield from model.graph.initializer
+    lists = (model.graph.node, *(function.node for function in model.functions))
+    for node in chain.from_iterable(map(nodes_below, lists)):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from graph.initializer
 
 
 def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:

@@ -1,0 +1,68 @@
+"""polysci conformance: ONNX's own tests of operators."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from dataclasses import asdict
+from typing import Any
+
+from polysci.cli import layers as shared
+from polysci.errors import SpecError
+
+_HELP = "run the node tests of the onnx package: which pass, which are refused and why"
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "conformance", help=_HELP, allow_abbrev=False,
+        description=f"{_HELP}. Status 1 if a result is wrong.",
+    )  # fmt: skip
+    command.add_argument(
+        "--match", type=_pattern, default="", metavar="REGEX", help="tests with such names alone"
+    )
+    command.add_argument(
+        "--jobs", type=shared.positive, default=2, metavar="N", help="processes side by side (2)"
+    )
+    shared.isa_option(command)
+    shared.table_options(command)
+    command.add_argument(
+        "--markdown", action="store_true", help="print the page of the documentation"
+    )
+    command.add_argument("--output", metavar="FILE", help="write to FILE")
+    command.set_defaults(run=run)
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: no regular expression: {error}") from None
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge all cases, a line of progress a batch."""
+    from polysci.network.tools.conformance import WRONG, judge_cases, load_cases
+    from polysci.network.tools.conformance_text import markdown, text
+
+    if arguments.json and arguments.markdown:
+        raise SpecError("--json and --markdown exclude each other")
+    cases, outside = load_cases(arguments.match)
+    if not cases:
+        raise SpecError(f"--match {arguments.match!r}: no test in scope has such a name")
+    verdicts = judge_cases(
+        cases, isa=arguments.isa, jobs=arguments.jobs,
+        watch=lambda done, total: shared.say(f"{done} of {total} cases"),
+    )  # fmt: skip
+    every = sorted([*verdicts, *outside], key=lambda verdict: verdict.case)
+    if arguments.json:
+        page = "\n".join(json.dumps(asdict(verdict)) for verdict in every)
+    elif arguments.markdown:
+        page = markdown(every)
+    else:
+        page = text(every, shared.table_width(arguments))
+    shared.write(page, arguments.output)
+    return int(any(verdict.kind == WRONG for verdict in verdicts))

@@ -1,0 +1,205 @@
+"""Walks the nodes of a model once: every tensor gets a type, and a value where it can be known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from types import MappingProxyType
+from typing import Any
+
+from polysci.errors import SpecError
+from polysci.network.frontends.onnx.folding import fold
+from polysci.network.frontends.onnx.inference import infer
+from polysci.network.frontends.onnx.model_file import DOMAINS
+from polysci.network.frontends.onnx.renaming import Body, rename_nodes
+from polysci.network.frontends.onnx.tensors import TensorTable
+from polysci.network.ir.graph import Array, Node, Tensor
+
+MOST_EXPANDED = 20_000
+MOST_DEPTH = 50  # of branches, loops and functions inside each other
+NO_OPERATOR = "polysci has no such operator"
+DEPENDS = "the shape of its output depends on data"
+
+
+class ExpansionError(Exception):
+    """Why no others can take the place of a node; ``needs``: tensors whose value it would take."""
+
+    def __init__(self, reason: str, *needs: str) -> None:
+        super().__init__(reason)
+        self.needs = needs
+
+
+# Adds nodes in place of one. Raises ExpansionError where it cannot.
+Expansion = Callable[["Reader", Any], None]
+# The expansion of a node; ``last``: of one that polysci has no operator for.
+ExpansionOf = Callable[["Reader", Any, bool], Expansion | None]
+
+
+@dataclass(slots=True)
+class Reader:
+    """The nodes read so far; ``supported`` are operators that can be compiled, None: all."""
+
+    table: TensorTable
+    supported: Container[str] | None
+    expansion_of: ExpansionOf
+    functions: Mapping[tuple[str, str, str], Any]
+    nodes: list[Node] = field(default_factory=list)
+    sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors
+    made: set[str] = field(default_factory=set)  # names that have a maker, or are an input
+    taken: set[str] = field(default_factory=set)  # names that occur in the model
+    refusals: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by id of Node
+    expanded: int = 0  # nodes that took the place of others
+    depth: int = 0
+
+    def add(self, proto: Any) -> None:
+        """One node: left out if its results can be known now, or others take its place."""
+        self.expanded += self.depth > 0
+        if self.expanded > MOST_EXPANDED:
+            raise SpecError(
+                f"{self.table.where}: more than {MOST_EXPANDED} nodes in branches, loops and "
+                "functions"
+            )
+        node = self.node(proto)
+        self._claim(node)
+        try:
+            if not self._expand(proto, node, last=False):
+                self._add_plain(proto, node)
+        except ExpansionError as error:
+            self._refuse(node, str(error), error.needs)
+
+    def node(self, proto: Any) -> Node:
+        """The node with its attributes as Python's and NumPy's values, but for subgraphs."""
+        onnx, attributes = self.table.onnx, dict[str, Any]()
+        for attribute in proto.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            if isinstance(value, bytes):
+                value = value.decode("utf-8", "replace")
+            elif isinstance(value, onnx.TensorProto):
+                value = self.table.array(value)
+            if not isinstance(value, onnx.GraphProto):
+                attributes[attribute.name] = value
+        return Node(
+            operator_name(proto), tuple(proto.input), tuple(proto.output),
+            MappingProxyType(attributes), proto.name,
+        )  # fmt: skip
+
+    def _claim(self, node: Node) -> None:
+        """Raise for a node that reads what nothing makes, or makes what another does."""
+        names = [name for name in node.outputs if name]
+        if lost := [name for name in node.inputs if name and name not in self.made]:
+            raise SpecError(
+                f"{self.table.where}: {str(node)!r:.200} reads {lost[0]!r:.200}, which nothing "
+                "before it makes"
+            )
+        if twice := [name for name in names if name in self.made or names.count(name) > 1]:
+            raise SpecError(
+                f"{self.table.where}: {str(node)!r:.200} makes {twice[0]!r:.200} a second time"
+            )
+        self.made.update(names)
+
+    def _expand(self, proto: Any, node: Node, *, last: bool) -> bool:
+        """Whether other nodes took the place of this one."""
+        expansion = self.expansion_of(self, proto, last)
+        if expansion is None:
+            return False
+        if self.depth == MOST_DEPTH:
+            raise SpecError(
+                f"{self.table.where}: {str(node)!r:.200}: more than {MOST_DEPTH} branches, loops "
+                "and functions inside each other"
+            )
+        self.made.difference_update(node.outputs)  # the others make them
+        self.depth += 1
+        try:
+            expansion(self, proto)
+        finally:
+            self.depth -= 1
+            self.made.update(name for name in node.outputs if name)
+        return True
+
+    def _add_plain(self, proto: Any, node: Node) -> None:
+        if any(name and name not in self.table.types for name in node.inputs):
+            self.nodes.append(node)  # what depends on a refused node has no type either
+            return
+        if not self.table.onnx.defs.has(node.op):
+            raise ExpansionError(NO_OPERATOR)
+        if (values := fold(self.table, proto, node)) is not None:
+            for name, value in zip(node.outputs, values, strict=False):
+                if name:
+                    self.table.learn(name, value)
+            return
+        if self._expand(proto, node, last=True):
+            return
+        kinds = infer(self.table, proto, node)
+        self.table.types |= kinds
+        self.nodes.append(node)
+        if any(name and name not in kinds for name in node.outputs):
+            self.refusals[id(node)] = (DEPENDS, self._telling(node))
+
+    def _telling(self, node: Node) -> tuple[str, ...]:
+        """Inputs that may say a shape: lists and numbers, of integers, whose value is not known."""
+        tensors = {name: self.table.tensor(name) for name in node.inputs if name}
+        return tuple(
+            name for name, tensor in tensors.items()
+            if name not in self.table.values and len(tensor.shape) < 2 and _counts(tensor)
+        )  # fmt: skip
+
+    def _refuse(self, node: Node, reason: str, needs: Sequence[str]) -> None:
+        self.nodes.append(node)
+        self.refusals[id(node)] = (reason, tuple(needs))
+
+    # What expansions build with
+
+    def inline(
+        self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str
+    ) -> None:
+        """Add a body's nodes; ``names`` of its inputs and ``outputs`` are those outside."""
+        inner, copies, made = dict(names), list[tuple[str, str]](), body.made
+        for result, output in zip(body.results, outputs, strict=False):
+            if output and result in made and result not in inner:
+                inner[result] = output
+            elif output:
+                copies.append((result, output))
+        for name in body.names:
+            if name not in inner:
+                inner[name] = self.fresh(f"{title}/{name}")
+        for tensor in body.initializers:
+            self.learn(inner[tensor.name], self.table.array(tensor))
+        for node in rename_nodes(body.nodes, inner):
+            node.name = f"{title}/{node.name or node.op_type}"
+            self.add(node)
+        for source, target in copies:
+            self.emit("Identity", [inner.get(source, source)], [target])
+
+    def fresh(self, base: str) -> str:
+        """A name that occurs nowhere."""
+        numbered = (f"{base}.{number}" for number in count(1))
+        name = next(name for name in chain([base], numbered) if name not in self.taken)
+        self.taken.add(name)
+        return name
+
+    def learn(self, name: str, value: Array) -> None:
+        """A new constant."""
+        self.made.add(name)
+        self.table.learn(name, value)
+
+    def constant(self, base: str, value: Array) -> str:
+        """A new constant under a name of its own."""
+        name = self.fresh(base)
+        self.learn(name, value)
+        return name
+
+    def emit(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
+    ) -> None:
+        """Add a node of ONNX's operators."""
+        self.add(self.table.onnx.helper.make_node(op, inputs, outputs, outputs[0], **attributes))
+
+
+def operator_name(proto: Any) -> str:
+    """The type of a node; with its domain where that is not ONNX's."""
+    return proto.op_type if proto.domain in DOMAINS else f"{proto.domain}.{proto.op_type}"
+
+
+def _counts(tensor: Tensor) -> bool:
+    return "int" in tensor.dtype or tensor.dtype == "bool"
