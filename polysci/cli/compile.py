@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.cli.bindings import binding_options, check_bindings
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -63,15 +64,7 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
 
 def _model_options(command: argparse.ArgumentParser) -> None:
     """Options to read the model and to search its layers."""
-    command.add_argument(
-        "--dim", type=_dim, action="append", default=[], metavar="NAME=N",
-        help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated",
-    )  # fmt: skip
-    command.add_argument(
-        "--value", type=_value, action="append", default=[], metavar="NAME=V",
-        help="bind an input to a constant: a number for all elements, or numbers separated by "
-        "commas; may be repeated",
-    )  # fmt: skip
+    binding_options(command)
     command.add_argument(
         "--external-data", action="store_true",
         help="read weights from files beside the model, where the model refers to them",
@@ -133,37 +126,6 @@ def _dtype(text: str) -> str:
     return name if name in _DTYPES else text
 
 
-def _dim(text: str) -> tuple[str, int]:
-    """``NAME=N``; argparse prints the error."""
-    name, equals, size = text.rpartition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"expected NAME=N, as in batch=1, got {text!r}")
-    return name, shared.positive(size)
-
-
-def _value(text: str) -> tuple[str, Any]:
-    """``NAME=V`` or ``NAME=V,V``; argparse prints the error."""
-    name, equals, numbers = text.rpartition("=")
-    try:
-        values = [_number(number) for number in numbers.split(",")]
-    except ValueError:
-        values = []
-    if not name or not equals or not values:
-        raise argparse.ArgumentTypeError(
-            f"expected NAME=V of numbers, as in rate=16000 or sizes=2,3, got {text!r}"
-        )
-    return name, values if "," in numbers else values[0]
-
-
-def _number(text: str) -> bool | int | float:
-    if text in ("true", "false"):
-        return text == "true"
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
 def _names(text: str) -> list[str]:
     """Names separated by commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
@@ -213,10 +175,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
     if arguments.python and arguments.packed_weights:
         raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
-    for option in ("dim", "value"):
-        names = [name for name, _ in getattr(arguments, option)]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise SpecError(f"--{option} {twice[0]}: given more than once")
+    check_bindings(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers):
         raise SpecError("--compare: times the network; leave out --explain and --debug-layers")
     if arguments.rounds is not None and not arguments.compare:

@@ -1,0 +1,61 @@
+"""Options that bind what a model leaves open: sizes of dimensions and values of inputs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from polysci.cli import layers as shared
+from polysci.errors import SpecError
+
+
+def binding_options(command: argparse.ArgumentParser) -> None:
+    """Add ``--dim`` and ``--value``."""
+    command.add_argument(
+        "--dim", type=_dim, action="append", default=[], metavar="NAME=N",
+        help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated",
+    )  # fmt: skip
+    command.add_argument(
+        "--value", type=_value, action="append", default=[], metavar="NAME=V",
+        help="bind an input to a constant: a number for all elements, or numbers separated by "
+        "commas; may be repeated",
+    )  # fmt: skip
+
+
+def check_bindings(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for a name that is bound twice."""
+    for option in ("dim", "value"):
+        names = [name for name, _ in getattr(arguments, option)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise SpecError(f"--{option} {twice[0]}: given more than once")
+
+
+def _dim(text: str) -> tuple[str, int]:
+    """``NAME=N``; argparse prints the error."""
+    name, equals, size = text.rpartition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=N, as in batch=1, got {text!r}")
+    return name, shared.positive(size)
+
+
+def _value(text: str) -> tuple[str, Any]:
+    """``NAME=V`` or ``NAME=V,V``; argparse prints the error."""
+    name, equals, numbers = text.rpartition("=")
+    try:
+        values = [_number(number) for number in numbers.split(",")]
+    except ValueError:
+        values = []
+    if not name or not equals or not values:
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=V of numbers, as in rate=16000 or sizes=2,3, got {text!r}"
+        )
+    return name, values if "," in numbers else values[0]
+
+
+def _number(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
