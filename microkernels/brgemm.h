@@ -19,6 +19,7 @@ typedef struct {
     int begun;    /* the accumulators began with offset and bias: see ps_begin_offset */
     int ahead;    /* lines that a step prefetches, `next` bytes behind its row of B; next may vary */
     int64_t next;
+    int soon; /* the step so many behind this one finds its A in L1; 0: no prefetch */
     int64_t a_outer, a_inner;
     int64_t c_outer, c_inner, c_col;
 } ps_tile;
@@ -295,6 +296,24 @@ PS_INLINE void ps_unpair(ps_acc *acc, ps_tile t)
     }
 }
 
+/* Whether row i begins a line of A, or an image row, or ends one: rows between lie in lines of these. */
+PS_INLINE int ps_starts_line(ps_tile t, int i)
+{
+    const int64_t line = 64 / sizeof(ps_a), at = i % t.wrap * t.a_inner;
+    return at == 0 || at / line != (at - t.a_inner) / line || i + 1 == t.rows || (i + 1) % t.wrap == 0;
+}
+
+/* The lines that the rows of a step read, into L1.  Where rows are neighbours and steps lie far
+ * apart no prefetcher of the CPU asks for them, and all loads of a line that is on its way are
+ * issued twice: with a load for every product that halves the speed. */
+PS_INLINE void ps_soon(ps_tile t, const ps_a *a)
+{
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i)
+        if (ps_starts_line(t, i))
+            __builtin_prefetch(a + ps_a_row(t, i));
+}
+
 /* acc += A * B over `length` steps of `width` elements, PS_WORD or fewer.  Rows whose bit is set
  * read A; the others lie in the padding and take no part, or read `filling` if it is not null. */
 PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *filling,
@@ -308,6 +327,8 @@ PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *fi
         PS_UNROLL
         for (int line = 0; line < t.ahead; ++line) /* into L2: a prefetch never faults */
             __builtin_prefetch((const char *)b + t.next + 64 * line, 0, 2);
+        if (t.soon)
+            ps_soon(t, a + t.soon * a_k);
         ps_wide bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)

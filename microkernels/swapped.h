@@ -26,13 +26,18 @@ PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, cons
 }
 
 /* acc += A * B over `length` steps: A moves by its rows, which lie side by side, B by b_k.  Where
- * `next` is not 0, each step prefetches the line so many elements after B's. */
+ * `next` is not 0, each step prefetches the line so many elements after B's; t.soon as in ps_soon. */
 PS_INLINE void ps_run_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b,
                            int64_t length, int64_t b_k, int64_t next)
 {
     for (int64_t k = 0; k < length; ++k, a += t.rows, b += b_k) {
         if (next)
             __builtin_prefetch(b + next);
+        if (t.soon) {
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                __builtin_prefetch(b + t.soon * b_k + v * PS_LANES);
+        }
         ps_step_rows(acc, t, a, b, 0);
     }
 }

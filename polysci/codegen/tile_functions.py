@@ -9,6 +9,7 @@ from polysci.codegen.stencil import stencil_calls
 from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_swapped
 from polysci.codegen.tiles import Tile
 from polysci.space.resolve import Plan
+from polysci.space.rows_ahead import LEAST_SWAPPED, STEPS, RowsAhead
 from polysci.space.weights_ahead import LINE, PanelReuse, share_lines
 
 # What a tile function says of `next`.
@@ -91,6 +92,20 @@ def _prefetch(tile: Tile, reuse: PanelReuse) -> tuple[int, list[c.Generable]]:
     return count, [c.remark(PREFETCH), c.Statement(text)]
 
 
+def _steps_ahead(tile: Tile) -> int:
+    """How many steps ahead the rows of x are asked for."""
+    plan, item, x = tile.plan, tile.plan.contraction.x.bytes, tile.plan.coef["x"]
+    if not plan.depth:
+        return 0
+    step = item * x[plan.depth]
+    if plan.contraction.swapped:
+        single = all(plan.extent(tap) == 1 for tap in plan.taps)
+        return STEPS if single and tile.depth >= LEAST_SWAPPED and step >= LINE else 0
+    rows = [(tile.size(dim), item * x[dim]) for dim in plan.rows]
+    ahead = RowsAhead.of(plan.kernel, rows, step, tile.depth)
+    return ahead.steps if ahead else 0
+
+
 def tile_function(name: str, tile: Tile) -> c.Generable:
     """The C function of a register tile; a, b, c, n are offsets in elements."""
     plan = tile.plan
@@ -118,6 +133,8 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
         fields["stream"] = 1
     if _begins_with_offset(plan):
         fields["begun"] = 1
+    if soon := _steps_ahead(tile):
+        fields["soon"] = soon
     registers = plan.kernel.tile_registers
     if registers and (words := step_words(tile, registers.words)) < registers.words:
         fields["words"] = words

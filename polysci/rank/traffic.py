@@ -13,6 +13,7 @@ from polysci.rank.estimate import Context, Estimate
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work, skips
+from polysci.space.rows_ahead import RowsAhead
 from polysci.space.weights_ahead import Panels, panels_beyond
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
@@ -168,17 +169,21 @@ def _compute(nest: TrafficCounts) -> Count:
     shares = [share_of_work(nest.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(nest.packed, shares[1], shares[0])
     executed = np.where(nest.packed, _idle(nest, packed=True), _idle(nest, packed=False))
-    return nest.by_tile(lambda tile: _tile_seconds(nest, tile)) * skipped * executed
+    of_copy, direct = (
+        nest.by_tile(lambda tile, packed=packed: _tile_seconds(nest, tile, packed=packed))  # type: ignore[misc]
+        for packed in (True, False)
+    )
+    return np.where(nest.packed, of_copy, direct) * skipped * executed
 
 
-def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
+def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> float:
     kernel, machine, sizes = tile.kernel, nest.context.machine, dict(tile.sizes)
     around = prod(
         d.extent
         for d in nest.contraction.dims
         if d.role in ("k", "br", "m", "batch") and d.name not in sizes
     )
-    column, total = nest.column.name, 0.0
+    column, total, asked = nest.column.name, 0.0, 0 if packed else _lines_asked(nest, tile)
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):
@@ -186,9 +191,30 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile) -> float:
             name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{vecs * nest.lanes}"
             wide = vecs * kernel.shifts
             rate = machine.of_kernel(name, rows, wide, kernel.compute)
-            slots = max(rows * vecs / rate, _load_slots(nest, rows, vecs))
+            loads = rows + vecs + asked if asked else _load_slots(nest, rows, vecs)
+            slots = max(rows * vecs / rate, loads)
             total += count * columns * slots * nest.lanes * 2.0 / (machine.peak * 1e9)
     return total * around
+
+
+def _lines_asked(nest: TrafficCounts, tile: RegisterTile) -> int:
+    """Lines of x that a step of the reduction prefetches, where it reads x as it lies."""
+    contraction, sizes = nest.contraction, dict(tile.sizes)
+    depths = contraction.by_role("k")
+    if contraction.swapped or not depths:
+        return 0
+    offset, item = (
+        contraction.x.offset(nest.context.strides[contraction.x.array]),
+        contraction.x.bytes,
+    )
+    rows = [
+        (sizes[d.name], item * offset.coef(d.name))
+        for d in contraction.dims
+        if d.name in sizes and d.name != nest.column.name and sizes[d.name] > 1
+    ]
+    step = item * offset.coef(depths[-1].name)
+    ahead = RowsAhead.of(tile.kernel, rows, step, depths[-1].extent)
+    return ahead.lines if ahead else 0
 
 
 def _load_slots(nest: TrafficCounts, rows: int, vecs: int) -> float:

@@ -63,7 +63,7 @@ int64_t blocked_workspace_size(void)
 
 static PS_KERNEL void blocked_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
-    static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
+    static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0, .soon = 8};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
@@ -105,7 +105,7 @@ static PS_KERNEL void blocked_t1(const ps_args *restrict g, int64_t a, int64_t b
 
 static PS_KERNEL void blocked_t2(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
-    static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
+    static const ps_tile t = {.rows = 14, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0, .soon = 8};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
@@ -139,7 +139,7 @@ static PS_KERNEL void blocked_t3(const ps_args *restrict g, int64_t a, int64_t b
 
 static PS_KERNEL void blocked_t4(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int first, int last)
 {
-    static const ps_tile t = {.rows = 7, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0};
+    static const ps_tile t = {.rows = 7, .vecs = 1, .wrap = 7, .lanes = 8, .a_outer = 7, .a_inner = 1, .c_outer = 7, .c_inner = 1, .c_col = 49, .diagonal = 0, .soon = 8};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
