@@ -38,3 +38,10 @@ PS_INLINE int64_t ps_l_div(int64_t x, int64_t y)
 {
     return y == 0 ? 0 : y == -1 ? (int64_t)-(uint64_t)x : x / y;
 }
+/* A subscript out of data, of an axis of `extent` elements: a negative one counts from the end, and
+ * what lies outside becomes the nearest one inside. */
+PS_INLINE int64_t ps_place(int64_t at, int64_t extent)
+{
+    const int64_t place = at < 0 ? at + extent : at, last = extent - 1;
+    return place < 0 ? 0 : place < last ? place : last;
+}

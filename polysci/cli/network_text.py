@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
-    from polysci.network.ir.stages import LayerStage, LoopStage, RepeatStage, RowFusion
+    from polysci.network.ir.stages import (
+        LayerStage,
+        LoopStage,
+        RepeatStage,
+        RoutineStage,
+        RowFusion,
+        UpdateStage,
+    )
 
     kinds = {
-        LayerStage: "layer", LoopStage: "loops", RowFusion: "bands of rows",
-        RepeatStage: "steps",
+        LayerStage: "layer", LoopStage: "loops", UpdateStage: "updates", RoutineStage: "routine",
+        RowFusion: "bands of rows", RepeatStage: "steps",
     }  # fmt: skip
     rows = [("group", "computed by", "result")]
     for stage in prepared.program.stages:

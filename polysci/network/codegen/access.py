@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from polysci.network.ir.expressions import Computed
 from polysci.polyhedral.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """Where an element lies in its buffer: a form in the iterators, and tables times strides."""
+    """Where an element lies in its buffer: a form in the iterators, and tables times strides.
+
+    ``computed`` are subscripts out of data with their strides, which ``text`` leaves out.
+    """
 
     terms: Mapping[str, int]
     const: int
     tables: tuple[tuple[str, Affine, int], ...] = ()  # name, index, stride
+    computed: tuple[tuple[Computed, int], ...] = ()
 
     def text(self, names: Mapping[str, str]) -> str:
         """C text; ``names`` are what iterators are called."""

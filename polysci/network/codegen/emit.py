@@ -193,7 +193,7 @@ def _packing(emitter: StageCode) -> c.Generable:
 def _headers(isa: Isa, code: str) -> str:
     """Of vector types and functions what loops, stages and the template use."""
     names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
-    texts = [header(name) for name in (*names, "functions", "functions_exact")]
+    texts = [header(name) for name in (*names, "functions", "functions_exact", "routines")]
     return trim([target_lines(isa), *texts], code)
 
 

@@ -12,18 +12,22 @@ from polysci.codegen import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.ir.expressions import (
     Apply,
+    Computed,
     Expr,
     Guard,
     Load,
+    Lookup,
     Number,
+    Position,
     Reduce,
     Where,
+    axis,
     loads,
     reductions,
     walk,
 )
-from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, REAL, kind_of, number
-from polysci.network.ir.stages import ROW_AXIS, STEP, LoopStage
+from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, LONG, REAL, kind_of, number
+from polysci.network.ir.stages import ROW_AXIS, STEP, LoopStage, UpdateStage
 from polysci.network.passes.buffers import BufferPlace
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
@@ -37,7 +41,7 @@ CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
 class LoopWriter:
     """One stage on its way to C: iterators with extents, accesses."""
 
-    stage: LoopStage
+    stage: LoopStage | UpdateStage
     symbol: str
     places: Mapping[str, BufferPlace]
     pointers: Mapping[str, str]  # buffer -> C text of its address
@@ -53,14 +57,11 @@ class LoopWriter:
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
-        place = self.places[self.stage.output]
-        self.buffers[place.buffer] = "y"
-        steps = {f"i{at}": step for at, step in enumerate(place.strides)}
-        terms = {name: step for name, step in steps.items() if self.extents[name] > 1}
-        self.out = MemoryAccess(terms | self.per_step(place), place.first)
+        self.buffers[self.places[self.stage.output].buffer] = "y"
         reduced = {name for reduction in reductions(self.stage.expr) for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
-        for load in dict.fromkeys(loads(self.stage.expr)):
+        self.out = self.access(self.target())
+        for load in dict.fromkeys(self.reads()):
             self.accesses[load] = self.access(load)
         self.merge(reduced)
 
@@ -71,21 +72,33 @@ class LoopWriter:
         """How an access moves with the step of a loop around it."""
         return {STEP: place.step} if place.step else {}
 
+    def target(self) -> Load:
+        """The element that is written."""
+        rank = len(self.places[self.stage.output].strides)
+        return Load(self.stage.output, tuple(axis(at) for at in range(rank)))
+
+    def reads(self) -> list[Load]:
+        """All elements that are read."""
+        return loads(self.stage.expr)
+
     def access(self, load: Load) -> MemoryAccess:
         place = self.places[load.tensor]
         if place.buffer not in self.buffers:
             self.buffers[place.buffer] = f"x{len(self.buffers)}"
         terms, const, tables = self.per_step(place), place.first, list[tuple[str, Affine, int]]()
+        computed: list[tuple[Computed, int]] = []
         for index, stride in zip(load.index, place.strides, strict=True):
-            if isinstance(index, Affine):
-                const += index.const * stride
-                for name, coef in index.terms:
-                    if name not in self.idle:
+            match index:
+                case Lookup(table, at):
+                    tables.append((self.table(table), self.busy(at), stride))
+                case Computed():
+                    computed.append((index, stride))
+                case _:
+                    const += index.const * stride
+                    for name, coef in self.busy(index).terms:
                         terms[name] = terms.get(name, 0) + coef * stride
-            else:
-                name = self.table(index.table)
-                tables.append((name, self.busy(index.at), stride))
-        return MemoryAccess({n: coef for n, coef in terms.items() if coef}, const, tuple(tables))
+        terms = {name: coef for name, coef in terms.items() if coef}
+        return MemoryAccess(terms, const, tuple(tables), tuple(computed))
 
     def busy(self, form: Affine) -> Affine:
         """Without iterators that are always 0."""
@@ -115,11 +128,13 @@ class LoopWriter:
                     access.terms.pop(outer, None)  # type: ignore[attr-defined]
 
     def forms(self) -> list[Affine]:
-        """What guards and tables say of iterators: these loops stay as they are."""
+        """What guards, tables and positions say of iterators: these loops stay as they are."""
         forms = [at for access in self.accesses.values() for _, at, _ in access.tables]
         for part in walk(self.stage.expr):
             if isinstance(part, Where | Reduce):
                 forms += [self.busy(guard.at) for guard in part.guards]
+            elif isinstance(part, Position):
+                forms.append(self.busy(part.at))
         return forms
 
     def outer_first(self, names: Sequence[str]) -> list[str]:
@@ -145,15 +160,7 @@ class LoopWriter:
 
     def function(self) -> str:
         """The whole C function, and its tables before it."""
-        reduced = reductions(self.stage.expr)
-        names = self.outer_first([n for n in self.extents if n not in self.idle])
-        inner = names[-1] if names else ""
-        if not reduced:
-            body = self.plain(names)
-        elif inner and self.by_columns(reduced[0], inner):
-            body = self.columns(reduced[0], names, inner)
-        else:
-            body = self.scalars(reduced[0], names)
+        body = self.body(self.outer_first([n for n in self.extents if n not in self.idle]))
         own = [*[ROW_PARAMETERS] * self.rows, *[f"int64_t {STEP}"] * self.steps]
         parameters = ", ".join(["const ps_memory *m", *own])
         head = f"static PS_LOOP void {self.symbol}({parameters})"
@@ -162,6 +169,15 @@ class LoopWriter:
                 [*self.table_definitions(), c.function(head, [*self.pointer_definitions(), *body])]
             )
         )
+
+    def body(self, names: Sequence[str]) -> c.Body:
+        """The loops over iterators."""
+        reduced = reductions(self.stage.expr)
+        if not reduced:
+            return self.plain(names)
+        if names and self.by_columns(reduced[0], names[-1]):
+            return self.columns(reduced[0], names, names[-1])
+        return self.scalars(reduced[0], names)
 
     def table_definitions(self) -> c.Body:
         """Constants that accesses look up."""
@@ -331,8 +347,11 @@ class LoopWriter:
         match expr:
             case Number(value):
                 return number(value, kind)
+            case Position(at):
+                place = f"({affine_text(self.busy(at), names)})"
+                return place if kind == LONG else f"(({kind}){place})"
             case Load():
-                return self.element(expr, kind, names)
+                return self.element(expr, kind, names, reduced)
             case Reduce():
                 return reduced
             case Where(guards, body, otherwise):
@@ -351,11 +370,19 @@ class LoopWriter:
                     value_text = FUNCTIONS[own][function].format(*texts)
                 return value_text if own == kind else f"(({kind})({value_text}))"
 
-    def element(self, load: Load, kind: str, names: Mapping[str, str]) -> str:
+    def element(self, load: Load, kind: str, names: Mapping[str, str], reduced: str) -> str:
         place = self.places[load.tensor]
         name = self.buffers[place.buffer]
-        value = f"{name}[{self.accesses[load].text(names)}]"
+        value = f"{name}[{self.subscript(self.accesses[load], names, reduced)}]"
         if place.dtype == "bf16":
             value = f"ps_bf16_value({value})"
             return value if kind == REAL else f"(({kind}){value})"
         return value if C_TYPES[place.dtype] == kind else f"(({kind}){value})"
+
+    def subscript(self, access: MemoryAccess, names: Mapping[str, str], reduced: str = "") -> str:
+        """C text of where an element lies, subscripts out of data included."""
+        parts = [access.text(names)]
+        for index, stride in access.computed:
+            at = self.text(index.at, LONG, names, reduced)
+            parts.append(f"{stride} * ps_place({at}, {index.extent})")
+        return " + ".join(parts)

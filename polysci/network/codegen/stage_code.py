@@ -10,19 +10,23 @@ from polysci.codegen import openmp
 from polysci.export.names import remark
 from polysci.network.codegen.loops import LoopWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
+from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
 from polysci.network.ir.stages import (
     STEP,
     LayerStage,
     LoopStage,
     RepeatStage,
+    RoutineStage,
     RowFusion,
     Stage,
+    UpdateStage,
     members_of,
 )
 from polysci.network.passes.arena import Arena, arrange
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
+from polysci.numerics.dtypes import C_TYPES
 from polysci.target.isa import Isa
 
 Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
@@ -113,8 +117,10 @@ class StageCode:
     def one(self, spot: Spot, stage: Stage) -> c.Body:
         """The statements of one stage."""
         match stage:
-            case LoopStage():
+            case LoopStage() | UpdateStage():
                 return [self.call_loop(spot, stage)]
+            case RoutineStage():
+                return self.call_routine(stage)
             case LayerStage():
                 return self.call_layer(spot, stage)
             case RowFusion():
@@ -185,21 +191,36 @@ class StageCode:
         ]
         return [spaces[0], *scratch], spaces[1:]
 
-    def call_loop(self, spot: Spot, stage: LoopStage) -> c.Generable:
+    def call_loop(self, spot: Spot, stage: LoopStage | UpdateStage) -> c.Generable:
         """The call of a function made for it."""
-        value = self.placed.program.values[stage.output]
-        extents = {f"i{number}": size for number, size in enumerate(value.shape)}
+        shape = self.placed.program.values[stage.output].shape
+        if isinstance(stage, UpdateStage):
+            shape = stage.extents
+        extents = {f"i{number}": size for number, size in enumerate(shape)}
         symbol = self.symbol(spot)
-        if not value.size:
+        if not all(shape):
             return c.Line(f"/* {remark(stage.name)}: no elements */")
         names = {stage.output, *stage.inputs}
         places = {name: self.placed.places[name] for name in names}
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        writer = LoopWriter(
-            stage, symbol, places, self.pointers, self.threads, extents, steps=steps
-        )
+        kind = UpdateWriter if isinstance(stage, UpdateStage) else LoopWriter
+        writer = kind(stage, symbol, places, self.pointers, self.threads, extents, steps=steps)
         self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
         return c.Statement(f"{symbol}(m, {STEP})" if steps else f"{symbol}(m)")
+
+    def call_routine(self, stage: RoutineStage) -> c.Body:
+        """A call an item; the threads share the items."""
+        if not stage.items:
+            return [c.Line(f"/* {remark(stage.name)}: no elements */")]
+        words = ["item"]
+        for name in (stage.output, *stage.inputs):
+            place, const = self.places(name), "const " * (name != stage.output)
+            words.append(self.address(name, C_TYPES[place.dtype], place.first, const))
+        words += [str(n) if isinstance(n, int) else f"{n.hex()}f" for n in stage.numbers]
+        share: c.Body = [c.Line(openmp.loop())] if self.threads > 1 else []
+        head = ("int64_t item = 0", f"item < {stage.items}", "++item")
+        call = c.Statement(f"{stage.routine}({', '.join(words)})")
+        return [c.Line(f"/* {remark(stage.name)} */"), *share, c.loop(*head, call)]
 
     def row_fusion(self, at: int, stage: RowFusion) -> c.Generable:
         """The call of a function that runs the members of a row fusion in turns."""

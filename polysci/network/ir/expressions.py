@@ -22,7 +22,22 @@ class Lookup:
         return f"table{len(self.table)}[{self.at}]"
 
 
-Index = Affine | Lookup
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """An index out of data: the whole number ``at``; a negative one counts from the axis' end.
+
+    What lies outside the ``extent`` elements of the axis is moved to its nearest end, so that no
+    data makes a network read or write outside a tensor.
+    """
+
+    at: Expr
+    extent: int
+
+    def __str__(self) -> str:
+        return f"<{self.at}>"
+
+
+Index = Affine | Lookup | Computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,16 @@ class Number:
 
     def __str__(self) -> str:
         return f"{self.value:.9g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The value of a form in iterators, as a whole number of 64 bits."""
+
+    at: Affine
+
+    def __str__(self) -> str:
+        return f"({self.at})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +120,7 @@ class Reduce:
         return f"{self.function}({over}{guards}: {self.body})"
 
 
-Expr = Number | Load | Apply | Where | Reduce
+Expr = Number | Position | Load | Apply | Where | Reduce
 
 
 def axis(number: int) -> Affine:
@@ -126,6 +151,8 @@ def substitute(index: Affine, values: Mapping[str, Affine]) -> Affine:
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The expressions directly inside an expression."""
     match expr:
+        case Load(_, index):
+            return tuple(subscript.at for subscript in index if isinstance(subscript, Computed))
         case Apply(_, arguments):
             return arguments
         case Where(_, body, otherwise):
@@ -146,7 +173,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def loads(expr: Expr) -> list[Load]:
-    """All elements that an expression reads."""
+    """All elements that an expression reads, those for subscripts included."""
     return [part for part in walk(expr) if isinstance(part, Load)]
 
 
@@ -157,6 +184,12 @@ def reductions(expr: Expr) -> list[Reduce]:
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """``change`` applied to every expression inside, the innermost first."""
     match expr:
+        case Load(_, index) if children(expr):
+            expr = replace(expr, index=tuple(
+                replace(subscript, at=rewrite(subscript.at, change))
+                if isinstance(subscript, Computed) else subscript
+                for subscript in index
+            ))  # fmt: skip
         case Apply(_, arguments):
             expr = replace(
                 expr, arguments=tuple(rewrite(argument, change) for argument in arguments)
@@ -177,6 +210,8 @@ def shift(expr: Expr, values: Mapping[str, Affine]) -> Expr:
                 return replace(
                     part, index=tuple(shift_index(subscript, values) for subscript in index)
                 )
+            case Position(at):
+                return Position(substitute(at, values))
             case Where(guards, _, _) | Reduce(_, _, _, guards):
                 return replace(part, guards=tuple(
                     replace(guard, at=substitute(guard.at, values)) for guard in guards
@@ -188,7 +223,11 @@ def shift(expr: Expr, values: Mapping[str, Affine]) -> Expr:
 
 
 def shift_index(index: Index, values: Mapping[str, Affine]) -> Index:
-    """An index with other affine forms for its iterators."""
-    if isinstance(index, Lookup):
-        return replace(index, at=substitute(index.at, values))
-    return substitute(index, values)
+    """An index with other affine forms for its iterators, but for those inside a computed one."""
+    match index:
+        case Computed():
+            return index
+        case Lookup(_, at):
+            return replace(index, at=substitute(at, values))
+        case _:
+            return substitute(index, values)

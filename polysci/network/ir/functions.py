@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, Where
+from polysci.network.ir.expressions import Apply, Expr, Load, Number, Position, Reduce, Where
 from polysci.numerics.dtypes import C_TYPES
 
 REAL, EXACT, WHOLE, LONG = (C_TYPES[n] for n in ("float32", "float64", "int32", "int64"))
@@ -100,6 +100,8 @@ def kind_of(expr: Expr, dtypes: Mapping[str, str]) -> str:
             return _KINDS.get(dtype) or (LONG if dtype in _LONG else WHOLE)
         case Number():
             return ""
+        case Position():
+            return LONG
         case Apply(function, _) if function in CONVERSIONS:
             return CONVERSIONS[function]
         case Apply(_, arguments):

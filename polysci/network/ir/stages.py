@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.network.ir.expressions import Expr, loads
+from polysci.network.ir.expressions import Expr, Index, Load, loads
 from polysci.network.ir.graph import Array
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem
@@ -126,6 +126,54 @@ class LoopStage:
     @property
     def inputs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(load.tensor for load in loads(self.expr)))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStage:
+    """Elements of a tensor that has values already, changed one after the other.
+
+    ``output[index] = expr`` at every place of a box of ``extents``, whose iterators are those of a
+    loop; places in row-major order where they change the same element.
+    """
+
+    name: str
+    output: str
+    extents: tuple[int, ...]
+    index: tuple[Index, ...]
+    expr: Expr
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+    @property
+    def reads(self) -> list[Load]:
+        """All elements that are read, those for subscripts included."""
+        return [*loads(Load(self.output, self.index))[1:], *loads(self.expr)]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.output, *(load.tensor for load in self.reads))))
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineStage:
+    """A tensor by a function of ``microkernels/routines.h``, called once for each of its items.
+
+    It gets the item's number, the output, the inputs and ``numbers``; tensors in row-major order.
+    Calls for different items write different elements.
+    """
+
+    name: str
+    output: str
+    inputs: tuple[str, ...]
+    routine: str
+    items: int
+    numbers: tuple[int | float, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +327,10 @@ class RepeatStage:
         )  # fmt: skip
 
 
-Stage = LayerStage | LoopStage | ViewStage | ConcatStage | RowFusion | RepeatStage
+Stage = (
+    LayerStage | LoopStage | UpdateStage | RoutineStage | ViewStage | ConcatStage | RowFusion
+    | RepeatStage
+)  # fmt: skip
 
 
 def members_of(stage: Stage) -> tuple[Stage, ...]:

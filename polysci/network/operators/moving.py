@@ -42,18 +42,22 @@ def concat(build: Builder, node: Node) -> None:
 
 
 def split(build: Builder, node: Node) -> None:
-    """Sizes are known from the outputs, wherever they were given."""
+    """Sizes are listed, or those of the outputs; one that is left out has what the others leave."""
     x = node.inputs[0]
     rank = len(build.shape(x))
     (along,) = attribute_axes([node.attributes.get("axis", 0)], rank)
+    listed = _list(build, node, 1, "split")
+    sizes = [build.shape(name)[along] if name else 0 for name in node.outputs]
+    left = build.shape(x)[along] - sum(sizes)
+    if left and not listed and node.outputs.count("") > 1:
+        build.refuse("outputs without a name and a size")
     first = 0
-    for name in node.outputs:
-        if not name:
-            build.refuse("an output without a name")
-        index = [axis(at) for at in range(rank)]
-        index[along] = combine({f"i{along}": 1}, first)
-        build.stages.append(ViewStage(str(node), name, x, tuple(index)))
-        first += build.shape(name)[along]
+    for at, name in enumerate(node.outputs):
+        if name:
+            index = [axis(number) for number in range(rank)]
+            index[along] = combine({f"i{along}": 1}, first)
+            build.stages.append(ViewStage(str(node), name, x, tuple(index)))
+        first += sizes[at] if name else listed[at] if listed else left
 
 
 def slices(build: Builder, node: Node) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -107,14 +106,19 @@ def matmul(build: Builder, node: Node) -> None:
     stack = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))
     full = [*stack, left[-2], right[-1]]
     out = y if full == list(build.shape(y)) else build.fresh(f"{y}.matrix", full, build.dtype(y))
-    if not prod(full) or not left[-1] or build.dtype(a) != "float32":
+    multiply(build, node, a, b, out)
+    if out != y:
+        build.stages.append(ViewStage(str(node), y, out))
+
+
+def multiply(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+    """``out = a @ b`` of tensors of at least two axes, by layers where the elements are f32."""
+    if not build.values[out].size or not build.values[a].size or build.dtype(a) != "float32":
         _plain_matmul(build, node, a, b, out)
-    elif all(size == 1 for size in right[:-2]):
+    elif all(size == 1 for size in build.shape(b)[:-2]):
         _stacked_rows(build, node, a, b, out)
     else:
         _stacks(build, node, a, b, out)
-    if out != y:
-        build.stages.append(ViewStage(str(node), y, out))
 
 
 def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,14 +17,14 @@ Reals = NDArray[np.float64]
 
 def resize(build: Builder, node: Node) -> None:
     """One axis after the other: linear interpolation is a product of those along axes."""
+    if node.op == "Upsample" or build.graph.opset < 11:
+        node = _in_new_words(build, node)
     x, y = node.inputs[0], node.outputs[0]
     mode = node.attributes.get("mode", "nearest")
     if mode not in ("nearest", "linear"):
         build.refuse(f"mode {mode}")
     if node.attributes.get("antialias"):
         build.refuse("antialias")
-    if build.graph.opset < 11:
-        build.refuse("Resize before opset 11")
     if mode == "linear":
         build.check_floats(node, x)
     build.check_numbers(node, x)
@@ -44,6 +47,20 @@ def resize(build: Builder, node: Node) -> None:
         current = output
     if not changed:
         build.define(node, build.load(x, y))
+
+
+def _in_new_words(build: Builder, node: Node) -> Node:
+    """Upsample, or Resize before opset 11, as Resize of later ones."""
+    listed, scales = node.attributes.get("scales"), node.input(1)
+    if listed is not None:
+        scales = build.number(f"{node.outputs[0]}.scales", np.array(listed, np.float32))
+    words = {
+        "mode": node.attributes.get("mode", "nearest"),
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
+    inputs = (node.inputs[0], "", scales)
+    return replace(node, inputs=inputs, attributes=MappingProxyType(words))
 
 
 def _scales(build: Builder, node: Node) -> list[float]:
@@ -172,4 +189,4 @@ def _rounded(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
     return nearest.astype(np.int64)
 
 
-OPERATORS = {"Resize": resize}
+OPERATORS = {"Resize": resize, "Upsample": resize}

@@ -16,7 +16,9 @@ from polysci.network.ir.stages import (
     LoopStage,
     Program,
     RepeatStage,
+    RoutineStage,
     Stage,
+    UpdateStage,
     Value,
     ViewStage,
     Window,
@@ -27,6 +29,8 @@ from polysci.network.passes.operands import operands_of
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
+
+_WIDE = {"bf16": "float32"}  # element types that routines do not take, and what they take instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class _Placer:
         match stage:
             case LayerStage():
                 self.layer(stage)
-            case LoopStage():
+            case LoopStage() | UpdateStage():
                 self.stages.append(stage)
                 for name in (stage.output, *stage.inputs):
                     self.place_of(name)
@@ -103,6 +107,8 @@ class _Placer:
                 self.view(stage)
             case ConcatStage():
                 self.concat(stage)
+            case RoutineStage():
+                self.routine(stage)
             case RepeatStage():
                 self.repeat(stage)
 
@@ -191,6 +197,22 @@ class _Placer:
                 self.place_of(name)
                 self.stages.append(LoopStage(f"{stage.name}: {name}", made, self.whole(name)))
             first += self.values[name].shape[stage.axis]
+
+    def routine(self, stage: RoutineStage) -> None:
+        """Inputs in row-major order and of no narrower type; such an output, or a copy of one."""
+        inputs = tuple(
+            self.plain(name, _WIDE.get(self.values[name].dtype, self.values[name].dtype))
+            for name in stage.inputs
+        )
+        place, value = self.place_of(stage.output), self.values[stage.output]
+        plain = replace(value, order=(), dtype=_WIDE.get(value.dtype, value.dtype))
+        made = stage.output
+        if place.dtype != plain.dtype or place.strides != plain.strides:
+            made = self.fresh(stage.output, plain)
+            self.place_of(made)
+        self.stages.append(replace(stage, output=made, inputs=inputs))
+        if made != stage.output:
+            self.stages.append(LoopStage(f"copy {made}", stage.output, self.whole(made)))
 
     def layer(self, stage: LayerStage) -> None:
         """Channels of x must be neighbours, and what counts as one axis must run on."""

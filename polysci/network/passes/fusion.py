@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce, rewrite, shift, walk
+from polysci.network.ir.expressions import (
+    Apply,
+    Expr,
+    Load,
+    Number,
+    Reduce,
+    children,
+    rewrite,
+    shift,
+    walk,
+)
 from polysci.network.ir.functions import CONVERSIONS, REAL, kind_of
 from polysci.network.ir.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage
 from polysci.network.passes.relations import iterators, pointwise, reads_once
@@ -146,11 +156,11 @@ class _Fuser:
         shape = values[tensor].shape
         if inner and not all(pointwise(load, domain, shape) for load, _ in uses):
             return "sums would be computed again"
-        moves = isinstance(maker.expr, Load | Number)
+        moves = isinstance(maker.expr, Load | Number) and not children(maker.expr)
         if not moves and not all(reads_once(load, domain, around) for load, around in uses):
             return "elements would be computed more than once"
         if any(not isinstance(subscript, Affine) for load, _ in uses for subscript in load.index):
-            return "a table says which elements are read"
+            return "a table or data says which elements are read"
         return ""
 
     def absorb(self, reader: LoopStage, position: int) -> bool:
@@ -207,20 +217,12 @@ def _joint_name(first: Stage, second: Stage) -> str:
 def _uses(
     expr: Expr, tensor: str, around: Reduce | None = None
 ) -> Iterator[tuple[Load, Reduce | None]]:
-    """Reads of a tensor, each with the reduction around it."""
-    match expr:
-        case Load(name, _) if name == tensor:
-            yield expr, around
-        case Reduce(_, _, body, _):
-            yield from _uses(body, tensor, expr)
-        case Apply(_, arguments):
-            for argument in arguments:
-                yield from _uses(argument, tensor, around)
-        case Load() | Number():
-            return
-        case _:
-            yield from _uses(expr.body, tensor, around)
-            yield from _uses(expr.otherwise, tensor, around)
+    """Reads of a tensor, those for subscripts included, each with the reduction around it."""
+    if isinstance(expr, Load) and expr.tensor == tensor:
+        yield expr, around
+    inside = expr if isinstance(expr, Reduce) else around
+    for part in children(expr):
+        yield from _uses(part, tensor, inside)
 
 
 def _reduces(expr: Expr) -> bool:

@@ -21,7 +21,9 @@ from polysci.network.ir.stages import (
     LoopStage,
     Program,
     RepeatStage,
+    RoutineStage,
     Stage,
+    UpdateStage,
     Value,
     ViewStage,
     channels_last,
@@ -69,8 +71,11 @@ class _Costs:
             match stage:
                 case LayerStage():
                     self.layer(stage)
-                case LoopStage():
+                case LoopStage() | UpdateStage():
                     self.loops(stage)
+                case RoutineStage():
+                    for name in filter(self.choice, (stage.output, *stage.inputs)):
+                        self.add(self.last, name, self.gather(name))
                 case ViewStage(_, _, source, None) if self.choice(source):
                     shape = self.program.values[source].shape
                     if any(size > 1 for size in shape[2:]) and shape[1] > 1:
@@ -84,7 +89,7 @@ class _Costs:
                 table = self.plain if window.axes[operand.fastest] == (1,) else self.last
                 self.add(table, window.tensor, self.gather(window.tensor))
 
-    def loops(self, stage: LoopStage) -> None:
+    def loops(self, stage: LoopStage | UpdateStage) -> None:
         rank = len(self.program.values[stage.output].shape)
         for name in stage.inputs:
             if self.choice(name) and len(self.program.values[name].shape) == rank:

@@ -31,7 +31,7 @@ def relation(domain: Extents, index: tuple[Affine, ...], guards: tuple[Guard, ..
 def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Map | None:
     """The relation of a read, the iterators of the reduction around it included.
 
-    None where a table stands between, which isl does not see through.
+    None where a table or data stands between, which isl does not see through.
     """
     index = [subscript for subscript in load.index if isinstance(subscript, Affine)]
     if len(index) < len(load.index):

@@ -1,0 +1,193 @@
+/* Functions of tensors that are no loops over scalar expressions.  Each is called once for every
+ * item, a row or a region, of which it alone writes the results; tensors lie in row-major order.
+ * Whatever numbers tensors hold, nothing outside of them is read or written. */
+#include <stdint.h>
+
+/* Element `at` of x as a whole number: numbers of a type are in the order of those of its elements,
+ * equal ones where these are equal, and a NaN's is the largest. */
+PS_SCALAR int64_t ps_key(const void *x, int kind, int64_t at)
+{
+    int64_t bits = 0;
+    switch (kind) {
+    case 0: {
+        const float value = ((const float *)x)[at];
+        int32_t half = 0;
+        if (value != value)
+            return INT64_MAX;
+        __builtin_memcpy(&half, &value, sizeof half);
+        bits = half < 0 ? half ^ INT32_MAX : half;
+        return value == 0.0f ? 0 : bits;
+    }
+    case 1: {
+        const double value = ((const double *)x)[at];
+        if (value != value)
+            return INT64_MAX;
+        __builtin_memcpy(&bits, &value, sizeof bits);
+        return value == 0.0 ? 0 : bits < 0 ? bits ^ INT64_MAX : bits;
+    }
+    case 2: return ((const int8_t *)x)[at];
+    case 3: return ((const int16_t *)x)[at];
+    case 4: return ((const int32_t *)x)[at];
+    case 5: return ((const int64_t *)x)[at];
+    case 7: return ((const uint16_t *)x)[at];
+    case 8: return ((const uint32_t *)x)[at];
+    case 9: return (int64_t)(((const uint64_t *)x)[at] ^ (uint64_t)INT64_MIN);
+    default: return ((const uint8_t *)x)[at]; /* 6, and 10: bool */
+    }
+}
+
+/* Elements of x along an axis, `step` apart, and whether the larger ones come first. */
+typedef struct {
+    const void *x;
+    int64_t step;
+    int kind, largest;
+} ps_row;
+
+/* Whether element i comes before element j; of equal ones the first one does. */
+PS_SCALAR int ps_precedes(const ps_row *row, int64_t i, int64_t j)
+{
+    const int64_t x = ps_key(row->x, row->kind, i * row->step);
+    const int64_t y = ps_key(row->x, row->kind, j * row->step);
+    return x == y ? i < j : (x > y) == row->largest;
+}
+
+/* Moves the element at the root of a heap of `count` down, below those that come after it. */
+PS_SCALAR void ps_sink(const ps_row *row, int64_t *heap, int64_t root, int64_t count)
+{
+    const int64_t step = row->step, sinking = heap[root * step];
+    for (int64_t child; (child = 2 * root + 1) < count; root = child) {
+        if (child + 1 < count && ps_precedes(row, heap[child * step], heap[(child + 1) * step]))
+            ++child;
+        if (!ps_precedes(row, sinking, heap[child * step]))
+            break;
+        heap[root * step] = heap[child * step];
+    }
+    heap[root * step] = sinking;
+}
+
+/* y: the places of the first k elements, in order, along an axis of `size` elements that lie
+ * `inner` apart.  They are kept in a heap, the last of them at its root. */
+PS_SCALAR void ps_top(int64_t item, int64_t *y, const void *x, int kind, int64_t size,
+                      int64_t inner, int64_t k, int largest)
+{
+    static const int bytes[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+    const int64_t outer = item / inner, first = outer * size * inner + item % inner;
+    int64_t *heap = y + outer * k * inner + item % inner;
+    const ps_row row = {(const char *)x + first * bytes[kind], inner, kind, largest};
+    for (int64_t i = 0; i < k; ++i)
+        heap[i * inner] = i;
+    for (int64_t i = k / 2 - 1; i >= 0; --i)
+        ps_sink(&row, heap, i, k);
+    for (int64_t i = k; i < size; ++i)
+        if (ps_precedes(&row, i, heap[0])) {
+            heap[0] = i;
+            ps_sink(&row, heap, 0, k);
+        }
+    for (int64_t last = k - 1; last > 0; --last) {
+        const int64_t place = heap[0];
+        heap[0] = heap[last * inner];
+        heap[last * inner] = place;
+        ps_sink(&row, heap, 0, last);
+    }
+}
+
+/* The nearest number from low to high; low for a NaN. */
+PS_SCALAR float ps_inside(float x, float low, float high)
+{
+    return x > low ? x < high ? x : high : low;
+}
+
+/* The four pixels around a point, of which `share` are parts; 0 beyond one pixel outside. */
+PS_SCALAR void ps_around(const float *x, int64_t height, int64_t width, float row, float column,
+                         float share[4])
+{
+    if (!(row >= -1.0f && row <= (float)height && column >= -1.0f && column <= (float)width)) {
+        share[0] = share[1] = share[2] = share[3] = 0.0f;
+        return;
+    }
+    row = ps_inside(row, 0.0f, (float)(height - 1));
+    column = ps_inside(column, 0.0f, (float)(width - 1));
+    const int64_t top = (int64_t)row, left = (int64_t)column;
+    const int64_t low = top + (top + 1 < height), right = left + (left + 1 < width);
+    const float down = row - (float)top, across = column - (float)left;
+    share[0] = (1.0f - down) * (1.0f - across) * x[top * width + left];
+    share[1] = (1.0f - down) * across * x[top * width + right];
+    share[2] = down * (1.0f - across) * x[low * width + left];
+    share[3] = down * across * x[low * width + right];
+}
+
+/* How many points a cell of a region has along an axis: as many as it has pixels if `samples` is
+ * 0; 4096 at most, so that no data takes forever. */
+PS_SCALAR int64_t ps_points(int64_t samples, float cell)
+{
+    return samples > 0 ? samples : (int64_t)ps_inside(__builtin_ceilf(cell), 0.0f, 4096.0f);
+}
+
+/* A channel of a region (left, top, right, bottom) of image `batch`, in rows x columns cells: the
+ * mean of the points in each, or the largest share of a pixel in one of them. */
+PS_SCALAR void ps_roi_align(int64_t item, float *y, const float *x, const float *rois,
+                            const int64_t *batch, int64_t images, int64_t channels, int64_t height,
+                            int64_t width, int64_t rows, int64_t columns, int64_t samples,
+                            int largest, float offset, float scale)
+{
+    const float *roi = rois + item / channels * 4;
+    const int64_t known = batch[item / channels], image = ps_least(ps_most(known, 0), images - 1);
+    const float *plane = x + (image * channels + item % channels) * height * width;
+    const float left = roi[0] * scale - offset, top = roi[1] * scale - offset;
+    const float least = offset > 0.0f ? -__builtin_inff() : 1.0f;
+    const float wide = roi[2] * scale - offset - left, high = roi[3] * scale - offset - top;
+    const float cell_w = (wide > least ? wide : least) / (float)columns;
+    const float cell_h = (high > least ? high : least) / (float)rows;
+    const int64_t down = ps_points(samples, cell_h), across = ps_points(samples, cell_w);
+    const int64_t count = ps_most(down * across, 1);
+    for (int64_t cell = 0; cell < rows * columns; ++cell) {
+        const float first_h = top + (float)(cell / columns) * cell_h;
+        const float first_w = left + (float)(cell % columns) * cell_w;
+        float sum = 0.0f, most = -__builtin_inff(), share[4];
+        for (int64_t at = 0; at < down * across; ++at) {
+            const float row = ((float)(at / across) + 0.5f) * cell_h / (float)down;
+            const float column = ((float)(at % across) + 0.5f) * cell_w / (float)across;
+            ps_around(plane, height, width, first_h + row, first_w + column, share);
+            for (int i = 0; i < 4; ++i) {
+                sum += share[i];
+                most = share[i] > most ? share[i] : most;
+            }
+        }
+        const float peak = down * across ? most : 0.0f;
+        y[item * rows * columns + cell] = largest ? peak : sum / (float)count;
+    }
+}
+
+/* First pixel, or the one behind the last, of a cell that begins or ends at `at`. */
+PS_SCALAR int64_t ps_edge(float at, float start, int64_t extent)
+{
+    return (int64_t)ps_inside(at + start, 0.0f, (float)extent);
+}
+
+/* A channel of a region (image, left, top, right, bottom) in rows x columns cells: the largest
+ * pixel of each, 0 if it has none. */
+PS_SCALAR void ps_max_roi_pool(int64_t item, float *y, const float *x, const float *rois,
+                               int64_t images, int64_t channels, int64_t height, int64_t width,
+                               int64_t rows, int64_t columns, float scale)
+{
+    const float *roi = rois + item / channels * 5;
+    const int64_t image = (int64_t)ps_inside(roi[0], 0.0f, (float)(images - 1));
+    const float *plane = x + (image * channels + item % channels) * height * width;
+    const float left = __builtin_roundf(roi[1] * scale), top = __builtin_roundf(roi[2] * scale);
+    const float wide = __builtin_roundf(roi[3] * scale) - left + 1.0f;
+    const float high = __builtin_roundf(roi[4] * scale) - top + 1.0f;
+    const float cell_w = (wide > 1.0f ? wide : 1.0f) / (float)columns;
+    const float cell_h = (high > 1.0f ? high : 1.0f) / (float)rows;
+    for (int64_t cell = 0; cell < rows * columns; ++cell) {
+        const float row = (float)(cell / columns), column = (float)(cell % columns);
+        const int64_t last_h = ps_edge(__builtin_ceilf((row + 1) * cell_h), top, height);
+        const int64_t last_w = ps_edge(__builtin_ceilf((column + 1) * cell_w), left, width);
+        const int64_t first_w = ps_edge(__builtin_floorf(column * cell_w), left, width);
+        int64_t h = ps_edge(__builtin_floorf(row * cell_h), top, height);
+        float most = h < last_h && first_w < last_w ? -__builtin_inff() : 0.0f;
+        for (; h < last_h; ++h)
+            for (int64_t w = first_w; w < last_w; ++w)
+                most = plane[h * width + w] > most ? plane[h * width + w] : most;
+        y[item * rows * columns + cell] = most;
+    }
+}

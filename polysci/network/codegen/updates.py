@@ -1,0 +1,43 @@
+"""Updates as C: elements of a tensor changed in order, what never meets shared by the threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polysci.codegen import ctree as c
+from polysci.codegen import openmp
+from polysci.network.codegen.loops import LoopWriter
+from polysci.network.ir.expressions import Load
+from polysci.network.ir.stages import UpdateStage
+
+
+@dataclass(slots=True)
+class UpdateWriter(LoopWriter):
+    """An update on its way to C."""
+
+    def target(self) -> Load:
+        assert isinstance(self.stage, UpdateStage)
+        return Load(self.stage.output, self.stage.index)
+
+    def reads(self) -> list[Load]:
+        assert isinstance(self.stage, UpdateStage)
+        return self.stage.reads
+
+    def body(self, names: Sequence[str]) -> c.Body:
+        """Loops in whose turns different elements change, and in order those that may meet.
+
+        The last one of the former is the innermost: threads share it the same way in every turn of
+        the loops around it, so that each element is one thread's.
+        """
+        apart = [name for name in names if self.out.terms.get(name)]
+        ordered = sorted(set(names) - set(apart), key=lambda name: int(name[1:]))
+        value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
+        store: c.Body = [c.Statement(f"y[{self.subscript(self.out, {})}] = {value}")]
+        if not apart:
+            return self.alone(self.nest(ordered, store))
+        *outer, last = apart
+        if not outer:
+            return self.nest(ordered, [*self.share(1, simd=True), *self.nest([last], store)])
+        inner = [c.Line(openmp.SIMD), *self.nest([last], store)]
+        return [*self.share(len(outer)), *self.nest([*outer, *ordered], inner)]

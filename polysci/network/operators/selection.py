@@ -1,0 +1,86 @@
+"""What routines compute: largest elements, pools over regions that are data."""
+
+from __future__ import annotations
+
+from math import prod
+
+from polysci.network.ir.expressions import Computed, Index, Load, axis
+from polysci.network.ir.graph import Node
+from polysci.network.ir.stages import RoutineStage
+from polysci.network.operators.builder import NUMBERS, Builder, attribute_axes
+
+# The number of a type in ps_key.
+_KINDS = {name: number for number, name in enumerate(NUMBERS)}
+
+
+def top_k(build: Builder, node: Node) -> None:
+    """The places of the first elements in order, then the elements there."""
+    x = node.inputs[0]
+    build.check_numbers(node, x)
+    build.known(node, 1, "k")
+    shape = build.shape(x)
+    (along,) = attribute_axes([node.attributes.get("axis", -1)], len(shape))
+    values, places = node.outputs
+    count = build.shape(values)[along]
+    if count > shape[along]:
+        build.refuse(f"k {count}: axis {along} has {shape[along]} elements")
+    inner = prod(shape[along + 1 :])
+    largest = int(bool(node.attributes.get("largest", 1)))
+    numbers = (_KINDS[build.dtype(x)], shape[along], inner, count, largest)
+    items = prod(shape[:along]) * inner if count else 0
+    build.stages.append(RoutineStage(str(node), places, (x,), "ps_top", items, numbers))
+    index: list[Index] = [axis(at) for at in range(len(shape))]
+    index[along] = Computed(Load(places, tuple(map(axis, range(len(shape))))), shape[along])
+    build.define(node, Load(x, tuple(index)))
+
+
+def roi_align(build: Builder, node: Node) -> None:
+    """Means, or maxima, of points inside regions, read between the pixels."""
+    x, rois, batch = node.inputs[:3]
+    images = _check_regions(build, node, 4)
+    if build.shape(batch) != build.shape(rois)[:1] or build.dtype(batch) != "int64":
+        build.refuse(f"batch_indices {build.values[batch]}")
+    modes = ("avg", "max")
+    ways = {"half_pixel": 0.5, "output_half_pixel": 0.0}
+    mode = str(node.attributes.get("mode", "avg"))
+    default = "half_pixel" if build.graph.opset >= 16 else "output_half_pixel"
+    way = str(node.attributes.get("coordinate_transformation_mode", default))
+    if mode not in modes or way not in ways:
+        build.refuse(f"mode {mode} with coordinate_transformation_mode {way}")
+    shape = build.shape(node.outputs[0])
+    numbers = (
+        *images, *shape[2:], int(node.attributes.get("sampling_ratio", 0)), modes.index(mode),
+        ways[way], float(node.attributes.get("spatial_scale", 1.0)),
+    )  # fmt: skip
+    stage = RoutineStage(
+        str(node), node.outputs[0], (x, rois, batch), "ps_roi_align", prod(shape[:2]), numbers
+    )
+    build.stages.append(stage)
+
+
+def max_roi_pool(build: Builder, node: Node) -> None:
+    """The largest element of every cell of a region; 0 of a cell without any."""
+    x, rois = node.inputs[:2]
+    images, shape = _check_regions(build, node, 5), build.shape(node.outputs[0])
+    numbers = (*images, *shape[2:], float(node.attributes.get("spatial_scale", 1.0)))
+    stage = RoutineStage(
+        str(node), node.outputs[0], (x, rois), "ps_max_roi_pool", prod(shape[:2]), numbers
+    )
+    build.stages.append(stage)
+
+
+def _check_regions(build: Builder, node: Node, columns: int) -> tuple[int, ...]:
+    """The shape of the images; refuses regions of another shape or type."""
+    x, rois = node.inputs[:2]
+    for name in (x, rois):
+        if build.dtype(name) != "float32":
+            build.refuse(f"elements of {build.dtype(name)}")
+    shape = build.shape(x)
+    if len(shape) != 4 or build.shape(rois)[1:] != (columns,):
+        build.refuse(f"regions {list(build.shape(rois))} of x {list(shape)}")
+    if not all(shape) and build.values[node.outputs[0]].size:
+        build.refuse("x has no elements")
+    return shape
+
+
+OPERATORS = {"TopK": top_k, "RoiAlign": roi_align, "MaxRoiPool": max_roi_pool}
