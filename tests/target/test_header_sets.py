@@ -132,6 +132,7 @@ def test_no_header_lies_idle() -> None:
             "probe_read",
             "functions",
             "functions_exact",
+            "routines",
             *WINOGRAD,
         )
         assert text in texts or foreign or added, path.name
