@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +32,8 @@ TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
 DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the machine is suspected
 REPEATS = 3  # of what is suspected, until it was quiet
-REPEATED = 12  # candidates at most, the model's best: all of them are in memory together
+REPEATED = 12  # candidates at most, the best: all of them are in memory together
+HELD_BACK = 1.2  # times as long by other work, at most, that no sample shows
 PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
 USUAL = 0.85  # of the rate at calibration: the clock may have been higher then
 _log = logging.getLogger(__name__)
@@ -235,12 +236,12 @@ class Trials:
         return bound <= best
 
     def _compare_best(self, bench: Bench) -> dict[str, Samples]:
-        """Samples of the fastest few, taken in turns; the beaten ones get fewer."""
-        finalists = self.level.finalists
+        """Samples of the fastest few, taken in turns; the beaten ones get fewer.
+
+        All that other work may have held back while it was tried are among them.
+        """
         while True:
-            alive = [trial for trial in self.trials.values() if trial.seconds is not None]
-            best = sorted(alive, key=lambda trial: (trial.seconds, str(trial.schedule)))
-            names = [str(trial.schedule) for trial in best[:finalists]]
+            names = finalists(self.trials.values(), self.level.finalists)
             self.progress(Progress("comparing", 0, 1, self._best()))
             timed = self._time(bench, names, samples=11, eliminate=True)
             if timed or not names:
@@ -295,6 +296,18 @@ class Trials:
         isa = self.context.target.isa.name
         unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
         return bench.backend.build(peak_text(unit), symbols=("peak",))
+
+
+def finalists(trials: Iterable[Trial], least: int) -> list[str]:
+    """The schedules to compare: the fastest ``least``, and all that other work may have held back.
+
+    Those were tried at other times than the fastest one, and took little longer.
+    """
+    times = sorted(
+        (trial.seconds, str(trial.schedule)) for trial in trials if trial.seconds is not None
+    )
+    near = [seconds < HELD_BACK * times[0][0] for seconds, _ in times]
+    return [name for _, name in times[: min(max(least, sum(near)), REPEATED)]]
 
 
 def _noisy(samples: Samples) -> bool:
