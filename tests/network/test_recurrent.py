@@ -256,3 +256,11 @@ def test_refused(name: str) -> None:
     built = recurrent_model("LSTM", attributes, inputs_of("LSTM", 3, 2, 4, 5, **given))
     with pytest.raises(UnsupportedError, match=told):
         network_of(read(built))
+
+
+def test_threads_wait_twice_a_step() -> None:
+    arrays = inputs_of("LSTM", 8, 1, 16, 32, 2, bias=True)
+    built = recurrent_model("LSTM", {"direction": "bidirectional"}, arrays)
+    text = network_of(read(built), 2).code.files["small.c"]
+    loop = text[text.index("for (int64_t step = 0") :]
+    assert loop[: loop.index("\n    }")].count("omp barrier") == 2

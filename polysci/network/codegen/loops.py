@@ -158,9 +158,15 @@ class LoopWriter:
             return [c.Line(openmp.loop(loops, simd=simd))]
         return [c.Line(openmp.SIMD)] if simd else []
 
+    @property
+    def order(self) -> tuple[tuple[str, int], ...]:
+        """The loops over elements and their extents, the outermost first."""
+        names = self.outer_first([name for name in self.extents if name not in self.idle])
+        return tuple((name, self.extents[name]) for name in names)
+
     def function(self) -> str:
         """The whole C function, and its tables before it."""
-        body = self.body(self.outer_first([n for n in self.extents if n not in self.idle]))
+        body = self.body([name for name, _ in self.order])
         own = [*[ROW_PARAMETERS] * self.rows, *[f"int64_t {STEP}"] * self.steps]
         parameters = ", ".join(["const ps_memory *m", *own])
         head = f"static PS_LOOP void {self.symbol}({parameters})"

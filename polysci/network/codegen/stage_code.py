@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.export.names import remark
+from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import LoopWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
+from polysci.network.ir.expressions import reductions
 from polysci.network.ir.stages import (
     STEP,
     LayerStage,
@@ -28,8 +30,6 @@ from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
 from polysci.numerics.dtypes import C_TYPES
 from polysci.target.isa import Isa
-
-Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class StageCode:
             if isinstance(stage, RepeatStage):
                 lines += self.repeat(at, stage, pending)
             else:
-                lines += self.barriers([(at, 0)], pending)[0]
+                lines += self.waits([(at, 0)], pending)[0]
                 lines += self.one((at, 0), stage)
             if self.timed:
                 lines += self.clock(at)
@@ -131,29 +131,43 @@ class StageCode:
     def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body:
         """A loop over steps, which all threads go through; ``pending`` is what runs before it."""
         spots, before = [(at, inside) for inside in range(len(stage.members))], list(pending)
-        self.barriers(spots, pending)  # what is pending when the next step begins
+        self.waits(spots, pending)  # what is pending when the next step begins
         pending[:] = dict.fromkeys((*before, *pending))
-        waits, block = self.barriers(spots, pending), c.Body()
+        waits, block = self.waits(spots, pending), c.Body()
         for spot, wait in zip(spots, waits, strict=True):
             block += [*wait, *self.one(spot, stage.members[spot[1]])]
         head = (f"int64_t {STEP} = 0", f"{STEP} < {stage.count}", f"++{STEP}")
         return [c.Line(f"/* {remark(stage.name)} */"), c.loop(*head, c.Block(block))]
 
-    def barriers(self, spots: Sequence[Spot], pending: list[Spot]) -> list[c.Body]:
-        """What stands before each of some stages, run one after the other behind ``pending``."""
-        waits = list[c.Body]()
-        for spot in spots:
-            wait = self.threads > 1 and any(self.conflicts(spot, other) for other in pending)
-            waits.append([c.Line(openmp.BARRIER)] if wait else [])
-            if wait:
-                pending.clear()
-            pending.append(spot)
-        return waits
+    def waits(self, spots: Sequence[Spot], pending: list[Spot]) -> list[c.Body]:
+        """What stands before each of some stages, run in order behind ``pending``."""
+        if self.threads == 1:
+            return [[] for _ in spots]
+        sizes = {name: size for name, (size, _) in self.extra.items()}
+        barriers = Barriers(self.placed, self.arena, self.users, sizes, self.shared_loops())
+        return [[c.Line(openmp.BARRIER)] * wait for wait in barriers.before(spots, pending)]
 
-    def stage_at(self, spot: Spot) -> Stage:
-        """A stage of the program, or one that another one repeats."""
-        stage = self.placed.program.stages[spot[0]]
-        return stage.members[spot[1]] if isinstance(stage, RepeatStage) else stage
+    def shared_loops(self) -> dict[Spot, tuple[tuple[str, int], ...]]:
+        """Repeated loop stages without sums: their loops, the outermost first."""
+        return {
+            (at, inside): self.loop_writer((at, inside), member).order
+            for at, stage in enumerate(self.placed.program.stages)
+            if isinstance(stage, RepeatStage)
+            for inside, member in enumerate(stage.members)
+            if isinstance(member, LoopStage) and not reductions(member.expr)
+        }
+
+    def loop_writer(self, spot: Spot, stage: LoopStage | UpdateStage) -> LoopWriter:
+        """The function of a loop on its way to C."""
+        shape = self.placed.program.values[stage.output].shape
+        if isinstance(stage, UpdateStage):
+            shape = stage.extents
+        extents = {f"i{number}": size for number, size in enumerate(shape)}
+        places = {name: self.placed.places[name] for name in (stage.output, *stage.inputs)}
+        steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
+        kind = UpdateWriter if isinstance(stage, UpdateStage) else LoopWriter
+        symbol, pointers = self.symbol(spot), self.pointers
+        return kind(stage, symbol, places, pointers, self.threads, extents, steps=steps)
 
     def symbol(self, spot: Spot) -> str:
         """What the C names of a stage begin with."""
@@ -165,48 +179,13 @@ class StageCode:
         pragmas = [openmp.BARRIER, openmp.MASTER] if self.threads > 1 else []
         return [*map(c.Line, pragmas), c.Statement(f"m->times[{at}] = ps_now()")]
 
-    def conflicts(self, spot: Spot, other: Spot) -> bool:
-        """Whether one of two stages writes memory that the other one uses."""
-        mine, others = self.memory(spot), self.memory(other)
-        if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
-            return True
-        first, second = (self.places(name) for at in (spot, other)
-                         for name in self.stage_at(at).outputs)  # fmt: skip
-        parts = first.buffer == second.buffer and first != second  # of a joined tensor: apart
-        return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
-
-    def memory(self, spot: Spot) -> tuple[list[Space], list[Space]]:
-        """What a stage writes, its result first, and what it reads."""
-        spaces, stage = list[Space](), self.stage_at(spot)
-        for name in (*stage.outputs, *stage.inputs):
-            buffer = self.placed.places[name].buffer
-            if buffer in self.arena.offsets:
-                first = self.arena.offsets[buffer]
-                spaces.append(("", first, first + self.placed.program.values[buffer].bytes))
-            else:
-                spaces.append((buffer, 0, 1))
-        own = [name for name in self.extra if self.users[name] == spot]
-        scratch = [
-            ("", self.arena.offsets[n], self.arena.offsets[n] + self.extra[n][0]) for n in own
-        ]
-        return [spaces[0], *scratch], spaces[1:]
-
     def call_loop(self, spot: Spot, stage: LoopStage | UpdateStage) -> c.Generable:
         """The call of a function made for it."""
-        shape = self.placed.program.values[stage.output].shape
-        if isinstance(stage, UpdateStage):
-            shape = stage.extents
-        extents = {f"i{number}": size for number, size in enumerate(shape)}
-        symbol = self.symbol(spot)
-        if not all(shape):
+        writer = self.loop_writer(spot, stage)
+        if not all(writer.extents.values()):
             return c.Line(f"/* {remark(stage.name)}: no elements */")
-        names = {stage.output, *stage.inputs}
-        places = {name: self.placed.places[name] for name in names}
-        steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        kind = UpdateWriter if isinstance(stage, UpdateStage) else LoopWriter
-        writer = kind(stage, symbol, places, self.pointers, self.threads, extents, steps=steps)
         self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
-        return c.Statement(f"{symbol}(m, {STEP})" if steps else f"{symbol}(m)")
+        return c.Statement(f"{writer.symbol}(m, {STEP})" if writer.steps else f"{writer.symbol}(m)")
 
     def call_routine(self, stage: RoutineStage) -> c.Body:
         """A call an item; the threads share the items."""
@@ -345,15 +324,6 @@ def scratch_name(spot: Spot, use: str) -> str:
 def start_of_y(layer: LayerStage, placed: PlacedProgram) -> int:
     """Elements before the window that a layer writes, in a residual that is as wide."""
     return start_of(layer.y, placed.places[layer.residual].strides)
-
-
-def _touch(some: Sequence[Space], others: Sequence[Space]) -> bool:
-    """Whether any two of them have bytes in common."""
-    return any(
-        space[0] == other[0] and space[1] < other[2] and other[1] < space[2]
-        for space in some
-        for other in others
-    )
 
 
 def _bound(value: float) -> str:

@@ -1,0 +1,115 @@
+"""Where threads must wait for each other: a stage uses memory that another one writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from polysci.network.ir.expressions import axis, loads
+from polysci.network.ir.stages import LoopStage, Program, RepeatStage, Stage
+from polysci.network.passes.arena import Arena
+from polysci.network.passes.buffers import PlacedProgram
+from polysci.network.passes.layer_calls import Spot
+
+Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
+Loops = tuple[tuple[str, int], ...]  # iterators and extents, the outermost first
+
+
+def stage_at(program: Program, spot: Spot) -> Stage:
+    """A stage of the program, or one that another one repeats."""
+    stage = program.stages[spot[0]]
+    return stage.members[spot[1]] if isinstance(stage, RepeatStage) else stage
+
+
+@dataclass(frozen=True, slots=True)
+class Barriers:
+    """What stages touch. ``loops`` are those of repeated loop stages without reductions.
+
+    ``users`` and ``sizes`` are of memory in the arena that single layers use.
+    """
+
+    placed: PlacedProgram
+    arena: Arena
+    users: Mapping[str, Spot]
+    sizes: Mapping[str, int]
+    loops: Mapping[Spot, Loops]
+
+    def before(self, spots: Sequence[Spot], pending: list[Spot]) -> list[bool]:
+        """Whether all wait before each of some stages, run in order behind ``pending``."""
+        waits = list[bool]()
+        for spot in spots:
+            waits.append(any(self.conflicts(spot, other) for other in pending))
+            if waits[-1]:
+                pending.clear()
+            pending.append(spot)
+        return waits
+
+    def conflicts(self, spot: Spot, other: Spot) -> bool:
+        """Whether a thread may use, in one stage, memory that another writes in the other one."""
+        if self.keeps_to_itself(spot, other):
+            return False
+        mine, others = self.memory(spot), self.memory(other)
+        if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
+            return True
+        first, second = (
+            self.placed.places[name]
+            for at in (spot, other)
+            for name in stage_at(self.placed.program, at).outputs
+        )
+        parts = first.buffer == second.buffer and first != second  # of a joined tensor: apart
+        return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
+
+    def memory(self, spot: Spot) -> tuple[list[Space], list[Space]]:
+        """What a stage writes, its result first, and what it reads."""
+        stage = stage_at(self.placed.program, spot)
+        spaces = [self.space(name) for name in (*stage.outputs, *stage.inputs)]
+        own = [name for name in self.sizes if self.users[name] == spot]
+        places = [(self.arena.offsets[name], self.sizes[name]) for name in own]
+        return [spaces[0], *(("", at, at + size) for at, size in places)], spaces[1:]
+
+    def space(self, name: str) -> Space:
+        """The memory of a tensor's buffer."""
+        buffer = self.placed.places[name].buffer
+        first = self.arena.offsets.get(buffer)
+        if first is None:
+            return buffer, 0, 1
+        return "", first, first + self.placed.program.values[buffer].bytes
+
+    def keeps_to_itself(self, spot: Spot, other: Spot) -> bool:
+        """Whether every thread finds in one stage what it made itself in the other one.
+
+        So it is where both share the same loops in the same way, and an element of one needs no
+        more of the other than the element of its own place.
+        """
+        loops = self.loops.get(spot)
+        if not loops or loops != self.loops.get(other):
+            return False
+        first, second = (stage_at(self.placed.program, at) for at in (spot, other))
+        return self.reads_own(first, second) and self.reads_own(second, first)
+
+    def reads_own(self, writer: Stage, reader: Stage) -> bool:
+        """Whether a loop touches of what another one writes only the element of its own place."""
+        assert isinstance(writer, LoopStage) and isinstance(reader, LoopStage)
+        made, place = self.space(writer.output), self.placed.places[writer.output]
+        shape = self.placed.program.values[writer.output].shape
+        if shape != self.placed.program.values[reader.output].shape:
+            return False
+        for name in (*reader.outputs, *reader.inputs):
+            if _touch([made], [self.space(name)]) and self.placed.places[name] != place:
+                return False
+        own = {name for name in reader.inputs if _touch([made], [self.space(name)])}
+        return all(
+            subscript == axis(at) or shape[at] == 1
+            for load in loads(reader.expr)
+            if load.tensor in own
+            for at, subscript in enumerate(load.index)
+        )
+
+
+def _touch(some: Sequence[Space], others: Sequence[Space]) -> bool:
+    """Whether any two of them have bytes in common."""
+    return any(
+        space[0] == other[0] and space[1] < other[2] and other[1] < space[2]
+        for space in some
+        for other in others
+    )
