@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from polysci.network.frontends.onnx.model_file import DOMAINS
+from polysci.network.frontends.onnx.model_file import DOMAINS, is_implemented
 from polysci.network.frontends.onnx.reader import Expansion, ExpansionError, Reader
 from polysci.network.frontends.onnx.renaming import Body, bind_attributes, rename_nodes
 
@@ -28,7 +28,8 @@ def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
     """The same for an operator that ONNX defines by others, and that polysci has not itself."""
     if reader.supported is None or proto.op_type in reader.supported:
         return None
-    schema = reader.table.onnx.defs.get_schema(proto.op_type, reader.table.opset)
+    opset = is_implemented(proto.op_type, reader.table.opset)
+    schema = reader.table.onnx.defs.get_schema(proto.op_type, opset)
     if not (schema.has_function or schema.has_context_dependent_function):
         return None
     return partial(_expand_schema, schema=schema)
@@ -39,7 +40,7 @@ def has_definition(reader: Reader, op: str) -> bool:
     defs = reader.table.onnx.defs
     if not defs.has(op):
         return False
-    schema = defs.get_schema(op, reader.table.opset)
+    schema = defs.get_schema(op, is_implemented(op, reader.table.opset))
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -82,7 +83,7 @@ def _expand_schema(reader: Reader, proto: Any, *, schema: Any) -> None:
 
 def _definition(reader: Reader, proto: Any, schema: Any) -> Any:
     """The newest body that the model's version of the operators may use."""
-    onnx, opset = reader.table.onnx, reader.table.opset
+    onnx, opset = reader.table.onnx, is_implemented(proto.op_type, reader.table.opset)
     fixed = [version for version in schema.function_opset_versions if version <= opset]
     if fixed:
         data = schema.get_function_with_opset_version(max(fixed))

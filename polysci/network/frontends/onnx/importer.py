@@ -17,6 +17,7 @@ from polysci.network.frontends.onnx.functions import (
     has_definition,
 )
 from polysci.network.frontends.onnx.loops import expand_loop, expand_scan
+from polysci.network.frontends.onnx.microsoft import expansion_of_microsoft
 from polysci.network.frontends.onnx.model_file import (
     DOMAINS,
     IN_MEMORY,
@@ -82,6 +83,8 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return expansion_by_schema(reader, proto)
     if function := expansion_by_function(reader, proto):
         return function
+    if foreign := expansion_of_microsoft(reader, proto):
+        return foreign
     if proto.domain not in DOMAINS:
         return None
     return _CONTROL.get(proto.op_type) or expansion_of_sequence(reader, proto)

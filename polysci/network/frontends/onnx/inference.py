@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.network.frontends.onnx.model_file import is_implemented
 from polysci.network.frontends.onnx.tensors import TensorTable, is_fixed
 from polysci.network.ir.graph import Node
 
@@ -27,11 +28,12 @@ def infer(table: TensorTable, proto: Any, node: Node) -> Types:
         for name in names
         if name in table.values and table.values[name].size <= MOST_SHOWN
     }
+    opset = is_implemented(node.op, table.opset)
     try:
         kinds: Types = onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(node.op, table.opset), proto,
+            onnx.defs.get_schema(node.op, opset), proto,
             {name: table.types[name] for name in names}, data,
-            opset_imports=[onnx.helper.make_opsetid("", table.opset)],
+            opset_imports=[onnx.helper.make_opsetid("", opset)],
         )  # fmt: skip
     except Exception as error:  # InferenceError, SchemaError and more
         raise _fault(table, node, str(error)) from None

@@ -23,8 +23,14 @@ MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
 DOMAINS = ("", "ai.onnx")
 OLDEST, NEWEST = 7, 28  # opsets whose operators are known here
-# The first versions in ONNX's reference; they compute what those before them do.
-_FIRST = MappingProxyType({"QuantizeLinear": 19, "DequantizeLinear": 19})
+# The first versions that ONNX's reference has, which compute what those before them do, and those
+# of operators that take the place of foreign ones.
+_FIRST = MappingProxyType(
+    {
+        **{"QuantizeLinear": 19, "DequantizeLinear": 19},
+        **{"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23},
+    }
+)
 
 
 def onnx_module() -> Any:
@@ -37,7 +43,7 @@ def onnx_module() -> Any:
 
 
 def is_implemented(op: str, opset: int) -> int:
-    """The version of the operators by which ONNX's reference computes a node of ``opset``."""
+    """The version of the operators by which ONNX defines and computes a node of ``opset``."""
     return max(opset, _FIRST.get(op, 0))
 
 

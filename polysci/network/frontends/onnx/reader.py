@@ -137,11 +137,16 @@ class Reader:
             self.refusals[id(node)] = (DEPENDS, self._telling(node))
 
     def _telling(self, node: Node) -> tuple[str, ...]:
-        """Inputs that may say a shape: lists and numbers, of integers, whose value is not known."""
+        """Inputs that may say a shape: lists and numbers, of integers, whose value is not known.
+
+        Of Resize and Upsample scales of reals as well.
+        """
+        scaled = node.op in ("Resize", "Upsample")
         tensors = {name: self.table.tensor(name) for name in node.inputs if name}
         return tuple(
             name for name, tensor in tensors.items()
-            if name not in self.table.values and len(tensor.shape) < 2 and _counts(tensor)
+            if name not in self.table.values and len(tensor.shape) < 2
+            and (scaled or _counts(tensor))
         )  # fmt: skip
 
     def _refuse(self, node: Node, reason: str, needs: Sequence[str]) -> None:
