@@ -232,13 +232,10 @@ def _narrow(call: Call, y: str, at: int) -> None:
 
 def _integers_to_real(call: Call) -> None:
     """``MatMulIntegerToFloat``: products of 8-bit numbers, scaled, and a bias."""
-    a, b = (
-        call.make("DequantizeLinear", [name for name in names if name], **words)
-        for names, words in (
-            ([call.input(0), call.input(2), call.input(4)], {}),
-            ([call.input(1), call.input(3), call.input(5)], {"axis": -1}),
-        )
-    )
+    places = ((0, 2, 4), (1, 3, 5))  # of a factor, its scale and its zero
+    names = [[call.input(at) for at in factor if call.input(at)] for factor in places]
+    a = call.make("DequantizeLinear", names[0])
+    b = call.make("DequantizeLinear", names[1], axis=-1)
     if call.input(6):
         call.make("Add", [call.make("MatMul", [a, b]), call.input(6)], call.output(0))
     else:
