@@ -94,6 +94,11 @@ def _output_options(command: argparse.ArgumentParser) -> None:
         help="compare every tensor with a float64 reference and name the first that is wrong",
     )  # fmt: skip
     what.add_argument(
+        "--check", action="store_true",
+        help="the same with a bound for each tensor, of what f32 must lose; bf16 has that of "
+        "--debug-layers",
+    )  # fmt: skip
+    what.add_argument(
         "--explain", action="store_true", help="tell which nodes are fused, and why others are not"
     )
     command.add_argument(
@@ -132,7 +137,7 @@ def _names(text: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, then print, compare or write; 1 if --debug-layers finds a wrong stage."""
+    """Compile, then print, compare or write; 1 if a stage is found wrong."""
     from polysci.network.compile.prepare import graph_of, prepare
     from polysci.target.host import detect
 
@@ -154,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.output,
         )
         return 0
-    if arguments.debug_layers:
+    if arguments.debug_layers or arguments.check:
         return _debug(arguments, network)
     if arguments.out:
         _write(arguments, network)
@@ -176,8 +181,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.python and arguments.packed_weights:
         raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
     check_bindings(arguments)
-    if arguments.compare and (arguments.explain or arguments.debug_layers):
-        raise SpecError("--compare: times the network; leave out --explain and --debug-layers")
+    if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
+        raise SpecError("--compare: times the network; leave out what only explains or checks it")
     if arguments.rounds is not None and not arguments.compare:
         raise SpecError("--rounds: turns of a comparison; it needs --compare")
     if arguments.rounds is not None and arguments.rounds < LEAST_ROUNDS:
@@ -247,14 +252,14 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import describe_errors, describe_errors_json
     from polysci.network.compile.compiled import rebuild_network
     from polysci.network.runtime.example_inputs import inputs_of
-    from polysci.network.tools.debug import bound_of, compare_tensors, first_wrong
+    from polysci.network.tools.debug import compare_tensors, first_wrong
 
-    rows = compare_tensors(rebuild_network(network, apart=True), inputs_of(network.inputs))
-    bound = bound_of(network)
+    apart, inputs = rebuild_network(network, apart=True), inputs_of(network.inputs)
+    rows = compare_tensors(apart, inputs, strict=arguments.check)
     width = shared.table_width(arguments)
     text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
-    shared.write(text(rows, bound), arguments.output)
-    return int(first_wrong(rows, bound) is not None)
+    shared.write(text(rows), arguments.output)
+    return int(first_wrong(rows) is not None)
 
 
 def _write(arguments: argparse.Namespace, network: Network) -> None:

@@ -76,35 +76,34 @@ def explain_stages_json(prepared: PreparedNetwork) -> str:
     return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])
 
 
-def describe_errors(rows: Sequence[CheckedTensor], bound: float, *, width: int | None) -> str:
+def describe_errors(rows: Sequence[CheckedTensor], *, width: int | None) -> str:
     """The error of every tensor against the reference."""
     from polysci.network.tools.debug import first_wrong
 
-    table = [("stage", "tensor", "error", "largest", "verdict")]
+    table = [("stage", "tensor", "error", "bound", "largest", "verdict")]
     table += [
         (
-            shorten(row.stage), shorten(row.tensor, 30), f"{row.error:.2e}",
-            f"{row.largest:.3g}", "" if row.error <= bound else "WRONG",
+            shorten(row.stage), shorten(row.tensor, 30), f"{row.error:.2e}", f"{row.bound:.2e}",
+            f"{row.largest:.3g}", "WRONG" if row.wrong else "",
         )
         for row in rows
     ]  # fmt: skip
-    first = first_wrong(rows, bound)
+    first = first_wrong(rows)
     verdict = f"all {len(rows)} tensors are right"
     if first:
         verdict = f"first wrong stage: {shorten(first.stage, 400)} (tensor {first.tensor!r:.200})"
     return "\n".join([
         fit(table, width, drop=("largest",), clip=("tensor", "stage"), left=("stage", "tensor")),
-        "error: largest difference from a float64 reference, over its largest number or 1; "
-        f"bound: {bound:g}",
+        "error: largest difference from a float64 reference, over its largest number or 1",
         verdict,
     ])  # fmt: skip
 
 
-def describe_errors_json(rows: Sequence[CheckedTensor], bound: float) -> str:
+def describe_errors_json(rows: Sequence[CheckedTensor]) -> str:
     """A JSON object a tensor, then the verdict."""
     from polysci.network.tools.debug import first_wrong
 
-    first = first_wrong(rows, bound)
-    last = {"bound": bound, "first_wrong": first.stage if first else None}
-    lines = [json.dumps(asdict(row) | {"wrong": not row.error <= bound}) for row in rows]
+    first = first_wrong(rows)
+    last = {"first_wrong": first.stage if first else None}
+    lines = [json.dumps(asdict(row) | {"wrong": row.wrong}) for row in rows]
     return "\n".join([*lines, json.dumps(last)])
