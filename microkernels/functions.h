@@ -123,11 +123,10 @@ PS_INLINE float ps_f_split(float x, float *m)
     return size < __builtin_inff() ? low : size;
 }
 
-/* 0.9 ulp, denormals included; -infinity for 0, NaN for what is less. */
-PS_INLINE float ps_f_log(float x)
+/* e log 2 + log(1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1. */
+PS_INLINE float ps_f_log_of(float e, float f)
 {
-    float m;
-    const float e = ps_f_split(x, &m), f = m - 1.0f, square = f * f;
+    const float square = f * f;
     float p = -0.0763449669f;
     p = ps_f_fused(p, f, 0.127615765f);
     p = ps_f_fused(p, f, -0.131601825f);
@@ -137,7 +136,13 @@ PS_INLINE float ps_f_log(float x)
     p = ps_f_fused(p, f, -0.250008196f);
     p = ps_f_fused(p, f, 0.333333313f);
     const float low = ps_f_fused(e, PS_LN2_LOW, p * (f * square));
-    const float y = ps_f_fused(e, PS_LN2_HIGH, f + ps_f_fused(-0.5f, square, low));
+    return ps_f_fused(e, PS_LN2_HIGH, f + ps_f_fused(-0.5f, square, low));
+}
+/* 0.9 ulp, denormals included; -infinity for 0, NaN for what is less. */
+PS_INLINE float ps_f_log(float x)
+{
+    float m;
+    const float e = ps_f_split(x, &m), y = ps_f_log_of(e, m - 1.0f);
     return x < 0.0f ? __builtin_nanf("") : y;
 }
 

@@ -1,4 +1,4 @@
-/* What generated loops need of doubles and of whole numbers. */
+/* Functions of one double: what generated loops need beside those of libm. */
 #include <math.h>
 
 PS_INLINE double ps_d_max(double x, double y) { return x > y || x != x ? x : y; }
@@ -18,30 +18,53 @@ PS_INLINE double ps_d_hard_sigmoid(double x, double alpha, double beta)
 }
 PS_INLINE double ps_d_hard_swish(double x) { return x * ps_d_hard_sigmoid(x, 1.0 / 6, 0.5); }
 
-PS_INLINE int32_t ps_w_max(int32_t x, int32_t y) { return x > y ? x : y; }
-PS_INLINE int32_t ps_w_min(int32_t x, int32_t y) { return x < y ? x : y; }
-PS_INLINE int64_t ps_l_max(int64_t x, int64_t y) { return x > y ? x : y; }
-PS_INLINE int64_t ps_l_min(int64_t x, int64_t y) { return x < y ? x : y; }
-/* Whole numbers wrap. */
-PS_INLINE int32_t ps_w_add(int32_t x, int32_t y) { return (int32_t)((uint32_t)x + (uint32_t)y); }
-PS_INLINE int32_t ps_w_sub(int32_t x, int32_t y) { return (int32_t)((uint32_t)x - (uint32_t)y); }
-PS_INLINE int32_t ps_w_mul(int32_t x, int32_t y) { return (int32_t)((uint32_t)x * (uint32_t)y); }
-PS_INLINE int64_t ps_l_add(int64_t x, int64_t y) { return (int64_t)((uint64_t)x + (uint64_t)y); }
-PS_INLINE int64_t ps_l_sub(int64_t x, int64_t y) { return (int64_t)((uint64_t)x - (uint64_t)y); }
-PS_INLINE int64_t ps_l_mul(int64_t x, int64_t y) { return (int64_t)((uint64_t)x * (uint64_t)y); }
-/* Of whole numbers, which have no infinity: 0 for what has no quotient. */
-PS_INLINE int32_t ps_w_div(int32_t x, int32_t y)
+PS_INLINE double ps_d_sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+PS_INLINE double ps_d_square(double x) { return x * x; }
+PS_INLINE double ps_d_cube(double x) { return x * x * x; }
+PS_INLINE double ps_d_reciprocal(double x) { return 1 / x; }
+PS_INLINE double ps_d_elu(double x, double alpha) { return x < 0 ? alpha * expm1(x) : x; }
+PS_INLINE double ps_d_celu(double x, double alpha) { return x < 0 ? alpha * expm1(x / alpha) : x; }
+PS_INLINE double ps_d_softplus(double x) { return ps_d_relu(x) + log1p(exp(-fabs(x))); }
+PS_INLINE double ps_d_softsign(double x) { return x / (1 + fabs(x)); }
+PS_INLINE double ps_d_mish(double x)
 {
-    return y == 0 ? 0 : y == -1 ? (int32_t)-(uint32_t)x : x / y;
+    const double low = x < -800 ? -800 : x; /* where the result is 0 */
+    return low * tanh(ps_d_softplus(low));
 }
-PS_INLINE int64_t ps_l_div(int64_t x, int64_t y)
+PS_INLINE double ps_d_swish(double x, double alpha) { return x / (1 + exp(-alpha * x)); }
+/* The remainder that has the sign of y, as Python's. */
+PS_INLINE double ps_d_mod(double x, double y)
 {
-    return y == 0 ? 0 : y == -1 ? (int64_t)-(uint64_t)x : x / y;
+    const double rest = fmod(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : copysign(rest, rest != 0 ? rest : y);
 }
-/* A subscript out of data, of an axis of `extent` elements: a negative one counts from the end, and
- * what lies outside becomes the nearest one inside. */
-PS_INLINE int64_t ps_place(int64_t at, int64_t extent)
+
+PS_INLINE int ps_d_isnan(double x) { return x != x; }
+PS_INLINE int ps_d_isinf(double x) { return fabs(x) == (double)INFINITY; }
+/* Whether x, which comes later, takes the place of y as the first or last of the largest or
+ * smallest numbers; nothing is beyond a NaN. */
+PS_INLINE int ps_d_above(double x, double y) { return (x > y) | ((x != x) & (y == y)); }
+PS_INLINE int ps_d_below(double x, double y) { return (x < y) | ((x != x) & (y == y)); }
+PS_INLINE int ps_d_not_below(double x, double y) { return (x >= y) | (x != x); }
+PS_INLINE int ps_d_not_above(double x, double y) { return (x <= y) | (x != x); }
+
+/* Rounded towards zero; what is beyond becomes the nearest, a NaN 0. */
+PS_INLINE int32_t ps_d_to_whole(double x)
 {
-    const int64_t place = at < 0 ? at + extent : at, last = extent - 1;
-    return place < 0 ? 0 : place < last ? place : last;
+    const double number = x == x ? x : 0, raised = number < -0x1p31 ? -0x1p31 : number;
+    return (int32_t)(raised > 2147483647.0 ? 2147483647.0 : raised);
 }
+PS_INLINE int64_t ps_d_to_long(double x)
+{
+    const double number = x == x ? x : 0, raised = number < -0x1p63 ? -0x1p63 : number;
+    return raised >= 0x1p63 ? INT64_MAX : (int64_t)raised;
+}
+/* Negative numbers wrap. */
+PS_INLINE uint64_t ps_d_to_unsigned(double x)
+{
+    const double half = x >= 0x1p63 ? 0x1p63 : 0;
+    return x >= 0x1p64 ? UINT64_MAX : (uint64_t)ps_d_to_long(x - half) + (uint64_t)half;
+}
+PS_INLINE int32_t ps_f_to_whole(float x) { return ps_d_to_whole((double)x); }
+PS_INLINE int64_t ps_f_to_long(float x) { return ps_d_to_long((double)x); }
+PS_INLINE uint64_t ps_f_to_unsigned(float x) { return ps_d_to_unsigned((double)x); }

@@ -69,7 +69,6 @@ WRONG = {
     "pool": (one("MaxPool", "x", X, kernel_shape=[6, 6]), r"shape \[1, 3, -1"),
     "neighbours": (one("LRN", "x", X, size=0), "size 0"),
     "no mean": (one("ReduceMean", "x", {"x": (0, 3)}, axes=[0]), "a mean of nothing"),
-    "no softmax": (one("Softmax", "x", {"x": (0, 3)}), "no elements"),
     "bound": (one("Clip", "x a", {"x": (4,)}, {"a": reals(4)}), "several numbers"),
     "half": (one("Relu", "x", {"x": (4,)}, x=HALF, y=HALF), "elements of float16"),
     "scales": (

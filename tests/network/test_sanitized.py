@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from polysci.network.codegen.emit import Code, _headers
-from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS
+from polysci.network.ir.functions import FIRST, FUNCTIONS, RESULTS
 from polysci.target.isas import ISAS
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
@@ -98,4 +98,4 @@ def test_every_function_is_c(kind: str, tmp_path: Path) -> None:
     words = ["gcc", *STRICT, "-c", "-o", tmp_path / "functions.o", source]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]
-    assert set(CONVERSIONS.values()) == set(FUNCTIONS)
+    assert set(RESULTS.values()) == set(FUNCTIONS)

@@ -13,6 +13,7 @@ from polysci.algorithms.winograd.emit import HEADERS as WINOGRAD
 from polysci.codegen import interface
 from polysci.codegen.emit import Source
 from polysci.errors import BuildError, SpecError, UnsupportedError
+from polysci.network.codegen.emit import FUNCTION_HEADERS
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime import binary_interface
@@ -130,9 +131,7 @@ def test_no_header_lies_idle() -> None:
             "probe",
             "probe_clock",
             "probe_read",
-            "functions",
-            "functions_exact",
-            "routines",
+            *FUNCTION_HEADERS,
             *WINOGRAD,
         )
         assert text in texts or foreign or added, path.name

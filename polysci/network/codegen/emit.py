@@ -32,6 +32,14 @@ _FLUSHED = """\
 In a run, and in the weights,
  * numbers below 2^-126 (of double: 2^-1022) count as 0; then the caller has its mode back. Compile
  * with -DPOLYSCI_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
+FUNCTION_HEADERS = (
+    "functions",
+    "functions_exponential",
+    "functions_trigonometric",
+    "functions_exact",
+    "functions_whole",
+    "routines",
+)  # what the texts of ir.functions call
 LAYERS_A_FILE = 6  # so that several compilers have something to do
 
 
@@ -193,7 +201,7 @@ def _packing(emitter: StageCode) -> c.Generable:
 def _headers(isa: Isa, code: str) -> str:
     """Of vector types and functions what loops, stages and the template use."""
     names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
-    texts = [header(name) for name in (*names, "functions", "functions_exact", "routines")]
+    texts = [header(name) for name in (*names, *FUNCTION_HEADERS)]
     return trim([target_lines(isa), *texts], code)
 
 

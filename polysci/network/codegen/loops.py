@@ -10,6 +10,12 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
+from polysci.network.codegen.accumulators import (
+    Accumulator,
+    accumulator_of,
+    bounds_of,
+    place_in,
+)
 from polysci.network.ir.expressions import (
     Apply,
     Computed,
@@ -26,7 +32,16 @@ from polysci.network.ir.expressions import (
     reductions,
     walk,
 )
-from polysci.network.ir.functions import CONVERSIONS, FIRST, FUNCTIONS, LONG, REAL, kind_of, number
+from polysci.network.ir.functions import (
+    LONG,
+    REAL,
+    argument_kinds,
+    call,
+    cast,
+    kind_of,
+    kind_of_type,
+    number,
+)
 from polysci.network.ir.stages import ROW_AXIS, STEP, LoopStage, UpdateStage
 from polysci.network.passes.buffers import BufferPlace
 from polysci.numerics.dtypes import C_TYPES
@@ -233,42 +248,51 @@ class LoopWriter:
         extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
         whole = extent <= CHUNK
         length = str(extent) if whole else f"ps_least({CHUNK}, {extent} - j0)"
-        result = self.convert_result(self.text(self.stage.expr, self.kind, at, "acc[j]"))
-        bounds, guards = self.bounds_of(reduction, {inner})
+        gathered = self.accumulator(reduction)
+        result = self.convert_result(self.text(self.stage.expr, self.kind, at, gathered.at("j")))
+        bounds, guards = bounds_of(reduction, {inner}, self.busy)
+        step = self.vector(*self.add(reduction, gathered.at("j"), guards, at))
         chunk = [
-            c.Statement(f"{self.kind} acc[{extent if whole else CHUNK}]"),
+            *gathered.declare(extent if whole else CHUNK),
             c.Statement(f"const int64_t length = {length}"),
-            *self.vector(f"acc[j] = {FIRST[reduction.function][self.kind]}"),
-            *self.reduce(reduction, bounds, self.vector(self.add(reduction, "acc[j]", guards, at))),
+            *self.vector(*gathered.at("j").start()),
+            *self.reduce(reduction, bounds, step),
             *self.vector(f"y[{self.out.text(at)}] = {result}"),
         ]
         chunks = c.loop("int64_t j0 = 0", f"j0 < {extent}", f"j0 += {CHUNK}", c.Block(chunk))
         return [*self.share(len(outer) + 1), *self.nest(outer, [chunks])]
 
-    def vector(self, statement: str) -> c.Body:
-        return [c.Line(openmp.SIMD), self.loop("j", "length", [c.Statement(statement)])]
+    def vector(self, *statements: str) -> c.Body:
+        return [c.Line(openmp.SIMD), self.loop("j", "length", [*map(c.Statement, statements)])]
 
     def scalars(self, reduction: Reduce, names: Sequence[str]) -> c.Body:
         """One result after the other; the last loop of a sum is a vector's."""
-        bounds, guards = self.bounds_of(reduction, set())
-        step: c.Body = [c.Statement(self.add(reduction, "acc", guards, {}))]
-        result = self.convert_result(self.text(self.stage.expr, self.kind, {}, "acc"))
+        bounds, guards = bounds_of(reduction, set(), self.busy)
+        gathered = self.accumulator(reduction)
+        step: c.Body = [*map(c.Statement, self.add(reduction, gathered, guards, {}))]
+        result = self.convert_result(self.text(self.stage.expr, self.kind, {}, gathered))
         body = [
-            c.Statement(f"{self.kind} acc = {FIRST[reduction.function][self.kind]}"),
+            *gathered.define(),
             *self.reduce(reduction, bounds, step, last=self.last_of(reduction)),
             c.Statement(f"y[{self.out.text({})}] = {result}"),
         ]
         return [*self.share(len(names)), *self.nest(names, body)] if names else self.alone(body)
 
+    def accumulator(self, reduction: Reduce) -> Accumulator:
+        """What a reduction gathers in."""
+        return accumulator_of(reduction, kind_of(reduction.body, self.dtypes) or self.kind)
+
     def add(
-        self, reduction: Reduce, acc: str, guards: Sequence[Guard], names: Mapping[str, str]
-    ) -> str:
+        self,
+        reduction: Reduce,
+        gathered: Accumulator,
+        guards: Sequence[Guard],
+        names: Mapping[str, str],
+    ) -> list[str]:
         """One more value of a reduction, where guards hold."""
-        value = self.text(reduction.body, self.kind, names)
-        sum_ = FUNCTIONS[self.kind][reduction.function].format(acc, value)
-        if guards:
-            sum_ = f"{self.conditions(guards, names)} ? {sum_} : {acc}"
-        return f"{acc} = {sum_}"
+        value = self.text(reduction.body, gathered.kind, names)
+        condition = self.conditions(guards, names) if guards else ""
+        return gathered.add(value, condition, affine_text(place_in(reduction), names))
 
     def last_of(self, reduction: Reduce) -> str:
         """The iterator of a sum along which all that it reads lies side by side."""
@@ -281,22 +305,6 @@ class LoopWriter:
         ]  # fmt: skip
         guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
-
-    def bounds_of(
-        self, reduction: Reduce, inside: set[str]
-    ) -> tuple[dict[str, tuple[str, str]], list[Guard]]:
-        """Bounds of loops over what is reduced, as far as guards give them; and other guards."""
-        extents = dict(reduction.over)
-        bounds: dict[str, tuple[str, str]] = {}
-        rest: list[Guard] = []
-        for guard in reduction.guards:
-            own = [(n, coef) for n, coef in guard.at.terms if n in extents]
-            others = {n for n, _ in guard.at.terms} & inside
-            if len(own) == 1 and own[0][1] > 0 and not others and own[0][0] not in bounds:
-                bounds[own[0][0]] = self.bounds(guard, own[0], extents[own[0][0]])
-            else:
-                rest.append(guard)
-        return bounds, rest
 
     def reduce(
         self,
@@ -314,17 +322,6 @@ class LoopWriter:
             body = [*simd, self.loop(name, high, body, low)]
         return body
 
-    def bounds(self, guard: Guard, own: tuple[str, int], extent: int) -> tuple[str, str]:
-        """First value and end of an iterator for which a guard holds."""
-        name, coef = own
-        terms = tuple((n, -factor) for n, factor in guard.at.terms if n != name)
-        low = affine_text(self.busy(Affine(terms, -guard.at.const)), {})
-        high = affine_text(self.busy(Affine(terms, guard.extent - guard.at.const)), {})
-        return (
-            f"ps_ceil_div({low}, {coef})",
-            f"ps_least({extent}, ps_ceil_div({high}, {coef}))",
-        )
-
     def conditions(self, guards: Sequence[Guard], names: Mapping[str, str]) -> str:
         conditions = []
         for guard in guards:
@@ -336,7 +333,7 @@ class LoopWriter:
     def kind(self) -> str:
         """The numbers that results are computed in, before they are stored."""
         kind = kind_of(self.stage.expr, self.dtypes)
-        return kind or kind_of(Load(self.stage.output, ()), self.dtypes)
+        return kind or kind_of_type(self.dtypes[self.stage.output])
 
     def convert_result(self, value: str) -> str:
         """A value as the output's elements hold it."""
@@ -348,47 +345,53 @@ class LoopWriter:
         wanted = C_TYPES[dtype]
         return value if wanted == self.kind else f"({wanted})({value})"
 
-    def text(self, expr: Expr, kind: str, names: Mapping[str, str], reduced: str = "") -> str:
+    def text(
+        self, expr: Expr, kind: str, names: Mapping[str, str], gathered: Accumulator | None = None
+    ) -> str:
         """C text of an expression as a number of a kind."""
         match expr:
             case Number(value):
                 return number(value, kind)
             case Position(at):
-                place = f"({affine_text(self.busy(at), names)})"
-                return place if kind == LONG else f"(({kind}){place})"
+                return cast(f"({affine_text(self.busy(at), names)})", LONG, kind)
             case Load():
-                return self.element(expr, kind, names, reduced)
+                return self.element(expr, kind, names, gathered)
             case Reduce():
-                return reduced
+                assert gathered is not None
+                return cast(gathered.result, gathered.result_kind, kind)
             case Where(guards, body, otherwise):
-                inside = self.text(body, kind, names, reduced)
-                other = self.text(otherwise, kind, names, reduced)
+                inside = self.text(body, kind, names, gathered)
+                other = self.text(otherwise, kind, names, gathered)
                 return f"({self.conditions(guards, names)} ? {inside} : {other})"
             case Apply(function, arguments):
                 own = kind_of(expr, self.dtypes) or kind
-                inner = own
-                if function in CONVERSIONS:
-                    inner = kind_of(arguments[0], self.dtypes) or kind
-                texts = [self.text(argument, inner, names, reduced) for argument in arguments]
-                if function in CONVERSIONS:
-                    value_text = texts[0] if inner == own else f"(({own})({texts[0]}))"
-                else:
-                    value_text = FUNCTIONS[own][function].format(*texts)
-                return value_text if own == kind else f"(({kind})({value_text}))"
+                kinds = argument_kinds(expr, own, self.dtypes)
+                texts = [
+                    self.text(argument, inner, names, gathered)
+                    for argument, inner in zip(arguments, kinds, strict=True)
+                ]
+                return cast(call(function, own, kinds, texts), own, kind)
 
-    def element(self, load: Load, kind: str, names: Mapping[str, str], reduced: str) -> str:
+    def element(
+        self, load: Load, kind: str, names: Mapping[str, str], gathered: Accumulator | None
+    ) -> str:
         place = self.places[load.tensor]
         name = self.buffers[place.buffer]
-        value = f"{name}[{self.subscript(self.accesses[load], names, reduced)}]"
+        value = f"{name}[{self.subscript(self.accesses[load], names, gathered)}]"
         if place.dtype == "bf16":
             value = f"ps_bf16_value({value})"
             return value if kind == REAL else f"(({kind}){value})"
         return value if C_TYPES[place.dtype] == kind else f"(({kind}){value})"
 
-    def subscript(self, access: MemoryAccess, names: Mapping[str, str], reduced: str = "") -> str:
+    def subscript(
+        self,
+        access: MemoryAccess,
+        names: Mapping[str, str],
+        gathered: Accumulator | None = None,
+    ) -> str:
         """C text of where an element lies, subscripts out of data included."""
         parts = [access.text(names)]
         for index, stride in access.computed:
-            at = self.text(index.at, LONG, names, reduced)
+            at = self.text(index.at, LONG, names, gathered)
             parts.append(f"{stride} * ps_place({at}, {index.extent})")
         return " + ".join(parts)

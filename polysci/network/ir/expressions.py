@@ -107,7 +107,10 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """``add``, ``max`` or ``min`` of ``body`` over iterators, as far as all guards hold."""
+    """``body`` over iterators, as far as all guards hold, by a function of ``functions.FIRST``.
+
+    By one of ``functions.PLACES``, the place of one of its values.
+    """
 
     function: str
     over: tuple[tuple[str, int], ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -11,115 +11,222 @@ import numpy as np
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, Position, Reduce, Where
 from polysci.numerics.dtypes import C_TYPES
 
-REAL, EXACT, WHOLE, LONG = (C_TYPES[n] for n in ("float32", "float64", "int32", "int64"))
+REAL, EXACT, WHOLE, LONG, UNSIGNED = (
+    C_TYPES[name] for name in ("float32", "float64", "int32", "int64", "uint64")
+)
 
-_ANY: Final = {
+
+def _calls(prefix: str, arguments: int, names: str) -> dict[str, str]:
+    """Functions of so many arguments that C knows by their names behind a prefix."""
+    places = ", ".join(f"{{{at}}}" for at in range(arguments))
+    return {name: f"{prefix}{name}({places})" for name in names.split()}
+
+
+_OF_ONE: Final = (
+    "relu sigmoid silu gelu gelu_tanh hard_swish sign square cube reciprocal softplus "
+    "softsign mish isnan isinf to_whole to_long to_unsigned"
+)
+_LIBM: Final = (
+    "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil rint"
+)
+_COMPARISONS: Final = {
+    "equal": "({0} == {1})",
+    "not_equal": "({0} != {1})",
+    "less": "({0} < {1})",
+    "less_equal": "({0} <= {1})",
+    "greater": "({0} > {1})",
+    "greater_equal": "({0} >= {1})",
+    "select": "({0} ? {1} : {2})",
+}
+_ARITHMETIC: Final = {
     "add": "({0} + {1})",
     "sub": "({0} - {1})",
     "mul": "({0} * {1})",
     "div": "({0} / {1})",
+    "neg": "(-{0})",
 }
-_REAL: Final = {
-    "exp": "ps_f_exp({0})",
-    "sqrt": "ps_f_sqrt({0})",
-    "relu": "ps_f_relu({0})",
-    "leaky": "ps_f_leaky({0}, {1})",
-    "sigmoid": "ps_f_sigmoid({0})",
-    "tanh": "ps_f_tanh({0})",
-    "erf": "ps_f_erf({0})",
-    "gelu": "ps_f_gelu({0})",
-    "gelu_tanh": "ps_f_gelu_tanh({0})",
-    "hard_sigmoid": "ps_f_hard_sigmoid({0}, {1}, {2})",
-    "hard_swish": "ps_f_hard_swish({0})",
-    "silu": "ps_f_silu({0})",
-    "pow": "ps_f_pow({0}, {1})",
-    "max": "ps_f_max({0}, {1})",
-    "min": "ps_f_min({0}, {1})",
-    "rint": "ps_f_rint({0})",
-}
-_EXACT: Final = {
-    "exp": "exp({0})",
-    "sqrt": "sqrt({0})",
-    "tanh": "tanh({0})",
-    "erf": "erf({0})",
-    "pow": "pow({0}, {1})",
-    "rint": "rint({0})",
-    "relu": "ps_d_relu({0})",
-    "leaky": "ps_d_leaky({0}, {1})",
-    "sigmoid": "ps_d_sigmoid({0})",
-    "silu": "ps_d_silu({0})",
-    "gelu": "ps_d_gelu({0})",
-    "gelu_tanh": "ps_d_gelu_tanh({0})",
-    "hard_sigmoid": "ps_d_hard_sigmoid({0}, {1}, {2})",
-    "hard_swish": "ps_d_hard_swish({0})",
-    "max": "ps_d_max({0}, {1})",
-    "min": "ps_d_min({0}, {1})",
-}
+
+
+def _real(letter: str) -> dict[str, str]:
+    """Functions of floating-point numbers, by the letter of their width."""
+    prefix = f"ps_{letter}_"
+    return {
+        **_COMPARISONS,
+        **_ARITHMETIC,
+        **_calls(prefix, 1, _OF_ONE),
+        **_calls(prefix, 2, "max min leaky elu celu swish mod above below not_below not_above"),
+        **_calls(prefix, 3, "hard_sigmoid"),
+    }
 
 
 def _whole(letter: str) -> dict[str, str]:
     """Functions of whole numbers, by the letter of their width."""
+    prefix = f"ps_{letter}_"
     return {
-        **{name: f"ps_{letter}_{name}({{0}}, {{1}})" for name in ("add", "sub", "mul")},
-        "relu": f"ps_{letter}_max({{0}}, 0)",
-        "max": f"ps_{letter}_max({{0}}, {{1}})",
-        "min": f"ps_{letter}_min({{0}}, {{1}})",
-        "div": f"ps_{letter}_div({{0}}, {{1}})",
+        **_COMPARISONS,
+        **_calls(prefix, 1, "abs neg sign square cube"),
+        **_calls(prefix, 2, "add sub mul div max min pow mod remainder shift_left shift_right"),
+        "relu": f"{prefix}max({{0}}, 0)",
+        "above": "({0} > {1})",
+        "below": "({0} < {1})",
+        "not_below": "({0} >= {1})",
+        "not_above": "({0} <= {1})",
+        "and": "(({0} != 0) & ({1} != 0))",
+        "or": "(({0} != 0) | ({1} != 0))",
+        "xor": "(({0} != 0) ^ ({1} != 0))",
+        "not": "({0} == 0)",
+        "bit_and": "({0} & {1})",
+        "bit_or": "({0} | {1})",
+        "bit_xor": "({0} ^ {1})",
+        "bit_not": "(~{0})",
     }
 
 
 # Function -> C text, by the kind of its arguments.
 FUNCTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        REAL: {**_ANY, **_REAL},
-        EXACT: {**_ANY, **_EXACT},
-        WHOLE: {**_ANY, **_whole("w")},
-        LONG: {**_ANY, **_whole("l")},
+        REAL: {
+            **_real("f"),
+            **_calls("ps_f_", 1, f"{_LIBM} abs"),
+            **_calls("ps_f_", 2, "pow"),
+            "remainder": "fmodf({0}, {1})",
+        },
+        EXACT: {
+            **_real("d"),
+            **_calls("", 1, _LIBM),
+            **_calls("", 2, "pow"),
+            "abs": "fabs({0})",
+            "remainder": "fmod({0}, {1})",
+        },
+        WHOLE: _whole("w"),
+        LONG: _whole("l"),
+        UNSIGNED: _whole("u"),
     }
 )
-# Conversions: function -> kind of the result.
-CONVERSIONS: Mapping[str, str] = MappingProxyType(
-    {"real": REAL, "exact": EXACT, "whole": WHOLE, "long": LONG}
+# Functions whose results are 0 or 1, whatever they compare.
+PREDICATES: Final = frozenset(
+    (
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("above", "below", "not_below", "not_above"),
+        *("and", "or", "xor", "not", "isnan", "isinf"),
+    )
 )
+# Function -> the kind of its result, where that is not the kind of its arguments. ``to_`` ones of
+# real numbers round towards zero and saturate; a NaN becomes 0.
+RESULTS: Mapping[str, str] = MappingProxyType(
+    {
+        **{"real": REAL, "exact": EXACT, "whole": WHOLE, "long": LONG, "unsigned": UNSIGNED},
+        **{"to_whole": WHOLE, "to_long": LONG, "to_unsigned": UNSIGNED},
+        **dict.fromkeys(PREDICATES, WHOLE),
+    }
+)
+# Reductions to the place of the largest or smallest value, counted along all that is reduced:
+# what the values are reduced by, and whether a later value takes the place of an earlier one.
+PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "argmax": ("max", "above"),
+        "argmin": ("min", "below"),
+        "last_argmax": ("max", "not_below"),
+        "last_argmin": ("min", "not_above"),
+    }
+)
+_BOUNDS = {WHOLE: "INT32", LONG: "INT64"}
 FIRST: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {  # of a reduction of nothing
-        "add": {REAL: "0.0f", EXACT: "0.0", WHOLE: "0", LONG: "0"},
-        "max": {REAL: "-INFINITY", EXACT: "-INFINITY", WHOLE: "INT32_MIN", LONG: "INT64_MIN"},
-        "min": {REAL: "INFINITY", EXACT: "INFINITY", WHOLE: "INT32_MAX", LONG: "INT64_MAX"},
+        "add": {REAL: "0.0f", EXACT: "0.0", WHOLE: "0", LONG: "0", UNSIGNED: "0"},
+        "mul": {REAL: "1.0f", EXACT: "1.0", WHOLE: "1", LONG: "1", UNSIGNED: "1"},
+        "max": {
+            **dict.fromkeys((REAL, EXACT), "-INFINITY"),
+            **{kind: f"{name}_MIN" for kind, name in _BOUNDS.items()},
+            UNSIGNED: "0",
+        },
+        "min": {
+            **dict.fromkeys((REAL, EXACT), "INFINITY"),
+            **{kind: f"{name}_MAX" for kind, name in _BOUNDS.items()},
+            UNSIGNED: "UINT64_MAX",
+        },
     }
 )
-_KINDS = {"float32": REAL, "bf16": REAL, "float64": EXACT}
-_LONG = ("int64", "uint64", "uint32")
+_KINDS = {
+    **{"float32": REAL, "bf16": REAL, "float64": EXACT},
+    **{"int64": LONG, "uint32": LONG, "uint64": UNSIGNED},
+}
+
+
+def kind_of_type(dtype: str) -> str:
+    """The kind of number that computes with elements of a type."""
+    return _KINDS.get(dtype, WHOLE)
 
 
 def kind_of(expr: Expr, dtypes: Mapping[str, str]) -> str:
     """The kind of number that an expression is; of two kinds the wider one."""
     match expr:
         case Load(tensor, _):
-            dtype = dtypes[tensor]
-            return _KINDS.get(dtype) or (LONG if dtype in _LONG else WHOLE)
+            return kind_of_type(dtypes[tensor])
         case Number():
             return ""
         case Position():
             return LONG
-        case Apply(function, _) if function in CONVERSIONS:
-            return CONVERSIONS[function]
-        case Apply(_, arguments):
-            return _widest(*(kind_of(argument, dtypes) for argument in arguments))
+        case Apply(function, _) if function in RESULTS:
+            return RESULTS[function]
+        case Apply(function, arguments):
+            values = arguments[1:] if function == "select" else arguments
+            return _widest(*(kind_of(argument, dtypes) for argument in values))
         case Where(_, body, otherwise):
             return _widest(kind_of(body, dtypes), kind_of(otherwise, dtypes))
-        case Reduce(_, _, body, _):
-            return kind_of(body, dtypes)
+        case Reduce(function, _, body, _):
+            return WHOLE if function in PLACES else kind_of(body, dtypes)
+
+
+def argument_kinds(expr: Apply, own: str, dtypes: Mapping[str, str]) -> tuple[str, ...]:
+    """The kinds in which a function whose result is of kind ``own`` takes its arguments."""
+    kinds = [kind_of(argument, dtypes) for argument in expr.arguments]
+    if expr.function == "select":
+        return (kinds[0] or WHOLE, own, own)
+    if expr.function in RESULTS:
+        own = _widest(*kinds) or own
+    return (own,) * len(kinds)
+
+
+def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) -> str:
+    """A function of C texts of ``kinds``; what no kind of argument has a row for is a cast."""
+    template = FUNCTIONS[kinds[-1]].get(function)
+    if template is not None:
+        return template.format(*texts)
+    assert function in RESULTS, f"{function} of {kinds[-1]}"
+    return cast(texts[0], kinds[0], own)
+
+
+def cast(text: str, own: str, kind: str) -> str:
+    """C text of a number of one kind as one of another kind."""
+    return text if own == kind else f"(({kind})({text}))"
+
+
+def is_truth(expr: Expr, dtypes: Mapping[str, str]) -> bool:
+    """Whether an expression is 0 or 1 by what it says."""
+    match expr:
+        case Load(tensor, _):
+            return dtypes[tensor] == "bool"
+        case Apply("select", (_, *values)):
+            return all(is_truth(value, dtypes) for value in values)
+        case Apply(function, _):
+            return function in PREDICATES
+        case Where(_, body, otherwise):
+            return is_truth(body, dtypes) and is_truth(otherwise, dtypes)
+        case Number(value):
+            return value in (0, 1)
+        case _:
+            return False
 
 
 def _widest(*kinds: str) -> str:
-    order = ("", WHOLE, LONG, REAL, EXACT)
-    return max(kinds, key=order.index)
+    order = ("", WHOLE, LONG, UNSIGNED, REAL, EXACT)
+    return max(kinds, key=order.index, default="")
 
 
 def number(value: float, kind: str) -> str:
     """A constant as C text; not finite ones need math.h."""
-    if kind in (WHOLE, LONG):
+    if kind in (WHOLE, LONG, UNSIGNED):
         return f"{int(value)}"
     if value != value:
         return "NAN"

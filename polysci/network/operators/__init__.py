@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 from polysci.network.ir.graph import Node
 from polysci.network.operators import (
+    choices,
+    conversions,
     convolution,
     einsum,
     elementwise,
@@ -21,8 +23,10 @@ from polysci.network.operators import (
     recurrent,
     reductions,
     resize,
+    scans,
     scatter,
     selection,
+    softmax,
 )
 from polysci.network.operators.builder import Builder
 
@@ -31,6 +35,8 @@ Operator = Callable[[Builder, Node], None]
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         **elementwise.OPERATORS,
+        **choices.OPERATORS,
+        **conversions.OPERATORS,
         **moving.OPERATORS,
         **normalisation.OPERATORS,
         **rearrange.OPERATORS,
@@ -40,6 +46,8 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         **fourier.OPERATORS,
         **pooling.OPERATORS,
         **reductions.OPERATORS,
+        **softmax.OPERATORS,
+        **scans.OPERATORS,
         **resize.OPERATORS,
         **products.OPERATORS,
         **einsum.OPERATORS,

@@ -10,6 +10,7 @@ import numpy as np
 
 from polysci.errors import UnsupportedError
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, axis, constant
+from polysci.network.ir.functions import FUNCTIONS, kind_of_type
 from polysci.network.ir.graph import Array, Graph, Node
 from polysci.network.ir.stages import LoopStage, Stage, Value
 
@@ -91,7 +92,7 @@ class Builder:
         A constant of one element is the number itself.
         """
         value = self.constants.get(name)
-        if value is not None and value.size == 1 and self.dtype(name) in FLOATS:
+        if value is not None and value.size == 1 and _fits_number(value):
             return Number(float(value.reshape(-1)[0]))
         shape, rank = self.shape(name), len(self.shape(like))
         skip = rank - len(shape)
@@ -108,11 +109,25 @@ class Builder:
             if name and self.dtype(name) not in NUMBERS:
                 self.refuse(f"elements of {self.dtype(name)}")
 
+    def check_function(self, function: str, *names: str) -> None:
+        """Refuses element types whose kind of number lacks a function."""
+        for name in names:
+            dtype = self.dtype(name)
+            if dtype not in NUMBERS or function not in FUNCTIONS[kind_of_type(dtype)]:
+                self.refuse(f"elements of {dtype}")
+
     def check_floats(self, node: Node, *names: str) -> None:
         """Refuses all but real numbers."""
         for name in names:
             if name and self.dtype(name) not in FLOATS:
                 self.refuse(f"elements of {self.dtype(name)}")
+
+
+def _fits_number(value: Array) -> bool:
+    """Whether the only element is a number, and one that a double holds."""
+    if value.dtype.name not in NUMBERS:
+        return False
+    return value.dtype.kind in "bf" or abs(int(value.reshape(-1)[0])) <= 1 << 53
 
 
 def apply(function: str, *arguments: Expr | float) -> Apply:
@@ -124,7 +139,7 @@ def apply(function: str, *arguments: Expr | float) -> Apply:
 
 
 def attribute_axes(values: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front."""
+    """Axes counted from the front; none may come twice."""
     axes = tuple(int(value) + rank * (value < 0) for value in values)
     if any(not 0 <= number < rank for number in axes):
         raise UnsupportedError(f"axes {tuple(values)} of a tensor of {rank} axes")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from polysci.network.ir.expressions import Expr, Guard, Index, Load, Reduce, axis, combine
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import Builder, apply
+from polysci.network.operators.reductions import root_of, to_power
 from polysci.network.operators.windows import Span, spans
 from polysci.polyhedral.affine import Affine
 
@@ -16,7 +19,12 @@ def _windows(build: Builder, node: Node) -> tuple[Span, ...]:
     return spans(node, build.shape(node.inputs[0]), shape, build.shape(node.outputs[0]))
 
 
-def _over(windows: tuple[Span, ...], function: str, x: str) -> Reduce:
+def _over(
+    windows: tuple[Span, ...],
+    function: str,
+    x: str,
+    before: Callable[[Expr], Expr] = lambda element: element,
+) -> Reduce:
     """A reduction over the taps that fall inside x."""
     names = [f"r{at}" for at in range(len(windows))]
     places = [window.at(f"i{at + 2}", names[at]) for at, window in enumerate(windows)]
@@ -24,7 +32,7 @@ def _over(windows: tuple[Span, ...], function: str, x: str) -> Reduce:
     index: list[Index] = [axis(0), axis(1), *places]
     over = tuple((name, window.taps) for name, window in zip(names, windows, strict=True))
     inside = tuple(guard for guard in guards if guard)
-    return Reduce(function, over, Load(x, tuple(index)), inside)
+    return Reduce(function, over, before(Load(x, tuple(index))), inside)
 
 
 def maximum(build: Builder, node: Node) -> None:
@@ -57,6 +65,15 @@ def average(build: Builder, node: Node) -> None:
     build.define(node, expr)
 
 
+def norm(build: Builder, node: Node) -> None:
+    """LpPool: the norm of what is inside x."""
+    x = node.inputs[0]
+    build.check_floats(node, x)
+    power = float(node.attributes.get("p", 2))
+    terms = _over(_windows(build, node), "add", x, lambda element: to_power(element, power))
+    build.define(node, root_of(terms, power))
+
+
 def local_response(build: Builder, node: Node) -> None:
     """LRN: ``x / (bias + alpha / size * sum of x^2 over neighbouring channels) ^ beta``."""
     x, y = node.inputs[0], node.outputs[0]
@@ -81,5 +98,6 @@ def local_response(build: Builder, node: Node) -> None:
 OPERATORS = {
     "MaxPool": maximum,
     "AveragePool": average,
+    "LpPool": norm,
     "LRN": local_response,
 }

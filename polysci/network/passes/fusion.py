@@ -6,7 +6,7 @@ whether it is of use. What was considered and why it was refused is kept for ``e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -21,9 +21,10 @@ from polysci.network.ir.expressions import (
     shift,
     walk,
 )
-from polysci.network.ir.functions import CONVERSIONS, REAL, kind_of
+from polysci.network.ir.functions import is_truth, kind_of, kind_of_type
 from polysci.network.ir.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage
 from polysci.network.passes.relations import iterators, pointwise, reads_once
+from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
 LARGEST = 160  # parts of an expression: beyond that the compiler runs out of registers
@@ -145,8 +146,7 @@ class _Fuser:
         domain = iterators(values[reader.output].shape)
         uses = list(_uses(reader.expr, tensor))
         inner, outer = _reduces(maker.expr), _reduces(reader.expr)
-        kinds = (kind_of(maker.expr, self.dtypes), kind_of(Load(tensor, ()), self.dtypes))
-        if kinds[0] not in ("", kinds[1]) or _converts(maker.expr, kinds[1]):
+        if _alters(maker.expr, values[tensor].dtype, self.dtypes):
             return "its elements are of another type than the sums"
         size = sum(1 for _ in walk(maker.expr)) * len(uses) + sum(1 for _ in walk(reader.expr))
         if size > LARGEST:
@@ -229,13 +229,12 @@ def _reduces(expr: Expr) -> bool:
     return any(isinstance(part, Reduce) for part in walk(expr))
 
 
-def _converts(expr: Expr, kind: str) -> bool:
-    """Whether an expression rounds, on its way to its tensor, in a way that counts."""
-    wanted = {"float": "real", "double": "exact"}.get(kind)
-    return any(
-        isinstance(part, Apply) and part.function in CONVERSIONS and part.function != wanted
-        for part in walk(expr)
-    ) or kind not in (REAL, "double")
+def _alters(expr: Expr, dtype: str, dtypes: Mapping[str, str]) -> bool:
+    """Whether a tensor of a type holds other values than those of its definition."""
+    if dtype == "bool":
+        return not is_truth(expr, dtypes)
+    kind = kind_of_type(dtype)
+    return C_TYPES[dtype] != kind or kind_of(expr, dtypes) not in ("", kind)
 
 
 def _in_place(part: Expr, maker: LoopStage) -> Expr:
