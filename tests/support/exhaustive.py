@@ -176,6 +176,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "network/test_functions.py": {"test_loops_are_of_whole_vectors": 0},
     "network/test_light_models.py": {"test_the_results_that_come_with_the_models": None},
     "network/test_onnx_backend.py": {"test_all_node_tests": None},
+    "network/test_onnxruntime.py": {"test_two_thousand_random_operators": None},
     "network/test_peers.py": {
         "test_faults_while_loading": 0,
         "test_the_fastest_setting_is_kept": None,
