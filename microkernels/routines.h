@@ -191,3 +191,25 @@ PS_SCALAR void ps_max_roi_pool(int64_t item, float *y, const float *x, const flo
         y[item * rows * columns + cell] = most;
     }
 }
+/* A matrix of n rows by elimination: 0 below the diagonal, and of the same determinant. */
+PS_SCALAR void ps_triangle(int64_t item, double *y, const double *x, int64_t n)
+{
+    y += item * n * n, x += item * n * n;
+    __builtin_memcpy(y, x, (size_t)(n * n) * sizeof *y);
+    for (int64_t at = 0; at < n; ++at) {
+        int64_t largest = at;
+        for (int64_t row = at + 1; row < n; ++row)
+            if (__builtin_fabs(y[row * n + at]) > __builtin_fabs(y[largest * n + at]))
+                largest = row;
+        for (int64_t i = 0; i < n && largest != at; ++i) { /* swapped rows change the sign */
+            const double kept = y[at * n + i];
+            y[at * n + i] = y[largest * n + i];
+            y[largest * n + i] = -kept;
+        }
+        for (int64_t row = at + 1; row < n && y[at * n + at] != 0; ++row) {
+            const double share = y[row * n + at] / y[at * n + at];
+            for (int64_t i = at; i < n; ++i)
+                y[row * n + i] -= share * y[at * n + i];
+        }
+    }
+}

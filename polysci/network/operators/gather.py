@@ -1,4 +1,4 @@
-"""Elements whose places are data: Gather and its kin."""
+"""Elements whose places are data: Gather and its kin, Compress, one-hot vectors, reversals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from polysci.network.ir.expressions import (
     Index,
     Load,
     Lookup,
+    Position,
     axis,
     combine,
     constant,
 )
 from polysci.network.ir.graph import Array, Node
 from polysci.network.ir.stages import ViewStage
-from polysci.network.operators.builder import Builder, attribute_axes
+from polysci.network.operators.builder import FLOATS, Builder, apply, attribute_axes
 from polysci.polyhedral.affine import Affine
 
 INDICES = ("int32", "int64")
@@ -131,4 +132,63 @@ def vector_places(indices: str, outer: int, extents: Sequence[int]) -> list[Comp
     ]
 
 
-OPERATORS = {"Gather": gather, "GatherElements": gather_elements, "GatherND": gather_nd}
+def compress(build: Builder, node: Node) -> None:
+    """The slices, or elements, where a constant condition holds."""
+    x, rank = node.inputs[0], len(build.shape(node.inputs[0]))
+    build.check_numbers(node, x)
+    condition = build.known(node, 1, "condition")
+    assert condition is not None
+    kept = np.flatnonzero(condition)
+    if "axis" in node.attributes:
+        (along,) = attribute_axes([node.attributes["axis"]], rank)
+        index: list[Index] = [axis(at) for at in range(rank)]
+        index[along] = _table(kept, along)
+        _select(build, node, tuple(index))
+        return
+    flat = build.fresh(f"{x}.flat", (build.values[x].size,), build.dtype(x))
+    build.stages.append(ViewStage(str(node), flat, x))
+    build.define(node, Load(flat, (_table(kept, 0),)))
+
+
+def one_hot(build: Builder, node: Node) -> None:
+    """``on`` where an index is the position along a new axis; none outside of it is."""
+    indices, _, values = node.inputs[:3]
+    y, rank = node.outputs[0], len(build.shape(indices))
+    build.check_numbers(node, indices, values)
+    build.known(node, 1, "depth")
+    (along,) = attribute_axes([node.attributes.get("axis", -1)], rank + 1)
+    size = build.shape(y)[along]
+    place = Load(indices, tuple(axis(at + (at >= along)) for at in range(rank)))
+    here = apply("to_long", place) if build.dtype(indices) in FLOATS else place
+    back = apply("add", here, Position(Affine((), size)))
+    wrapped = apply("select", apply("less", here, Position(constant(0))), back, here)
+    off, on = (Load(values, (constant(at),)) for at in range(2))
+    same = apply("equal", wrapped, Position(axis(along)))
+    build.define(node, apply("select", same, on, off))
+
+
+def reverse_sequence(build: Builder, node: Node) -> None:
+    """The first elements along the axis of time, as many as a length says, in reverse."""
+    x, lengths = node.inputs[:2]
+    shape = build.shape(x)
+    build.check_numbers(node, x)
+    listed = [node.attributes.get(name, at) for name, at in (("time_axis", 0), ("batch_axis", 1))]
+    time, batch = attribute_axes([int(number) for number in listed], len(shape))
+    if time == batch or build.shape(lengths) != (shape[batch],):
+        build.refuse(f"lengths {list(build.shape(lengths))} along axes {time} and {batch} of x")
+    length, here = Load(lengths, (axis(batch),)), Position(axis(time))
+    mirrored = apply("sub", length, Position(combine({f"i{time}": 1}, 1)))
+    place = apply("select", apply("less", here, length), mirrored, here)
+    index: list[Index] = [axis(at) for at in range(len(shape))]
+    index[time] = Computed(place, shape[time])
+    build.define(node, Load(x, tuple(index)))
+
+
+OPERATORS = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "Compress": compress,
+    "OneHot": one_hot,
+    "ReverseSequence": reverse_sequence,
+}

@@ -15,6 +15,7 @@ from polysci.network.ir.expressions import (
     Position,
     Where,
     axis,
+    constant,
 )
 from polysci.network.ir.graph import Node
 from polysci.network.ir.stages import UpdateStage, ViewStage
@@ -71,19 +72,21 @@ def _update(
 
 
 def tensor_scatter(build: Builder, node: Node) -> None:
-    """A sequence written into a cache from an index a batch on."""
+    """A sequence written into a cache from an index a batch on, around its end where circular."""
     cache, update = node.inputs[:2]
     shape, box = build.shape(cache), build.shape(update)
     (along,) = attribute_axes([node.attributes.get("axis", -2)], len(shape))
     mode = str(node.attributes.get("mode", "linear"))
     build.check_numbers(node, cache)
-    if mode != "linear" or along == 0:
+    if mode not in ("linear", "circular") or along == 0:
         build.refuse(f"mode {mode} along axis {along}")
     check_shapes(build, box, shape, along)
     own = tuple(map(axis, range(len(shape))))
     index: list[Index] = list(own)
     if node.input(2):
         place: Expr = apply("add", Load(node.inputs[2], (axis(0),)), Position(own[along]))
+        if mode == "circular":
+            place = apply("mod", place, Position(constant(shape[along])))
         index[along] = Computed(place, shape[along])
     _update(build, node, tuple(index), box, Load(update, own))
 

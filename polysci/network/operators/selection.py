@@ -1,13 +1,14 @@
-"""What routines compute: largest elements, pools over regions that are data."""
+"""What routines compute: largest elements, pools over regions that are data, determinants."""
 
 from __future__ import annotations
 
 from math import prod
 
-from polysci.network.ir.expressions import Computed, Index, Load, axis
+from polysci.network.ir.expressions import Computed, Index, Load, Reduce, axis
 from polysci.network.ir.graph import Node
 from polysci.network.ir.stages import RoutineStage
 from polysci.network.operators.builder import NUMBERS, Builder, attribute_axes
+from polysci.polyhedral.affine import Affine
 
 # The number of a type in ps_key.
 _KINDS = {name: number for number, name in enumerate(NUMBERS)}
@@ -69,6 +70,23 @@ def max_roi_pool(build: Builder, node: Node) -> None:
     build.stages.append(stage)
 
 
+def determinant(build: Builder, node: Node) -> None:
+    """The product of the diagonal of a matrix that elimination made triangular, in f64."""
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_floats(node, x)
+    shape = build.shape(x)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        build.refuse(f"x {list(shape)}: expected square matrices")
+    wide = build.define(node, build.load(x, x), build.fresh(f"{x}.wide", shape, "float64"))
+    triangle = build.fresh(f"{x}.triangle", shape, "float64")
+    items = prod(shape[:-2]) if shape[-1] else 0
+    stage = RoutineStage(str(node), triangle, (wide,), "ps_triangle", items, (shape[-1],))
+    build.stages.append(stage)
+    step = Affine((("r", 1),))
+    index = (*(axis(at) for at in range(len(shape) - 2)), step, step)
+    build.define(node, Reduce("mul", (("r", shape[-1]),), Load(triangle, index)), y)
+
+
 def _check_regions(build: Builder, node: Node, columns: int) -> tuple[int, ...]:
     """The shape of the images; refuses regions of another shape or type."""
     x, rois = node.inputs[:2]
@@ -83,4 +101,4 @@ def _check_regions(build: Builder, node: Node, columns: int) -> tuple[int, ...]:
     return shape
 
 
-OPERATORS = {"TopK": top_k, "RoiAlign": roi_align, "MaxRoiPool": max_roi_pool}
+OPERATORS = {"TopK": top_k, "RoiAlign": roi_align, "MaxRoiPool": max_roi_pool, "Det": determinant}

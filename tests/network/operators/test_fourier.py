@@ -41,6 +41,7 @@ def frames() -> list[OperatorCase]:
     return [
         OperatorCase("STFT", "x s w", x, step | {"w": window}, {"onesided": 1}),
         OperatorCase("STFT", "x s w", x, step | {"w": window}, {"onesided": 0}),
+        OperatorCase("STFT", "x s w", x, step | {"w": window}),
         OperatorCase("STFT", "x s - n", x, {"s": np.array(5), "n": np.array(7)},
                      {"onesided": 1}),
         OperatorCase("STFT", "x s w n", {"x": reals(1, 24, 2)},

@@ -102,6 +102,51 @@ def test_gathering(threads: int, fuse: bool) -> None:
     assert not faults(cases, threads=threads, fuse=fuse)
 
 
+def test_compress_with_a_constant_condition() -> None:
+    cases = [
+        OperatorCase("Compress", "x c", {"x": numbers(3, 4)}, {"c": np.array(condition)}, words)
+        for condition, words in [
+            ([True, False, True], {"axis": 0}), ([False, True, True, True], {"axis": -1}),
+            ([True, False, False, True, True, False], {}), ([False, False], {"axis": 0}),
+        ]
+    ]  # fmt: skip
+    assert not faults(cases)
+
+
+def hot() -> list[OperatorCase]:
+    cases = list[OperatorCase]()
+    for shape, axis, values, dtype in [
+        ((4,), -1, np.float32([0, 1]), "int64"), ((2, 3), 0, np.float32([-1, 5]), "int32"),
+        ((2, 3), 1, np.array([7, 3]), "float32"), ((2, 3), -2, np.array([2, 9], np.int32), "int64"),
+        ((), 0, np.float64([0.5, 1]), "int64"), ((3,), -1, np.array([True, False]), "uint8"),
+    ]:  # fmt: skip
+        at = places(9, *shape, dtype=dtype, low=0 if dtype == "uint8" else -9)
+        weights = {"depth": np.array(5), "v": values}
+        cases.append(OperatorCase("OneHot", "at depth v", {"at": at}, weights, {"axis": axis}))
+    at = {"at": places(5, 4), "v": np.float32([2, 3])}
+    cases.append(OperatorCase("OneHot", "at depth v", at, {"depth": np.array(6)}))
+    return cases
+
+
+def reversals() -> list[OperatorCase]:
+    settings = [((5, 3), {}), ((3, 5), {"time_axis": 1, "batch_axis": 0}),
+                ((4, 2, 3), {"time_axis": 0, "batch_axis": 1})]  # fmt: skip
+    cases = list[OperatorCase]()
+    for shape, words in settings:
+        time, batch = (words.get(name, at) for name, at in (("time_axis", 0), ("batch_axis", 1)))
+        words = {"time_axis": time, "batch_axis": batch}
+        lengths = places(shape[time] + 1, shape[batch], low=1)
+        for dtype in ("float32", "int32"):
+            inputs = {"x": numbers(*shape, dtype=dtype), "n": lengths}
+            cases.append(OperatorCase("ReverseSequence", "x n", inputs, words=words))
+    return cases
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_hot_vectors_and_reversals(threads: int) -> None:
+    assert not faults([*hot(), *reversals()], threads=threads)
+
+
 def test_constant_places_that_are_evenly_spaced_are_views() -> None:
     def kinds(at: object) -> list[type]:
         case = OperatorCase("Gather", "x at", {"x": numbers(6, 5)}, {"at": np.array(at, np.int64)})
@@ -137,6 +182,8 @@ REFUSED = {
               "indices [3, 3] for a tensor [3, 2]"),
     "batch": (OperatorCase("GatherND", "x at", {"x": reals(3, 2), "at": places(2, 2, 1)},
                            words={"batch_dims": 1}), "indices [2, 1] for x [3, 2]"),
+    "condition": (OperatorCase("Compress", "x c", {"x": reals(3), "c": np.array([True, False])}),
+                  "depends on the condition; bind this input"),
 }  # fmt: skip
 
 

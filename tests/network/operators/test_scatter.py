@@ -20,14 +20,14 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 def distinct(high: int, *shape: int, axis: int = 0) -> np.ndarray:
     """Places that differ along an axis, some of them counted from the end."""
-    others = [size for at, size in enumerate(shape) if at != axis]
+    others = [size for at, size in enumerate(shape) if at != axis % len(shape)]
     rows = [R.permutation(high)[: shape[axis]] for _ in range(int(np.prod(others)))]
     array = np.moveaxis(np.array(rows).reshape(*others, shape[axis]), -1, axis)
     return (array - high * R.integers(0, 2, shape)).astype(np.int64)
 
 
 def elements() -> list[OperatorCase]:
-    shapes = [((6,), 0, (4,)), ((4, 5), 0, (3, 5)), ((4, 5), 1, (2, 3)), ((4, 5), 0, (4, 1)),
+    shapes = [((6,), 0, (4,)), ((4, 5), 0, (3, 5)), ((4, 5), 1, (2, 3)), ((4, 5), -2, (4, 1)),
               ((2, 3, 4), 1, (2, 2, 3)), ((2, 3, 4), 2, (1, 3, 4)),
               ((3, 2), 0, (0, 2))]  # fmt: skip
     cases = [
@@ -36,12 +36,6 @@ def elements() -> list[OperatorCase]:
                       "u": numbers(*box)}, words={"axis": axis})
         for shape, axis, box in shapes
     ]  # fmt: skip
-    x, at, updates = numbers(4, 5), distinct(4, 3, 5), numbers(3, 5)
-    wanted = x.copy()
-    np.put_along_axis(wanted, at, updates, -2)
-    words = {"axis": -2}  # which ONNX's reference gets wrong
-    cases.append(OperatorCase("ScatterElements", "x at u", {"x": x, "at": at, "u": updates},
-                              words=words, expected=(wanted,)))  # fmt: skip
     repeated = {"x": numbers(4, 5), "at": R.integers(-4, 4, (3, 5)), "u": numbers(3, 5)}
     cases += [
         OperatorCase("ScatterElements", "x at u",
@@ -84,7 +78,28 @@ def unpools() -> list[OperatorCase]:
     return [
         OperatorCase("MaxUnpool", "x at", {"x": numbers(1, 1, 2, 2), "at": at}, words=square),
         OperatorCase("MaxUnpool", "x at", {"x": numbers(2, 3, 4), "at": few}, words=row),
-    ]
+        OperatorCase("MaxUnpool", "x at s", {"x": numbers(1, 1, 2, 2), "at": at},
+                     {"s": np.array([1, 1, 5, 6])}, square),
+    ]  # fmt: skip
+
+
+def caches() -> list[OperatorCase]:
+    cases = list[OperatorCase]()
+    for shape, axis, count, starts, mode in [
+        ((2, 3, 6, 4), -2, 3, [0, 3], "linear"), ((2, 3, 6, 4), -2, 4, [1, 5], "circular"),
+        ((3, 5), 1, 2, [3, 0, 1], "linear"), ((2, 4, 3), 1, 4, None, "linear"),
+    ]:  # fmt: skip
+        box = [count if at == axis % len(shape) else size for at, size in enumerate(shape)]
+        inputs = {"x": numbers(*shape), "u": numbers(*box)}
+        names = "x u" if starts is None else "x u at"
+        inputs |= {} if starts is None else {"at": np.array(starts)}
+        cases.append(OperatorCase("TensorScatter", names, inputs,
+                                  words={"axis": axis, "mode": mode}))  # fmt: skip
+    return cases
+
+
+def test_sequences_written_into_caches() -> None:
+    assert not faults(caches(), 24, 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -132,6 +132,16 @@ def test_wild_regions_read_nothing_outside(wild: float) -> None:
     assert isinstance(results, dict) and results["c0_y"].shape == (2, 1, 1, 1)
 
 
+def test_determinants() -> None:
+    singular = np.float32([[1, 2], [2, 4]])
+    swapped = np.float32([[0, 2, 1], [3, 0, 0], [0, 1, 4]])
+    cases = [OperatorCase("Det", "x", {"x": x}) for x in (
+        reals(3, 3), reals(2, 4, 5, 5), reals(1, 1), singular, swapped,
+        reals(3, 6, 6).astype(np.float64), np.zeros((0, 2, 2), np.float32),
+    )]  # fmt: skip
+    assert not faults(cases, threads=2)
+
+
 def test_regions_of_other_types_are_refused() -> None:
     inputs = {"x": np.zeros((1, 1, 4, 4)), "r": np.zeros((1, 4)), "b": np.array([0])}
     case = OperatorCase("RoiAlign", "x r b", inputs)

@@ -11,6 +11,7 @@ import numpy as np
 
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx.model_file import is_implemented
+from polysci.network.frontends.onnx.shapes import SHAPES
 from polysci.network.frontends.onnx.tensors import TensorTable, is_fixed
 from polysci.network.ir.graph import Node
 
@@ -102,5 +103,6 @@ _RULES: Mapping[str, Callable[[TensorTable, Node, Types], None]] = MappingProxyT
         "Transpose": _check_order,
         "Flatten": _check_axis,
         **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _crop_pool),
+        **SHAPES,
     }
 )

@@ -20,6 +20,16 @@ MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
 NO_OPERATOR = "polysci has no such operator"
 DEPENDS = "the shape of its output depends on data"
+UNSIZED: Mapping[str, str] = MappingProxyType(
+    {
+        "NonMaxSuppression": "how many boxes remain depends on data; end the model before it, and "
+        "select boxes in the program that calls the network",
+        "NonZero": "how many elements are not 0 depends on data; a Where or a product with the "
+        "condition keeps the shape",
+        "Unique": "how many elements differ depends on data",
+        "Compress": "how many elements remain depends on the condition",
+    }
+)
 
 
 class ExpansionError(Exception):
@@ -134,7 +144,8 @@ class Reader:
         self.table.types |= kinds
         self.nodes.append(node)
         if any(name and name not in kinds for name in node.outputs):
-            self.refusals[id(node)] = (DEPENDS, self._telling(node))
+            reason = UNSIZED.get(node.op, DEPENDS)
+            self.refusals[id(node)] = (reason, self._telling(node))
 
     def _telling(self, node: Node) -> tuple[str, ...]:
         """Inputs that may say a shape: lists and numbers, of integers, whose value is not known.
