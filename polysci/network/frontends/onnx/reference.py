@@ -12,6 +12,7 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
+from polysci.network.frontends.onnx.places import gather_elements, with_places_inside
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
 
@@ -45,6 +46,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         x, scale, shift = (known[name] for name in node.inputs)
         along = (-1, *[1] * (x.ndim - 2))
         return [x * scale.reshape(along) + shift.reshape(along)]
+    known = with_places_inside(node, known)
     if (own := corrected(node, graph.opset, known)) is not None:
         return [own]
     if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
@@ -75,6 +77,8 @@ def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | Non
         return _flat_softmax(node, known[node.inputs[0]])
     if node.op == "LRN":
         return _local_response(node, known[node.inputs[0]])
+    if node.op == "GatherElements":
+        return gather_elements(node, known)
     return None
 
 
