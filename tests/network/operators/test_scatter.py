@@ -15,7 +15,7 @@ REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
 def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
-    return R.integers(0, 2 if dtype == "bool" else 9, shape).astype(dtype)
+    return R.integers(0, 2 if dtype == "bool" else 4, shape).astype(dtype)
 
 
 def distinct(high: int, *shape: int, axis: int = 0) -> np.ndarray:
