@@ -81,7 +81,7 @@ def test_no_place_leads_outside(isa: str, tmp_path: Path) -> None:
     code = network_of(read(wild_model()), isa=isa).code
     for name, text in {**code.files, "main.c": main_of(code)}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "weights").write_bytes(code.weights_file.to_bytes())
+    (tmp_path / "weights").write_bytes(b"".join(code.weights_file.pieces()))
     sources = [str(path) for path in sorted(tmp_path.glob("*.c"))]
     words = ["gcc", "-std=c11", *SANITIZED, "-o", tmp_path / "run", *sources, "-lm"]
     subprocess.run(words, check=True, capture_output=True)

@@ -110,13 +110,17 @@ def hot() -> list[OperatorCase]:
     for shape, axis, values, dtype in [
         ((4,), -1, np.float32([0, 1]), "int64"), ((2, 3), 0, np.float32([-1, 5]), "int32"),
         ((2, 3), 1, np.array([7, 3]), "float32"), ((2, 3), -2, np.array([2, 9], np.int32), "int64"),
-        ((), 0, np.float64([0.5, 1]), "int64"), ((3,), -1, np.array([True, False]), "uint8"),
+        ((1,), 0, np.float64([0.5, 1]), "int64"),
     ]:  # fmt: skip
-        at = places(9, *shape, dtype=dtype, low=0 if dtype == "uint8" else -9)
+        at = places(9, *shape, dtype=dtype)
         weights = {"depth": np.array(5), "v": values}
         cases.append(OperatorCase("OneHot", "at depth v", {"at": at}, weights, {"axis": axis}))
-    at = {"at": places(5, 4), "v": np.float32([2, 3])}
-    cases.append(OperatorCase("OneHot", "at depth v", at, {"depth": np.array(6)}))
+    at = places(9, 3, low=0).astype(np.uint8)
+    wanted = (at[:, None] != np.arange(5),)
+    weights = {"depth": np.array(5), "v": np.array([True, False])}
+    cases.append(OperatorCase("OneHot", "at depth v", {"at": at}, weights, expected=wanted))
+    inputs = {"at": places(5, 4), "v": np.float32([2, 3])}
+    cases.append(OperatorCase("OneHot", "at depth v", inputs, {"depth": np.array(6)}))
     return cases
 
 

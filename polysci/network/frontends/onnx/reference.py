@@ -121,7 +121,11 @@ def _local_response(node: Node, x: Array) -> Array:
 def _attributes(node: Node) -> dict[str, Any]:
     """As ``make_node`` takes them."""
     onnx = onnx_module()
-    return {
+    words = {
         name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in node.attributes.items()
     }
+    if node.op == "GridSample":  # whose modes had other names before opset 20
+        mode = words.get("mode", "linear")
+        words["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return words
