@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polysci.errors import UnsupportedError
 from polysci.network.frontends.onnx import reference
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
 # Name: node's attributes, shape of x, weights, outputs, opset.
-LAYER = "LayerNormalization"
+LAYER, GROUP = "LayerNormalization", "GroupNormalization"
 CASES: dict[str, tuple[str, dict[str, Any], list[int], list[np.ndarray], str, int]] = {
     "rows": (LAYER, {}, [3, 5, 40], [reals(40), reals(40, seed=1)], "y", 17),
     "without bias": (LAYER, {"epsilon": 0.1}, [7, 9], [reals(9)], "y", 17),
@@ -23,6 +24,9 @@ CASES: dict[str, tuple[str, dict[str, Any], list[int], list[np.ndarray], str, in
     "root mean square of axes": (
         "RMSNormalization", {"axis": 1, "epsilon": 1e-3}, [4, 3, 7], [reals(3, 7)], "y", 23,
     ),
+    "groups": (GROUP, {"num_groups": 3}, [2, 6, 5, 4], [reals(6), reals(6, seed=1)], "y", 21),
+    "groups, older": (GROUP, {"num_groups": 2}, [2, 6, 5], [reals(2), reals(2, seed=1)], "y", 18),
+    "one group": (GROUP, {"num_groups": 1}, [1, 4, 3], [reals(4), reals(4, seed=1)], "y", 21),
     "instances": ("InstanceNormalization", {"epsilon": 1e-2}, [2, 3, 4, 5],
                   [reals(3), reals(3, seed=1)], "y", 17),
 }  # fmt: skip
@@ -47,7 +51,7 @@ def test_as_onnx_defines_it(name: str, threads: int) -> None:
         assert np.abs(result - exact[title]).max() < 5e-6, title
 
 
-@pytest.mark.parametrize("name", ["rows", "instances"])
+@pytest.mark.parametrize("name", ["rows", "groups", "instances"])
 def test_a_mean_far_from_zero_costs_no_digits(name: str) -> None:
     graph = read(normalising(name))
     x = (reals(*graph.inputs[0].shape, seed=7) + 1000).astype(np.float32)
@@ -58,3 +62,18 @@ def test_a_mean_far_from_zero_costs_no_digits(name: str) -> None:
 def test_statistics_of_bf16_networks_are_f32() -> None:
     values = network_of(read(normalising("rows of images")), dtype="bf16").prepared.program.values
     assert [values[name].dtype for name in ("y.mean", "y.scale")] == ["float32", "float32"]
+
+
+REFUSED = {
+    "groups": (GROUP, {"num_groups": 4}, [2, 6, 5], [reals(6), reals(6)], "4 groups of 6"),
+    "vectors": (GROUP, {"num_groups": 2}, [2, 6, 5], [reals(2), reals(2)], "expected 6 elements"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    op, attributes, shape, (scale, bias), told = REFUSED[name]
+    nodes = [node(op, "x scale bias", "y", **attributes)]
+    built = model(nodes, {"x": shape}, {"y": None}, {"scale": scale, "bias": bias}, 21)
+    with pytest.raises(UnsupportedError, match=told):
+        network_of(read(built))

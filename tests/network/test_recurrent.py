@@ -162,7 +162,7 @@ def disagreement(
     return max(float(np.abs(results[name] - exact[name]).max()) for name in results)
 
 
-ALL = ["Affine", "LeakyRelu"], ["ScaledTanh", "HardSigmoid"]
+ALL = ["Affine", "LeakyRelu", "ThresholdedRelu"], ["Elu", "ScaledTanh", "HardSigmoid"]
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "lstm": ("LSTM", {}, {"bias": True}),
     "lstm, one step": ("LSTM", {}, {"steps": 1, "batch": 1, "first": True}),
@@ -174,8 +174,23 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "lstm, batch first": (
         "LSTM", {"layout": 1, "direction": "bidirectional"}, {"bias": True, "first": True},
     ),
+    "lstm, lengths": ("LSTM", {}, {"lengths": [5, 2, 3], "first": True}),
+    "lstm, lengths both ways": (
+        "LSTM", {"direction": "bidirectional"}, {"lengths": [1, 5, 4], "first": True},
+    ),
+    "lstm, functions": (
+        "LSTM", {"activations": ["HardSigmoid", "ScaledTanh", "Softsign"],
+                 "activation_alpha": [0.3, 1.5], "activation_beta": [0.4, 0.7]}, {},
+    ),
     "gru": ("GRU", {}, {"bias": True, "first": True}),
     "gru, late": ("GRU", {"linear_before_reset": 1}, {"bias": True, "first": True}),
+    "gru, late both ways": (
+        "GRU", {"linear_before_reset": 1, "direction": "bidirectional", "clip": 1.0},
+        {"bias": True, "lengths": [5, 1, 2]},
+    ),
+    "gru, functions": (
+        "GRU", {"activations": ["Softplus", "Elu"], "activation_alpha": [0.6], "layout": 1}, {},
+    ),
     "rnn": ("RNN", {"direction": "reverse"}, {"bias": True}),
     "rnn, clamped": ("RNN", {"activations": ["Relu"]}, {"first": True}),
     **{
@@ -219,8 +234,9 @@ def test_in_bf16() -> None:
 
 
 def test_weights_that_are_inputs_and_lengths_that_are_known() -> None:
-    arrays = inputs_of("LSTM", 4, 2, 5, 6, bias=True, lengths=[4, 4])
+    arrays = inputs_of("LSTM", 4, 2, 5, 6, bias=True, lengths=[4, 3])
     assert disagreement("LSTM", {}, arrays, fixed=("lengths",)) < 1e-5
+    assert disagreement("LSTM", {}, arrays, fixed=NAMES[1:]) < 1e-5
 
 
 @pytest.mark.parametrize("outputs", [("y_h",), ("y_c",), ("y",), ("y", "y_c")])

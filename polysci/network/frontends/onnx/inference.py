@@ -93,6 +93,11 @@ def _crop_pool(table: TensorTable, node: Node, kinds: Types) -> None:
                 dim.dim_value -= 1
 
 
+def _like_input(table: TensorTable, node: Node, kinds: Types) -> None:
+    """A result of the type of the first input, where ONNX infers none."""
+    kinds.setdefault(node.outputs[0], table.types[node.inputs[0]])
+
+
 def _dims(kind: Any) -> Any:
     return kind.tensor_type.shape.dim
 
@@ -102,6 +107,7 @@ _RULES: Mapping[str, Callable[[TensorTable, Node, Types], None]] = MappingProxyT
         "Reshape": _check_count,
         "Transpose": _check_order,
         "Flatten": _check_axis,
+        "GroupNormalization": _like_input,
         **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _crop_pool),
         **SHAPES,
     }

@@ -29,6 +29,7 @@ _FIRST = MappingProxyType(
     {
         **{"QuantizeLinear": 19, "DequantizeLinear": 19},
         **{"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23},
+        "GroupNormalization": 21,
     }
 )
 

@@ -32,7 +32,8 @@ def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> di
     for name, value in graph.constants.items():
         tensors[name] = _as(value, dtype)
     for node in graph.nodes:
-        tensors |= zip(node.outputs, of_node(graph, node, tensors), strict=False)
+        made = [_as(np.asarray(value), dtype) for value in of_node(graph, node, tensors)]
+        tensors |= zip(node.outputs, made, strict=False)
     return tensors
 
 
@@ -64,7 +65,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )
     try:
-        made = iter(ReferenceEvaluator(model).run(None, feeds))
+        with np.errstate(all="ignore"):  # infinity, and no number, are results as well
+            made = iter(ReferenceEvaluator(model).run(None, feeds))
     except Exception as error:  # it has many of its own, for what it lacks
         text = " ".join(str(error).split())
         raise UnsupportedError(f"{node}: ONNX's reference cannot compute it: {text:.300}") from None
@@ -75,6 +77,8 @@ def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | Non
     """The result of a node that ONNX's reference gets wrong; None for all others."""
     if node.op == "Softmax" and opset < 13:
         return _flat_softmax(node, known[node.inputs[0]])
+    if node.op == "GroupNormalization":
+        return _normalise_groups(node, *(known[name] for name in node.inputs))
     if node.op == "LRN":
         return _local_response(node, known[node.inputs[0]])
     if node.op == "GatherElements":
@@ -102,6 +106,19 @@ def _flat_softmax(node: Node, x: Array) -> Array:
     powers = np.exp(rows - rows.max(axis=1, keepdims=True))
     shares: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
     return shares
+
+
+def _normalise_groups(node: Node, x: Array, scale: Array, bias: Array) -> Array:
+    """A scale and a bias a group, before opset 21, or a channel: ONNX's reference sums in f32."""
+    groups = node.attributes["num_groups"]
+    rows = x.reshape(len(x), groups, -1)
+    centred = rows - rows.mean(axis=2, keepdims=True)
+    variance = (centred**2).mean(axis=2, keepdims=True)
+    parts = centred / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    vectors = [np.repeat(value, x.shape[1] // len(value)) for value in (scale, bias)]
+    factor, shift = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in vectors)
+    normal: Array = parts.reshape(x.shape) * factor + shift
+    return normal
 
 
 def _local_response(node: Node, x: Array) -> Array:
