@@ -91,7 +91,8 @@ def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
 
 def weights_of(call: LayerCall, array: Array) -> Array:
     """The weights of a layer in the element type that it packs."""
-    return to_stored(array.reshape(call.layer.problem.w_shape), call.source.precision.w)
+    array, kind = array.reshape(call.layer.problem.w_shape), call.source.precision.w
+    return array if array.dtype == kind.numpy else to_stored(array, kind)
 
 
 def flush_denormals(array: Array) -> Array:

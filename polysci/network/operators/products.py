@@ -38,7 +38,8 @@ def gemm(build: Builder, node: Node) -> None:
     whole = y if not rest and (bias or not added) else build.fresh(f"{y}.product", build.shape(y))
     if constant_b is not None:
         turned_b = constant_b if back else constant_b.T
-        w = build.number(f"{b}.kc", np.ascontiguousarray(turned_b * np.float32(alpha)))
+        scaled_b = turned_b if alpha == 1 else turned_b * np.float32(alpha)
+        w = build.number(f"{b}.kc", np.ascontiguousarray(scaled_b))
         strides: Axes = ()
     else:
         w = b
