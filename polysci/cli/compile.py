@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli.bindings import binding_options, check_bindings
+from polysci.cli.compile_targets import targets_of, write_for
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--time-limit", type=shared.seconds, metavar="S", help="end the search after S seconds"
     )
-    shared.machine_options(command, described=False)
+    shared.machine_options(command)
 
 
 def _output_options(command: argparse.ArgumentParser) -> None:
@@ -107,6 +108,11 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--embed", action="store_true", help="with -o: put the weights into the C library"
     )
+    command.add_argument(
+        "--isas", type=_names, metavar="NAME,NAME",
+        help="with -o: write code for each of these instruction sets, of which the library uses "
+        "the best that the CPU has",
+    )  # fmt: skip
     command.add_argument(
         "--packed-weights", action="store_true",
         help="with -o: write weights as runs read them, so that processes can map and share the "
@@ -147,6 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.model, dict(arguments.dim), dict(arguments.value),
         external=arguments.external_data,
     )  # fmt: skip
+    if targets := targets_of(arguments):
+        return write_for(targets, arguments, graph, _title(arguments))
     prepared = prepare(graph, arguments.dtype, target=detect(arguments.isa))
     network = _build(arguments, prepared)
     if arguments.explain:
@@ -173,13 +181,17 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that exclude each other, before any work is done."""
     from polysci.peers.contest import LEAST_ROUNDS
 
-    for option in ("python", "embed", "packed_weights", "force"):
+    for option in ("python", "embed", "packed_weights", "force", "isas", "machine"):
         if getattr(arguments, option) and not arguments.out:
             raise SpecError(f"--{option.replace('_', '-')}: says what to write; it needs -o DIR")
+    if arguments.python and (arguments.isas or arguments.machine):
+        raise SpecError("--python: a package holds code that runs here, of one instruction set")
     if arguments.python and arguments.embed:
         raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
     if arguments.python and arguments.packed_weights:
         raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
+    if arguments.packed_weights and arguments.isas:
+        raise SpecError("--packed-weights: each instruction set has its own way; leave out --isas")
     check_bindings(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
         raise SpecError("--compare: times the network; leave out what only explains or checks it")

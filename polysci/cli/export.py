@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.cli.isas import search_targets_of
+from polysci.errors import CheckError, SpecError
 from polysci.target.isas import ISAS
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.export.candidates import merge_layers
 
     out, options = Path(arguments.output), {"name": arguments.name, "force": arguments.force}
-    targets = _search_targets(arguments)
+    targets = search_targets_of(arguments, arguments.level)
     if arguments.python:
         _check_builds(arguments)
         check_python(out, **options)
@@ -77,28 +78,6 @@ def _check_builds(arguments: argparse.Namespace) -> None:
     isa = shared.target_of(arguments).isa
     if isa not in detect().runnable:
         raise SpecError(f"--python builds for this CPU, which has no {isa}")
-
-
-def _search_targets(arguments: argparse.Namespace) -> list[SearchTarget]:
-    """One for every instruction set of ``--isas``, the best first. Raises SpecError."""
-    from polysci.export.candidates import check_isas, search_targets
-
-    if arguments.isas is None:
-        return []
-    if arguments.python:
-        raise UnsupportedError("--isas: a Python package holds the code of one instruction set")
-    described = shared.load_machine_file(arguments)
-    chosen = check_isas(arguments.isas, arguments.isa, source="--isas")
-    target, machine = shared.target_of(arguments), shared.machine_of(arguments)
-    if described and arguments.level not in ("estimate", "wisdom-only"):
-        raise SpecError(
-            f"--level {arguments.level}: nothing runs on the machine of {arguments.machine}"
-        )
-    targets = search_targets(chosen, arguments.level, target=target, machine=machine)
-    for search_target in targets:
-        if search_target.machine and not described:
-            shared.say_unmeasured(search_target)
-    return targets
 
 
 def _parts(

@@ -207,7 +207,7 @@ def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
     from polysci.export.candidates import check_isas, search_targets
     from polysci.target.host import detect
 
-    if arguments.isa is None or not hasattr(arguments, "layers"):
+    if arguments.isa is None or not (hasattr(arguments, "layers") or hasattr(arguments, "out")):
         return None
     if getattr(arguments, "machine", "") is not None:
         return None

@@ -29,6 +29,13 @@ def files(whole: Project, values: dict[str, str]) -> dict[str, str]:
     }
 
 
+def compiles_where(code: str, name: str, key: str) -> str:
+    """The C condition of code of one kind of CPU: processors that have its headers."""
+    headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
+    conditions = dict.fromkeys(_PROCESSORS[name] for name in _PROCESSORS if name in headers)
+    return " && ".join([*conditions, f"!defined({name.upper()}_WITHOUT_{key.upper()})"])
+
+
 def patterns(name: str, isas: Sequence[str]) -> list[str]:
     """Of the files that a project may have beside its NAME.c, before its units are known.
 
@@ -51,14 +58,12 @@ def isa_supported(whole: Project, key: str) -> str:
 
 def _unit(whole: Project, unit: ProjectFile, values: dict[str, str]) -> str:
     code = assemble(unit.sources)
-    headers = set(re.findall(r"^#include <(\w+\.h)>", code, re.MULTILINE))
-    conditions = list(dict.fromkeys(_PROCESSORS[name] for name in _PROCESSORS if name in headers))
-    conditions.append(f"!defined({whole.name.upper()}_WITHOUT_{unit.key.upper()})")
+    condition = compiles_where(code, whole.name, unit.key)
     nothing = [refuse(source.functions, source.symbol) for source in unit.sources]
     count = len(unit.sources)
     return fill_template("unit.c", values | {
         "KEY": unit.key, "COUNT": f"{count} layer{'s' * (count > 1)}", "CODE": code,
-        "CONDITION": " && ".join(conditions), "EMPTY": "\n".join(nothing),
+        "CONDITION": condition, "EMPTY": "\n".join(nothing),
     })  # fmt: skip
 
 

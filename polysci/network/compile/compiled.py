@@ -16,9 +16,9 @@ from polysci.border.arguments import check_callable, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
-from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import runner_of
 from polysci.network.compile.pickling import dumps
+from polysci.network.compile.planned import PlannedNetwork, plan_network
 from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
@@ -26,40 +26,30 @@ from polysci.network.compile.prepare import (
     generate_code,
     graph_of,
     prepare,
-    search_schedules,
 )
 from polysci.network.compile.report import NetworkReport, report_of
-from polysci.network.compile.retune import retune
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.graph import Graph
-from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
+from polysci.network.runtime.runner import Runner, order_inputs
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.loading import version
 from polysci.target.host import Target, detect
 from polysci.text.tables import shorten
-from polysci.tune import Result, check_options
+from polysci.tune import check_options
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
 
 
 @dataclass(slots=True)
-class Network:
+class Network(PlannedNetwork):
     """A compiled network: ``y = net(x)``, or ``{name: y} = net({name: x})``.
 
-    ``prepared``, ``code``, and by the key of a problem ``schedules`` say what it consists of,
-    ``results`` what the searches of its layers found alone, ``options`` what it was asked for,
-    ``seconds`` how long it took to search, generate and build. A pickle holds problems, schedules
-    and weights, for this version of polysci alone; loading it builds the C again.
+    ``seconds`` is how long it took to search, generate and build. A pickle holds problems,
+    schedules and weights, for this version of polysci alone; loading it builds the C again.
     """
 
-    prepared: PreparedNetwork
-    results: Mapping[str, Result]
-    schedules: Mapping[str, Schedule]
-    code: Code
-    options: CompileOptions
     runner: Runner
-    seconds: float
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{port.name} {port.dtype}{[*port.shape]}" for port in self.inputs)
@@ -86,27 +76,6 @@ class Network:
             "seconds": self.seconds,
         }
         return restore_network, (self.name, version(), options.target.isa.name, dumps(parts))
-
-    @property
-    def name(self) -> str:
-        """What files and symbols begin with."""
-        return self.code.name
-
-    @property
-    def threads(self) -> int:
-        return self.options.threads
-
-    @property
-    def dtype(self) -> str:
-        return self.options.dtype
-
-    @property
-    def inputs(self) -> tuple[TensorPort, ...]:
-        return self.runner.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorPort, ...]:
-        return self.runner.outputs
 
     @overload
     def __call__(self, x: Mapping[str, Array]) -> dict[str, Array]: ...
@@ -197,18 +166,15 @@ def build_network(
     flags: Sequence[str] | None = None,
 ) -> Network:
     """Schedules, C and library of a prepared network."""
+    planned = plan_network(
+        prepared, options, name, wisdom=wisdom, time_limit=time_limit, watch=watch
+    )  # fmt: skip
     start = time.monotonic()
-    results = search_schedules(
-        prepared,
-        options,
-        wisdom=wisdom,
-        time_limit=time_limit,
-        watch=watch,
-    )
-    prepared, chosen = retune(prepared, results, options, name, wisdom)
-    code = generate_code(prepared.placed, chosen, name, options)
-    runner = runner_of(code, flags)
-    return Network(prepared, results, chosen, code, options, runner, time.monotonic() - start)
+    runner = runner_of(planned.code, flags)
+    return Network(
+        planned.prepared, planned.results, planned.schedules, planned.code, options,
+        planned.seconds + time.monotonic() - start, runner,
+    )  # fmt: skip
 
 
 def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Network:
@@ -229,8 +195,8 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
     schedules = {key: Schedule.parse(text) for key, text in parts["schedules"].items()}
     code = generate_code(parts["prepared"].placed, schedules, name, options)
     return Network(
-        parts["prepared"], parts["results"], schedules, code, options, runner_of(code),
-        parts["seconds"],
+        parts["prepared"], parts["results"], schedules, code, options, parts["seconds"],
+        runner_of(code),
     )  # fmt: skip
 
 

@@ -35,7 +35,8 @@ Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then
 class CompileOptions:
     """The search's level and algorithm, threads, element type between layers, and the machine.
 
-    ``flush_denormals``: a run takes numbers below the smallest normal one for 0.
+    ``flush_denormals``: a run takes numbers below the smallest normal one for 0. ``machine`` has
+    the rates of one that need not be this one; nothing is measured then.
     """
 
     level: str
@@ -44,6 +45,12 @@ class CompileOptions:
     algorithm: str
     target: Target
     flush_denormals: bool = True
+    machine: Machine | None = None
+
+    @property
+    def rates(self) -> Machine:
+        """What is known of the machine."""
+        return self.machine or machine_for(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +79,20 @@ def graph_of(
 
 
 def prepare(
-    graph: Graph, dtype: str = "f32", *, fuse: bool = True, target: Target | None = None
+    graph: Graph,
+    dtype: str = "f32",
+    *,
+    fuse: bool = True,
+    target: Target | None = None,
+    machine: Machine | None = None,
 ) -> PreparedNetwork:
-    """Stages, fused and placed. Raises SpecError for another dtype than DTYPES."""
+    """Stages, fused and placed, for a machine's rates, by default those known of the target.
+
+    Raises SpecError for another dtype than DTYPES.
+    """
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network is computed in {' or '.join(DTYPES)}")
-    context = PassContext(dtype, machine_for(target or detect()))
+    context = PassContext(dtype, machine or machine_for(target or detect()))
     program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
     return PreparedNetwork(graph, place_buffers(program), fusions)
 
@@ -129,6 +144,7 @@ def search_schedules(
             options.threads,
             target=options.target,
             wisdom=wisdom,
+            machine=options.machine,
             algorithm=options.algorithm,
             progress=partial(watch, problem) if watch else None,
             time_limit=limit,

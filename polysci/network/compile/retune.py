@@ -21,7 +21,6 @@ from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
     generate_code,
-    machine_for,
 )
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
@@ -54,11 +53,11 @@ def retune(
     At a level that measures, both are timed in the whole network; else the model decides.
     """
     chosen = {key: result.schedule for key, result in results.items()}
-    measures = LEVELS[options.level].measured != 0 and bool(chosen)
+    measures = LEVELS[options.level].measured != 0 and bool(chosen) and not options.machine
     if measures:
         chosen = in_place(prepared.placed, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}
-    setting = Setting(chosen, seconds, options.target, machine_for(options.target))
+    setting = Setting(chosen, seconds, options.target, options.rates)
     placed, considered = fuse_rows(prepared.placed, setting)
     if measures:
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
 
+from polysci.errors import SpecError
 from polysci.export import folder, names
 from polysci.export.file_flags import file_flags
 from polysci.export.folder import Content
 from polysci.export.project import MARK
 from polysci.export.wait_policy import wait_policy
 from polysci.network.codegen.emit import use_packed_weights
-from polysci.network.codegen.weights_file import packed_pieces
+from polysci.network.codegen.weights_file import Chunk, packed_pieces
 from polysci.network.compile.compiled import Network
+from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.runtime.runner import TensorPort
+from polysci.network.tools.isa_choice import IsaChoice
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 from polysci.text import templates
 from polysci.text.tables import bytes_text
@@ -38,7 +42,7 @@ _FILES = MappingProxyType(
         "README.md": "readme.md",
     }
 )
-_PATTERNS = ("{0}.h", "{0}.c", "{0}_*.c", "{0}.weights")
+_PATTERNS = ("{0}.h", "{0}_*.h", "{0}.c", "{0}_*.c", "{0}.weights")
 _BUILT = ("lib{0}.a", "lib{0}.so", "{0}.o", "{0}_*.o", "selftest", "example", "build")
 _TYPES = MappingProxyType(
     {"float32": "F32", "float64": "F64", "bool": "U8"}
@@ -47,7 +51,7 @@ _TYPES = MappingProxyType(
 
 
 def write_project(
-    network: Network,
+    network: PlannedNetwork | IsaChoice,
     out: Path,
     *,
     embed: bool = False,
@@ -58,12 +62,18 @@ def write_project(
 
     ``embed``: the weights become a part of the library. ``packed``: their file holds them as runs
     read them, so that it can be mapped and shared; it does anyway where it is hardly larger for
-    that. Raises SpecError for a directory that holds
-    other files (unless ``force``), PolysciError where it cannot be written, CheckError for a
+    that. Raises SpecError for a directory that holds other files (unless ``force``), or if weights
+    are to be packed for another machine; PolysciError where it cannot be written; CheckError for a
     network whose results are wrong.
     """
     check_project(out, network.name, force=force)
-    contents = files(network, make_selftest_data(network), embed, packed)
+    if packed and isinstance(network, IsaChoice):
+        raise SpecError(f"{network.name}: each instruction set packs weights in its own way")
+    if isinstance(network, IsaChoice):
+        first, code = network.first, _choice_sources(network)
+    else:
+        first, code = network, network_sources(network, packed)
+    contents = files(first, code, make_selftest_data(first), embed)
     return folder.write(out, contents, leftovers=_leftovers(network.name), force=force)
 
 
@@ -77,39 +87,67 @@ def _leftovers(name: str) -> tuple[str, ...]:
     return tuple(pattern.format(name) for pattern in _BUILT)
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkSources:
+    """The C files of a network by path, and what becomes its file of weights.
+
+    ``packed``: that was packed ahead; ``cpus`` are the features that the code needs.
+    """
+
+    files: Mapping[str, str]
+    weights: Callable[[], Iterable[Chunk]]
+    packed: bool
+    cpus: str
+
+
+def network_sources(network: PlannedNetwork, packed: bool = False) -> NetworkSources:
+    """Of the network alone. Raises SpecError for weights that cannot be packed here."""
+    code = network.code
+    cpus = " ".join(code.isa.features) or "none"
+    if packed and not isinstance(network, Network):
+        raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
+    if isinstance(network, Network) and (packed or _hardly_larger(network)):
+        data = network.runner.packed_weights()
+        files = use_packed_weights(code, data)
+        return NetworkSources(
+            mark_files(files, code.name), partial(packed_pieces, data), True, cpus
+        )
+    return NetworkSources(mark_files(code.files, code.name), code.weights_file.pieces, False, cpus)
+
+
+def _choice_sources(network: IsaChoice) -> NetworkSources:
+    """Of all instruction sets; loading packs the weights for the one that runs."""
+    names = ", ".join(map(network.key, network.plans))
+    pieces = network.plans[0].code.weights_file.pieces
+    return NetworkSources(
+        mark_files(network.files(), network.name), pieces, False, f"those of one of {names}"
+    )
+
+
 def files(
-    network: Network, told: SelftestData, embed: bool = False, packed: bool = False
+    network: PlannedNetwork, code: NetworkSources, told: SelftestData, embed: bool = False
 ) -> dict[str, Content]:
     """The content of every file of the project."""
-    name, ahead = network.name, packed or _hardly_larger(network)
-    code, weights = dict(network.code.files), network.code.weights_file.pieces
-    if ahead:
-        data = network.runner.packed_weights()
-        code, weights = use_packed_weights(network.code, data), partial(packed_pieces, data)
-    code = _marked(code, name)
+    name, texts = network.name, dict(code.files)
     if embed:
-        code[f"{name}.h"] = _offering(code[f"{name}.h"], name)
-        code[f"{name}_weights.c"] = fill_template(
-            "weights.c",
-            {"NAME": name, "UPPER": name.upper(), "LOAD": "use" if ahead else "load_memory"},
+        texts[f"{name}.h"] = _offering(texts[f"{name}.h"], name)
+        load = "use" if code.packed else "load_memory"
+        texts[f"{name}_weights.c"] = fill_template(
+            "weights.c", {"NAME": name, "UPPER": name.upper(), "LOAD": load}
         )
-    stems = [path.removesuffix(".c") for path in code if path.endswith(".c")]
-    values = _values(network, told, stems, embed, ahead) | file_flags(code)
+    stems = [path.removesuffix(".c") for path in texts if path.endswith(".c")]
+    values = _values(network, code, told, stems, embed) | file_flags(texts)
     made = {path: fill_template(template, values) for path, template in _FILES.items()}
     return {
-        **code,
-        f"{name}.weights": weights,
+        **texts,
+        f"{name}.weights": code.weights,
         **made,
         DATA: lambda: _data(network, told),
     }
 
 
-def sources(network: Network) -> dict[str, str]:
-    """Header and C of the network alone, each with our mark."""
-    return _marked(network.code.files, network.name)
-
-
-def _marked(files: Mapping[str, str], name: str) -> dict[str, str]:
+def mark_files(files: Mapping[str, str], name: str) -> dict[str, str]:
+    """Files, each with our mark."""
     return {
         path: text if MARK in text[:300] else f"/* Layers of {name}. {MARK}. */\n{text}"
         for path, text in files.items()
@@ -137,14 +175,18 @@ def _offering(header: str, name: str) -> str:
     return f"{before}{match}{fill_template('embedded.h', {'NAME': name}).rstrip()}{after}"
 
 
-def _data(network: Network, told: SelftestData) -> Iterator[bytes]:
+def _data(network: PlannedNetwork, told: SelftestData) -> Iterator[bytes]:
     yield f"polysci self-test of {network.name}".encode().ljust(HEAD, b"\0")
     for array in (*told.inputs, *told.outputs):
         yield array.tobytes()
 
 
 def _values(
-    network: Network, told: SelftestData, stems: Sequence[str], embed: bool, packed: bool
+    network: PlannedNetwork,
+    sources: NetworkSources,
+    told: SelftestData,
+    stems: Sequence[str],
+    embed: bool,
 ) -> dict[str, str]:
     """What fills the templates."""
     name, code = network.name, network.code
@@ -162,8 +204,8 @@ def _values(
     return base | {
         "VALUES": fill_template("values.c", base | _ports(network)),
         "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
-        "PACKED_TEST": fill_template("packed_test.c", base) if packed else "",
-        "PACKED_TOLD": PACKED_TOLD.format(name) if packed else "",
+        "PACKED_TEST": fill_template("packed_test.c", base) if sources.packed else "",
+        "PACKED_TOLD": PACKED_TOLD.format(name) if sources.packed else "",
         "EMBEDDED_TEST": fill_template("embedded_test.c", base) if embed else "",
         "EMBEDDED_RULE": rule if embed else "",
         "EMBEDDED_SOURCE": part if embed else "",
@@ -175,7 +217,7 @@ def _values(
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
         "SIZE": f"{len(code.placed.program.stages)} stages",
-        "FEATURES": " ".join(code.isa.features) or "none",
+        "FEATURES": sources.cpus,
         "TOLERANCE": f"{told.tolerance:.3g}",
         "DERIVED": told.derived,
         "TABLE": "\n".join(rows(network)),
@@ -190,7 +232,7 @@ def _values(
     }  # fmt: skip
 
 
-def _ports(network: Network) -> dict[str, str]:
+def _ports(network: PlannedNetwork) -> dict[str, str]:
     """Tables of inputs and outputs."""
     inputs, outputs = network.inputs, network.outputs
     words = [f"x[{at}]" for at in range(len(inputs))] + [f"y[{at}]" for at in range(len(outputs))]
@@ -207,7 +249,7 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
     return f'    {{"{letter}{at}", {_TYPES[port.dtype]}, {prod(port.shape)}}},\n'
 
 
-def rows(network: Network) -> list[str]:
+def rows(network: PlannedNetwork) -> list[str]:
     ports = [(f"x{at}", port) for at, port in enumerate(network.inputs)]
     ports += [(f"y{at}", port) for at, port in enumerate(network.outputs)]
     return [

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network
+from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.frontends.onnx import reference
 from polysci.network.runtime.runner import order_inputs
 from polysci.numerics.dtypes import from_bf16
@@ -43,7 +44,7 @@ class CheckedTensor:
         return not self.error <= self.bound
 
 
-def bound_of(network: Network) -> float:
+def bound_of(network: PlannedNetwork) -> float:
     """The largest error of a tensor that is right; results of 8 bits may round the other way."""
     program = network.prepared.program
     narrow = any(value.dtype in ("bf16", "int8", "uint8") for value in program.values.values())

@@ -12,7 +12,7 @@ from polysci.export.folder import Content
 from polysci.export.wait_policy import wait_policy
 from polysci.network.compile.compiled import Network
 from polysci.network.runtime.runner import TensorPort
-from polysci.network.tools.c_project import fill_template, rows, sources
+from polysci.network.tools.c_project import fill_template, mark_files, rows
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 
 _FILES = MappingProxyType(
@@ -47,7 +47,7 @@ def check_package(out: Path, name: str, *, force: bool = False) -> None:
 
 def files(network: Network, told: SelftestData) -> dict[str, Content]:
     """The content of every file of the package."""
-    name, code = network.name, sources(network)
+    name, code = network.name, mark_files(network.code.files, network.name)
     binary = network.runner.library.path.read_bytes()
     values = {
         "NAME": name,

@@ -1,0 +1,61 @@
+"""``compile`` for CPUs other than this one, or of several kinds: planned, written, not run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polysci.cli import layers as shared
+from polysci.cli.isas import search_targets_of
+from polysci.errors import SpecError
+
+if TYPE_CHECKING:
+    from polysci.export.candidates import SearchTarget
+    from polysci.network.ir.graph import Graph
+
+
+def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
+    """Where to look for schedules whose code does not run here, or is one of several."""
+    from polysci.export.candidates import SearchTarget
+
+    level = arguments.level or ("estimate" if arguments.machine else "measure")
+    if targets := search_targets_of(arguments, level):
+        return targets
+    machine = shared.machine_of(arguments)
+    if machine is None:
+        return []
+    if not arguments.out:
+        raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; it needs -o DIR")
+    return [SearchTarget(shared.target_of(arguments), machine, "estimate")]
+
+
+def write_for(
+    targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph, name: str
+) -> int:
+    """Plan for each target, then write a project."""
+    from polysci.network.compile.planned import plan_network
+    from polysci.network.compile.prepare import CompileOptions, prepare
+    from polysci.network.tools.c_project import write_project
+    from polysci.network.tools.isa_choice import IsaChoice
+
+    if arguments.compare or arguments.json:
+        raise SpecError("--compare, --json: tell of a network that runs here, and is one")
+    best = targets[0]
+    prepared = prepare(graph, arguments.dtype, target=best.target, machine=best.machine)
+    plans = []
+    for target in targets:
+        options = CompileOptions(
+            target.level, shared.threads_of(arguments), arguments.dtype, arguments.algorithm,
+            target.target, not arguments.keep_denormals, target.machine,
+        )  # fmt: skip
+        own = f"{name}_{target.isa}" if arguments.isas else name
+        limit = arguments.time_limit and arguments.time_limit / len(targets)
+        plans.append(plan_network(prepared, options, own, time_limit=limit))
+    paths = write_project(
+        IsaChoice(name, tuple(plans)) if arguments.isas else plans[0], Path(arguments.out),
+        embed=arguments.embed, packed=arguments.packed_weights, force=arguments.force,
+    )  # fmt: skip
+    print("\n".join(map(str, paths)))
+    return 0

@@ -1,0 +1,79 @@
+"""A network whose C is decided, for this machine or for another: nothing has to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polysci.network.codegen.emit import Code
+from polysci.network.compile.build import ports
+from polysci.network.compile.prepare import (
+    CompileOptions,
+    PreparedNetwork,
+    Watch,
+    generate_code,
+    search_schedules,
+)
+from polysci.network.compile.retune import retune
+from polysci.network.runtime.runner import TensorPort
+from polysci.polyhedral.schedule import Schedule
+from polysci.tune import Result
+from polysci.tune.wisdom import Wisdom
+
+
+@dataclass(slots=True)
+class PlannedNetwork:
+    """The C of a network and what it consists of.
+
+    ``prepared``, ``code``, and by the key of a problem ``schedules`` say what that is, ``results``
+    what the searches of its layers found alone, ``options`` what it was asked for, ``seconds`` how
+    long all of it took.
+    """
+
+    prepared: PreparedNetwork
+    results: Mapping[str, Result]
+    schedules: Mapping[str, Schedule]
+    code: Code
+    options: CompileOptions
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What files and symbols begin with."""
+        return self.code.name
+
+    @property
+    def threads(self) -> int:
+        return self.options.threads
+
+    @property
+    def dtype(self) -> str:
+        return self.options.dtype
+
+    @property
+    def inputs(self) -> tuple[TensorPort, ...]:
+        return ports(self.code)[0]
+
+    @property
+    def outputs(self) -> tuple[TensorPort, ...]:
+        return ports(self.code)[1]
+
+
+def plan_network(
+    prepared: PreparedNetwork,
+    options: CompileOptions,
+    name: str,
+    *,
+    wisdom: Wisdom | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+) -> PlannedNetwork:
+    """Schedules and C of a prepared network."""
+    start = time.monotonic()
+    results = search_schedules(
+        prepared, options, wisdom=wisdom, time_limit=time_limit, watch=watch
+    )  # fmt: skip
+    prepared, chosen = retune(prepared, results, options, name, wisdom)
+    code = generate_code(prepared.placed, chosen, name, options)
+    return PlannedNetwork(prepared, results, chosen, code, options, time.monotonic() - start)

@@ -1,0 +1,103 @@
+"""A network for several instruction sets, and for machines that are not this one."""
+
+import platform
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polysci.network.compile.compiled import compile_network
+from polysci.target.host import detect
+from tests.support import aarch64
+from tests.support.command import done, polysci
+from tests.support.compiling import saved, tiny
+from tests.support.exported import run
+from tests.support.onnxmodels import reals
+
+QUICK = "CFLAGS=-O1 -Werror"
+X86 = platform.machine() == "x86_64"
+KEYS = [isa for isa in ("avx512", "avx2", "portable") if isa in map(str, detect().runnable)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tiny(), tmp_path_factory.mktemp("models") / "tiny.onnx")
+
+
+@pytest.fixture(scope="module")
+def project(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For all instruction sets of x86-64, whatever runs here."""
+    out = tmp_path_factory.mktemp("isas") / "net"
+    words = ["--level", "estimate", "--isas", "avx512,avx2,portable", "-o", str(out)]
+    assert "tiny_avx2.c" in done("compile", str(model), *words)
+    return out
+
+
+@pytest.mark.skipif(not X86, reason="these are instruction sets of x86-64")
+def test_the_best_that_the_cpu_has_runs(project: Path, tmp_path: Path, model: Path) -> None:
+    x = reals(1, 4, 8, 8, seed=5)
+    x.tofile(tmp_path / "x.bin")
+    y = compile_network(model, "estimate", isa="portable")(x)
+    for without, key in enumerate(KEYS):
+        flags = " ".join(f"-DTINY_WITHOUT_{word.upper()}" for word in KEYS[:without])
+        built = run("make", "clean", "check", "example", f"{QUICK} {flags}", cwd=project)
+        assert built.returncode == 0 and "11 passed, 0 failed" in built.stdout, built.stdout
+        (tmp_path / "which.c").write_text(
+            '#include <stdio.h>\n#include "tiny.h"\nint main(void) { puts(tiny_isa()); return 0; }\n'
+        )
+        words = ["-std=c11", f"-I{project}", str(tmp_path / "which.c"), "libtiny.a", "-lm"]
+        assert run("gcc", *words, "-o", str(tmp_path / "which"), cwd=project).returncode == 0
+        assert run(str(tmp_path / "which"), cwd=project).stdout == f"{key}\n"
+        told = run("./example", str(tmp_path / "x.bin"), cwd=project).stdout
+        values = {int(at): float(v) for at, v in re.findall(r"y0\[(\d)\] = (\S+)", told)}
+        np.testing.assert_allclose([y[0, at] for at in values], [*values.values()], rtol=1e-4)
+
+
+@pytest.mark.skipif(not X86, reason="these are instruction sets of x86-64")
+def test_no_code_for_the_cpu(project: Path) -> None:
+    flags = " ".join(f"-DTINY_WITHOUT_{word}" for word in ("AVX512", "AVX2", "PORTABLE"))
+    built = run("make", "clean", "selftest", "example", f"{QUICK} {flags}", cwd=project)
+    assert built.returncode == 0, built.stdout
+    assert run("./selftest", ".", cwd=project).returncode == 77
+    assert "this CPU runs none of the code" in run("./example", cwd=project).stdout
+
+
+def test_another_kind_of_cpu(model: Path, tmp_path: Path) -> None:
+    """The whole network for it, and the self-test under an emulator where there is one."""
+    other = "neon" if X86 else "avx2"
+    told = done("compile", str(model), "--isa", other, "-o", str(tmp_path / "net"))
+    assert "tiny.c" in told
+    text = (tmp_path / "net" / "tiny.c").read_text()
+    assert ("arm_neon.h" if X86 else "immintrin.h") in text
+    if X86:
+        aarch64.need()
+        sources = [path for path in (tmp_path / "net").glob("*.c") if path.name != "main.c"]
+        flags = ("-O1", "-fopenmp-simd", f"-I{tmp_path / 'net'}", "-pthread", *aarch64.INCLUDES)
+        program = aarch64.build(tmp_path / "selftest", sources, *flags)
+        ran = aarch64.run(program, tmp_path / "net")
+        assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
+
+
+def test_a_described_machine(model: Path, tmp_path: Path) -> None:
+    done("machine", "-o", str(tmp_path / "it.toml"))
+    words = [str(model), "--machine", str(tmp_path / "it.toml"), "-o", str(tmp_path / "net")]
+    done("compile", *words)
+    checked = run("make", "check", QUICK, cwd=tmp_path / "net")
+    assert checked.returncode == 0 and " 0 failed" in checked.stdout, checked.stdout
+
+
+def test_what_makes_no_sense_is_refused(model: Path, tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "net")]
+    other = "neon" if X86 else "avx2"
+    for words, reason in (
+        (["--isas", "portable"], "--isas: says what to write"),
+        (["--isa", other], "it needs -o DIR"),
+        (["--isas", "portable", "--python", *out], "of one instruction set"),
+        (["--isas", "portable", "--packed-weights", *out], "each instruction set has its own way"),
+        (["--isa", other, "--packed-weights", *out], "packed ahead by code that runs here"),
+        (["--isas", "portable", "--json", *out], "runs here"),
+    ):
+        told = polysci("compile", str(model), "--level", "estimate", *words)
+        assert told.returncode == 2 and reason in told.stderr, told.stderr
+    assert not (tmp_path / "net").exists()
