@@ -44,7 +44,8 @@ def test_the_best_that_the_cpu_has_runs(project: Path, tmp_path: Path, model: Pa
         built = run("make", "clean", "check", "example", f"{QUICK} {flags}", cwd=project)
         assert built.returncode == 0 and "11 passed, 0 failed" in built.stdout, built.stdout
         (tmp_path / "which.c").write_text(
-            '#include <stdio.h>\n#include "tiny.h"\nint main(void) { puts(tiny_isa()); return 0; }\n'
+            '#include <stdio.h>\n#include "tiny.h"\n'
+            "int main(void) { puts(tiny_isa()); return 0; }\n"
         )
         words = ["-std=c11", f"-I{project}", str(tmp_path / "which.c"), "libtiny.a", "-lm"]
         assert run("gcc", *words, "-o", str(tmp_path / "which"), cwd=project).returncode == 0
