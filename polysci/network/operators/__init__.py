@@ -60,4 +60,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 )
 
 # What the importer computes ahead or the simplifier replaces.
-FOLDED = ("Constant", "ConstantOfShape", "Shape", "Flatten", "Squeeze", "Unsqueeze")
+FOLDED = (
+    "Constant", "ConstantOfShape", "Shape", "Flatten", "Squeeze", "Unsqueeze", "Range",
+    "MelWeightMatrix",
+)  # fmt: skip

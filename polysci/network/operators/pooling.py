@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
-from polysci.network.ir.expressions import Expr, Guard, Index, Load, Reduce, axis, combine
+from polysci.network.ir.expressions import (
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Position,
+    Reduce,
+    axis,
+    combine,
+)
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.reductions import root_of, to_power
@@ -36,10 +46,32 @@ def _over(
 
 
 def maximum(build: Builder, node: Node) -> None:
-    if len(node.outputs) > 1 and node.outputs[1]:
-        build.refuse("the second output, Indices")
+    """The largest element of a window, and its place among all of x where that is asked for."""
     build.check_numbers(node, node.inputs[0])
     build.define(node, _over(_windows(build, node), "max", node.inputs[0]))
+    if len(node.outputs) > 1 and node.outputs[1]:
+        _places(build, node)
+
+
+def _places(build: Builder, node: Node) -> None:
+    """From the tap that holds the largest element; column-major where ``storage_order`` is 1."""
+    x, y = node.inputs[0], node.outputs[1]
+    shape, windows = build.shape(x), _windows(build, node)
+    taps = build.fresh(f"{y}.tap", build.shape(y), "int32")
+    build.define(node, _over(windows, "argmax", x), taps)
+    tap = build.load(taps, y)
+    sizes = shape[2:]
+    whole = prod(sizes)
+    place: Expr = Position(combine({"i0": shape[1] * whole, "i1": whole}))
+    for at, window in enumerate(windows):
+        number: Expr = apply("div", tap, float(prod(span.taps for span in windows[at + 1 :])))
+        number = apply("mod", number, float(window.taps))
+        first = Position(combine({f"i{at + 2}": window.stride}, -window.before))
+        pixel = apply("add", first, apply("mul", number, float(window.dilation)))
+        columns = bool(node.attributes.get("storage_order", 0))
+        step = prod(sizes[:at] if columns else sizes[at + 1 :])
+        place = apply("add", place, apply("mul", pixel, float(step)))
+    build.define(node, place, y)
 
 
 def average(build: Builder, node: Node) -> None:

@@ -25,7 +25,7 @@ from polysci.polyhedral.affine import Affine
 
 # Order of the axes of x, its channels or pixels split into blocks, before they are merged again.
 _TO_SPACE = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
-_TO_DEPTH = (0, 3, 5, 1, 2, 4)
+_TO_DEPTH = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
 def expand(build: Builder, node: Node) -> None:
@@ -65,12 +65,12 @@ def depth_to_space(build: Builder, node: Node) -> None:
 
 def space_to_depth(build: Builder, node: Node) -> None:
     """Blocks of pixels become blocks of channels."""
-    images, channels, height, width = _pixels(build, node)
-    block = int(node.attributes["blocksize"])
-    if block < 1 or height % block or width % block:
-        build.refuse(f"blocks of {block} for x {list(build.shape(node.inputs[0]))}")
+    shape = images, channels, height, width = _pixels(build, node)
+    block, mode = int(node.attributes["blocksize"]), str(node.attributes.get("mode", "DCR"))
+    if mode not in _TO_DEPTH or block < 1 or height % block or width % block:
+        build.refuse(f"mode {mode} with blocks of {block} for x {list(shape)}")
     parts = [images, channels, height // block, block, width // block, block]
-    _merge(build, node, parts, _TO_DEPTH)
+    _merge(build, node, parts, _TO_DEPTH[mode])
 
 
 def _pixels(build: Builder, node: Node) -> tuple[int, ...]:

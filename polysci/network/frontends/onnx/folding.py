@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ def fold(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
         return None
     if node.op == "ConstantOfShape":
         return [_repeat(table, node)]
+    if node.op == "Range":
+        return [_range(table, node)]
     if sum(table.values[name].nbytes for name in node.inputs if name in table.values) > MOST_FOLDED:
         return None
     return _compute(table, proto, node)
@@ -52,6 +54,19 @@ def _repeat(table: TensorTable, node: Node) -> Array:
             f"expected at most {MOST_FOLDED}"
         )
     return np.broadcast_to(value.reshape(()), shape)
+
+
+def _range(table: TensorTable, node: Node) -> Array:
+    """Of every type, and of numbers that are lists of one, which ONNX's inference refuses."""
+    start, limit, step = (table.values[name].reshape(-1) for name in node.inputs)
+    if any(len(number) != 1 for number in (start, limit, step)) or not step[0]:
+        raise SpecError(f"{table.where}: {str(node)!r:.200}: from {start} to {limit} by {step}")
+    count = max(0, ceil((limit[0].item() - start[0].item()) / step[0].item()))
+    kind = table.types[node.inputs[0]].tensor_type.elem_type
+    result = table.onnx.helper.make_tensor_type_proto(kind, [count])
+    _check_bytes(table, node, {node.outputs[0]: result})
+    numbers: Array = (start + np.arange(count) * step).astype(start.dtype)
+    return numbers
 
 
 def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:

@@ -20,6 +20,12 @@ MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
 NO_OPERATOR = "polysci has no such operator"
 DEPENDS = "the shape of its output depends on data"
+TELLING: Mapping[str, slice] = MappingProxyType(
+    {  # the inputs that say a shape, of whatever type
+        **dict.fromkeys(("Compress", "Expand", "OneHot", "Tile", "TopK"), slice(1, 2)),
+        **dict.fromkeys(("Resize", "Upsample"), slice(None)),
+    }
+)
 UNSIZED: Mapping[str, str] = MappingProxyType(
     {
         "NonMaxSuppression": "how many boxes remain depends on data; end the model before it, and "
@@ -148,16 +154,16 @@ class Reader:
             self.refusals[id(node)] = (reason, self._telling(node))
 
     def _telling(self, node: Node) -> tuple[str, ...]:
-        """Inputs that may say a shape: lists and numbers, of integers, whose value is not known.
+        """Inputs that may say a shape: those of TELLING, else lists and numbers of integers.
 
-        Of Resize and Upsample scales of reals as well.
+        Those whose value is known are left out.
         """
-        scaled = node.op in ("Resize", "Upsample")
-        tensors = {name: self.table.tensor(name) for name in node.inputs if name}
+        names, known = node.inputs[TELLING.get(node.op, slice(None))], self.table.values
+        tensors = {name: self.table.tensor(name) for name in names if name}
         return tuple(
             name for name, tensor in tensors.items()
-            if name not in self.table.values and len(tensor.shape) < 2
-            and (scaled or _counts(tensor))
+            if name not in known and len(tensor.shape) < 2
+            and (node.op in TELLING or _counts(tensor))
         )  # fmt: skip
 
     def _refuse(self, node: Node, reason: str, needs: Sequence[str]) -> None:

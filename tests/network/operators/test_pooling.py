@@ -1,0 +1,43 @@
+"""Where pools find their largest elements, against ONNX's reference."""
+
+import numpy as np
+import pytest
+
+from tests.support.onnxmodels import reals
+from tests.support.operatorcases import OperatorCase, faults
+
+
+def pools() -> list[OperatorCase]:
+    settings = [
+        ((2, 3, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+        ((1, 2, 7, 6), {"kernel_shape": [3, 2], "strides": [2, 1]}),
+        ((2, 2, 6, 5), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        ((1, 2, 8, 7), {"kernel_shape": [2, 3], "dilations": [3, 2]}),
+        ((1, 2, 4, 5, 4), {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]}),
+    ]  # fmt: skip
+    return [
+        OperatorCase("MaxPool", "x", {"x": reals(*shape)}, words=words, outputs="y i")
+        for shape, words in settings
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_places_of_largest_elements(threads: int) -> None:
+    assert not faults(pools(), threads=threads)
+
+
+def test_the_first_of_equal_elements_and_bytes() -> None:
+    x = np.array([[[3, 3, 1, 7, 7, 7]]], np.uint8)
+    words = {"kernel_shape": [3], "strides": [3]}
+    wanted = (np.array([[[3, 7]]], np.uint8), np.array([[[0, 3]]]))
+    case = OperatorCase("MaxPool", "x", {"x": x}, words=words, outputs="y i", expected=wanted)
+    assert not faults([case])
+
+
+def test_places_counted_down_the_columns() -> None:
+    x = np.arange(30, dtype=np.float32).reshape(1, 1, 5, 6)
+    words = {"kernel_shape": [2, 2], "strides": [2, 2], "storage_order": 1}
+    rows, columns = np.array([[1], [3]]), np.array([1, 3, 5])
+    wanted = (x[:, :, rows, columns], (rows + 5 * columns)[None, None])
+    case = OperatorCase("MaxPool", "x", {"x": x}, words=words, outputs="y i", expected=wanted)
+    assert not faults([case])
