@@ -21,6 +21,8 @@ def lower(graph: Graph) -> Program:
     for node in graph.nodes:
         operator = OPERATORS.get(node.op)
         try:
+            if operator is None and node.op in FOLDED:
+                raise Refusal("its inputs are not all constant", *node.inputs)
             if operator is None:
                 raise Refusal("polysci has no such operator")
             operator(build, node)

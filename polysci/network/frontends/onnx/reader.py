@@ -23,7 +23,7 @@ DEPENDS = "the shape of its output depends on data"
 TELLING: Mapping[str, slice] = MappingProxyType(
     {  # the inputs that say a shape, of whatever type
         **dict.fromkeys(("Compress", "Expand", "OneHot", "Tile", "TopK"), slice(1, 2)),
-        **dict.fromkeys(("Resize", "Upsample"), slice(None)),
+        **dict.fromkeys(("Range", "Resize", "Upsample"), slice(None)),
     }
 )
 UNSIZED: Mapping[str, str] = MappingProxyType(
