@@ -32,7 +32,9 @@ def traffic(context: Context, family: Family) -> Estimate:
     cost = {name: count * machine.coefficient(name) for name, count in counts.items()}
     calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns", "prefetch_ns")
     packing = _sum(cost, "copy_ns", "gather_ns")
-    hidden = _sum(cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory")
+    hidden = _sum(
+        cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
+    )
     transfer = hidden + _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
@@ -73,7 +75,8 @@ def _counts(
 
     Names that end in ``_ns`` count events in units of 1e-9, so that the coefficient is nanoseconds
     an event; the ``hidden_`` ones are seconds of transfer under compute, and their coefficient is
-    the share that compute does not hide.
+    the share that compute does not hide. ``beside_l3`` is of what L2 delivers beyond compute while
+    slower levels deliver for longer.
     """
     calls = nest.calls()
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
@@ -91,8 +94,11 @@ def _counts(
         "copy_ns": (copied * contiguous + panels * in_rows) / LINE * 1e-9,
         "gather_ns": (copied * (not contiguous) + panels * (not in_rows)) / LINE * 1e-9,
     }
-    for name, seconds in zip(("l2", "l3", "memory"), _transfers(nest, levels), strict=True):
+    transfers = _transfers(nest, levels)
+    for name, seconds in zip(("l2", "l3", "memory"), transfers, strict=True):
         counts[f"hidden_{name}"] = np.minimum(seconds, compute)
+    l2, l3, memory = transfers
+    counts["beside_l3"] = np.maximum(np.minimum(l2, np.maximum(l3, memory)) - compute, 0.0)
     return counts
 
 

@@ -33,6 +33,12 @@ from polysci.space.enumerate import Family, RegisterTile
 T = TypeVar("T")
 USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
 CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
+# The price of a line whose neighbours are read later, in those of a run's first line: prefetchers
+# follow some of so many strides.
+STRAY = 1 / 5
+# Times that a line of C moves between L1 and L2, L2 and L3, L3 and memory: it is read before it is
+# written. L3 takes lines while it delivers others.
+STORES = (2.0, 1.0, 2.0)
 PAGE = 4096  # bytes
 TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
 # Bytes after which the sets of a cache repeat: 64 sets of L1, 2048 of L2, of one line each.
@@ -141,9 +147,9 @@ class TrafficCounts:
             size / share
             for size, share in zip((target.l1, target.l2, target.l3), shares, strict=True)
         ]
-        moved = [self.bytes_moved(depth) for depth in range(len(self.tiles))]
         levels = []
-        for size, period in zip(sizes, (*PERIODS, 0), strict=True):
+        for size, period, stores in zip(sizes, (*PERIODS, 0), STORES, strict=True):
+            moved = [self.bytes_moved(depth, stores) for depth in range(len(self.tiles))]
             occupied = [self._occupancy(depth, period) for depth in range(len(self.tiles))]
             levels.append(level_traffic(occupied, moved, USABLE * size))
         return levels[0], levels[1], levels[2]
@@ -170,7 +176,26 @@ class TrafficCounts:
         occupied = [self._occupancy(depth, PERIODS[1]) for depth in depths]
         nothing = np.zeros(1)
         begun = [(self._runs_of_x(depth), nothing, nothing) for depth in depths]
-        return level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
+        runs = level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
+        return runs + STRAY * self._strays() * self.levels()[1].a / LINE
+
+    def _strays(self) -> NDArray[np.bool_]:
+        """Whether the call after each one reads other lines of x than the next ones."""
+        x, undecided = self.contraction.x, np.ones(len(self.family), dtype=bool)
+        offset, stray = x.offset(self.context.strides[x.array]), ~undecided
+        tile = self.tiles[self.depth]
+        along = [d for d in self._dims_of[x.array] if offset.coef(d) == 1]
+        cut = np.zeros(len(self.family), dtype=bool)
+        for dim in along:
+            cut = cut | (tile[dim] < self.dim(dim).extent)
+        for position in reversed(range(self.depth)):
+            dim = self.dims[position]
+            if x.uses(dim):
+                runs = undecided & (self.trips[position] > 1)
+                if dim not in along:
+                    stray = stray | (runs & cut)
+                undecided = undecided & ~runs
+        return stray & ~self.packed
 
     def _cut_rows(self) -> Count:
         """Rows of x that a stencil's calls read part by part: the next part is no run's next line.
@@ -209,10 +234,10 @@ class TrafficCounts:
         a, b, c = self._fetches
         return a[depth], b[depth], c[outer]
 
-    def bytes_moved(self, depth: int) -> tuple[Count, Count, Count]:
-        """Bytes of A, B and C that all visits of the sub-nest at a depth touch."""
+    def bytes_moved(self, depth: int, stores: float) -> tuple[Count, Count, Count]:
+        """Bytes that all visits of the sub-nest at a depth touch, those of C ``stores`` times."""
         outer = min(depth, self.depth)
-        stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
+        stored = np.where(self.family.stream, 1.0, stores)
         a, b, _ = self._bytes(depth, self.means[depth])
         c = self._bytes(outer, self.means[outer])[2]
         times = self._times(depth)

@@ -46,6 +46,7 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "hidden_l2": ("share", "of L2 reads that shows although compute could hide it"),
         "hidden_l3": ("share", "of L3 reads that shows although compute could hide it"),
         "hidden_memory": ("share", "of memory reads that shows although compute could hide it"),
+        "beside_l3": ("share", "of L2 reads that shows although slower levels take longer"),
         "fork_us": ("us", "starting a parallel region"),
         "peak_all": ("GFLOP/s", "FMA peak of all cores together, f32; 0: not measured"),
     }

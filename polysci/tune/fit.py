@@ -31,7 +31,7 @@ from polysci.tune.sample import sample_schedules
 SAMPLED = 8  # schedules a layer, of which some are measured
 COUNT = 32  # schedules measured: the fit is as good as one to all that are sampled
 SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for the fast ones
-MOST_LEFT_OUT = 0.5  # of them, as disturbed: twelve coefficients have 18 equations then
+MOST_LEFT_OUT = 0.5  # of them, as disturbed: thirteen coefficients have 18 equations then
 REPEATS = 5  # of a layer's disturbed schedules, at most
 PAUSE_S = 0.1  # before a repeat: some of the scheduler's slices
 TRUST = 0.004  # weight of the defaults, against one measured schedule
@@ -45,7 +45,7 @@ LAYERS = (
     Conv2d(N=1, C=2048, H=7, W=7, K=512, R=1, S=1),
     Conv2d(N=1, C=3, H=112, W=112, K=32, R=3, S=3, stride=2, pad=1),
     Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1, groups=128),
-    Conv2d(N=1, C=64, H=56, W=56, K=64, R=3, S=3, stride=2, pad=1, groups=64),
+    Conv2d(N=1, C=128, H=56, W=56, K=128, R=3, S=3, pad=1, groups=128),
     Conv2d(N=1, C=512, H=14, W=14, K=512, R=3, S=3, pad=1, groups=512),
     Conv2d(N=1, C=1024, H=7, W=7, K=1024, R=3, S=3, pad=1, groups=1024),
     Conv2d(N=1, C=128, H=56, W=56, K=128, R=3, S=3, pad=1, groups=32),
