@@ -58,7 +58,7 @@ def faults(cases: Sequence[Case], opset: int, **options: Any) -> list[str]:
     """What is wrong with the results of cases that are compiled together."""
     graph = read(model_of(cases, opset))
     feeds = {
-        f"c{at}_{number}": value
+        f"c{at}_{number}": np.asarray(value)
         for at, case in enumerate(cases)
         for number, value in enumerate(case.inputs)
         if value is not None and number not in case.fixed

@@ -19,6 +19,7 @@ from polysci.network.operators import (
     pooling,
     products,
     quantised,
+    quantised_products,
     rearrange,
     recurrent,
     reductions,
@@ -55,6 +56,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         **einsum.OPERATORS,
         **convolution.OPERATORS,
         **quantised.OPERATORS,
+        **quantised_products.OPERATORS,
         **recurrent.OPERATORS,
     }
 )

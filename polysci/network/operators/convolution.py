@@ -25,6 +25,7 @@ from polysci.network.ir.graph import Array, Node
 from polysci.network.ir.stages import LayerStage, LoopStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, auto_pad_of, spans
+from polysci.numerics.quantization import Scales
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.affine import Affine
 
@@ -90,7 +91,8 @@ class Matrix:
 
 def matrix_product(
     build: Builder, node: Node, x: Matrix, y: Matrix, weights: str, *, bias: str = "",
-    strides: tuple[int, ...] = (), stack: tuple[tuple[int, ...], ...] = (),
+    strides: tuple[int, ...] = (), stack: tuple[tuple[int, ...], ...] = (), dtype: str = "f32",
+    x_zero: int = 0, scales: Scales | None = None,
 ) -> None:  # fmt: skip
     """A layer ``y = x @ weights' + bias``: a convolution by 1 x 1 of one row of pixels.
 
@@ -99,10 +101,11 @@ def matrix_product(
     """
     rows = prod(build.shape(x.tensor)[at] for at in x.rows)
     k, n = build.shape(x.tensor)[x.columns], build.shape(y.tensor)[y.columns]
-    problem = Conv2d(1, k, 1, rows, n, 1, 1)
+    problem = Conv2d(1, k, 1, rows, n, 1, 1, dtype=dtype)
     steps = (*strides, 1, 1) if strides else ()
     build.stages.append(LayerStage(
-        str(node), problem, x.window, y.window, weights, bias, w=steps, stack=stack
+        str(node), problem, x.window, y.window, weights, bias, w=steps, stack=stack,
+        x_zero=x_zero, scales=scales,
     ))  # fmt: skip
 
 

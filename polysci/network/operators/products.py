@@ -131,7 +131,8 @@ def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
     return made
 
 
-def _plain_matmul(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+def factors(build: Builder, a: str, b: str, out: str) -> tuple[Load, Load]:
+    """Elements of A and B whose products, summed over ``k``, are an element of ``out``."""
     rank, depth = len(build.shape(out)), Affine((("k", 1),))
 
     def element(name: str, row: Affine, column: Affine) -> Load:
@@ -142,9 +143,12 @@ def _plain_matmul(build: Builder, node: Node, a: str, b: str, out: str) -> None:
         ]
         return Load(name, (*around, row, column))
 
-    left, right = element(a, axis(rank - 2), depth), element(b, depth, axis(rank - 1))
+    return element(a, axis(rank - 2), depth), element(b, depth, axis(rank - 1))
+
+
+def _plain_matmul(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     k = build.shape(a)[-1]
-    build.define(node, Reduce("add", (("k", k),), apply("mul", left, right)), out)
+    build.define(node, Reduce("add", (("k", k),), apply("mul", *factors(build, a, b, out))), out)
 
 
 def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:

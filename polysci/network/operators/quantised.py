@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.network.ir.expressions import Expr, Number
+from polysci.network.ir.expressions import Expr, Index, Load, Lookup, Number, axis
 from polysci.network.ir.graph import Node
 from polysci.network.ir.stages import LayerStage
 from polysci.network.operators.builder import Builder, apply, attribute_axes
@@ -17,48 +17,54 @@ from polysci.network.operators.windows import spans
 from polysci.numerics.quantization import Scales
 
 _SHORT = {"uint8": "u8", "int8": "s8"}
+_NARROW = (*_SHORT, "int16", "uint16")
 
 
 def quantise(build: Builder, node: Node) -> None:
     """``saturate(rint(x / scale) + zero)``."""
     x, y = node.inputs[0], node.outputs[0]
-    if build.dtype(y) not in _SHORT or build.dtype(x) not in ("float32", "int32"):
+    if build.dtype(y) not in _NARROW or build.dtype(x) not in ("float32", "int32"):
         build.refuse(f"{build.dtype(x)} to {build.dtype(y)}")
-    scale, zero = _parameters(build, node)
+    scale, zero = (_parameter(build, node, node.input(at)) for at in (1, 2))
     value = apply("rint", apply("div", apply("real", build.load(x, y)), scale))
-    limits = np.iinfo(build.dtype(y))
-    value = apply("add", value, apply("real", zero))
-    bounded = apply("min", apply("max", value, float(limits.min)), float(limits.max))
-    build.define(node, apply("whole", bounded))
+    build.define(node, saturate(apply("add", value, apply("real", zero)), build.dtype(y)))
+
+
+def saturate(value: Expr, dtype: str) -> Expr:
+    """A real whole number as one of a narrow type."""
+    limits = np.iinfo(dtype)
+    return apply("whole", apply("min", apply("max", value, limits.min), limits.max))
 
 
 def dequantise(build: Builder, node: Node) -> None:
     """``(x - zero) * scale``."""
     x, y = node.inputs[0], node.outputs[0]
-    if build.dtype(y) != "float32" or build.dtype(x) not in (*_SHORT, "int32"):
+    if build.dtype(y) != "float32" or build.dtype(x) not in (*_NARROW, "int32"):
         build.refuse(f"{build.dtype(x)} to {build.dtype(y)}")
-    scale, zero = _parameters(build, node)
+    scale, zero = (_parameter(build, node, node.input(at)) for at in (1, 2))
     value = apply("real", build.load(x, y))
     build.define(node, apply("mul", apply("sub", value, apply("real", zero)), scale))
 
 
-def _parameters(build: Builder, node: Node) -> tuple[Expr, Expr]:
-    """Scale and zero point of an element: of the whole tensor, or one along an axis."""
-    y, rank = node.outputs[0], len(build.shape(node.outputs[0]))
-    if node.attributes.get("block_size"):
-        build.refuse("blocks")
-    parameters: list[Expr] = []
-    for name in (node.inputs[1], node.input(2)):
-        if not name:
-            parameters.append(Number(0.0))
-        elif build.shape(name) in ((), (1,)):
-            parameters.append(build.load(name, y))
-        else:
-            (along,) = attribute_axes([node.attributes.get("axis", 1)], rank)
-            if build.shape(name) != build.shape(y)[along : along + 1]:
-                build.refuse(f"{list(build.shape(name))} parameters for axis {along} of y")
-            parameters.append(build.along(name, along))
-    return parameters[0], parameters[1]
+def _parameter(build: Builder, node: Node, name: str) -> Expr:
+    """A scale or zero point of an element: of the tensor, one along an axis, or one a block."""
+    y, shape = node.outputs[0], build.shape(node.outputs[0])
+    if not name:
+        return Number(0.0)
+    own, block = build.shape(name), int(node.attributes.get("block_size", 0))
+    if own in ((), (1,)) and not block:
+        return build.load(name, y)
+    (along,) = attribute_axes([node.attributes.get("axis", 1)], len(shape))
+    if not block:
+        if own != shape[along : along + 1]:
+            build.refuse(f"{list(own)} parameters for axis {along} of y")
+        return build.along(name, along)
+    blocks = (*shape[:along], -(-shape[along] // block), *shape[along + 1 :])
+    if own != blocks:
+        build.refuse(f"{list(own)} parameters for blocks of {block} along axis {along} of y")
+    index: list[Index] = [axis(at) for at in range(len(shape))]
+    index[along] = Lookup(tuple(at // block for at in range(shape[along])), axis(along))
+    return Load(name, tuple(index))
 
 
 def linear_conv(build: Builder, node: Node) -> None:
@@ -89,9 +95,7 @@ def linear_conv(build: Builder, node: Node) -> None:
     ratio = apply("div", apply("exact", scale), apply("exact", _number(build, y_scale)))
     value = apply("rint", apply("mul", total, ratio))
     value = apply("add", value, apply("exact", _number(build, y_zero)))
-    limits = np.iinfo(build.dtype(y))
-    bounded = apply("min", apply("max", value, float(limits.min)), float(limits.max))
-    build.define(node, apply("whole", bounded))
+    build.define(node, saturate(value, build.dtype(y)))
 
 
 def integer_conv(build: Builder, node: Node) -> None:
