@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.prepare import prepare
@@ -102,3 +103,61 @@ def test_names_are_given_once() -> None:
     twice.graph.input.append(helper.make_tensor_value_info("x", 1, [3]))
     with pytest.raises(SpecError, match="two inputs are named 'x'"):
         load(twice)
+
+
+def test_attributes_that_are_newer_than_the_operators_here() -> None:
+    """SpaceToDepth has had a mode since opset 28, and Squeeze no other attribute than ``axes``."""
+    blocks = small("SpaceToDepth", [1, 1, 4, 4], 28, blocksize=2, mode="CRD")
+    assert "SpaceToDepth" not in {step.op for step in read(blocks).nodes}
+    plain = small("SpaceToDepth", [1, 1, 4, 4], 28, blocksize=2)
+    assert [step.op for step in read(plain).nodes] == ["SpaceToDepth"]
+
+
+def test_half_of_the_frequencies() -> None:
+    weights = {"s": np.array(2), "n": np.array(4)}
+    one = model([node("STFT", "x s - n", "y")], {"x": [1, 8, 1]}, {"y": None}, weights)
+    assert graph_of(one).outputs[0].shape == (1, 3, 3, 2)
+
+
+def test_depths_and_shapes_that_onnx_does_not_infer() -> None:
+    weights = {"d": np.array(3), "v": reals(2)}
+    nodes = [node("Cast", "x", "i", to=7), node("OneHot", "i d v", "y", axis=0)]
+    assert graph_of(model(nodes, {"x": [2]}, {"y": None}, weights)).outputs[0].shape == (3, 2)
+
+
+@pytest.mark.parametrize("words", [
+    {"mode": "cubic"}, {"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5},
+    {"mode": "cubic", "antialias": 1}, {"mode": "linear", "antialias": 1},
+])  # fmt: skip
+def test_filters_of_resize(words: dict[str, Any]) -> None:
+    weights = {"s": np.float32([1, 1, 0.6, 1.5])}
+    one = model([node("Resize", "x - s", "y", **words)], {"x": [1, 2, 5, 4]}, {"y": None}, weights,
+                18)  # fmt: skip
+    x = reals(1, 2, 5, 4)
+    (expected,) = ReferenceEvaluator(one).run(None, {"x": x})
+    np.testing.assert_allclose(result(one, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_products_of_bytes() -> None:
+    """With a zero for every row and column; sums that f32 would round."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(0, 256, shape).astype(np.uint8) for shape in ((3, 600), (600, 2)))
+    zeros = {"za": np.uint8([1, 2, 3]), "zb": np.uint8([4, 5])}
+    one = model([node("MatMulInteger", "x b za zb", "y")], {"x": [3, 600]}, {"y": None},
+                {"b": b, **zeros})  # fmt: skip
+    one.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    wide = (a.astype(int) - [[1], [2], [3]]) @ (b.astype(int) - [4, 5])
+    np.testing.assert_array_equal(result(one, a), wide)
+
+
+def test_scaled_products_of_bytes() -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.integers(0, 256, shape).astype(np.uint8) for shape in ((3, 6), (6, 2)))
+    weights = {"b": b, "s": np.float32(0.05), "z": np.uint8(7), "t": np.float32(0.9)}
+    one = model(
+        [node("QLinearMatMul", "x s z b s z t z", "y")], {"x": [3, 6]}, {"y": None}, weights
+    )
+    one.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    total = (a.astype(int) - 7) @ (b.astype(int) - 7)
+    expected = np.clip(np.rint(total * (np.float32(0.05) ** 2.0 / np.float32(0.9))) + 7, 0, 255)
+    np.testing.assert_array_equal(result(one, a), expected)

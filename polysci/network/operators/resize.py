@@ -1,4 +1,4 @@
-"""Resize: nearest neighbours and linear interpolation, axis by axis, through tables."""
+"""Resize: nearest neighbours, linear and cubic interpolation, axis by axis, through tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.network.ir.expressions import Expr, Guard, Load, Lookup, Number, Where, axis
+from polysci.network.ir.expressions import (
+    Expr,
+    Guard,
+    Load,
+    Lookup,
+    Number,
+    Reduce,
+    Where,
+    axis,
+    combine,
+)
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import Builder, apply, attribute_axes
 
 Reals = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
 def resize(build: Builder, node: Node) -> None:
@@ -21,11 +32,9 @@ def resize(build: Builder, node: Node) -> None:
         node = _in_new_words(build, node)
     x, y = node.inputs[0], node.outputs[0]
     mode = node.attributes.get("mode", "nearest")
-    if mode not in ("nearest", "linear"):
+    if mode not in ("nearest", "linear", "cubic"):
         build.refuse(f"mode {mode}")
-    if node.attributes.get("antialias"):
-        build.refuse("antialias")
-    if mode == "linear":
+    if mode != "nearest":
         build.check_floats(node, x)
     build.check_numbers(node, x)
     if not build.values[x].size and build.values[y].size:
@@ -143,8 +152,11 @@ def _along(build: Builder, node: Node, x: str, at: int, scale: float, out: int) 
             Lookup(inside, axis(number)) if number == at else axis(number) for number in range(rank)
         ))  # fmt: skip
 
-    if node.attributes.get("mode", "nearest") == "nearest":
+    mode = node.attributes.get("mode", "nearest")
+    if mode == "nearest":
         value = taken(_rounded(build, node, places))
+    elif mode == "cubic" or (node.attributes.get("antialias") and scale < 1):
+        value = _filter(build, node, x, at, _weights(node, places, scale, size))
     else:
         low = np.floor(places)
         name = build.number(f"{node.outputs[0]}.share{at}", (places - low).astype(np.float32))
@@ -160,6 +172,45 @@ def _along(build: Builder, node: Node, x: str, at: int, scale: float, out: int) 
         return value
     inside = np.array([entry + 1 for entry in table])
     return _chosen(value, inside, at, outside)
+
+
+def _weights(node: Node, places: Reals, scale: float, size: int) -> tuple[Indices, Reals]:
+    """The elements of x that an output is made of, and their weights.
+
+    The filter is as wide as an output where that is wider than an element (``antialias``).
+    """
+    cubic = node.attributes.get("mode") == "cubic"
+    narrow = min(scale, 1.0) if node.attributes.get("antialias") else 1.0
+    reach = int(np.ceil((2 if cubic else 1) / narrow))
+    taps = np.floor(places).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
+    distances = np.abs(taps - places[:, None]) * narrow
+    slope = float(node.attributes.get("cubic_coeff_a", -0.75))
+    weights = _keys(distances, slope) if cubic else np.maximum(1 - distances, 0)
+    if node.attributes.get("exclude_outside"):
+        weights[(taps < 0) | (taps >= size)] = 0
+    return taps, weights / weights.sum(1, keepdims=True)
+
+
+def _keys(distances: Reals, slope: float) -> Reals:
+    """Keys' cubic convolution (IEEE Transactions on ASSP 29, 1981)."""
+    x = distances
+    near = ((slope + 2) * x - (slope + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * slope - 4 * slope
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _filter(build: Builder, node: Node, x: str, at: int, parts: tuple[Indices, Reals]) -> Expr:
+    """A weighted sum along an axis."""
+    taps, weights = parts
+    shape, count = build.shape(x), taps.shape[1]
+    place = combine({f"i{at}": count, "r": 1})
+    inside = tuple(int(index) for index in np.clip(taps, 0, shape[at] - 1).reshape(-1))
+    index = [axis(number) for number in range(len(shape))]
+    places = (*index[:at], Lookup(inside, place), *index[at + 1 :])
+    name = build.number(
+        f"{node.outputs[0]}.weights{at}", weights.reshape(-1).astype(build.dtype(x))
+    )
+    return Reduce("add", (("r", count),), apply("mul", Load(x, places), Load(name, (place,))))
 
 
 def _chosen(value: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:

@@ -100,6 +100,8 @@ def _outside(test: Any) -> str:
         return f"opset below {OPSETS[0]}"
     if newer := [node.op_type for node in model.graph.node if _is_newer(onnx, node.op_type)]:
         return f"{newer[0]} is newer than opset {OPSETS[-1]}"
+    if any(node.op_type == "ImageDecoder" for node in model.graph.node):
+        return "images"
     if any(node.op_type in RANDOM for node in model.graph.node):
         return "random numbers"
     if re.search("training_(dropout|mode)", test.name) or "_training_mode" in test.name:

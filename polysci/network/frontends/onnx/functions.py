@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from polysci.network.frontends.onnx.model_file import DOMAINS, is_implemented
+from polysci.network.frontends.onnx.model_file import DOMAINS, KNOWN, is_implemented
 from polysci.network.frontends.onnx.reader import Expansion, ExpansionError, Reader
 from polysci.network.frontends.onnx.renaming import Body, bind_attributes, rename_nodes
 
@@ -26,13 +26,27 @@ def expansion_by_function(reader: Reader, proto: Any) -> Expansion | None:
 
 def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
     """The same for an operator that ONNX defines by others, and that polysci has not itself."""
-    if reader.supported is None or proto.op_type in reader.supported:
+    newer = _newer_attributes(reader, proto)
+    if reader.supported is None or (proto.op_type in reader.supported and not newer):
         return None
     opset = is_implemented(proto.op_type, reader.table.opset)
     schema = reader.table.onnx.defs.get_schema(proto.op_type, opset)
     if not (schema.has_function or schema.has_context_dependent_function):
+        if newer:
+            raise ExpansionError(f"{', '.join(newer)}: newer than opset {KNOWN}")
         return None
     return partial(_expand_schema, schema=schema)
+
+
+def _newer_attributes(reader: Reader, proto: Any) -> list[str]:
+    """Attributes that an operator has got since opset KNOWN."""
+    if reader.table.opset <= KNOWN:
+        return []
+    try:
+        schema = reader.table.onnx.defs.get_schema(proto.op_type, KNOWN)
+    except reader.table.onnx.defs.SchemaError:
+        return []
+    return [value.name for value in proto.attribute if value.name not in schema.attributes]
 
 
 def has_definition(reader: Reader, op: str) -> bool:

@@ -22,7 +22,8 @@ INSTALL = "pip install 'polysci[onnx]'"
 MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
 DOMAINS = ("", "ai.onnx")
-OLDEST, NEWEST = 7, 28  # opsets whose operators are known here
+OLDEST, NEWEST = 7, 28  # opsets that are read
+KNOWN = 23  # the opset whose attributes the operators here have
 # The first versions that ONNX's reference has, which compute what those before them do, and those
 # of operators that take the place of foreign ones.
 _FIRST = MappingProxyType(
