@@ -109,9 +109,8 @@ def pad(build: Builder, node: Node) -> None:
         return
     value = node.attributes.get("value", 0.0)
     other: Expr = Number(float(value))
-    if node.input(2):
-        known = build.known(node, 2, "constant_value")
-        other = Number(float(0 if known is None or not known.size else known.reshape(-1)[0]))
+    if node.input(2) and build.values[node.input(2)].size:
+        other = build.load(node.input(2), node.outputs[0])
     guards = tuple(
         Guard(place, shape[at])
         for at, place in enumerate(places)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from polysci.network.ir.expressions import (
     Expr,
     Guard,
+    Index,
     Load,
     Lookup,
     Number,
@@ -205,12 +206,12 @@ def _filter(build: Builder, node: Node, x: str, at: int, parts: tuple[Indices, R
     shape, count = build.shape(x), taps.shape[1]
     place = combine({f"i{at}": count, "r": 1})
     inside = tuple(int(index) for index in np.clip(taps, 0, shape[at] - 1).reshape(-1))
-    index = [axis(number) for number in range(len(shape))]
-    places = (*index[:at], Lookup(inside, place), *index[at + 1 :])
+    index: list[Index] = [axis(number) for number in range(len(shape))]
+    index[at] = Lookup(inside, place)
     name = build.number(
         f"{node.outputs[0]}.weights{at}", weights.reshape(-1).astype(build.dtype(x))
     )
-    return Reduce("add", (("r", count),), apply("mul", Load(x, places), Load(name, (place,))))
+    return Reduce("add", (("r", count),), apply("mul", Load(x, tuple(index)), Load(name, (place,))))
 
 
 def _chosen(value: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:
