@@ -48,10 +48,6 @@ class TensorTable:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.tensor(name).shape
 
-    def dtype(self, name: str) -> Any:
-        """NumPy's element type of a tensor."""
-        return self.onnx.helper.tensor_dtype_to_np_dtype(self.types[name].tensor_type.elem_type)
-
     def tensor_of(self, name: str, kind: Any) -> Tensor:
         """A type of one shape as a Tensor."""
         shape = tuple(int(dim.dim_value) for dim in kind.tensor_type.shape.dim)
