@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli.bindings import binding_options, check_bindings
+from polysci.cli.compile_output import (
+    check_folder,
+    check_output,
+    name_list,
+    output_options,
+    write_output,
+)
 from polysci.cli.compile_targets import targets_of, write_for
 from polysci.errors import SpecError
 
@@ -35,7 +42,7 @@ def add(commands: Any) -> None:
     _model_options(command)
     _output_options(command)
     command.add_argument(
-        "--compare", type=_names, metavar="NAME,NAME",
+        "--compare", type=name_list, metavar="NAME,NAME",
         help="time the model in turns with onnxruntime, openvino or both, each in its own process",
     )  # fmt: skip
     command.add_argument(
@@ -102,22 +109,7 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--explain", action="store_true", help="tell which nodes are fused, and why others are not"
     )
-    command.add_argument(
-        "--python", action="store_true", help="with -o: write a Python package instead of C"
-    )
-    command.add_argument(
-        "--embed", action="store_true", help="with -o: put the weights into the C library"
-    )
-    command.add_argument(
-        "--isas", type=_names, metavar="NAME,NAME",
-        help="with -o: write code for each of these instruction sets, of which the library uses "
-        "the best that the CPU has",
-    )  # fmt: skip
-    command.add_argument(
-        "--packed-weights", action="store_true",
-        help="with -o: write weights as runs read them, so that processes can map and share the "
-        "file; done anyway where it is hardly larger for that",
-    )  # fmt: skip
+    output_options(command)
     command.add_argument(
         "--name", metavar="NAME", help="name of files and symbols (the model's name)"
     )
@@ -135,11 +127,6 @@ def _dtype(text: str) -> str:
     except SpecError:
         return text
     return name if name in _DTYPES else text
-
-
-def _names(text: str) -> list[str]:
-    """Names separated by commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -170,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.debug_layers or arguments.check:
         return _debug(arguments, network)
     if arguments.out:
-        _write(arguments, network)
+        write_output(arguments, network)
         if not (peers or arguments.json or arguments.output):
             return 0
     _show(arguments, network, peers)
@@ -181,17 +168,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that exclude each other, before any work is done."""
     from polysci.peers.contest import LEAST_ROUNDS
 
-    for option in ("python", "embed", "packed_weights", "force", "isas", "machine"):
-        if getattr(arguments, option) and not arguments.out:
-            raise SpecError(f"--{option.replace('_', '-')}: says what to write; it needs -o DIR")
-    if arguments.python and (arguments.isas or arguments.machine):
-        raise SpecError("--python: a package holds code that runs here, of one instruction set")
-    if arguments.python and arguments.embed:
-        raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
-    if arguments.python and arguments.packed_weights:
-        raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
-    if arguments.packed_weights and arguments.isas:
-        raise SpecError("--packed-weights: each instruction set has its own way; leave out --isas")
+    check_output(arguments)
     check_bindings(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
         raise SpecError("--compare: times the network; leave out what only explains or checks it")
@@ -202,11 +179,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and not arguments.name.strip():
         raise SpecError("--name: expected a name, got an empty one")
     if arguments.out:
-        from polysci.network.tools.c_project import check_project
-        from polysci.network.tools.python_package import check_package
-
-        check = check_package if arguments.python else check_project
-        check(Path(arguments.out), _title(arguments), force=arguments.force)
+        check_folder(arguments, _title(arguments))
 
 
 def _title(arguments: argparse.Namespace) -> str:
@@ -272,22 +245,6 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
     text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
     shared.write(text(rows), arguments.output)
     return int(first_wrong(rows) is not None)
-
-
-def _write(arguments: argparse.Namespace, network: Network) -> None:
-    from polysci.network.tools.c_project import write_project
-    from polysci.network.tools.python_package import write_package
-
-    out = Path(arguments.out)
-    if arguments.python:
-        paths = write_package(network, out, force=arguments.force)
-    else:
-        paths = write_project(
-            network, out, embed=arguments.embed, packed=arguments.packed_weights,
-            force=arguments.force,
-        )  # fmt: skip
-    for path in paths:
-        (shared.say if arguments.json else print)(str(path))
 
 
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:

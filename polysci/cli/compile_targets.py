@@ -26,6 +26,8 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     machine = shared.machine_of(arguments)
     if machine is None:
         return []
+    if arguments.freestanding:
+        raise SpecError("--freestanding: weights are packed here, by code that runs here")
     if not arguments.out:
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; it needs -o DIR")
     return [SearchTarget(shared.target_of(arguments), machine, "estimate")]

@@ -96,6 +96,7 @@ def network_files(values: Mapping[str, str], weights: str) -> dict[str, str]:
     """Header and C file; ``weights`` ``raw`` are packed on load, ``packed`` ones were ahead."""
     name = values["NAME"]
     filled = {
+        "CODE": stages_text(values),
         "WEIGHTS": templates.fill(TEMPLATES / f"weights_{weights}.c", values),
         "LOADING": templates.fill(TEMPLATES / f"loading_{weights}.h", values),
     }
@@ -103,6 +104,11 @@ def network_files(values: Mapping[str, str], weights: str) -> dict[str, str]:
         f"{name}.{end}": templates.fill(TEMPLATES / f"network.{end}", {**values, **filled})
         for end in ("h", "c")
     }
+
+
+def stages_text(values: Mapping[str, str]) -> str:
+    """The C of all stages, up to what one thread does of a run."""
+    return templates.fill(TEMPLATES / "stages.c", values)
 
 
 def use_packed_weights(code: Code, data: memoryview) -> dict[str, str]:
@@ -135,7 +141,8 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     rings = [RINGS] if emitter.row_fusions else []
     loops = "\n".join([*rings, *emitter.tables, *emitter.loops])
     steps = c.text(c.Collection(start + stages), 1)
-    template = (TEMPLATES / "network.c").read_text(encoding="utf-8")
+    paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
+    template = " ".join(path.read_text(encoding="utf-8") for path in paths)
     team = ""
     if emitter.threads > 1:
         team = "\n".join([*openmp.guard(openmp.parallel(emitter.threads)), ""])

@@ -142,7 +142,7 @@ def files(
         **texts,
         f"{name}.weights": code.weights,
         **made,
-        DATA: lambda: _data(network, told),
+        DATA: lambda: selftest_bytes(network, told),
     }
 
 
@@ -175,7 +175,7 @@ def _offering(header: str, name: str) -> str:
     return f"{before}{match}{fill_template('embedded.h', {'NAME': name}).rstrip()}{after}"
 
 
-def _data(network: PlannedNetwork, told: SelftestData) -> Iterator[bytes]:
+def selftest_bytes(network: PlannedNetwork, told: SelftestData) -> Iterator[bytes]:
     yield f"polysci self-test of {network.name}".encode().ljust(HEAD, b"\0")
     for array in (*told.inputs, *told.outputs):
         yield array.tobytes()
@@ -202,7 +202,7 @@ def _values(
         '  COMPILE_OPTIONS "-Wa,-I${CMAKE_CURRENT_SOURCE_DIR}")\n'
     )
     return base | {
-        "VALUES": fill_template("values.c", base | _ports(network)),
+        **program_parts(network),
         "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
         "PACKED_TEST": fill_template("packed_test.c", base) if sources.packed else "",
         "PACKED_TOLD": PACKED_TOLD.format(name) if sources.packed else "",
@@ -230,6 +230,18 @@ def _values(
         ),
         "CMAKE_OPENMP": cmake,
     }  # fmt: skip
+
+
+def program_parts(network: PlannedNetwork) -> dict[str, str]:
+    """What the C of programs around the library has in common."""
+    values = {"NAME": network.name, **_ports(network)}
+    return {
+        "VALUES": fill_template("values.c", values) + fill_template("run.c", values),
+        "PORTS": fill_template("values.c", values),
+        "CONTENTS": fill_template("contents.c", values),
+        "ERROR_OF": fill_template("error_of.c", values),
+        "CALLED": values["CALLED"],
+    }
 
 
 def _ports(network: PlannedNetwork) -> dict[str, str]:

@@ -51,58 +51,8 @@ int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
 }
 #endif
 
-static void *room(size_t bytes)
-{
-    void *found = calloc(bytes + 1, 1);
-    if (!found) {
-        puts("out of memory");
-        exit(1);
-    }
-    return found;
-}
-
-/* A whole file, or nothing. */
-static char *contents(const char *folder, const char *name, size_t *size)
-{
-    char *path = room(strlen(folder) + strlen(name) + 1), *data = 0;
-    sprintf(path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "rb");
-    if (file && !fseek(file, 0, SEEK_END)) {
-        const long end = ftell(file);
-        rewind(file);
-        *size = end < 0 ? 0 : (size_t)end;
-        data = room(*size);
-        if (fread(data, 1, *size, file) != *size) {
-            free(data);
-            data = 0;
-        }
-    }
-    if (file)
-        fclose(file);
-    if (!data)
-        printf("%s: cannot be read\n", path);
-    free(path);
-    return data;
-}
-
-/* The largest difference over the largest expected number or 1; a NaN must meet a NaN. */
-static double error_of(const port *p, const void *got, const void *expected)
-{
-    double worst = 0, top = 1;
-    for (size_t i = 0; i < p->count; ++i) {
-        const double a = value(p->type, got, i), b = value(p->type, expected, i);
-        if (isfinite(b) && fabs(b) > top)
-            top = fabs(b);
-        if (a == b || (isnan(a) && isnan(b)))
-            continue;
-        if (!isfinite(a) || !isfinite(b))
-            return INFINITY;
-        if (fabs(a - b) > worst)
-            worst = fabs(a - b);
-    }
-    return worst / top;
-}
-
+@CONTENTS@
+@ERROR_OF@
 /* What a thread works on: a context of its own. */
 typedef struct {
     const @NAME@_model *model;

@@ -36,9 +36,3 @@ static const port outputs[OUTPUTS + 1] = {
 };
 
 static size_t size_of(const port *p) { return p->count * BYTES[p->type]; }
-
-static void run(@NAME@_context *context, void **x, void **y)
-{
-    (void)x, (void)y;
-    @NAME@_run(context@CALLED@);
-}

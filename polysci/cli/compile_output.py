@@ -1,0 +1,93 @@
+"""What ``compile -o`` writes: its options, which exclude each other, and the writing."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polysci.cli import layers as shared
+from polysci.errors import SpecError
+
+if TYPE_CHECKING:
+    from polysci.network.compile.compiled import Network
+
+
+def output_options(command: argparse.ArgumentParser) -> None:
+    """Options that say what to write."""
+    command.add_argument(
+        "--python", action="store_true", help="with -o: write a Python package instead of C"
+    )
+    command.add_argument(
+        "--embed", action="store_true", help="with -o: put the weights into the C library"
+    )
+    command.add_argument(
+        "--isas", type=name_list, metavar="NAME,NAME",
+        help="with -o: write code for each of these instruction sets, of which the library uses "
+        "the best that the CPU has",
+    )  # fmt: skip
+    command.add_argument(
+        "--freestanding", action="store_true",
+        help="with -o: write C without heap, files or an operating system, weights as constants",
+    )  # fmt: skip
+    command.add_argument(
+        "--packed-weights", action="store_true",
+        help="with -o: write weights as runs read them, so that processes can map and share the "
+        "file; done anyway where it is hardly larger for that",
+    )  # fmt: skip
+
+
+def name_list(text: str) -> list[str]:
+    """Names separated by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+def check_output(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for options that exclude each other."""
+    for option in ("python", "embed", "packed_weights", "freestanding", "force", "isas", "machine"):
+        if getattr(arguments, option) and not arguments.out:
+            raise SpecError(f"--{option.replace('_', '-')}: says what to write; it needs -o DIR")
+    if arguments.python and (arguments.isas or arguments.machine):
+        raise SpecError("--python: a package holds code that runs here, of one instruction set")
+    beside = ("python", "embed", "packed_weights", "isas", "machine")
+    if arguments.freestanding and (other := [name for name in beside if getattr(arguments, name)]):
+        raise SpecError(f"--freestanding: leave out --{other[0].replace('_', '-')}")
+    if arguments.python and arguments.embed:
+        raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
+    if arguments.python and arguments.packed_weights:
+        raise SpecError("--packed-weights: a Python package packs its own; leave out --python")
+    if arguments.packed_weights and arguments.isas:
+        raise SpecError("--packed-weights: each instruction set has its own way; leave out --isas")
+
+
+def check_folder(arguments: argparse.Namespace, name: str) -> None:
+    """Raise what is wrong with the folder of -o."""
+    from polysci.network.tools.c_project import check_project
+    from polysci.network.tools.freestanding import check_freestanding
+    from polysci.network.tools.python_package import check_package
+
+    out = Path(arguments.out)
+    if arguments.freestanding:
+        check_freestanding(out, name, shared.threads_of(arguments), force=arguments.force)
+        return
+    check = check_package if arguments.python else check_project
+    check(out, name, force=arguments.force)
+
+
+def write_output(arguments: argparse.Namespace, network: Network) -> None:
+    from polysci.network.tools.c_project import write_project
+    from polysci.network.tools.freestanding import write_freestanding
+    from polysci.network.tools.python_package import write_package
+
+    out = Path(arguments.out)
+    if arguments.freestanding:
+        paths = write_freestanding(network, out, force=arguments.force)
+    elif arguments.python:
+        paths = write_package(network, out, force=arguments.force)
+    else:
+        paths = write_project(
+            network, out, embed=arguments.embed, packed=arguments.packed_weights,
+            force=arguments.force,
+        )  # fmt: skip
+    for path in paths:
+        (shared.say if arguments.json else print)(str(path))
