@@ -1,5 +1,7 @@
 """Where pools find their largest elements, against ONNX's reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,3 +43,12 @@ def test_places_counted_down_the_columns() -> None:
     wanted = (x[:, :, rows, columns], (rows + 5 * columns)[None, None])
     case = OperatorCase("MaxPool", "x", {"x": x}, words=words, outputs="y i", expected=wanted)
     assert not faults([case])
+
+
+def test_whole_rows_and_volumes() -> None:
+    cases = [
+        OperatorCase("GlobalMaxPool", "x", {"x": x}, expected=(x.max(axis, keepdims=True),))
+        for x, axis in ((reals(2, 3, 5), 2), (reals(1, 2, 3, 4, 2), (2, 3, 4)))
+    ]
+    assert not faults(cases)
+    assert not faults([replace(case, expected=None) for case in cases])
