@@ -22,9 +22,6 @@ from polysci.network.tools.onnx_backend import PolysciBackend
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
 
-# Wrong by ONNX's tests, right by ONNX Runtime: docs/reference/onnx.md says why.
-DECIDED = {"test_resize_downsample_scales_linear_align_corners"}
-
 
 def judge(cases: list[NodeCase]) -> list[Verdict]:
     return judge_batch(cases, "portable", QUICK)
@@ -33,9 +30,9 @@ def judge(cases: list[NodeCase]) -> list[Verdict]:
 def test_all_node_tests() -> None:
     cases, _ = load_cases()
     verdicts = judge_cases(cases, isa="portable", flags=QUICK, jobs=2)
-    wrong = [one for one in verdicts if one.kind == WRONG and one.case not in DECIDED]
+    wrong = [one for one in verdicts if one.kind == WRONG]
     assert not wrong, "\n".join(f"{one.case}: {one.reason}" for one in wrong)
-    assert sum(one.kind == PASSED for one in verdicts) >= 0.5 * len(cases)
+    assert sum(one.kind == PASSED for one in verdicts) >= 0.95 * len(cases)
 
 
 def test_a_sample_of_them() -> None:

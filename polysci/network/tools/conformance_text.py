@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from polysci.network.tools.conformance import OUTSIDE, PASSED, REFUSED, WRONG, Verdict
+from polysci.network.tools.conformance import DECIDED, OUTSIDE, PASSED, REFUSED, WRONG, Verdict
 from polysci.text.tables import fit
 
 MOST_CASES = 6  # that a line names
-_KINDS: Mapping[str, str] = MappingProxyType({PASSED: "pass", REFUSED: "refused", WRONG: "wrong"})
+_KINDS: Mapping[str, str] = MappingProxyType(
+    {PASSED: "pass", REFUSED: "refused", DECIDED: "decided", WRONG: "wrong"}
+)
 
 Rows = list[tuple[str, ...]]
 
@@ -22,7 +24,8 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     share = 100 * counts[PASSED] / scope if scope else 0.0
     return (
         f"{counts[PASSED]} of {scope} cases in scope pass ({share:.1f} %), {counts[REFUSED]} are "
-        f"refused, {counts[WRONG]} are wrong; {counts[OUTSIDE]} are out of scope"
+        f"refused, {counts[DECIDED]} differ by decision, {counts[WRONG]} are wrong; "
+        f"{counts[OUTSIDE]} are out of scope"
     )
 
 
@@ -62,7 +65,7 @@ def reason_rows(verdicts: Iterable[Verdict], kind: str) -> Rows:
 def text(verdicts: Sequence[Verdict], width: int | None) -> str:
     """Tables for people."""
     parts = [fit(family_rows(verdicts), width, left=("operator",))]
-    for kind in (WRONG, REFUSED, OUTSIDE):
+    for kind in (WRONG, DECIDED, REFUSED, OUTSIDE):
         if rows := reason_rows(verdicts, kind):
             table = fit([("cases", kind, "which"), *rows], width, clip=("which",),
                         left=(kind, "which"))  # fmt: skip
@@ -76,7 +79,8 @@ _PAGE = """\
 ONNX's backend node tests, run by `polysci conformance --markdown`, which wrote this page. In scope
 are tests of the `ai.onnx` operators that opsets 7 to 23 have, on tensors of f32, f64, integers and
 booleans; not random numbers, training, sequences, text, and other element types. Inputs that say a
-shape are bound to their values, as `--value` does; "inputs bound" counts such cases.
+shape are bound to their values, as `--value` does; "inputs bound" counts such cases. What is
+decided otherwise has its reason in [Meaning of ONNX models](onnx.md).
 
 {summary}.
 """
@@ -89,7 +93,9 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
         "## Operators\n",
         _table(family_rows(verdicts)),
     ]
-    for kind, title in ((WRONG, "Wrong"), (REFUSED, "Refused"), (OUTSIDE, "Out of scope")):
+    titles = {WRONG: "Wrong", DECIDED: "Other by decision", REFUSED: "Refused",
+              OUTSIDE: "Out of scope"}  # fmt: skip
+    for kind, title in titles.items():
         if rows := reason_rows(verdicts, kind):
             parts += [f"\n## {title}\n", _table([("cases", "why", "which"), *rows])]
     return "\n".join(parts)

@@ -26,7 +26,7 @@ def expansion_by_function(reader: Reader, proto: Any) -> Expansion | None:
 
 def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
     """The same for an operator that ONNX defines by others, and that polysci has not itself."""
-    newer = _newer_attributes(reader, proto)
+    newer = _newer_parts(reader, proto)
     if reader.supported is None or (proto.op_type in reader.supported and not newer):
         return None
     opset = is_implemented(proto.op_type, reader.table.opset)
@@ -38,15 +38,17 @@ def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
     return partial(_expand_schema, schema=schema)
 
 
-def _newer_attributes(reader: Reader, proto: Any) -> list[str]:
-    """Attributes that an operator has got since opset KNOWN."""
+def _newer_parts(reader: Reader, proto: Any) -> list[str]:
+    """Attributes and inputs that an operator has got since opset KNOWN."""
     if reader.table.opset <= KNOWN:
         return []
     try:
         schema = reader.table.onnx.defs.get_schema(proto.op_type, KNOWN)
     except reader.table.onnx.defs.SchemaError:
         return []
-    return [value.name for value in proto.attribute if value.name not in schema.attributes]
+    attributes = [value.name for value in proto.attribute if value.name not in schema.attributes]
+    more = len(proto.input) > schema.max_input
+    return [*attributes, *([f"input {schema.max_input}"] if more else [])]
 
 
 def has_definition(reader: Reader, op: str) -> bool:
