@@ -82,6 +82,10 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     command.add_argument(
+        "--optimize", choices=("speed", "memory"), default="speed",
+        help="memory: the order of nodes in which tensors take least memory at a time (speed)",
+    )  # fmt: skip
+    command.add_argument(
         "--keep-denormals", action="store_true",
         help="compute with numbers below 2^-126 as they are; by default they count as 0",
     )  # fmt: skip
@@ -142,7 +146,9 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     if targets := targets_of(arguments):
         return write_for(targets, arguments, graph, _title(arguments))
-    prepared = prepare(graph, arguments.dtype, target=detect(arguments.isa))
+    prepared = prepare(
+        graph, arguments.dtype, target=detect(arguments.isa), optimize=arguments.optimize
+    )
     network = _build(arguments, prepared)
     if arguments.explain:
         from polysci.cli.network_text import explain_stages, explain_stages_json

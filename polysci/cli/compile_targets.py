@@ -45,7 +45,10 @@ def write_for(
     if arguments.compare or arguments.json:
         raise SpecError("--compare, --json: tell of a network that runs here, and is one")
     best = targets[0]
-    prepared = prepare(graph, arguments.dtype, target=best.target, machine=best.machine)
+    prepared = prepare(
+        graph, arguments.dtype, target=best.target, machine=best.machine,
+        optimize=arguments.optimize,
+    )  # fmt: skip
     plans = []
     for target in targets:
         options = CompileOptions(

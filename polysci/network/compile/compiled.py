@@ -116,6 +116,7 @@ def compile_network(
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
     flush_denormals: bool = True,
+    optimize: str = "speed",
 ) -> Network:
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
@@ -124,9 +125,11 @@ def compile_network(
     rate or a shape; ``external`` allows files of weights beside the model. ``dtype`` ``bf16`` keeps
     weights and tensors between layers in bf16, inputs and outputs in f32. ``time_limit`` is in
     seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below 2^-126
-    (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``flags`` are the compiler's, as
-    ``build.cache.build`` takes them. Raises SpecError for a model that is none, UnsupportedError,
-    which lists by operator the nodes that cannot be computed, and what ``optimize`` raises.
+    (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory`` computes
+    nodes in the order in which tensors take least memory at a time. ``flags`` are the compiler's,
+    as ``build.cache.build`` takes them. Raises SpecError for a model that is none,
+    UnsupportedError, which lists by operator the nodes that cannot be computed, and what
+    ``polysci.optimize`` raises.
     """
     _check_options(algorithm, dims, values, name, flags, watch)
     check_options(level, threads, target, isa, wisdom, time_limit)
@@ -134,7 +137,7 @@ def compile_network(
     stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
     chosen = target or detect(isa)
     return build_network(
-        prepare(graph, dtype, fuse=fuse, target=chosen),
+        prepare(graph, dtype, fuse=fuse, target=chosen, optimize=optimize),
         CompileOptions(level, threads, dtype, algorithm, chosen, bool(flush_denormals)),
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags,

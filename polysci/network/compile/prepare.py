@@ -19,6 +19,7 @@ from polysci.network.operators.lower import SUPPORTED, lower
 from polysci.network.passes.buffers import PlacedProgram, place_buffers
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.stage_order import order_for_memory
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
@@ -28,6 +29,7 @@ from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
 
 DTYPES = ("f32", "bf16")
+AIMS = ("speed", "memory")
 Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
 
 
@@ -85,15 +87,20 @@ def prepare(
     fuse: bool = True,
     target: Target | None = None,
     machine: Machine | None = None,
+    optimize: str = "speed",
 ) -> PreparedNetwork:
     """Stages, fused and placed, for a machine's rates, by default those known of the target.
 
-    Raises SpecError for another dtype than DTYPES.
+    For ``memory`` they are in the order in which tensors take least of it at a time. Raises
+    SpecError for another dtype than DTYPES, or another aim than AIMS.
     """
-    if dtype not in DTYPES:
-        raise SpecError(f"dtype {dtype!r}: a network is computed in {' or '.join(DTYPES)}")
+    for option, value, known in (("dtype", dtype, DTYPES), ("optimize", optimize, AIMS)):
+        if value not in known:
+            raise SpecError(f"{option} {value!r}: a network has {' or '.join(known)}")
     context = PassContext(dtype, machine or machine_for(target or detect()))
     program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
+    if optimize == "memory":
+        program = order_for_memory(program)
     return PreparedNetwork(graph, place_buffers(program), fusions)
 
 
