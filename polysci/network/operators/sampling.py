@@ -61,11 +61,9 @@ class SampledAxis:
             place = apply("rint", place)
         if self.padding == "reflection":
             return self.reflect(place)
-        if self.padding == "border":
-            low, high = self.ends
-            least = apply("select", apply("less", place, low), 0.0, place)
-            return apply("select", apply("less", high, place), self.size - 1.0, least)
-        return place
+        if self.padding == "border" and _TAPS[self.mode][0] < 4:
+            return apply("min", apply("max", place, 0.0), self.size - 1.0)
+        return place  # of cubic ones every tap is moved inside by itself
 
     def reflect(self, place: Expr) -> Expr:
         """Back from the ends of the image, as often as it takes."""

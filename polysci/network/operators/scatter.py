@@ -8,12 +8,10 @@ from math import prod
 from polysci.network.ir.expressions import (
     Computed,
     Expr,
-    Guard,
     Index,
     Load,
     Number,
     Position,
-    Where,
     axis,
     constant,
 )
@@ -94,11 +92,10 @@ def tensor_scatter(build: Builder, node: Node) -> None:
 def max_unpool(build: Builder, node: Node) -> None:
     """Elements back at the places, among all of y, that MaxPool took them from; 0 elsewhere."""
     x, indices, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    shape, full = build.shape(x), _unpooled(build, node)
+    shape, size = build.shape(x), build.values[y].size
     build.check_numbers(node, x)
-    if build.shape(indices) != shape or len(full) != len(build.shape(y)):
+    if build.shape(indices) != shape:
         build.refuse(f"indices {list(build.shape(indices))} for x {list(shape)}")
-    size = prod(full)
     check_places(build, node, [size])
     flat = build.fresh(f"{y}.flat", (size,), build.dtype(x))
     build.define(node, Number(0.0), flat)
@@ -106,37 +103,7 @@ def max_unpool(build: Builder, node: Node) -> None:
     place = (Computed(Load(indices, own), size),)
     if prod(shape):
         build.stages.append(UpdateStage(str(node), flat, shape, place, Load(x, own)))
-    if full == build.shape(y):
-        build.stages.append(ViewStage(str(node), y, flat))
-        return
-    inner = build.fresh(f"{y}.inner", full, build.dtype(x))
-    build.stages.append(ViewStage(str(node), inner, flat))
-    _in_corner(build, node, inner)
-
-
-def _in_corner(build: Builder, node: Node, x: str) -> None:
-    """x, and zeros behind its ends, up to the shape of y."""
-    y = node.outputs[0]
-    pairs = list(zip(build.shape(x), build.shape(y), strict=True))
-    if any(size > full for size, full in pairs):
-        build.refuse(f"output_shape {list(build.shape(y))}: expected at least {build.shape(x)}")
-    guards = tuple(Guard(axis(at), a) for at, (a, b) in enumerate(pairs) if a < b)
-    inside = Load(x, tuple(map(axis, range(len(pairs)))))
-    build.define(node, Where(guards, inside, Number(0.0)))
-
-
-def _unpooled(build: Builder, node: Node) -> tuple[int, ...]:
-    """What the windows say of the shape of y, by which indices count."""
-    images, channels, *spatial = build.shape(node.inputs[0])
-    taps = list(node.attributes["kernel_shape"])
-    strides = node.attributes.get("strides") or [1] * len(taps)
-    pads = node.attributes.get("pads") or [0] * 2 * len(taps)
-    ends = zip(pads[: len(taps)], pads[len(taps) :], strict=True)
-    sizes = [
-        (size - 1) * stride - before - after + tap
-        for size, stride, tap, (before, after) in zip(spatial, strides, taps, ends, strict=True)
-    ]
-    return (images, channels, *sizes)
+    build.stages.append(ViewStage(str(node), y, flat))
 
 
 OPERATORS = {

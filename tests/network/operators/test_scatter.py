@@ -1,5 +1,7 @@
 """Elements written to places that are data, against ONNX's reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,9 +80,19 @@ def unpools() -> list[OperatorCase]:
     return [
         OperatorCase("MaxUnpool", "x at", {"x": numbers(1, 1, 2, 2), "at": at}, words=square),
         OperatorCase("MaxUnpool", "x at", {"x": numbers(2, 3, 4), "at": few}, words=row),
-        OperatorCase("MaxUnpool", "x at s", {"x": numbers(1, 1, 2, 2), "at": at},
-                     {"s": np.array([1, 1, 5, 6])}, square),
-    ]  # fmt: skip
+    ]
+
+
+def test_unpooling_to_another_shape_counts_in_that_shape() -> None:
+    """So that indices of a MaxPool of 5 x 5 pixels fit, as in ONNX Runtime."""
+    words = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    inputs = {"x": reals(1, 1, 2, 2), "at": np.array([[[[6, 8], [16, 18]]]])}
+    wanted = np.zeros((1, 1, 5, 5), np.float32)
+    wanted[:, :, 1::2, 1::2] = inputs["x"]
+    case = OperatorCase("MaxUnpool", "x at s", inputs, {"s": np.array([1, 1, 5, 5])}, words,
+                        expected=(wanted,))  # fmt: skip
+    assert not faults([case])
+    assert not faults([replace(case, expected=None)])
 
 
 def caches() -> list[OperatorCase]:

@@ -44,3 +44,20 @@ def gather_elements(node: Node, known: Mapping[str, Array]) -> Array:
     places[node.attributes.get("axis", 0)] = indices
     elements: Array = x[tuple(places)]
     return elements
+
+
+def max_unpool(node: Node, known: Mapping[str, Array]) -> Array:
+    """MaxUnpool whose indices count in the shape of the result."""
+    x, indices = known[node.inputs[0]], known[node.inputs[1]]
+    if node.input(2):
+        shape = [int(size) for size in known[node.inputs[2]]]
+    else:
+        taps = node.attributes["kernel_shape"]
+        strides = node.attributes.get("strides") or [1] * len(taps)
+        pads = node.attributes.get("pads") or [0] * 2 * len(taps)
+        padding = [pads[at] + pads[len(taps) + at] for at in range(len(taps))]
+        sizes = zip(x.shape[2:], taps, strides, padding, strict=True)
+        shape = [*x.shape[:2], *((n - 1) * stride - pad + tap for n, tap, stride, pad in sizes)]
+    y = np.zeros(shape, x.dtype)
+    y.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
+    return y

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.onnx import sampling
 from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
-from polysci.network.frontends.onnx.places import gather_elements, with_places_inside
+from polysci.network.frontends.onnx.places import gather_elements, max_unpool, with_places_inside
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
 
@@ -83,6 +84,10 @@ def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | Non
         return _local_response(node, known[node.inputs[0]])
     if node.op == "GatherElements":
         return gather_elements(node, known)
+    if node.op == "GridSample" and sampling.differs(node):
+        return sampling.grid_sample(node, known)
+    if node.op == "MaxUnpool":
+        return max_unpool(node, known)
     if node.op == "GlobalMaxPool":  # of images of two axes alone
         x = known[node.inputs[0]]
         return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
