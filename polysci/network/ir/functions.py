@@ -111,11 +111,15 @@ PREDICATES: Final = frozenset(
         *("and", "or", "xor", "not", "isnan", "isinf"),
     )
 )
+# Kind -> the function that makes a number of that kind of any other.
+CONVERSIONS: Mapping[str, str] = MappingProxyType(
+    {REAL: "real", EXACT: "exact", WHOLE: "whole", LONG: "long", UNSIGNED: "unsigned"}
+)
 # Function -> the kind of its result, where that is not the kind of its arguments. ``to_`` ones of
 # real numbers round towards zero and saturate; a NaN becomes 0.
 RESULTS: Mapping[str, str] = MappingProxyType(
     {
-        **{"real": REAL, "exact": EXACT, "whole": WHOLE, "long": LONG, "unsigned": UNSIGNED},
+        **{function: kind for kind, function in CONVERSIONS.items()},
         **{"to_whole": WHOLE, "to_long": LONG, "to_unsigned": UNSIGNED},
         **dict.fromkeys(PREDICATES, WHOLE),
     }

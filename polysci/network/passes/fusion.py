@@ -21,7 +21,7 @@ from polysci.network.ir.expressions import (
     shift,
     walk,
 )
-from polysci.network.ir.functions import is_truth, kind_of, kind_of_type
+from polysci.network.ir.functions import CONVERSIONS, is_truth, kind_of, kind_of_type
 from polysci.network.ir.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage
 from polysci.network.passes.relations import iterators, pointwise, reads_once
 from polysci.numerics.dtypes import C_TYPES
@@ -135,10 +135,18 @@ class _Fuser:
             refusal = self.alone(tensor, reader) or self.refuse_inline(maker, reader)
             if not self.note(maker, reader, tensor, refusal):
                 continue
-            expr = rewrite(reader.expr, lambda part, it=maker: _in_place(part, it))  # type: ignore[misc]
+            typed = replace(maker, expr=self.with_kind(maker))
+            expr = rewrite(reader.expr, lambda part, it=typed: _in_place(part, it))  # type: ignore[misc]
             self.put(position, replace(reader, expr=expr, name=_joint_name(maker, reader)), maker)
             return True
         return False
+
+    def with_kind(self, maker: LoopStage) -> Expr:
+        """A definition; one of numbers alone says what kind they are, as its tensor did."""
+        if kind_of(maker.expr, self.dtypes):
+            return maker.expr
+        kind = kind_of_type(self.dtypes[maker.output])
+        return Apply(CONVERSIONS[kind], (maker.expr,))
 
     def refuse_inline(self, maker: LoopStage, reader: LoopStage) -> str:
         """Why a definition cannot stand where its tensor was read; empty if it can."""

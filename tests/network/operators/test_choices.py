@@ -96,3 +96,19 @@ def test_a_truth_becomes_a_number_in_the_same_loop() -> None:
     assert isinstance(results, dict)
     np.testing.assert_array_equal(results["a"], np.where(x > z, x, 0))
     np.testing.assert_array_equal(results["b"], 2 * (x > z).astype(np.int64))
+
+
+def test_a_choice_of_constants_keeps_its_type_inside_another_loop() -> None:
+    """0.3, 0.7 and 0.5 would all be 0 as whole numbers."""
+    weights = {"low": np.float32(0.3), "high": np.float32(0.7), "half": np.float32(0.5)}
+    nodes = [node("Greater", "x half", "c"), node("Where", "c low high", "w"),
+             node("Less", "w half", "y"), node("Where", "c low high", "v"),
+             node("Mul", "v ten", "tens"), node("Cast", "tens", "z", to=7)]  # fmt: skip
+    graph = read(model(nodes, {"x": [3, 4]}, {"y": None, "z": None},
+                       weights | {"ten": np.float32(10)}))  # fmt: skip
+    x = numbers((3, 4), "float32")
+    for fuse in (True, False):
+        results = network_of(graph, fuse=fuse)({"x": x})
+        assert isinstance(results, dict)
+        np.testing.assert_array_equal(results["y"], x > 0.5)
+        np.testing.assert_array_equal(results["z"], np.where(x > 0.5, 3, 7))
