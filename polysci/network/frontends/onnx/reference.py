@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +13,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx import sampling
 from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.network.frontends.onnx.places import gather_elements, max_unpool, with_places_inside
+from polysci.network.frontends.onnx.reductions import corrected_reduction
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
 
@@ -76,8 +76,6 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
 
 def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
     """The result of a node that ONNX's reference gets wrong; None for all others."""
-    if node.op == "Softmax" and opset < 13:
-        return _flat_softmax(node, known[node.inputs[0]])
     if node.op == "GroupNormalization":
         return _normalise_groups(node, *(known[name] for name in node.inputs))
     if node.op == "LRN":
@@ -88,10 +86,7 @@ def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | Non
         return sampling.grid_sample(node, known)
     if node.op == "MaxUnpool":
         return max_unpool(node, known)
-    if node.op == "GlobalMaxPool":  # of images of two axes alone
-        x = known[node.inputs[0]]
-        return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
-    return None
+    return corrected_reduction(node, opset, known)
 
 
 def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
@@ -105,15 +100,6 @@ def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     for values in zip(*parts, strict=True):
         made += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
     return np.concatenate(made, 1)
-
-
-def _flat_softmax(node: Node, x: Array) -> Array:
-    """Softmax of older opsets, over all axes from one on: ONNX's reference knows the new one."""
-    axis = int(node.attributes.get("axis", 1)) % x.ndim
-    rows = x.reshape(prod(x.shape[:axis]), -1)
-    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    shares: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
-    return shares
 
 
 def _normalise_groups(node: Node, x: Array, scale: Array, bias: Array) -> Array:

@@ -1,0 +1,41 @@
+"""Reductions of ONNX's reference that are computed here: by hand, and by the reference's own."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from polysci.network.frontends.onnx.reductions import corrected_reduction
+from polysci.network.ir.graph import Node
+
+X = np.random.default_rng(0).normal(size=(2, 3, 4))
+
+
+def corrected(op: str, x: np.ndarray, opset: int = 18, **words: float) -> np.ndarray:
+    result = corrected_reduction(Node(op, ("x",), ("y",), words), opset, {"x": x})
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_the_old_kin_of_softmax_flatten(op: str) -> None:
+    """The newer one along the last axis, of what is flattened."""
+    node = onnx.helper.make_node(op, ["x"], ["y"], axis=1)
+    (wanted,) = ReferenceEvaluator(node).run(None, {"x": X.reshape(2, 12)})
+    np.testing.assert_allclose(corrected(op, X, 11, axis=1), wanted.reshape(2, 3, 4))
+    np.testing.assert_allclose(corrected(op, X, 11, axis=-2), wanted.reshape(2, 3, 4))
+    assert corrected_reduction(Node(op, ("x",), ("y",)), 13, {"x": X}) is None
+    assert corrected(op, X[:0], 11).shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norms(p: int) -> None:
+    size = np.linalg.norm(X, ord=p, axis=2, keepdims=True)
+    np.testing.assert_allclose(corrected("LpNormalization", X, p=p), X / size)
+    np.testing.assert_allclose(corrected("GlobalLpPool", X, p=p), size)
+    assert not corrected("LpNormalization", 0 * X, p=p).any()
+
+
+def test_what_the_reference_knows_of_some_shapes_alone() -> None:
+    np.testing.assert_array_equal(corrected("GlobalMaxPool", X), X.max(2, keepdims=True))
+    assert corrected("Softsign", np.array(-3.0)) == -0.75
