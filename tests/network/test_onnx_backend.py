@@ -71,7 +71,7 @@ def test_tables() -> None:
         ["Abs", "2", "2", "1"], ["Det", "1", "1"], ["Mul", "1", "1"],
     ]  # fmt: skip
     page = markdown(VERDICTS)
-    assert "| Abs | 2 | 2 |  |  | 1 |" in page and "| 1 | differs by up to 3 | d |" in page
+    assert "| Abs | 2 | 2 |  |  |  | 1 |" in page and "| 1 | differs by up to 3 | d |" in page
 
 
 def test_the_backend_of_onnx() -> None:

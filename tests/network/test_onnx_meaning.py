@@ -12,7 +12,8 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.prepare import prepare
 from polysci.network.frontends.onnx.importer import graph_of, load
 from polysci.network.frontends.onnx.simplify import simplify
-from tests.support.networks import network_of, read
+from polysci.target.host import detect
+from tests.support.networks import disagreement, network_of, read
 from tests.support.onnxmodels import model, node, reals
 
 
@@ -161,3 +162,18 @@ def test_scaled_products_of_bytes() -> None:
     total = (a.astype(int) - 7) @ (b.astype(int) - 7)
     expected = np.clip(np.rint(total * (np.float32(0.05) ** 2.0 / np.float32(0.9))) + 7, 0, 255)
     np.testing.assert_array_equal(result(one, a), expected)
+
+
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
+def test_transposed_convolutions_of_one_filter(isa: str) -> None:
+    """Pixels of a phase are no neighbours in the result, though there is one channel."""
+    if detect().refusal(isa):
+        pytest.skip(f"no {isa} here")
+    nodes, inputs, weights, outputs = [], dict[str, Any](), dict[str, np.ndarray](), list[str]()
+    for at, (channels, taps, step) in enumerate(((1, 3, 2), (8, 2, 2), (2, 2, 3), (8, 4, 2))):
+        inputs[f"x{at}"], outputs = (1, channels, 5, 7), [*outputs, f"y{at}"]
+        weights[f"w{at}"] = reals(channels, 1, taps, taps)
+        nodes.append(node("ConvTranspose", f"x{at} w{at}", f"y{at}", strides=[step, step],
+                          output_padding=[step - 1, 0]))  # fmt: skip
+    one = model(nodes, inputs, dict.fromkeys(outputs), weights)
+    assert not disagreement(read(one), 1, "f32", fuse=True, isa=isa)

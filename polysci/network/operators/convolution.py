@@ -22,7 +22,7 @@ from polysci.network.ir.expressions import (
     combine,
 )
 from polysci.network.ir.graph import Array, Node
-from polysci.network.ir.stages import LayerStage, LoopStage, Window
+from polysci.network.ir.stages import ConcatStage, LayerStage, LoopStage, ViewStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, auto_pad_of, spans
 from polysci.numerics.quantization import Scales
@@ -216,22 +216,53 @@ def transposed_convolution(build: Builder, node: Node) -> None:
     choices = [
         [_Phase(window, at) for at in range(min(window.stride, window.out))] for window in windows
     ]
+    # Of one filter, searches take pixels for neighbours, which those of a phase in y are not.
+    apart = turned.shape[0] == 1 and any(len(phases) > 1 for phases in choices)
+    counts = [max(phase.span.out for phase in phases) for phases in choices]
+    parts: list[str] = []
     for number, phases in enumerate(product(*choices)):
         index: list[Array] = [np.array(phase.taps or [0]) for phase in phases]
         weights = turned[np.ix_(*map(np.arange, turned.shape[:2]), *index)]
         if not all(phase.taps for phase in phases):
             weights = np.zeros_like(weights)
         name = build.number(f"{w}.phase{number}", np.ascontiguousarray(weights))
-        problem = _problem(
-            build, x, axes, turned.shape[0], [phase.span for phase in phases], groups, "f32"
-        )
+        spans = [phase.span for phase in phases]
         start = {2 + at: phase.first for at, phase in enumerate(phases)}
         step = {2 + at: window.stride for at, window in enumerate(windows)}
         skip = {2 + at: phase.skip for at, phase in enumerate(phases)}
+        target = Window(y, axes, start, step)
+        if apart:
+            spans = [replace(span, out=count) for span, count in zip(spans, counts, strict=True)]
+            parts.append(build.fresh(f"{y}.phase{number}", (build.shape(y)[0], 1, *counts)))
+            target = Window(parts[-1], axes)
+        problem = _problem(build, x, axes, turned.shape[0], spans, groups, "f32")
         build.stages.append(LayerStage(
-            f"{node} {number}", problem, Window(x, axes, skip), Window(y, axes, start, step), name,
-            node.input(2),
+            f"{node} {number}", problem, Window(x, axes, skip), target, name, node.input(2),
         ))  # fmt: skip
+    if apart:
+        _interleave(build, node, parts, [len(phases) for phases in choices], counts)
+
+
+def _interleave(
+    build: Builder, node: Node, parts: Sequence[str], steps: Sequence[int], counts: Sequence[int]
+) -> None:
+    """``y[i]`` is element ``i // s`` of phase ``i % s``; every phase is a tensor of one channel."""
+    y = node.outputs[0]
+    images, _, *extents = build.shape(y)
+    joined = build.fresh(f"{y}.phases", (images, len(parts), *counts))
+    build.stages.append(ConcatStage(str(node), joined, tuple(parts), 1))
+    split = build.fresh(f"{y}.steps", (images, *steps, *counts))
+    build.stages.append(ViewStage(str(node), split, joined))
+    index: list[Index] = [axis(0)]
+    index += [
+        Lookup(tuple(place % step for place in range(extent)), axis(2 + at))
+        for at, (extent, step) in enumerate(zip(extents, steps, strict=True))
+    ]
+    index += [
+        Lookup(tuple(place // step for place in range(extent)), axis(2 + at))
+        for at, (extent, step) in enumerate(zip(extents, steps, strict=True))
+    ]
+    build.define(node, Load(split, tuple(index)))
 
 
 def _turned(value: Array, groups: int) -> Array:

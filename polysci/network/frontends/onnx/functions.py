@@ -98,12 +98,19 @@ def _expand_schema(reader: Reader, proto: Any, *, schema: Any) -> None:
 
 
 def _definition(reader: Reader, proto: Any, schema: Any) -> Any:
-    """The newest body that the model's version of the operators may use."""
+    """The newest body that the model's version of the operators may use.
+
+    That of a later opset, whose operators are the same in both, if there is none.
+    """
     onnx, opset = reader.table.onnx, is_implemented(proto.op_type, reader.table.opset)
-    fixed = [version for version in schema.function_opset_versions if version <= opset]
-    if fixed:
-        data = schema.get_function_with_opset_version(max(fixed))
-        return onnx.FunctionProto.FromString(data)
+    versions = schema.function_opset_versions
+    if versions:
+        version = max([version for version in versions if version <= opset] or [min(versions)])
+        data = schema.get_function_with_opset_version(version)
+        function = onnx.FunctionProto.FromString(data)
+        for node in function.node if version > opset else ():
+            _check_version(reader, function, node)
+        return function
     versions = schema.context_dependent_function_opset_versions
     fitting = [version for version in versions if version <= opset]
     if not fitting:
