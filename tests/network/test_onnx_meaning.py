@@ -177,3 +177,15 @@ def test_transposed_convolutions_of_one_filter(isa: str) -> None:
                           output_padding=[step - 1, 0]))  # fmt: skip
     one = model(nodes, inputs, dict.fromkeys(outputs), weights)
     assert not disagreement(read(one), 1, "f32", fuse=True, isa=isa)
+
+
+def test_slices_by_attributes_may_end_outside() -> None:
+    one = small("Slice", [1, 5], 9, starts=[-4, -7], ends=[4, -1], axes=[0, 1])
+    x = reals(1, 5)
+    np.testing.assert_array_equal(result(one, x), x[:, :4])
+
+
+def test_comparisons_before_opset_16() -> None:
+    nodes = [node("LessOrEqual", "x w", "b"), node("Cast", "b", "y", to=1)]
+    one = model(nodes, {"x": [2, 1]}, {"y": None}, {"w": reals(3)}, 12)
+    np.testing.assert_array_equal(result(one, reals(2, 1)), reals(2, 1) <= reals(3))

@@ -57,6 +57,35 @@ def stft(table: TensorTable, node: Node, kinds: Types) -> None:
     kind.tensor_type.shape.dim[2].dim_value = frame // 2 + 1
 
 
+def compare(table: TensorTable, node: Node, kinds: Types) -> None:
+    """The shape to which both broadcast, of truth values: not inferred before opset 16."""
+    shape = np.broadcast_shapes(*(table.shape(name) for name in node.inputs))
+    kind = table.onnx.TensorProto.BOOL
+    kinds.setdefault(node.outputs[0], table.onnx.helper.make_tensor_type_proto(kind, list(shape)))
+
+
+def cut(table: TensorTable, node: Node, kinds: Types) -> None:
+    """A Slice by attributes, whose ends lie where they may; inference leaves them there."""
+    starts, ends = (node.attributes.get(name) for name in ("starts", "ends"))
+    if starts is None or ends is None:
+        return
+    shape = list(table.shape(node.inputs[0]))
+    for axis, start, end in zip(
+        node.attributes.get("axes") or range(len(starts)), starts, ends, strict=True
+    ):
+        if not -len(shape) <= axis < len(shape):
+            return
+        shape[axis] = len(range(shape[axis])[start:end])
+    _learn(table, node, kinds, shape)
+
+
 SHAPES: Mapping[str, Callable[[TensorTable, Node, Types], None]] = MappingProxyType(
-    {"Compress": compress, "MaxUnpool": max_unpool, "STFT": stft}
+    {
+        "Slice": cut,
+        "GreaterOrEqual": compare,
+        "LessOrEqual": compare,
+        "Compress": compress,
+        "MaxUnpool": max_unpool,
+        "STFT": stft,
+    }
 )
