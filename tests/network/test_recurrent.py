@@ -280,3 +280,12 @@ def test_threads_wait_twice_a_step() -> None:
     text = network_of(read(built), 2).code.files["small.c"]
     loop = text[text.index("for (int64_t step = 0") :]
     assert loop[: loop.index("\n    }")].count("omp barrier") == 2
+
+
+def test_results_that_nothing_asks_for_are_not_computed() -> None:
+    arrays = inputs_of("LSTM", 4, 1, 16, 16, 2)
+    built = recurrent_model("LSTM", {"direction": "bidirectional"}, arrays)
+    del built.graph.output[1:]
+    counts = [len(network_of(read(m)).prepared.program.stages) for m in (built, recurrent_model(
+        "LSTM", {"direction": "bidirectional"}, arrays))]  # fmt: skip
+    assert counts == [7, 11]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.ir.graph import Graph
 from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
-from polysci.network.ir.stages import LoopStage, Program
+from polysci.network.ir.stages import LoopStage, Program, Stage
 from polysci.network.operators import FOLDED, OPERATORS
 from polysci.network.operators.builder import NUMBERS, Builder, Refusal
 
@@ -40,9 +42,19 @@ def lower(graph: Graph) -> Program:
     names = tuple(tensor.name for tensor in graph.inputs)
     titles = tuple(tensor.name for tensor in graph.outputs)
     outputs = _made(build, titles)
-    stages = tuple(build.stages)
+    stages = _needed(build.stages, outputs)
     program = Program(graph.name, names, outputs, titles, stages, build.values, build.constants)
     return program.with_stages(stages)
+
+
+def _needed(stages: Sequence[Stage], outputs: Sequence[str]) -> tuple[Stage, ...]:
+    """The stages without those whose results nothing reads."""
+    names, kept = {*outputs}, list[Stage]()
+    for stage in reversed(stages):
+        if names & {*stage.outputs}:
+            names |= {*stage.inputs}
+            kept.append(stage)
+    return tuple(reversed(kept))
 
 
 def _made(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
