@@ -29,12 +29,12 @@ PS_SCALAR int64_t ps_floor_div(int64_t x, int64_t y) { return x / y - (x % y != 
 PS_SCALAR int64_t ps_ceil_div(int64_t x, int64_t y) { return x > 0 ? (x + y - 1) / y : 0; }
 
 /* A number below 2^-126 costs an x86 core tens of cycles.  Runs take such numbers for 0, unless
- * POLYSCI_KEEP_DENORMALS is defined: bits 15 (results) and 6 (operands) of MXCSR, bit 24 of FPCR. */
-#if defined(__SSE__) && !defined(POLYSCI_KEEP_DENORMALS)
+ * PS_KEEP_DENORMALS is defined: bits 15 (results) and 6 (operands) of MXCSR, bit 24 of FPCR. */
+#if defined(__SSE__) && !defined(PS_KEEP_DENORMALS)
 enum { PS_FLUSH = 0x8040 };
 PS_SCALAR uint64_t ps_mode(void) { return __builtin_ia32_stmxcsr(); }
 PS_SCALAR void ps_set_mode(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
-#elif defined(__aarch64__) && !defined(POLYSCI_KEEP_DENORMALS)
+#elif defined(__aarch64__) && !defined(PS_KEEP_DENORMALS)
 enum { PS_FLUSH = 1 << 24 };
 PS_SCALAR uint64_t ps_mode(void)
 {

@@ -7,7 +7,7 @@ from typing import Final
 
 from polysci.codegen import ctree as c
 
-KEEP: Final = "POLYSCI_KEEP_DENORMALS"  # the macro that makes the functions of prelude.h do nothing
+KEEP: Final = "PS_KEEP_DENORMALS"  # the macro that makes the functions of prelude.h do nothing
 KEEP_FLAG: Final = f"-D{KEEP}"
 
 

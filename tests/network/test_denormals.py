@@ -83,7 +83,7 @@ int main(void)
     return after != 0 ? y[0] != 0 : 2;
 }}
 """)
-    for flags, status in (("", 0), ("-DPOLYSCI_KEEP_DENORMALS", 1)):
+    for flags, status in (("", 0), ("-DPS_KEEP_DENORMALS", 1)):
         done = run("make", "clean", "libm.a", f"{QUICK} {flags}", cwd=tmp_path / "net")
         assert done.returncode == 0, done.stdout
         words = ["-std=c11", "-O1", "tiny.c", "libm.a", "-lm", "-o", "tiny"]

@@ -23,7 +23,7 @@
  * and nothing is kept but what the CPU can do: calls may run at the same time, each with a workspace of its own.
  * During a call numbers below 2^-126 (denormals) count as 0, which moves a sum of n products by no more
  * than 2^-126 * (2 n + sum of |x| + sum of |w|); the caller's mode is its own again afterwards. Compile
- * with -DPOLYSCI_KEEP_DENORMALS to compute with them, at tens of cycles each.
+ * with -DPS_KEEP_DENORMALS to compute with them, at tens of cycles each.
  * A call takes less than 32 KiB of stack in each thread where the compiler optimizes (-O1 and above).
  * More than one thread is used only where the compiler was given its OpenMP option.@WAITING@@RULES@@CHOICE@ */
 #ifndef @UPPER@_H

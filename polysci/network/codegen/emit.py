@@ -31,7 +31,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 _FLUSHED = """\
 In a run, and in the weights,
  * numbers below 2^-126 (of double: 2^-1022) count as 0; then the caller has its mode back. Compile
- * with -DPOLYSCI_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
+ * with -DPS_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
 FUNCTION_HEADERS = (
     "functions",
     "functions_exponential",
