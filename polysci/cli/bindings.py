@@ -30,6 +30,21 @@ def check_bindings(arguments: argparse.Namespace) -> None:
             raise SpecError(f"--{option} {twice[0]}: given more than once")
 
 
+def binding_words(arguments: argparse.Namespace) -> list[str]:
+    """The options as they were written."""
+    words: list[str] = []
+    for name, size in arguments.dim:
+        words += ["--dim", f"{name}={size}"]
+    for name, value in arguments.value:
+        numbers = value if isinstance(value, list) else [value]
+        words += ["--value", f"{name}={','.join(map(_text, numbers))}"]
+    return words
+
+
+def _text(number: bool | int | float) -> str:
+    return str(number).lower() if isinstance(number, bool) else repr(number)
+
+
 def _dim(text: str) -> tuple[str, int]:
     """``NAME=N``; argparse prints the error."""
     name, equals, size = text.rpartition("=")

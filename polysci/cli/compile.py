@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli.bindings import binding_options, check_bindings
+from polysci.cli.bindings import binding_options, binding_words, check_bindings
 from polysci.cli.compile_output import (
     check_folder,
     check_output,
@@ -66,6 +66,7 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
         *(["--isa", arguments.isa] if arguments.isa else []),
         *(["--json"] if arguments.json else []),
         *(["--wide"] if arguments.wide else []),
+        *binding_words(arguments),
     ]
     return int(run(top.parse_args(words)))
 

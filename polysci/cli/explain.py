@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import compile
 from polysci.cli import layers as shared
+from polysci.cli.bindings import binding_options
 from polysci.errors import SpecError, WisdomError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def add(commands: Any) -> None:
         "--schedule", metavar="TEXT", help="explain this schedule instead of the best"
     )
     command.add_argument("--source", action="store_true", help="print the C code as well")
+    binding_options(command)
     shared.table_options(command)
     command.add_argument(
         "--plot", metavar="FILE", help="also draw working sets and times to FILE, as .png or .svg; "
@@ -52,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
     if models := [text for text in arguments.layers if text.endswith(".onnx")]:
         return compile.print_explanation(arguments, _only(models, arguments))
+    if bound := [*arguments.dim, *arguments.value]:
+        raise SpecError(f"{bound[0][0]}: bound in a whole model (MODEL.onnx), not in layers")
     from polysci.algorithms.registry import algorithm_of
 
     requested = shared.schedule_of(arguments)

@@ -123,6 +123,17 @@ def test_the_command_line_binds(tmp_path: Any, capsys: pytest.CaptureFixture[str
     assert "expected NAME=V of numbers, as in rate=16000" in capsys.readouterr().err
 
 
+def test_a_model_with_free_dimensions_is_explained(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(scaled([-1, 3], TensorProto.FLOAT, [3]), tmp_path / "m.onnx")
+    words = ["--isa", "portable", "--dim", "x.0=2", "--value", "s=1,-2.5,3"]
+    assert main(["explain", str(path), *words]) == 0
+    assert "Mul" in capsys.readouterr().out
+    assert main(["explain", "mb1ic16ih8oc16kh3ph1", *words]) == 2
+    assert "x.0: bound in a whole model (MODEL.onnx), not in layers" in capsys.readouterr().err
+
+
 def test_from_python() -> None:
     network = compile_network(scaled([2, 3], TensorProto.INT64, [1]), "estimate", isa="portable",
                               values={"s": 3}, flags=QUICK)  # fmt: skip

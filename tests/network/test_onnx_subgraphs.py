@@ -257,6 +257,14 @@ def test_sequences_are_other_names() -> None:
     agree(model(nodes, X, dict.fromkeys("bcdqv"), weights))
 
 
+def test_optional_values_are_other_names() -> None:
+    nodes = [node("Optional", "x", "o"), node("OptionalGetElement", "o", "g"),
+             node("OptionalHasElement", "o", "h"), node("Cast", "h", "f", to=1),
+             node("Add", "g f", "y")]  # fmt: skip
+    read = importer.graph_of(model(nodes, X, {"y": None}, opset=18), supported=BASIC)
+    assert read.nodes[-1].op == "Add" and float(read.constants["f"]) == 1
+
+
 def test_sequences_that_cannot_be_resolved() -> None:
     nodes = [node("SequenceConstruct", "x x", "s"), node("SequenceAt", "s at", "y")]
     one = with_inputs(model(nodes, X, {"y": None}), at=(TensorProto.INT64, []))

@@ -1,4 +1,4 @@
-"""Sequences of tensors whose parts are known: other names for tensors."""
+"""Sequences of tensors whose parts are known, and optional values: other names for tensors."""
 
 from __future__ import annotations
 
@@ -78,6 +78,21 @@ def _erase(reader: Reader, proto: Any) -> None:
     reader.sequences[proto.output[0]] = tuple(parts)
 
 
+def _optional(reader: Reader, proto: Any) -> None:
+    """What an optional value holds is another name for the value."""
+    if proto.input and proto.input[0] in reader.sequences:
+        _copy(reader, proto)
+    elif proto.input and proto.input[0]:
+        reader.emit("Identity", [proto.input[0]], [proto.output[0]])
+    else:
+        raise ExpansionError("it holds no value")
+
+
+def _is_given(reader: Reader, proto: Any) -> None:
+    holds = bool(proto.input and proto.input[0])
+    reader.learn(proto.output[0], np.array(holds))
+
+
 def _concat(reader: Reader, proto: Any) -> None:
     parts, axis = list(_parts(reader, proto)), _attribute(proto, "axis", 0)
     if _attribute(proto, "new_axis", 0):
@@ -129,6 +144,9 @@ def _sizes(reader: Reader, proto: Any, length: int) -> list[int]:
 
 _OPERATORS: Mapping[str, Callable[[Reader, Any], None]] = MappingProxyType(
     {
+        "Optional": _optional,
+        "OptionalGetElement": _optional,
+        "OptionalHasElement": _is_given,
         "SequenceConstruct": _construct,
         "SequenceEmpty": _construct,
         "SequenceAt": _at,

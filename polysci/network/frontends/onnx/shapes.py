@@ -59,7 +59,10 @@ def stft(table: TensorTable, node: Node, kinds: Types) -> None:
 
 def compare(table: TensorTable, node: Node, kinds: Types) -> None:
     """The shape to which both broadcast, of truth values: not inferred before opset 16."""
-    shape = np.broadcast_shapes(*(table.shape(name) for name in node.inputs))
+    try:
+        shape = np.broadcast_shapes(*(table.shape(name) for name in node.inputs))
+    except ValueError:  # the operator names both
+        return
     kind = table.onnx.TensorProto.BOOL
     kinds.setdefault(node.outputs[0], table.onnx.helper.make_tensor_type_proto(kind, list(shape)))
 
