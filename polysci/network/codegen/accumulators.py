@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -13,6 +13,13 @@ from polysci.network.ir.functions import EXACT, FIRST, FUNCTIONS, PLACES, REAL, 
 from polysci.polyhedral.affine import Affine
 
 MOST_TERMS = 4096  # of a sum in f32: the error of longer ones would grow with their length
+# Reduction to a place -> whether a value is beyond another one; which of equal places counts.
+_BEYOND: Mapping[str, tuple[str, str]] = {
+    "argmax": ("above", "<"),
+    "argmin": ("below", "<"),
+    "last_argmax": ("above", ">"),
+    "last_argmin": ("below", ">"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,21 @@ class Accumulator:
             f"const int32_t better = {beats}",
             f"{acc} = better ? value : {acc}",
             f"{where} = better ? ({WHOLE})({place}) : {where}",
+        ]
+
+    def join(self, other: Accumulator) -> list[str]:
+        """Statements that add what another accumulator gathered."""
+        mine, theirs = f"acc{self.index}", f"acc{other.index}"
+        table = FUNCTIONS[self.kind]
+        if self.function not in PLACES:
+            return [f"{mine} = {table[self.function].format(mine, theirs)}"]
+        strictly, order = _BEYOND[self.function]
+        where, there = f"place{self.index}", f"place{other.index}"
+        beats, loses = (table[strictly].format(*pair) for pair in ((theirs, mine), (mine, theirs)))
+        return [
+            f"const int32_t better = {beats} || (!{loses} && {there} {order} {where})",
+            f"{where} = better ? {there} : {where}",
+            f"{mine} = better ? {theirs} : {mine}",
         ]
 
     @property

@@ -12,9 +12,6 @@ from polysci.codegen import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     Accumulator,
-    accumulator_of,
-    bounds_of,
-    place_in,
 )
 from polysci.network.ir.expressions import (
     Apply,
@@ -192,13 +189,17 @@ class LoopWriter:
         )
 
     def body(self, names: Sequence[str]) -> c.Body:
-        """The loops over iterators."""
-        reduced = reductions(self.stage.expr)
-        if not reduced:
-            return self.plain(names)
-        if names and self.by_columns(reduced[0], names[-1]):
-            return self.columns(reduced[0], names, names[-1])
-        return self.scalars(reduced[0], names)
+        """The loops over iterators: every element by itself."""
+        value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
+        store: c.Body = [c.Statement(f"y[{self.out.text({})}] = {value}")]
+        if not names:
+            return self.alone(store)
+        *outer, last = names
+        few = prod(self.extents[name] for name in outer) < 2 * self.threads
+        vector = self.nest([last], store)
+        if few or not outer:
+            return self.nest(outer, [*self.share(1, simd=True), *vector])
+        return [*self.share(len(outer)), *self.nest(outer, [c.Line(openmp.SIMD), *vector])]
 
     def table_definitions(self) -> c.Body:
         """Constants that accesses look up."""
@@ -218,109 +219,10 @@ class LoopWriter:
             lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
         return [*map(c.Statement, lines)]
 
-    def plain(self, names: Sequence[str]) -> c.Body:
-        """Every element by itself."""
-        value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
-        store: c.Body = [c.Statement(f"y[{self.out.text({})}] = {value}")]
-        if not names:
-            return self.alone(store)
-        *outer, last = names
-        few = prod(self.extents[name] for name in outer) < 2 * self.threads
-        vector = self.nest([last], store)
-        if few or not outer:
-            return self.nest(outer, [*self.share(1, simd=True), *vector])
-        return [*self.share(len(outer)), *self.nest(outer, [c.Line(openmp.SIMD), *vector])]
-
     def alone(self, body: c.Body) -> c.Body:
         """Statements that one thread executes."""
         single: c.Body = [c.Line(openmp.single(wait=False))] if self.threads > 1 else []
         return [*single, c.Block(body)]
-
-    def by_columns(self, reduction: Reduce, inner: str) -> bool:
-        """Whether neighbouring results are reduced side by side in a vector."""
-        if self.rows and inner == ROW:
-            return False
-        steps = [self.accesses[load].terms.get(inner, 0) for load in loads(reduction.body)]
-        return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and {*steps} <= {0, 1}
-
-    def columns(self, reduction: Reduce, names: Sequence[str], inner: str) -> c.Body:
-        """Neighbouring results side by side, up to CHUNK of them."""
-        extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
-        whole = extent <= CHUNK
-        length = str(extent) if whole else f"ps_least({CHUNK}, {extent} - j0)"
-        gathered = self.accumulator(reduction)
-        result = self.convert_result(self.text(self.stage.expr, self.kind, at, gathered.at("j")))
-        bounds, guards = bounds_of(reduction, {inner}, self.busy)
-        step = self.vector(*self.add(reduction, gathered.at("j"), guards, at))
-        chunk = [
-            *gathered.declare(extent if whole else CHUNK),
-            c.Statement(f"const int64_t length = {length}"),
-            *self.vector(*gathered.at("j").start()),
-            *self.reduce(reduction, bounds, step),
-            *self.vector(f"y[{self.out.text(at)}] = {result}"),
-        ]
-        chunks = c.loop("int64_t j0 = 0", f"j0 < {extent}", f"j0 += {CHUNK}", c.Block(chunk))
-        return [*self.share(len(outer) + 1), *self.nest(outer, [chunks])]
-
-    def vector(self, *statements: str) -> c.Body:
-        return [c.Line(openmp.SIMD), self.loop("j", "length", [*map(c.Statement, statements)])]
-
-    def scalars(self, reduction: Reduce, names: Sequence[str]) -> c.Body:
-        """One result after the other; the last loop of a sum is a vector's."""
-        bounds, guards = bounds_of(reduction, set(), self.busy)
-        gathered = self.accumulator(reduction)
-        step: c.Body = [*map(c.Statement, self.add(reduction, gathered, guards, {}))]
-        result = self.convert_result(self.text(self.stage.expr, self.kind, {}, gathered))
-        body = [
-            *gathered.define(),
-            *self.reduce(reduction, bounds, step, last=self.last_of(reduction)),
-            c.Statement(f"y[{self.out.text({})}] = {result}"),
-        ]
-        return [*self.share(len(names)), *self.nest(names, body)] if names else self.alone(body)
-
-    def accumulator(self, reduction: Reduce) -> Accumulator:
-        """What a reduction gathers in."""
-        return accumulator_of(reduction, kind_of(reduction.body, self.dtypes) or self.kind)
-
-    def add(
-        self,
-        reduction: Reduce,
-        gathered: Accumulator,
-        guards: Sequence[Guard],
-        names: Mapping[str, str],
-    ) -> list[str]:
-        """One more value of a reduction, where guards hold."""
-        value = self.text(reduction.body, gathered.kind, names)
-        condition = self.conditions(guards, names) if guards else ""
-        return gathered.add(value, condition, affine_text(place_in(reduction), names))
-
-    def last_of(self, reduction: Reduce) -> str:
-        """The iterator of a sum along which all that it reads lies side by side."""
-        if reduction.function != "add":
-            return ""
-        every = [self.accesses[load] for load in loads(reduction.body)]
-        good = [
-            name for name, size in reduction.over
-            if size >= 8 and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in every)
-        ]  # fmt: skip
-        guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
-        return next((name for name in good if name not in guarded), "")
-
-    def reduce(
-        self,
-        reduction: Reduce,
-        bounds: Mapping[str, tuple[str, str]],
-        body: c.Body,
-        *,
-        last: str = "",
-    ) -> c.Body:
-        """Loops over what is reduced, ``last`` innermost and a vector's."""
-        over = sorted(reduction.over, key=lambda item: item[0] == last)
-        for name, extent in reversed(over):
-            low, high = bounds.get(name, ("0", str(extent)))
-            simd = [c.Line(openmp.SIMD_SUM)] if name == last else []
-            body = [*simd, self.loop(name, high, body, low)]
-        return body
 
     def conditions(self, guards: Sequence[Guard], names: Mapping[str, str]) -> str:
         conditions = []

@@ -10,6 +10,7 @@ from polysci.codegen import openmp
 from polysci.export.names import remark
 from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import LoopWriter
+from polysci.network.codegen.reduction_loops import ReductionWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
@@ -165,7 +166,7 @@ class StageCode:
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (stage.output, *stage.inputs)}
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        kind = UpdateWriter if isinstance(stage, UpdateStage) else LoopWriter
+        kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage)
         symbol, pointers = self.symbol(spot), self.pointers
         return kind(stage, symbol, places, pointers, self.threads, extents, steps=steps)
 
@@ -212,7 +213,7 @@ class StageCode:
                 places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
                 symbol = f"{self.name}_s{at}_{inside}"
                 pointers = {**self.pointers, **writer.local(inside)}
-                made = LoopWriter(member, symbol, places, pointers, 1, extents, rows=True)
+                made = writer_of(member)(member, symbol, places, pointers, 1, extents, rows=True)
                 self.loops.append(f"/* {remark(member.name)} */\n{made.function()}\n")
                 writer.calls_to[inside] = c.Statement(
                     f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last)"
@@ -319,6 +320,11 @@ class StageCode:
 def scratch_name(spot: Spot, use: str) -> str:
     """The name in the arena of memory that one layer uses."""
     return f"{spot[0]} {spot[1]} {use}"
+
+
+def writer_of(stage: LoopStage) -> type[LoopWriter]:
+    """What writes a loop: one that reduces, or one that does not."""
+    return ReductionWriter if reductions(stage.expr) else LoopWriter
 
 
 def start_of_y(layer: LayerStage, placed: PlacedProgram) -> int:

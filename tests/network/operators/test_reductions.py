@@ -163,3 +163,26 @@ REFUSED = {
 def test_what_is_refused(message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         prepare(simplify(read(model_of([REFUSED[message]], 18))))
+
+
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
+def test_values_side_by_side_along_the_last_axis(isa: str) -> None:
+    """Around whole vectors of accumulators, for infinities, NaN and equal values."""
+    random = np.random.default_rng(0)
+    cases = []
+    for extent in (16, 17, 63, 64, 65, 130, 200):
+        whole = random.integers(-3, 4, (2, extent))
+        x = random.integers(-3, 4, (5, extent)).astype(np.float32)
+        x[0, ::3], x[1], x[2, extent // 2], x[3, 3:5] = np.inf, -np.inf, np.nan, np.nan
+        for op in ("ReduceMax", "ReduceMin"):
+            cases.append(Case(op, (x, listed((1,))), {"keepdims": 0}, (1,)))
+            cases.append(Case(op, (whole.astype(np.int8), listed((1,))), {}, (1,)))
+        for op in ("ArgMax", "ArgMin"):
+            for last in (0, 1):
+                words = {"axis": 1, "select_last_index": last}
+                cases.append(Case(op, (x,), words))
+                cases.append(Case(op, (whole,), words))
+        cases.append(Case("ReduceProd", (numbers((5, extent)) ** 0.1, listed((1,))), {}, (1,)))
+        cases.append(Case("ReduceMax", (x.reshape(1, 5, extent), listed((1, 2))), {}, (1,)))
+        cases.append(Case("ArgMax", (np.full((2, extent), -np.inf, np.float32),), {"axis": 1}))
+    assert not faults(cases, 18, isa=isa)
