@@ -16,6 +16,7 @@ from polysci.network.frontends.onnx.functions import (
     functions_of,
     has_definition,
 )
+from polysci.network.frontends.onnx.integers import expansion_of_zeros
 from polysci.network.frontends.onnx.loops import expand_loop, expand_scan
 from polysci.network.frontends.onnx.microsoft import expansion_of_microsoft
 from polysci.network.frontends.onnx.model_file import (
@@ -87,7 +88,9 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return foreign
     if proto.domain not in DOMAINS:
         return None
-    return _CONTROL.get(proto.op_type) or expansion_of_sequence(reader, proto)
+    if control := _CONTROL.get(proto.op_type):
+        return control
+    return expansion_of_sequence(reader, proto) or expansion_of_zeros(reader, proto)
 
 
 _CONTROL: Mapping[str, Expansion] = MappingProxyType(
