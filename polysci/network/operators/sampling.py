@@ -138,7 +138,11 @@ def grid_sample(build: Builder, node: Node) -> None:
     taps, weights, over = _TAPS[mode][0], list[Expr](), list[tuple[str, int]]()
     for at in range(rank):
         sampled = SampledAxis(shape[2 + at], mode, padding, aligned)
-        tensors = _taps(build, node, sampled, at)
+        component = constant(rank - 1 - at)  # a grid names the last axis first
+        own = tuple(map(axis, range(1 + rank)))
+        raw = sampled.place(Load(grid, (*own, component)))
+        places = build.fresh(f"{y}.place{at}", points[:-1], build.dtype(grid))
+        tensors = taps_of(build, node, sampled, build.define(node, raw, places))
         tap = Affine(((f"t{at}", 1),)) if taps > 1 else constant(0)
         place = (tap, axis(0), *(axis(2 + number) for number in range(rank)))
         index.append(Computed(Load(tensors[0], place), shape[2 + at]))
@@ -151,19 +155,14 @@ def grid_sample(build: Builder, node: Node) -> None:
     build.define(node, Reduce("add", tuple(over), value) if over else value)
 
 
-def _taps(build: Builder, node: Node, sampled: SampledAxis, at: int) -> tuple[str, str]:
-    """Tensors of the subscripts and of the weights of all taps along an axis."""
-    grid, y = node.inputs[1], node.outputs[0]
-    points, dtype = build.shape(grid)[:-1], build.dtype(grid)
-    own = tuple(map(axis, range(len(points))))
-    component = constant(len(points) - 2 - at)  # a grid names the last axis first
-    places = build.fresh(f"{y}.place{at}", points, dtype)
-    build.define(node, sampled.place(Load(grid, (*own, component))), places)
+def taps_of(build: Builder, node: Node, sampled: SampledAxis, places: str) -> tuple[str, str]:
+    """Tensors of the subscripts and of the weights of all taps of places along an axis."""
+    points = build.shape(places)
     place = Load(places, tuple(axis(1 + number) for number in range(len(points))))
     shape = (_TAPS[sampled.mode][0], *points)
-    subscripts = build.fresh(f"{y}.pixel{at}", shape, "int64")
+    subscripts = build.fresh(f"{places}.pixel", shape, "int64")
     build.define(node, sampled.subscript(place), subscripts)
-    weights = build.fresh(f"{y}.weight{at}", shape, dtype)
+    weights = build.fresh(f"{places}.weight", shape, build.dtype(places))
     build.define(node, sampled.weight(place), weights)
     return subscripts, weights
 
