@@ -18,10 +18,13 @@ SAFETY = 4  # scales that are folded into weights, sums in another order, produc
 Array = np.ndarray
 Arrays = Mapping[str, Array]
 SAME = ("Concat", "Split", "Slice", "Pad", "Reshape", "Flatten", "Transpose", "Squeeze",
-        "Unsqueeze", "MaxPool", "Identity", "Relu", "Clip", "Dropout")  # fmt: skip
+        "Unsqueeze", "MaxPool", "ReduceMax", "Identity", "Relu", "Clip", "Dropout")  # fmt: skip
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool",
           "ReduceMean", "Resize")  # fmt: skip
-STEEP = {"Sigmoid": 1, "Tanh": 1, "LeakyRelu": 1, "HardSigmoid": 1, "HardSwish": 2, "Erf": 1.2}
+STEEP = {
+    **{"Sigmoid": 1, "Tanh": 1, "LeakyRelu": 1, "HardSigmoid": 1, "HardSwish": 2, "Erf": 1.2},
+    **dict.fromkeys(("Abs", "Neg", "Sin", "Atan", "Elu", "Softplus", "Softsign"), 1),
+}
 
 
 def bounds(graph: Graph, exact: Arrays, dtype: str) -> dict[str, Array]:
@@ -46,7 +49,7 @@ def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str
         return [_linear(graph, node, exact, errors, dtype)]
     if node.op in STEEP:
         return [STEEP[node.op] * error + 8 * unit * np.maximum(size, 1)]
-    if node.op in ("Add", "Sub"):
+    if node.op in ("Add", "Sub", "Max", "Min"):
         return [errors[x] + errors[node.inputs[1]] + np.zeros_like(exact[node.outputs[0]])]
     if node.op == "Mul":
         other = node.inputs[1]

@@ -155,6 +155,8 @@ def unary(d: Draft) -> bool:
     op, words = d.one(
         ("Relu", {}), ("Relu", {}), ("Sigmoid", {}), ("Tanh", {}), ("LeakyRelu", {"alpha": 0.1}),
         ("HardSigmoid", {}), ("HardSwish", {}), ("Erf", {}), ("Clip", {}), ("silu", {}),
+        ("Abs", {}), ("Neg", {}), ("Sin", {}), ("Atan", {}), ("Elu", {}), ("Softplus", {}),
+        ("Softsign", {}),
     )  # fmt: skip
     if op == "silu":
         return d.node("Sigmoid", x) and d.node("Mul", x, [*d.shapes][-1])
@@ -175,7 +177,7 @@ def binary(d: Draft) -> bool:
         part = tuple(size if d.one(True, False) else 1 for size in shape)
         other = d.weight(*part[d.one(*range(len(shape) + 1)) :])
     pair = (a, other) if d.one(True, False) else (other, a)
-    return d.node(d.one("Add", "Add", "Sub", "Mul"), *pair)
+    return d.node(d.one("Add", "Add", "Sub", "Mul", "Max", "Min"), *pair)
 
 
 def broadcasts(one: Shape, other: Shape) -> bool:
@@ -288,7 +290,7 @@ def reduction(d: Draft) -> bool:
     x = d.pick(2, 3, 4, 4)
     if x is None:
         return False
-    rank, op = len(d.shapes[x]), d.one("ReduceMean", "Softmax", "LRN")
+    rank, op = len(d.shapes[x]), d.one("ReduceMean", "ReduceMax", "Softmax", "LRN")
     if op == "Softmax":
         return d.node(op, x, axis=d.one(*range(-rank, rank)))
     if op == "LRN":
