@@ -77,6 +77,15 @@ def test_nothing_is_read_or_written_out_of_bounds(tmp_path: Path) -> None:
     assert not run(code, tmp_path, dict(code.files))
 
 
+def test_steps_keep_to_their_slices(tmp_path: Path) -> None:
+    weights = {"w": reals(2, 20, 3), "r": reals(2, 20, 5), "b": reals(2, 40),
+               "n": np.int32([4, 2, 3])}  # fmt: skip
+    nodes = [node("LSTM", "x w r b n", "y0 y1 y2", hidden_size=5, direction="bidirectional")]
+    code = network_of(read(model(nodes, {"x": [4, 3, 3]}, dict.fromkeys(("y0", "y1", "y2")),
+                                 weights))).code  # fmt: skip
+    assert not run(code, tmp_path, dict(code.files))
+
+
 def test_the_sanitizers_notice_what_is_out_of_bounds(tmp_path: Path) -> None:
     code = network_of(read(every_form())).code
     assert "heap-buffer-overflow" in run(code, tmp_path, dict(code.files), wide=4)
