@@ -57,6 +57,10 @@ CASES: dict[str, tuple[onnx.ModelProto, Callable[[np.ndarray], np.ndarray]]] = {
     "Gelu": (foreign("Gelu", "x", {}, X.shape), gelu),
     "BiasGelu": (foreign("BiasGelu", "x b", ROWS, X.shape), lambda x: gelu(x + B)),
     "FastGelu": (foreign("FastGelu", "x b", ROWS, X.shape), lambda x: tanh_gelu(x + B)),
+    "BiasSplitGelu": (
+        foreign("BiasSplitGelu", "x b", ROWS, X.shape),
+        lambda x: (x + B)[..., :2] * gelu((x + B)[..., 2:]),
+    ),
     "QuickGelu": (
         foreign("QuickGelu", "x", {}, X.shape, alpha=2.0), lambda x: x / (1 + np.exp(-2 * x)),
     ),

@@ -80,6 +80,18 @@ def _gelu(call: Call, approximate: str) -> None:
     call.make("Gelu", [x], call.output(0), approximate=approximate)
 
 
+def _split_gelu(call: Call) -> None:
+    """Of ``x + bias``, half of the last axis times Gelu of the other half."""
+    total = call.make("Add", [call.input(0), call.input(1)])
+    size, at = call.shape(total)[-1], call.rank(total) - 1
+    halves = []
+    for first in (0, size // 2):
+        ends = [[first], [first + size // 2], [at]]
+        places = [call.reader.constant(f"{call.title}/place", np.array(end)) for end in ends]
+        halves.append(call.make("Slice", [total, *places]))
+    call.make("Mul", [halves[0], call.make("Gelu", [halves[1]])], call.output(0))
+
+
 def _quick_gelu(call: Call) -> None:
     """``x * sigmoid(alpha * x)``."""
     x = call.input(0)
@@ -203,6 +215,7 @@ _EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(
         "BiasGelu": partial(_gelu, approximate="none"),
         "FastGelu": partial(_gelu, approximate="tanh"),
         "QuickGelu": _quick_gelu,
+        "BiasSplitGelu": _split_gelu,
         "SkipLayerNormalization": _skip_layer_norm,
         "SkipSimplifiedLayerNormalization": _skip_rms_norm,
         "EmbedLayerNormalization": _embed,
