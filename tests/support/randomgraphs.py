@@ -281,8 +281,9 @@ def resize(d: Draft) -> bool:
     way = d.one("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
     scales = d.weight(4)
     d.weights[scales] = np.float32([1, 1, d.one(1, 2, 0.5), d.one(1, 2, 3)])
-    if min(d.shapes[x]) < 2:
-        return False
+    wide = d.shapes[x] * d.weights[scales]
+    if min(d.shapes[x]) < 2 or (way == "align_corners" and (wide % 1).any()):
+        return False  # of a fraction of a pixel ONNX's reference thinks otherwise
     return d.node("Resize", x, "", scales, mode=mode, coordinate_transformation_mode=way)
 
 
