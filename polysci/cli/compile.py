@@ -147,10 +147,9 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     if targets := targets_of(arguments):
         return write_for(targets, arguments, graph, _title(arguments))
-    prepared = prepare(
-        graph, arguments.dtype, target=detect(arguments.isa), optimize=arguments.optimize
-    )
-    network = _build(arguments, prepared)
+    prepared = partial(prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize)
+    plain = prepared("f32") if arguments.dtype == "bf16" else None
+    network = _build(arguments, prepared(arguments.dtype), plain)
     if arguments.explain:
         from polysci.cli.network_text import explain_stages, explain_stages_json
 
@@ -203,14 +202,16 @@ def _peers(arguments: argparse.Namespace) -> list[Peer]:
     return installed_peers(arguments.compare, shared.say)
 
 
-def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
+def _build(
+    arguments: argparse.Namespace, prepared: PreparedNetwork, plain: PreparedNetwork | None
+) -> Network:
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
     from polysci.network.compile.compiled import build_network
     from polysci.network.compile.prepare import CompileOptions
     from polysci.network.passes.layer_calls import problems
     from polysci.target.host import detect
-    from polysci.tune import Progress
+    from polysci.tune import LEVELS, Progress
 
     threads = shared.threads_of(arguments)
     level = arguments.level or ("estimate" if arguments.explain else "measure")
@@ -218,7 +219,8 @@ def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
         level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
         flush_denormals=not arguments.keep_denormals,
     )  # fmt: skip
-    todo = len(problems(prepared.program))
+    rivals = [prepared] if plain is None or not LEVELS[level].measured else [prepared, plain]
+    todo = sum(len(problems(rival.program)) for rival in rivals)
     with Display(todo) as display:
 
         def watch(problem: Any, step: Progress | Result) -> None:
@@ -230,8 +232,9 @@ def _build(arguments: argparse.Namespace, prepared: PreparedNetwork) -> Network:
                 display.note("comparing schedules inside the network, compiling C")
 
         return build_network(
-            prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch
-        )
+            prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch,
+            plain=plain,
+        )  # fmt: skip
 
 
 def _line(result: Result) -> str:

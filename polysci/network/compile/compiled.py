@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
@@ -17,6 +18,7 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
 from polysci.network.compile.build import runner_of
+from polysci.network.compile.element_type import is_faster
 from polysci.network.compile.pickling import dumps
 from polysci.network.compile.planned import PlannedNetwork, plan_network
 from polysci.network.compile.prepare import (
@@ -35,7 +37,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.loading import version
 from polysci.target.host import Target, detect
 from polysci.text.tables import shorten
-from polysci.tune import check_options
+from polysci.tune import LEVELS, check_options
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
@@ -123,7 +125,8 @@ def compile_network(
     ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
     dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to constants, such as a sample
     rate or a shape; ``external`` allows files of weights beside the model. ``dtype`` ``bf16`` keeps
-    weights and tensors between layers in bf16, inputs and outputs in f32. ``time_limit`` is in
+    weights and tensors between layers in bf16, inputs and outputs in f32, unless f32 is measured to
+    be faster, as the network's ``dtype`` then says. ``time_limit`` is in
     seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below 2^-126
     (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory`` computes
     nodes in the order in which tensors take least memory at a time. ``flags`` are the compiler's,
@@ -136,11 +139,13 @@ def compile_network(
     graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
     stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
     chosen = target or detect(isa)
+    prepared = partial(prepare, graph, fuse=fuse, target=chosen, optimize=optimize)
+    plain = prepared("f32") if dtype == "bf16" else None
     return build_network(
-        prepare(graph, dtype, fuse=fuse, target=chosen, optimize=optimize),
+        prepared(dtype),
         CompileOptions(level, threads, dtype, algorithm, chosen, bool(flush_denormals)),
         names.project(stem if name is None else name),
-        wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags,
+        wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags, plain=plain,
     )  # fmt: skip
 
 
@@ -167,17 +172,29 @@ def build_network(
     time_limit: float | None = None,
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
+    plain: PreparedNetwork | None = None,
 ) -> Network:
-    """Schedules, C and library of a prepared network."""
+    """Schedules, C and library of a prepared network.
+
+    ``plain`` is the same in f32: at a level that measures it is taken where a run is faster so.
+    """
     planned = plan_network(
         prepared, options, name, wisdom=wisdom, time_limit=time_limit, watch=watch
     )  # fmt: skip
     start = time.monotonic()
     runner = runner_of(planned.code, flags)
-    return Network(
+    network = Network(
         planned.prepared, planned.results, planned.schedules, planned.code, options,
         planned.seconds + time.monotonic() - start, runner,
     )  # fmt: skip
+    if plain is None or LEVELS[options.level].measured == 0:
+        return network
+    other = build_network(
+        plain, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
+        watch=watch, flags=flags,
+    )  # fmt: skip
+    chosen = other if is_faster(other.runner, network.runner) else network
+    return replace(chosen, seconds=network.seconds + other.seconds)
 
 
 def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Network:
