@@ -195,8 +195,8 @@ def test_comparisons_before_opset_16() -> None:
 def test_zeros_that_are_computed(bits: type) -> None:
     """As quantisation at run time has them: convolutions with padding, and matrix products."""
     random = np.random.default_rng(0)
-    w, v = random.integers(-9, 10, (4, 3, 3, 3)), random.integers(-9, 10, (6, 2))
-    weights = {"w": w.astype(np.int8), "v": v.astype(np.int8), "n": np.int8(0)}
+    w, v = random.integers(-9, 10, (4, 3, 3, 3)), random.integers(0, 256, (6, 2))
+    weights = {"w": w.astype(np.int8), "v": v.astype(np.uint8), "n": np.uint8(99)}
     words = {"pads": [1, 0, 1, 2], "strides": [2, 1]}
     nodes = [node("ConvInteger", "x w z", "c", **words), node("MatMulInteger", "x v z n", "m")]
     one = model(nodes, {"x": [1, 3, 5, 6], "z": []}, {"c": None, "m": None}, weights)
@@ -208,7 +208,7 @@ def test_zeros_that_are_computed(bits: type) -> None:
     x, z = random.integers(0, 99, (1, 3, 5, 6)).astype(bits), np.array(7, bits)
     made = network({"x": x, "z": z})
     expected = ReferenceEvaluator(one).run(None, {"x": x, "z": z})
-    np.testing.assert_array_equal(made["m"], expected[1])
+    np.testing.assert_array_equal(made["m"], expected[1])  # weights from -99 to 156
     wide = np.pad(x.astype(int) - 7, ((0, 0), (0, 0), (1, 1), (0, 2)))
     parts = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))[:, :, ::2]
     np.testing.assert_array_equal(made["c"], np.einsum("nchwrs,kcrs->nkhw", parts, w))

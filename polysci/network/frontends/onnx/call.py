@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polysci.network.frontends.onnx.reader import ExpansionError, Reader
+from polysci.network.ir.graph import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,10 @@ class Call:
         self.shape(like)
         dtype = self.reader.table.tensor(like).dtype
         return self.reader.constant(f"{self.title}/number", np.array(value, dtype))
+
+    def constant(self, base: str, value: Array) -> str:
+        """A constant of this node."""
+        return self.reader.constant(f"{self.title}/{base}", value)
 
     def make(self, op: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         """Add a node; gives the name of its result."""
