@@ -51,6 +51,7 @@ class StageCode:
     row_fusions: dict[int, RowFusionWriter] = field(default_factory=dict)
     extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
     users: dict[str, Spot] = field(default_factory=dict)  # of scratch
+    barriers: Barriers = field(init=False)
 
     def __post_init__(self) -> None:
         program = self.placed.program
@@ -85,6 +86,9 @@ class StageCode:
             self.pointers[name] = f"m->out[{position}]"
         for name, at in self.arena.offsets.items():
             self.pointers[name] = f"(m->arena + {at})"
+        sizes = {name: size for name, (size, _) in self.extra.items()}
+        loops = self.shared_loops()
+        self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops)
 
     def constants(self) -> list[str]:
         """Constants that stages read as they are: all but weights that are packed on load."""
@@ -109,13 +113,13 @@ class StageCode:
                 lines += self.repeat(at, stage, pending)
             else:
                 lines += self.waits([(at, 0)], pending)[0]
-                lines += self.one((at, 0), stage)
+                lines += self.statements((at, 0), stage)
             if self.timed:
                 lines += self.clock(at)
                 pending.clear()
         return lines
 
-    def one(self, spot: Spot, stage: Stage) -> c.Body:
+    def statements(self, spot: Spot, stage: Stage) -> c.Body:
         """The statements of one stage."""
         match stage:
             case LoopStage() | UpdateStage():
@@ -136,7 +140,7 @@ class StageCode:
         pending[:] = dict.fromkeys((*before, *pending))
         waits, block = self.waits(spots, pending), c.Body()
         for spot, wait in zip(spots, waits, strict=True):
-            block += [*wait, *self.one(spot, stage.members[spot[1]])]
+            block += [*wait, *self.statements(spot, stage.members[spot[1]])]
         head = (f"int64_t {STEP} = 0", f"{STEP} < {stage.count}", f"++{STEP}")
         return [c.Line(f"/* {remark(stage.name)} */"), c.loop(*head, c.Block(block))]
 
@@ -144,9 +148,7 @@ class StageCode:
         """What stands before each of some stages, run in order behind ``pending``."""
         if self.threads == 1:
             return [[] for _ in spots]
-        sizes = {name: size for name, (size, _) in self.extra.items()}
-        barriers = Barriers(self.placed, self.arena, self.users, sizes, self.shared_loops())
-        return [[c.Line(openmp.BARRIER)] * wait for wait in barriers.before(spots, pending)]
+        return [[c.Line(openmp.BARRIER)] * wait for wait in self.barriers.before(spots, pending)]
 
     def shared_loops(self) -> dict[Spot, tuple[tuple[str, int], ...]]:
         """Repeated loop stages without sums: their loops, the outermost first."""
