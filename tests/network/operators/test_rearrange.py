@@ -1,5 +1,7 @@
 """Repeating, cutting out and rearranging, against ONNX's reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -154,6 +156,7 @@ def test_enlarging_before_opset_11(opset: int) -> None:
         names = "x" if opset == 7 else "x s"
         cases.append(OperatorCase(op, names, {"x": x}, weights, words, expected=(result,)))
     assert not faults(cases, opset)
+    assert not faults([replace(case, expected=None) for case in cases], opset)
 
 
 def _between_rows(x: np.ndarray) -> np.ndarray:

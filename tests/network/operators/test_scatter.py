@@ -119,6 +119,12 @@ def test_scattering(threads: int) -> None:
     assert not faults([*elements(), *vectors(), *unpools()], threads=threads)
 
 
+def test_scattering_of_opset_9() -> None:
+    """Under the name that it had."""
+    inputs = {"x": numbers(4, 5), "at": distinct(4, 3, 5), "u": numbers(3, 5)}
+    assert not faults([OperatorCase("Scatter", "x at u", inputs)], 9)
+
+
 def test_scattering_in_bf16() -> None:
     """Between layers, where tensors of three axes and more are narrow."""
     nodes = [node("Conv", "x w", "c"), node("ScatterElements", "c at u", "s", axis=2),

@@ -12,8 +12,10 @@ import numpy as np
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx import sampling
 from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
+from polysci.network.frontends.onnx.older import as_newer
 from polysci.network.frontends.onnx.places import gather_elements, max_unpool, with_places_inside
 from polysci.network.frontends.onnx.reductions import corrected_reduction
+from polysci.network.frontends.onnx.regions import max_roi_pool
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
 
@@ -48,7 +50,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         x, scale, shift = (known[name] for name in node.inputs)
         along = (-1, *[1] * (x.ndim - 2))
         return [x * scale.reshape(along) + shift.reshape(along)]
-    known = with_places_inside(node, known)
+    node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := corrected(node, graph.opset, known)) is not None:
         return [own]
     if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
@@ -61,7 +63,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     kind = helper.np_dtype_to_tensor_dtype
     inputs = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in feeds.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    opset = helper.make_opsetid("", is_implemented(node.op, graph.opset))
+    opset = helper.make_opsetid("", is_implemented(node.op, version))
     model = helper.make_model(
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )
@@ -86,6 +88,8 @@ def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | Non
         return sampling.grid_sample(node, known)
     if node.op == "MaxUnpool":
         return max_unpool(node, known)
+    if node.op == "MaxRoiPool":
+        return max_roi_pool(node, known)
     return corrected_reduction(node, opset, known)
 
 
