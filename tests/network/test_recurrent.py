@@ -289,3 +289,18 @@ def test_results_that_nothing_asks_for_are_not_computed() -> None:
     counts = [len(network_of(read(m)).prepared.program.stages) for m in (built, recurrent_model(
         "LSTM", {"direction": "bidirectional"}, arrays))]  # fmt: skip
     assert counts == [7, 11]
+
+
+def test_of_doubles() -> None:
+    op, attributes, given = CASES["gru, late"]
+    arrays = [
+        value if value is None else value.astype(np.float64)
+        for value in arrays_of(op, attributes, given)
+    ]
+    built = recurrent_model(op, attributes, arrays)
+    for port in built.graph.output:
+        port.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    network, known = network_of(read(built)), dict(zip(NAMES, arrays, strict=False))
+    results = network({port.name: known[port.name] for port in network.inputs})
+    exact = dict(zip(OUTPUTS, reference(op, attributes, arrays), strict=False))
+    assert all(np.abs(results[name] - exact[name]).max() < 1e-14 for name in results)
