@@ -43,3 +43,8 @@ def test_a_context_keeps_its_model_and_library(tmp_path: Path) -> None:
     del context
     gc.collect()
     assert library not in Path("/proc/self/maps").read_text()
+
+
+def test_a_call_makes_no_signature(net: Network) -> None:
+    """Inputs and outputs are looked up on every call: they are made once."""
+    assert net.inputs is net.inputs and net.outputs is net.outputs

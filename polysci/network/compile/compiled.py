@@ -32,7 +32,7 @@ from polysci.network.compile.prepare import (
 from polysci.network.compile.report import NetworkReport, report_of
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.graph import Graph
-from polysci.network.runtime.runner import Runner, order_inputs
+from polysci.network.runtime.runner import Runner, TensorPort, order_inputs
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.loading import version
 from polysci.target.host import Target, detect
@@ -78,6 +78,14 @@ class Network(PlannedNetwork):
             "seconds": self.seconds,
         }
         return restore_network, (self.name, version(), options.target.isa.name, dumps(parts))
+
+    @property
+    def inputs(self) -> tuple[TensorPort, ...]:
+        return self.runner.inputs  # every call asks for them
+
+    @property
+    def outputs(self) -> tuple[TensorPort, ...]:
+        return self.runner.outputs
 
     @overload
     def __call__(self, x: Mapping[str, Array]) -> dict[str, Array]: ...
