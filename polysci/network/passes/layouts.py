@@ -221,7 +221,7 @@ def with_dtype(program: Program, dtype: str) -> Program:
     """Layers and what lies between them in ``bf16``; inputs, outputs and vectors stay f32."""
     if dtype == "f32":
         return program
-    kept = {*program.border(), *program.constants, *_statistics(program)}
+    kept = {*program.border(), *program.constants, *_statistics(program), *_places(program)}
     layers = [layer for layer in program.layers() if layer.problem.dtype == "f32"]
     narrow = {layer.x.tensor for layer in layers}
     values = {
@@ -244,6 +244,15 @@ def _statistics(program: Program) -> list[str]:
         and reductions(stage.expr)
         and any(FEW * sizes[stage.output] <= sizes[name] for name in stage.inputs)
     ]
+
+
+def _places(program: Program) -> set[str]:
+    """What loops make places out of, which 8 bits of a number do not tell."""
+    sources = {name for name, value in program.values.items() if value.dtype in ("int32", "int64")}
+    for stage in reversed(program.stages):
+        if isinstance(stage, LoopStage) and stage.output in sources:
+            sources |= {*stage.inputs}
+    return sources
 
 
 def _in_bf16(stage: Stage, values: Mapping[str, Value]) -> Stage:

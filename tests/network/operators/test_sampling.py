@@ -9,7 +9,7 @@ from polysci.errors import UnsupportedError
 from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.operators.lower import lower
 from tests.support.networks import network_of, read
-from tests.support.onnxmodels import reals
+from tests.support.onnxmodels import model, node, reals
 from tests.support.operatorcases import OperatorCase, faults, joined
 
 PADDINGS = ("zeros", "border", "reflection")
@@ -44,6 +44,20 @@ def test_points_of_rows_of_volumes_and_of_doubles() -> None:
 
 def test_modes_of_opset_16() -> None:
     assert not faults(samples(("bilinear", "nearest"), (1, 1, 4, 3), (2, 2)), 16, tolerance=3e-5)
+
+
+def test_points_keep_their_digits_in_bf16() -> None:
+    """A grid that layers compute names points of a wide image to less than a pixel."""
+    nodes = [node("Conv", "g w", "c"), node("Transpose", "c", "t", perm=[0, 2, 3, 1]),
+             node("GridSample", "x t", "y", align_corners=1)]  # fmt: skip
+    image = np.arange(512, dtype=np.float32).reshape(1, 1, 1, 512) / 512
+    graph = read(model(nodes, {"x": [1, 1, 1, 512], "g": [1, 2, 6, 5]}, {"y": None},
+                       {"w": np.eye(2, dtype=np.float32).reshape(2, 2, 1, 1)}))  # fmt: skip
+    grid = np.round(reals(1, 2, 6, 5) * 128) / 128  # numbers that bf16 holds
+    results = network_of(graph, dtype="bf16")({"x": image, "g": grid})
+    assert isinstance(results, dict)
+    wanted = (grid[:, :1] + 1) / 2 * 511 / 512
+    np.testing.assert_allclose(results["y"], wanted, atol=2e-4)
 
 
 @pytest.mark.parametrize("wild", [np.nan, np.inf, -np.inf, 1e30])
