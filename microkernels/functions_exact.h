@@ -1,8 +1,17 @@
 /* Functions of one double: what generated loops need beside those of libm. */
 #include <math.h>
 
-PS_INLINE double ps_d_max(double x, double y) { return x > y || x != x ? x : y; }
-PS_INLINE double ps_d_min(double x, double y) { return x < y || x != x ? x : y; }
+/* NaN where either is one; a choice after the other, as vectors have them. */
+PS_INLINE double ps_d_max(double x, double y)
+{
+    const double most = x > y ? x : y; /* y where either is a NaN */
+    return x == x ? most : x;
+}
+PS_INLINE double ps_d_min(double x, double y)
+{
+    const double least = x < y ? x : y;
+    return x == x ? least : x;
+}
 PS_INLINE double ps_d_relu(double x) { return x < 0 ? 0 : x; }
 PS_INLINE double ps_d_leaky(double x, double alpha) { return x < 0 ? x * alpha : x; }
 PS_INLINE double ps_d_sigmoid(double x) { return 1 / (1 + exp(-x)); }

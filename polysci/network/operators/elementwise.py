@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,9 @@ _UNARY: Mapping[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Swish": ("swish", _ALPHA),
 }
 MOST_TERMS = 32  # of a sum that is computed at once
-FEW_TERMS = 8  # of an extreme: compilers take seconds for long chains of choices
 _BINARY = {
     **{"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Sum": "add", "Mean": "add"},
-    **{"Max": "max", "Min": "min", "And": "and", "Or": "or", "Xor": "xor"},
+    **{"And": "and", "Or": "or", "Xor": "xor"},
     **{"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"},
     **{"Equal": "equal", "Less": "less", "Greater": "greater"},
     **{"LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal"},
@@ -78,16 +78,28 @@ def binary(build: Builder, node: Node) -> None:
     function, y = _BINARY[node.op], node.outputs[0]
     build.check_function(function, *node.inputs)
     parts = [build.load(name, y) for name in node.inputs]
-    if function in ("max", "min"):  # a layer can do what ends with a number
-        parts.sort(key=lambda part: isinstance(part, Number))
     expr: Expr = parts[0]
-    most = MOST_TERMS if function == "add" else FEW_TERMS
     for number, part in enumerate(parts[1:], 1):
-        if number % most == 0:
-            partial = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
-            expr = build.load(build.define(node, expr, partial), y)
+        if number % MOST_TERMS == 0:
+            made = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
+            expr = build.load(build.define(node, expr, made), y)
         expr = apply(function, expr, part)
     build.define(node, apply("div", expr, len(parts)) if node.op == "Mean" else expr)
+
+
+def extreme(build: Builder, node: Node) -> None:
+    """Min and Max, two and two: compilers take seconds for long chains of choices."""
+    function, y = node.op.lower(), node.outputs[0]
+    build.check_function(function, *node.inputs)
+    parts = [build.load(name, y) for name in node.inputs]
+    numbers = [part for part in parts if isinstance(part, Number)]
+    parts = [part for part in parts if not isinstance(part, Number)]
+    while len(parts) > 1:
+        rest = parts[len(parts) // 2 * 2 :]
+        parts = [apply(function, *pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
+        parts += rest
+    parts += numbers  # the last ones: a layer can do what ends with a number
+    build.define(node, reduce(partial(apply, function), parts))
 
 
 def power(build: Builder, node: Node) -> None:
@@ -192,6 +204,7 @@ def same(build: Builder, node: Node) -> None:
 OPERATORS = {
     **dict.fromkeys(_UNARY, unary),
     **dict.fromkeys(_BINARY, binary),
+    **dict.fromkeys(("Min", "Max"), extreme),
     "Selu": selu,
     "Gelu": gelu,
     "Pow": power,
