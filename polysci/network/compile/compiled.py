@@ -184,8 +184,12 @@ def build_network(
 ) -> Network:
     """Schedules, C and library of a prepared network.
 
-    ``plain`` is the same in f32: at a level that measures it is taken where a run is faster so.
+    ``plain`` is the same in f32: at a level that measures it is taken where a run is faster so, and
+    ``time_limit`` is for both.
     """
+    rival = plain if LEVELS[options.level].measured != 0 else None
+    if rival is not None and time_limit is not None:
+        time_limit /= 2
     planned = plan_network(
         prepared, options, name, wisdom=wisdom, time_limit=time_limit, watch=watch
     )  # fmt: skip
@@ -195,10 +199,10 @@ def build_network(
         planned.prepared, planned.results, planned.schedules, planned.code, options,
         planned.seconds + time.monotonic() - start, runner,
     )  # fmt: skip
-    if plain is None or LEVELS[options.level].measured == 0:
+    if rival is None:
         return network
     other = build_network(
-        plain, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
+        rival, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
         watch=watch, flags=flags,
     )  # fmt: skip
     chosen = other if is_faster(other.runner, network.runner) else network
