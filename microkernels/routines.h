@@ -41,10 +41,10 @@ typedef struct {
     const void *x;
     int64_t step;
     int kind, largest;
-} ps_row;
+} ps_lane;
 
 /* Whether element i comes before element j; of equal ones the first one does. */
-PS_SCALAR int ps_precedes(const ps_row *row, int64_t i, int64_t j)
+PS_SCALAR int ps_precedes(const ps_lane *row, int64_t i, int64_t j)
 {
     const int64_t x = ps_key(row->x, row->kind, i * row->step);
     const int64_t y = ps_key(row->x, row->kind, j * row->step);
@@ -52,7 +52,7 @@ PS_SCALAR int ps_precedes(const ps_row *row, int64_t i, int64_t j)
 }
 
 /* Moves the element at the root of a heap of `count` down, below those that come after it. */
-PS_SCALAR void ps_sink(const ps_row *row, int64_t *heap, int64_t root, int64_t count)
+PS_SCALAR void ps_sink(const ps_lane *row, int64_t *heap, int64_t root, int64_t count)
 {
     const int64_t step = row->step, sinking = heap[root * step];
     for (int64_t child; (child = 2 * root + 1) < count; root = child) {
@@ -73,7 +73,7 @@ PS_SCALAR void ps_top(int64_t item, int64_t *y, const void *x, int kind, int64_t
     static const int bytes[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
     const int64_t outer = item / inner, first = outer * size * inner + item % inner;
     int64_t *heap = y + outer * k * inner + item % inner;
-    const ps_row row = {(const char *)x + first * bytes[kind], inner, kind, largest};
+    const ps_lane row = {(const char *)x + first * bytes[kind], inner, kind, largest};
     for (int64_t i = 0; i < k; ++i)
         heap[i * inner] = i;
     for (int64_t i = k / 2 - 1; i >= 0; --i)
@@ -153,7 +153,7 @@ PS_SCALAR void ps_roi_align(int64_t item, float *y, const float *x, const float 
                 most = share[i] > most ? share[i] : most;
             }
         }
-        const float peak = down * across ? most : 0.0f;
+        const float peak = down * across > 0 ? most : 0.0f;
         y[item * rows * columns + cell] = largest ? peak : sum / (float)count;
     }
 }
@@ -195,7 +195,7 @@ PS_SCALAR void ps_max_roi_pool(int64_t item, float *y, const float *x, const flo
 PS_SCALAR void ps_triangle(int64_t item, double *y, const double *x, int64_t n)
 {
     y += item * n * n, x += item * n * n;
-    __builtin_memcpy(y, x, (size_t)(n * n) * sizeof *y);
+    __builtin_memcpy(y, x, n * n * sizeof *y);
     for (int64_t at = 0; at < n; ++at) {
         int64_t largest = at;
         for (int64_t row = at + 1; row < n; ++row)

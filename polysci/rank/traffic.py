@@ -148,7 +148,7 @@ def _transfers(
     """Seconds that one core would take to move the bytes of all threads out of L2, L3 and memory.
 
     A problem that fits a cache costs nothing there, unless caches are cold. The threads share the
-    bandwidth of L3 and memory.
+    bandwidth of L3 and memory. L3 takes lines of C while it delivers others.
     """
     context = nest.context
     machine, threads = context.machine, context.threads
@@ -160,10 +160,11 @@ def _transfers(
         min(machine.l3, machine.l3_all / target.sharing("l3", threads)),
         min(machine.memory, machine.memory_all / threads),
     )
+    taken = (np.zeros(1), np.where(nest.family.stream, 0.0, levels[1].c / 2), np.zeros(1))
     seconds = []
-    for level, size, rate in zip(levels, sizes, rates, strict=True):
+    for level, its, size, rate in zip(levels, taken, sizes, rates, strict=True):
         stays = not context.cold and problem_bytes <= USABLE * size
-        seconds.append(np.zeros(1) if stays else level.total / (rate * 1e9))
+        seconds.append(np.zeros(1) if stays else (level.total - its) / (rate * 1e9))
     return seconds[0], seconds[1], seconds[2]
 
 

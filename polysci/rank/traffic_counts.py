@@ -36,9 +36,6 @@ CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict
 # The price of a line whose neighbours are read later, in those of a run's first line: prefetchers
 # follow some of so many strides.
 STRAY = 1 / 5
-# Times that a line of C moves between L1 and L2, L2 and L3, L3 and memory: it is read before it is
-# written. L3 takes lines while it delivers others.
-STORES = (2.0, 1.0, 2.0)
 PAGE = 4096  # bytes
 TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
 # Bytes after which the sets of a cache repeat: 64 sets of L1, 2048 of L2, of one line each.
@@ -147,9 +144,9 @@ class TrafficCounts:
             size / share
             for size, share in zip((target.l1, target.l2, target.l3), shares, strict=True)
         ]
+        moved = [self.bytes_moved(depth) for depth in range(len(self.tiles))]
         levels = []
-        for size, period, stores in zip(sizes, (*PERIODS, 0), STORES, strict=True):
-            moved = [self.bytes_moved(depth, stores) for depth in range(len(self.tiles))]
+        for size, period in zip(sizes, (*PERIODS, 0), strict=True):
             occupied = [self._occupancy(depth, period) for depth in range(len(self.tiles))]
             levels.append(level_traffic(occupied, moved, USABLE * size))
         return levels[0], levels[1], levels[2]
@@ -234,10 +231,10 @@ class TrafficCounts:
         a, b, c = self._fetches
         return a[depth], b[depth], c[outer]
 
-    def bytes_moved(self, depth: int, stores: float) -> tuple[Count, Count, Count]:
-        """Bytes that all visits of the sub-nest at a depth touch, those of C ``stores`` times."""
+    def bytes_moved(self, depth: int) -> tuple[Count, Count, Count]:
+        """Bytes of A, B and C that all visits of the sub-nest at a depth touch."""
         outer = min(depth, self.depth)
-        stored = np.where(self.family.stream, 1.0, stores)
+        stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
         a, b, _ = self._bytes(depth, self.means[depth])
         c = self._bytes(outer, self.means[outer])[2]
         times = self._times(depth)
