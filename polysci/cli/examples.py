@@ -15,7 +15,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "compile": (
             "polysci compile model.onnx",
             "polysci compile model.onnx -o model --dim batch=1 --value rate=16000",
-            "polysci compile model.onnx -o any --isas avx512,avx2,portable",
             "polysci compile model.onnx --compare onnxruntime,openvino",
         ),
         "bench": (
