@@ -33,7 +33,7 @@ DECIDED = "other by decision"
 # Results that are not those of the tests on purpose; docs/reference/onnx.md has the reasons.
 DECISIONS: Mapping[str, str] = MappingProxyType(
     {
-        "test_resize_.*_align_corners": "corners of whole pixels, as in ONNX Runtime",
+        "test_resize_downsample_scales_(linear|cubic)_align_corners": "corners of whole pixels",
         "test_dft_inverse(_opset19)?": "zeros within the rounding of f32",
         "test_maxunpool_export_with_output_shape": "indices counted in output_shape, as in ONNX "
         "Runtime",
