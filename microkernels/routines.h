@@ -78,11 +78,15 @@ PS_SCALAR void ps_top(int64_t item, int64_t *y, const void *x, int kind, int64_t
         heap[i * inner] = i;
     for (int64_t i = k / 2 - 1; i >= 0; --i)
         ps_sink(&row, heap, i, k);
-    for (int64_t i = k; i < size; ++i)
-        if (ps_precedes(&row, i, heap[0])) {
-            heap[0] = i;
-            ps_sink(&row, heap, 0, k);
-        }
+    int64_t root = ps_key(row.x, kind, heap[0] * inner);
+    for (int64_t i = k; i < size; ++i) {
+        const int64_t key = ps_key(row.x, kind, i * inner);
+        if (key == root || (key > root) != largest)
+            continue; /* of equal elements the one in the heap comes first */
+        heap[0] = i;
+        ps_sink(&row, heap, 0, k);
+        root = ps_key(row.x, kind, heap[0] * inner);
+    }
     for (int64_t last = k - 1; last > 0; --last) {
         const int64_t place = heap[0];
         heap[0] = heap[last * inner];
