@@ -101,23 +101,26 @@ PS_SCALAR float ps_inside(float x, float low, float high)
     return x > low ? x < high ? x : high : low;
 }
 
-/* The four pixels around a point, of which `share` are parts; 0 beyond one pixel outside. */
-PS_SCALAR void ps_around(const float *x, int64_t height, int64_t width, float row, float column,
-                         float share[4])
+/* The four pixels around a point: their places in the image and their shares, which are 0 beyond
+ * one pixel outside. */
+typedef struct {
+    int64_t at[4];
+    float share[4];
+} ps_quad;
+
+PS_SCALAR ps_quad ps_around(int64_t height, int64_t width, float row, float column)
 {
-    if (!(row >= -1.0f && row <= (float)height && column >= -1.0f && column <= (float)width)) {
-        share[0] = share[1] = share[2] = share[3] = 0.0f;
-        return;
-    }
+    const int inside = row >= -1.0f && row <= (float)height && column >= -1.0f &&
+                       column <= (float)width;
     row = ps_inside(row, 0.0f, (float)(height - 1));
     column = ps_inside(column, 0.0f, (float)(width - 1));
     const int64_t top = (int64_t)row, left = (int64_t)column;
     const int64_t low = top + (top + 1 < height), right = left + (left + 1 < width);
     const float down = row - (float)top, across = column - (float)left;
-    share[0] = (1.0f - down) * (1.0f - across) * x[top * width + left];
-    share[1] = (1.0f - down) * across * x[top * width + right];
-    share[2] = down * (1.0f - across) * x[low * width + left];
-    share[3] = down * across * x[low * width + right];
+    const float above = inside ? 1.0f - down : 0.0f, below = inside ? down : 0.0f;
+    return (ps_quad){
+        {top * width + left, top * width + right, low * width + left, low * width + right},
+        {above * (1.0f - across), above * across, below * (1.0f - across), below * across}};
 }
 
 /* How many points a cell of a region has along an axis: as many as it has pixels if `samples` is
@@ -127,39 +130,43 @@ PS_SCALAR int64_t ps_points(int64_t samples, float cell)
     return samples > 0 ? samples : (int64_t)ps_inside(__builtin_ceilf(cell), 0.0f, 4096.0f);
 }
 
-/* A channel of a region (left, top, right, bottom) of image `batch`, in rows x columns cells: the
- * mean of the points in each, or the largest share of a pixel in one of them. */
+/* A cell of a region (left, top, right, bottom) of image `batch`, of rows x columns cells, in all
+ * channels: the mean of the points in it, or the largest share of a pixel in one of them. */
 PS_SCALAR void ps_roi_align(int64_t item, float *y, const float *x, const float *rois,
                             const int64_t *batch, int64_t images, int64_t channels, int64_t height,
                             int64_t width, int64_t rows, int64_t columns, int64_t samples,
                             int largest, float offset, float scale)
 {
-    const float *roi = rois + item / channels * 4;
-    const int64_t known = batch[item / channels], image = ps_least(ps_most(known, 0), images - 1);
-    const float *plane = x + (image * channels + item % channels) * height * width;
+    const int64_t cells = rows * columns, region = item / cells, cell = item % cells;
+    const int64_t image = ps_least(ps_most(batch[region], 0), images - 1), size = height * width;
+    const float *roi = rois + region * 4, *planes = x + image * channels * size;
     const float left = roi[0] * scale - offset, top = roi[1] * scale - offset;
     const float least = offset > 0.0f ? -__builtin_inff() : 1.0f;
     const float wide = roi[2] * scale - offset - left, high = roi[3] * scale - offset - top;
     const float cell_w = (wide > least ? wide : least) / (float)columns;
     const float cell_h = (high > least ? high : least) / (float)rows;
     const int64_t down = ps_points(samples, cell_h), across = ps_points(samples, cell_w);
-    const int64_t count = ps_most(down * across, 1);
-    for (int64_t cell = 0; cell < rows * columns; ++cell) {
-        const float first_h = top + (float)(cell / columns) * cell_h;
-        const float first_w = left + (float)(cell % columns) * cell_w;
-        float sum = 0.0f, most = -__builtin_inff(), share[4];
-        for (int64_t at = 0; at < down * across; ++at) {
-            const float row = ((float)(at / across) + 0.5f) * cell_h / (float)down;
-            const float column = ((float)(at % across) + 0.5f) * cell_w / (float)across;
-            ps_around(plane, height, width, first_h + row, first_w + column, share);
+    const float first_h = top + (float)(cell / columns) * cell_h;
+    const float first_w = left + (float)(cell % columns) * cell_w;
+    const float start = largest && down * across ? -__builtin_inff() : 0.0f;
+    const float count = largest ? 1.0f : (float)ps_most(down * across, 1);
+    y += region * channels * cells + cell;
+    for (int64_t c = 0; c < channels; ++c)
+        y[c * cells] = start;
+    for (int64_t at = 0; at < down * across; ++at) {
+        const float row = ((float)(at / across) + 0.5f) * cell_h / (float)down;
+        const float column = ((float)(at % across) + 0.5f) * cell_w / (float)across;
+        const ps_quad quad = ps_around(height, width, first_h + row, first_w + column);
+        for (int64_t c = 0; c < channels; ++c)
             for (int i = 0; i < 4; ++i) {
-                sum += share[i];
-                most = share[i] > most ? share[i] : most;
+                const float share = quad.share[i] * planes[c * size + quad.at[i]];
+                const float sum = y[c * cells] + share;
+                const float most = share > y[c * cells] ? share : y[c * cells];
+                y[c * cells] = largest ? most : sum;
             }
-        }
-        const float peak = down * across > 0 ? most : 0.0f;
-        y[item * rows * columns + cell] = largest ? peak : sum / (float)count;
     }
+    for (int64_t c = 0; c < channels; ++c)
+        y[c * cells] /= count;
 }
 
 /* First pixel, or the one behind the last, of a cell that begins or ends at `at`. */

@@ -53,8 +53,9 @@ def roi_align(build: Builder, node: Node) -> None:
         *images, *shape[2:], int(node.attributes.get("sampling_ratio", 0)), modes.index(mode),
         ways[way], float(node.attributes.get("spatial_scale", 1.0)),
     )  # fmt: skip
+    items = shape[0] * shape[2] * shape[3] if shape[1] else 0
     stage = RoutineStage(
-        str(node), node.outputs[0], (x, rois, batch), "ps_roi_align", prod(shape[:2]), numbers
+        str(node), node.outputs[0], (x, rois, batch), "ps_roi_align", items, numbers
     )
     build.stages.append(stage)
 
