@@ -148,7 +148,7 @@ PS_SCALAR void ps_roi_align(int64_t item, float *y, const float *x, const float 
     const int64_t down = ps_points(samples, cell_h), across = ps_points(samples, cell_w);
     const float first_h = top + (float)(cell / columns) * cell_h;
     const float first_w = left + (float)(cell % columns) * cell_w;
-    const float start = largest && down * across ? -__builtin_inff() : 0.0f;
+    const float start = largest && down * across > 0 ? -__builtin_inff() : 0.0f;
     const float count = largest ? 1.0f : (float)ps_most(down * across, 1);
     y += region * channels * cells + cell;
     for (int64_t c = 0; c < channels; ++c)

@@ -103,8 +103,8 @@ def test_a_network_counts_them() -> None:
         StageRow("a", "s", 1e-3, 0.5, 1.0, 0.1, 1e-3, *marks)
         for marks in ((False, False), (True, False), (True, True))
     ]
-    told = NetworkReport("net", tuple(rows), 3e-3, 3e-3, 0, 0, 0, "measure").summary()
+    told = NetworkReport("net", tuple(rows), 3e-3, 3e-3, 3e-3, 0, 0, 0, "measure").summary()
     line = "of the layers of 3 stages, timed alone: 2 from records, 1 disturbed"
     assert any(text.startswith(line) for text in told)
-    told = NetworkReport("net", tuple(rows[:1]), 3e-3, 3e-3, 0, 0, 0, "measure").summary()
+    told = NetworkReport("net", tuple(rows[:1]), 3e-3, 3e-3, 3e-3, 0, 0, 0, "measure").summary()
     assert not any("records" in text for text in told)

@@ -67,7 +67,7 @@ def test_a_list_of_records_says_which_are_disturbed() -> None:
 def test_tables_of_stages_peers_and_training_fit_as_well() -> None:
     stage = StageRow("a_node " * 9, "p:4* k:32 " * 9, 1e-3, 0.5, 99.5, 0.5, 1e-3, True, True)
     report = NetworkReport(
-        "net", (stage,) * 9, 123e-3, 123e-3, 1 << 30, 1 << 31, 1 << 29, "measure"
+        "net", (stage,) * 9, 123e-3, 124e-3, 123e-3, 1 << 30, 1 << 31, 1 << 29, "measure"
     )
     judged = Judgement(100, 1000, (0.9, 0.8), (0.9, 0.8), (0.9, 0.8))
     for table in (report.text, partial(learn._table, {"a network of many letters " * 2: judged})):
