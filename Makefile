@@ -1,5 +1,6 @@
 # make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
-# make test-all: what make test leaves out, and a part of the tests on imitated lesser CPUs.
+# make test-all: what make test leaves out, and a part of the tests on imitated lesser CPUs;
+# with SHARE=0/3 a third of what is left out.
 # make docs: build the documentation in docs/_build/html; warnings are errors.
 PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
@@ -20,7 +21,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-all: .venv/installed-dev
-	$(PYTEST) -m "exhaustive and not slow and not perf"
+	$(PYTEST) -m "exhaustive and not slow and not perf" $(if $(SHARE),--share $(SHARE))
 	for isa in $(CAPS); do POLYSCI_ISA=$$isa $(PYTEST) $(CAPPED) || exit 1; done
 
 .venv/installed: pyproject.toml | tools

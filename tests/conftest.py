@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden/* anew, then read the diff"
     )
+    parser.addoption("--share", metavar="K/N", help="share K of N shares of the tests, K from 0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,8 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     exhaustive.mark(items)
+    if text := config.getoption("--share"):
+        taken = exhaustive.share(items, text)
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(taken)])
+        items[:] = taken
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

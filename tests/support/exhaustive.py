@@ -1,377 +1,16 @@
-"""Which cases only ``make test-all`` runs: all but a few of the long tests.
-
-A row names a test of a file and the distance between two of its cases that ``make test`` keeps;
-0 keeps the first case alone, None keeps none of them. ``*`` stands for the file's other tests.
-A test that asks for the measured ``machine`` needs no row: only ``make test-all`` calibrates.
-"""
+"""Marks what ``make test`` leaves out, and takes a share of the rest."""
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
-KEPT_EVERY: dict[str, dict[str, int | None]] = {
-    "algorithms/test_choice.py": {
-        "test_records_of_direct_searches_and_others_stay_apart": None,
-        "test_a_direct_search_never_takes_a_winograd_record": None,
-        "test_a_check_has_integers_and_a_bound_of_its_own": None,
-        "test_every_3x3_layer_of_vgg_has_a_prediction": None,
-    },
-    "algorithms/test_third_algorithm.py": {
-        "test_a_search_records_and_reuses_its_schedules": None,
-    },
-    "algorithms/test_winograd.py": {
-        "test_exported_layers_pass_their_own_test": None,
-        "test_results_are_within_the_bound_between_guard_pages": 0,
-        "test_faults_are_noticed": None,
-    },
-    "cli/test_calibrating.py": {"test_calibrating_is_told_once": 2},
-    "cli/test_cli_compile.py": {
-        "test_errors_that_f32_does_not_explain_are_wrong": None,
-        "test_every_tensor_beside_the_reference": None,
-        "test_no_peer_in_bf16": None,
-        "test_a_comparison": None,
-        "test_the_first_wrong_stage_is_named": None,
-        "test_json_and_a_file": None,
-        "test_a_table_of_stages": None,
-    },
-    "cli/test_cli_rank.py": {"test_ctrl_c_keeps_what_was_measured": None},
-    "cli/test_cli_types.py": {
-        "test_a_measured_search_says_how_near_the_peak_it_is": 4,
-        "test_check_prints_a_command_that_repeats_it": 0,
-        "test_measured_results_are_kept_apart": None,
-        "test_explain": 0,
-    },
-    "cli/test_faulty_compilers.py": {
-        "test_a_library_without_symbols": 3,
-        "test_a_compiler_that_hangs": 3,
-        "test_a_compiler_that_hangs_at_some_texts": 0,
-    },
-    "cli/test_isa_cap.py": {
-        "test_the_lower_cap_counts": 0,
-        "test_an_export_of_several_obeys_the_cap": None,
-        "test_the_peak_is_that_of_the_capped_one": None,
-        "test_a_better_ones_record_is_neither_taken_nor_tried": None,
-        "test_from_python": None,
-    },
-    "cli/test_tables.py": {"test_tables_fit_a_pipe": 2},
-    "codegen/test_codegen.py": {
-        "test_strict_compilers_are_content": None,
-        "test_copies_leave_much_padding_out": 3,
-        "test_the_same_bytes_in_any_process": None,
-        "test_golden_hashes_of_resnet50": None,
-    },
-    "codegen/test_nest_code.py": {
-        "test_the_exported_c_tests_itself": None,
-        "test_generated_code_computes_the_nest": 7,
-        "test_commands_take_a_file": None,
-        "test_the_exported_package": None,
-        "test_a_file_to_a_primitive_and_a_record": None,
-    },
-    "codegen/test_operators.py": {
-        "test_random_schedules_are_right": 53,
-        "test_the_choice_of_the_model_is_right": 14,
-        "test_schedules_written_by_hand": 0,
-        "test_the_textbook_nest_gives_the_same": 8,
-        "test_every_number_of_output_channels_up_to_40": None,
-        "test_packing_where_axes_have_one_position": 0,
-        "test_streamed_output": 3,
-    },
-    "codegen/test_precisions.py": {
-        "test_words_of_taps_above_each_other": 9,
-        "test_words_of_few_channels_hold_several_taps": 4,
-        "test_weights_ahead": 9,
-        "test_random_schedules_are_right": 53,
-        "test_schedules_written_by_hand": None,
-        "test_streamed_output": 0,
-    },
-    "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
-    "examples/test_examples.py": {
-        "test_a_script_checks_its_own_result": 0,
-        "test_the_microcontroller_needs_nothing_but_a_compiler": None,
-        "test_resnet50_is_written_as_a_model": None,
-    },
-    "experiments/test_calibrations.py": {
-        "test_winners_of_different_calibrations_are_timed_together": None,
-    },
-    "experiments/test_experiments.py": {
-        "test_searches_are_timed_and_their_winners_compared": None,
-        "test_what_one_knob_decides_is_its_share": None,
-        "test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least": None,
-    },
-    "explain/test_explain.py": {
-        "test_the_picture": 0,
-        "test_a_tried_schedule_is_shown_with_its_time": None,
-    },
-    "export/test_export.py": {
-        "test_c_compiles_without_warnings_and_passes_its_own_test": 0,
-        "test_make_check": 0,
-        "test_the_self_test_finds_faults": 2,
-        "test_the_header_is_cpp": 0,
-        "test_the_stack_is_what_the_header_says": None,
-        "test_ctest": None,
-    },
-    "export/test_export_precisions.py": {
-        "test_every_instruction_set_passes": None,
-        "test_the_self_test_finds_faults": 27,
-        "test_several_precisions_in_a_project": None,
-        "test_a_python_package_computes_the_same": 0,
-        "test_a_python_package_of_several_precisions": None,
-        "test_what_may_be_replaced_before_units_are_known": None,
-        "test_headers_of_two_projects_are_cpp": None,
-    },
-    "export/test_export_python.py": {
-        "test_compiles_what_does_not_load": 0,
-        "test_never_loads_from_a_cache_that_another_can_replace": 0,
-        "test_survives_a_damaged_or_shared_cache": None,
-    },
-    "export/test_export_units.py": {
-        "test_every_instruction_set_passes": None,
-        "test_the_self_test_finds_faults": None,
-        "test_make_and_ctest": None,
-        "test_the_next_best_is_taken": None,
-        "test_the_same_bytes_whatever_the_order": None,
-        "test_layers_of_several_kinds_without_a_choice": None,
-        "test_names_leave_room_for_the_units": None,
-        "test_a_replaced_object_changes_the_choice": None,
-    },
-    "measure/test_faults.py": {"test_faults_are_noticed": 26, "test_samples_are_seconds_a_call": 0},
-    "measure/test_measure.py": {"test_after_a_faulty_candidate_the_next_one_works": 2},
-    "measure/test_worker.py": {
-        "test_faults_that_kill_the_worker": 3,
-        "test_guards": 3,
-        "test_plain_loops_pass": 2,
-    },
-    "microkernels/test_aarch64.py": {
-        "test_kernels_are_exact_and_stay_inside_their_operands": 0,
-        "*": None,
-    },
-    "microkernels/test_microkernels.py": {
-        "test_kernels_are_exact_and_stay_inside_their_operands": 0,
-        "test_every_choice_of_types_computes_and_packs": 0,
-        "test_a_faulty_primitive_is_noticed": None,
-        "test_gcc_accepts_what_has_a_stand_in": None,
-        "test_symbols_of_the_units_are_the_names_of_the_registry": None,
-        "test_portable_kernels_under_sanitizers": None,
-        "test_clang_accepts_every_choice_of_types": None,
-        "test_clang_compiles_the_same_kernels": None,
-        "test_products_are_rounded_before_they_are_added": None,
-        "test_headers_compile_without_a_warning": 0,
-    },
-    "microkernels/test_narrow.py": {
-        "test_conversions_equal_those_of_numpy": 0,
-        "test_a_wrong_conversion_is_noticed": None,
-    },
-    "microkernels/test_tiles.py": {
-        "test_emulated_tiles_under_sanitizers": None,
-        "*": 0,
-        "test_every_register_tile_is_exact_and_stays_inside_its_operands": None,
-        "test_a_faulty_step_is_noticed": None,
-        "test_real_tiles_compile_without_a_warning": None,
-    },
-    "models/test_all_layers.py": {
-        "test_every_layer_in_some_precision": 0,
-        "test_resnet_50_as_it_is": None,
-    },
-    "network/operators/test_quantised.py": {
-        "test_integer_products": None,
-        "test_scaled_products": None,
-    },
-    "network/operators/test_reductions.py": {"test_values_side_by_side_along_the_last_axis": None},
-    "network/test_onnx_meaning.py": {
-        "test_zeros_that_are_computed": 0,
-        "test_transposed_convolutions_of_one_filter": 0,
-    },
-    "network/test_accuracy.py": {"test_means_of_many_elements": 0},
-    "network/test_freestanding.py": {
-        "test_what_the_library_calls_and_keeps": 0,
-        "test_everything_that_a_stage_may_be": None,
-    },
-    "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
-    "network/operators/test_fourier.py": {"test_transforms": None},
-    "network/operators/test_sampling.py": {
-        "test_points_of_images": 0,
-        "test_points_of_rows_of_volumes_and_of_doubles": None,
-        "test_wild_points_read_nothing_outside": 0,
-    },
-    "network/operators/test_bounds.py": {"test_no_place_leads_outside": 0},
-    "network/test_denormals.py": {"test_a_project": None, "test_a_run": 0},
-    "network/operators/test_scatter.py": {"test_scattering": 0, "test_scattering_in_bf16": None},
-    "network/operators/test_deformed.py": {"test_moved_taps": None},
-    "network/operators/test_elementwise.py": {"test_functions_of_a_real_tensor": 0},
-    "network/test_runner.py": {"test_a_context_keeps_its_model_and_library": None},
-    "network/operators/test_rearrange.py": {"test_rearranging": 0},
-    "network/operators/test_gather.py": {"test_gathering": 0},
-    "network/test_attention.py": {"test_as_onnx_defines_it": 3, "test_attention_of_one_tensor": 0},
-    "network/test_einsum.py": {"test_as_numpy_has_it": 8, "test_of_weights": 0},
-    "network/test_element_type.py": {"test_the_faster_type_is_taken": None},
-    "network/test_functions.py": {"test_loops_are_of_whole_vectors": 0},
-    "network/test_isa_choice.py": {
-        "test_the_best_that_the_cpu_has_runs": 0,
-        "test_a_described_machine": None,
-    },
-    "network/test_light_models.py": {"test_the_results_that_come_with_the_models": None},
-    "network/test_normalisation.py": {"test_as_onnx_defines_it": 3},
-    "network/test_onnx_backend.py": {"test_all_node_tests": None},
-    "network/test_onnxruntime.py": {"test_two_thousand_random_operators": None},
-    "network/test_peers.py": {
-        "test_faults_while_loading": 0,
-        "test_the_fastest_setting_is_kept": None,
-        "test_a_peer_that_hangs": None,
-    },
-    "network/test_projects.py": {
-        "test_the_files": 0,
-        "test_weights_packed_ahead": 0,
-        "test_readmes_state_the_wait_policy_of_several_threads": None,
-        "test_weights_inside_the_library": None,
-        "test_threads": None,
-        "test_hostile_names": None,
-        "test_two_networks_in_one_program": None,
-        "test_ctest": None,
-        "test_a_python_package": None,
-        "test_several_outputs_whole_numbers_and_constants": None,
-    },
-    "network/test_recurrent.py": {
-        "test_with_vectors": None,
-        "test_recurrent_nodes_are_their_definition": 6,
-        "test_more_of_all_and_all_threads": 3,
-        "test_some_of_the_outputs": 0,
-    },
-    "network/test_refusals.py": {"test_long_chains_are_fused_in_parts": None},
-    "network/test_row_fusion.py": {
-        "test_results": 0,
-        "test_what_stays_in_the_cache_stays_apart": None,
-    },
-    "network/test_sanitized.py": {
-        "test_the_sanitizers_notice_what_is_out_of_bounds": None,
-        "test_nothing_is_read_or_written_out_of_bounds": None,
-        "test_steps_keep_to_their_slices": None,
-    },
-    "network/test_whole_models.py": {"test_models_are_right": 0, "test_in_bf16": None},
-    "ops/test_conv2d_backward_weights.py": {
-        "test_code_of_the_first_choice_is_right": 18,
-        "test_taps_may_be_looped": 0,
-    },
-    "ops/test_matmul.py": {"test_code_is_right": 8},
-    "peers/test_contest.py": {"test_a_peer_that_lacks_the_precision": None},
-    "peers/test_onednn.py": {
-        "test_bench_against_it": None,
-        "test_onednn_multiplies_matrices": 2,
-        "test_onednn_computes_it": 3,
-    },
-    "peers/test_peers.py": {"test_bench_times_ours_where_the_peer_lacks_the_operator": None},
-    "polyhedral/test_footprint.py": {
-        "test_no_schedule_moves_less_than_the_lower_bound": 3,
-        "test_farther_levels_see_less_traffic": 3,
-    },
-    "project/test_api.py": {"test_compile_takes_a_precision": 9},
-    "project/test_conv2d_call.py": {"test_dtypes_of_the_arrays_give_the_precision": 3},
-    "project/test_documents.py": {"test_python": 0, "test_the_commands_of_the_readme_run": None},
-    "project/test_package.py": {
-        "test_installed_it_finds_its_data": None,
-        "test_installed_it_optimises_outside_the_checkout": None,
-    },
-    "project/test_types.py": {"test_users_programs_pass_mypy_strict": None},
-    "rank/test_baselines.py": {
-        "test_gathered_schedules_cost_what_each_does": 3,
-        "test_every_layer_has_a_choice": 3,
-    },
-    "rank/test_lower_bound.py": {
-        "test_a_full_search_discards_only_what_is_slower": None,
-        "test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first": None,
-    },
-    "rank/test_packages.py": {"test_an_installed_ranker_chooses": 0},
-    "rank/test_published.py": {
-        "test_the_experiment_ranks_a_file_of_that_form": None,
-        "test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest": None,
-    },
-    "rank/test_rank.py": {
-        "test_higher_prices_are_never_cheaper": 12,
-        "test_estimates_are_finite_and_no_part_is_negative": 0,
-    },
-    "rank/test_tiles.py": {
-        "test_every_proposal_can_be_generated": 0,
-        "test_every_instruction_set_has_proposals": 0,
-        "test_every_member_resolves": None,
-        "test_a_users_nest_has_proposals_as_well": 4,
-        "test_a_faster_machine_is_never_slower": 0,
-        "test_real_sizes_beat_every_lattice": 4,
-    },
-    "report/test_browser.py": {
-        "test_a_plain_page_has_no_fault": None,
-        "test_faults_are_noticed": None,
-        "test_report_pages": None,
-    },
-    "runtime/test_build_cache.py": {
-        "test_sixteen_processes_build_the_same_text": None,
-        "test_a_damaged_entry_is_compiled_again_under_a_new_name": 3,
-    },
-    "runtime/test_build_compiler.py": {
-        "test_a_damaged_header_is_made_again": None,
-        "test_a_header_cut_short_by_a_kill_is_not_used": None,
-    },
-    "runtime/test_build_library.py": {
-        "test_the_openmp_runtime_stays_when_its_last_user_goes": None,
-    },
-    "cli/test_cli.py": {"test_ctrl_c_keeps_what_was_measured": None},
-    "space/test_group_views.py": {
-        "test_a_wrong_swap_is_noticed": None,
-        "test_the_model_takes_the_kernel_without_wasted_lanes": 0,
-    },
-    "space/test_stencil_roles.py": {
-        "test_tails_of_pixels_are_exact_between_guard_pages": 11,
-        "test_filters_of_any_kind_are_exact": 4,
-        "test_random_schedules_are_exact": 0,
-        "test_every_ranker_orders_stencils": 3,
-        "test_a_wrong_kernel_is_noticed": 2,
-    },
-    "space/test_swapped_roles.py": {
-        "test_every_tail_of_pixels_is_exact_between_guard_pages": 27,
-        "test_random_schedules_are_exact": 0,
-        "test_every_ranker_orders_swapped_schedules": 3,
-    },
-    "space/test_swapped_taps.py": {
-        "test_every_row_length_is_exact_between_guard_pages": 14,
-        "test_every_kind_of_filter_is_exact": 12,
-        "test_copies_in_blocks_and_reads_in_place_are_exact": None,
-        "test_random_schedules_are_exact": 0,
-        "test_a_wrong_gap_zero_or_tap_is_noticed": None,
-    },
-    "space/test_space.py": {
-        "test_every_layer_of_a_network_has_choices": 0,
-        "test_every_member_nests": None,
-    },
-    "target/test_header_sets.py": {
-        "test_strict_compilers_take_units": None,
-        "test_the_interface_is_the_one_that_is_loaded": 4,
-    },
-    "target/test_machine.py": {
-        "test_probes_of_every_precision_compile": 0,
-        "test_a_calibration_of_a_few_kernels": None,
-    },
-    "target/test_packages.py": {
-        "test_its_kernels_compute_with_the_flag_of_its_row": None,
-        "test_an_exported_package_builds_with_the_flag": None,
-        "test_exported_projects_know_the_flag": None,
-    },
-    "tune/test_calibrate.py": {"test_a_neighbour_changes_no_rate": None},
-    "tune/test_few_cores.py": {"test_two_threads_on_one_cpu": None},
-    "tune/test_fit.py": {"test_the_layers_exercise_every_price": None},
-    "tune/test_training.py": {"test_networks_held_out_are_ordered_better_than_by_the_model": None},
-    "tune/test_training_samples.py": {
-        "test_the_command_trains_and_its_weights_are_used": None,
-        "test_one_network_alone_is_learned_and_not_judged": None,
-    },
-    "tune/test_tune.py": {
-        "test_no_candidate_survives": None,
-        "test_two_threads": None,
-        "test_ctrl_c_keeps_what_was_measured": None,
-        "test_weights_of_many_megabytes_are_timed": None,
-        "test_a_candidate_that_fails_at_last_does_not_win": None,
-    },
-    "tune/test_wisdom.py": {"test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader": None},
-}
+from tests.support.kept_cases import KEPT_EVERY
+
+TESTS = Path(__file__).parents[1]
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
@@ -380,7 +19,7 @@ def mark(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if "machine" in getattr(item, "fixturenames", ()):
             item.add_marker("exhaustive")
-        file = "/".join(item.path.parts[-2:])
+        file = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         name = getattr(item, "originalname", item.name)
         rows = KEPT_EVERY.get(file, {})
         if name not in rows and "*" not in rows:
@@ -390,6 +29,17 @@ def mark(items: Sequence[pytest.Item]) -> None:
         seen[file, name] += 1
         if distance is None or (index % distance if distance else index):
             item.add_marker("exhaustive")
+
+
+def share(items: list[pytest.Item], text: str) -> list[pytest.Item]:
+    """Of the items those of share K of N, by ``text``, "K/N": the same ones in every run.
+
+    Raises UsageError for anything else.
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+        raise pytest.UsageError(f"--share {text}: expected K/N with 0 <= K < N, as 0/3")
+    return [item for item in items if crc32(item.nodeid.encode()) % int(count) == int(number)]
 
 
 def selected(session: pytest.Session, parameter: str, kind: type) -> list[Any]:
