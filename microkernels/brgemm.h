@@ -299,8 +299,8 @@ PS_INLINE void ps_unpair(ps_acc *acc, ps_tile t)
 /* Whether row i begins a line of A, or an image row, or ends one: rows between lie in lines of these. */
 PS_INLINE int ps_starts_line(ps_tile t, int i)
 {
-    const int64_t line = 64 / sizeof(ps_a), at = i % t.wrap * t.a_inner;
-    return at == 0 || at / line != (at - t.a_inner) / line || i + 1 == t.rows || (i + 1) % t.wrap == 0;
+    const int every = t.a_inner < 64 / (int)sizeof(ps_a) ? 64 / (int)sizeof(ps_a) / (int)t.a_inner : 1;
+    return i % t.wrap % every == 0 || i + 1 == t.rows || (i + 1) % t.wrap == 0;
 }
 
 /* The lines that the rows of a step read, into L1.  Where rows are neighbours and steps lie far
