@@ -11,8 +11,8 @@ from polysci.network.tools.conformance import (
     PASSED,
     REFUSED,
     WRONG,
+    CaseResult,
     NodeCase,
-    Verdict,
     judge_batch,
     judge_cases,
     load_cases,
@@ -23,7 +23,7 @@ from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
 
 
-def judge(cases: list[NodeCase]) -> list[Verdict]:
+def judge(cases: list[NodeCase]) -> list[CaseResult]:
     return judge_batch(cases, "portable", QUICK)
 
 
@@ -58,9 +58,10 @@ def test_a_wrong_result_is_noticed() -> None:
 
 
 VERDICTS = [
-    Verdict("test_a", "Abs", PASSED), Verdict("test_b", "Abs", PASSED, "", ("n",)),
-    Verdict("test_c", "Det", REFUSED, "Det: polysci has no such operator"),
-    Verdict("test_d", "Mul", WRONG, "differs by up to 3"), Verdict("test_e", "If", OUTSIDE, "text"),
+    CaseResult("test_a", "Abs", PASSED), CaseResult("test_b", "Abs", PASSED, "", ("n",)),
+    CaseResult("test_c", "Det", REFUSED, "Det: polysci has no such operator"),
+    CaseResult("test_d", "Mul", WRONG, "differs by up to 3"),
+    CaseResult("test_e", "If", OUTSIDE, "text"),
 ]  # fmt: skip
 
 

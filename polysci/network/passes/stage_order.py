@@ -30,7 +30,7 @@ def arena_bytes(program: Program) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NextStage:
     """A stage that may run next: how much it adds to the memory in use, whether it goes on.
 
     ``follows``: it reads what the last stage made.
@@ -41,11 +41,11 @@ class Candidate:
     follows: bool
 
 
-def _least(candidate: Candidate) -> tuple[int, ...]:
+def _least(candidate: NextStage) -> tuple[int, ...]:
     return candidate.growth, candidate.at
 
 
-def _depth_first(candidate: Candidate) -> tuple[int, ...]:
+def _depth_first(candidate: NextStage) -> tuple[int, ...]:
     return not candidate.follows, candidate.growth, candidate.at
 
 
@@ -88,7 +88,7 @@ class _Scheduler:
             name = parent
         return name
 
-    def order(self, key: Callable[[Candidate], tuple[int, ...]]) -> Sequence[int]:
+    def order(self, key: Callable[[NextStage], tuple[int, ...]]) -> Sequence[int]:
         """Positions of stages, always the ready one with the least key next."""
         done: list[int] = []
         pending, finished = dict.fromkeys(range(len(self.waits))), set[int]()
@@ -100,7 +100,7 @@ class _Scheduler:
             del pending[chosen]
         return done
 
-    def candidate(self, at: int, done: Sequence[int], finished: set[int]) -> Candidate:
+    def candidate(self, at: int, done: Sequence[int], finished: set[int]) -> NextStage:
         stage = self.program.stages[at]
         growth, kept = 0, {*self.program.border(), *self.program.constants}
         for name in {self.root(self.memory, name) for name in (*stage.inputs, *stage.outputs)}:
@@ -111,4 +111,4 @@ class _Scheduler:
             growth += size * (not users & finished) - size * (users <= finished | {at})
         last: Stage | None = self.program.stages[done[-1]] if done else None
         follows = last is not None and bool({*last.outputs} & {*stage.inputs})
-        return Candidate(at, growth, follows)
+        return NextStage(at, growth, follows)

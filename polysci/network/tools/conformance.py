@@ -57,7 +57,7 @@ class NodeCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CaseResult:
     """What became of a case; ``constant``: inputs that had to be bound to their values."""
 
     case: str
@@ -67,21 +67,21 @@ class Verdict:
     constant: tuple[str, ...] = ()
 
 
-def load_cases(pattern: str = "") -> tuple[list[NodeCase], list[Verdict]]:
+def load_cases(pattern: str = "") -> tuple[list[NodeCase], list[CaseResult]]:
     """The cases in scope whose names match ``pattern``, and why others are out of scope."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of NumPy, in references that overflow on purpose
         tests = load_model_tests(kind="node")
-    cases, outside = list[NodeCase](), list[Verdict]()
+    cases, outside = list[NodeCase](), list[CaseResult]()
     ops = {test.name: _operator(test.model) for test in tests}
     for test in sorted(tests, key=lambda test: str(test.name)):
         if not re.search(pattern, test.name):
             continue
         family = ops.get(re.sub(r"_expanded.*", "", test.name), ops[test.name])
         if reason := _outside(test):
-            outside.append(Verdict(test.name, family, OUTSIDE, reason))
+            outside.append(CaseResult(test.name, family, OUTSIDE, reason))
             continue
         ((inputs, outputs),) = test.data_sets
         cases.append(NodeCase(
@@ -146,12 +146,12 @@ def judge_cases(
     flags: Sequence[str] | None = None,
     jobs: int = 1,
     watch: Watch = lambda done, total: None,
-) -> list[Verdict]:
+) -> list[CaseResult]:
     """A verdict on each case; many become one library, and libraries are built side by side.
 
     A process that dies takes only its own cases with it: they are tried again, in halves.
     """
-    verdicts, pending = list[Verdict](), list(_batches(cases))
+    verdicts, pending = list[CaseResult](), list(_batches(cases))
     while pending:
         broken: list[list[NodeCase]] = []
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
@@ -179,8 +179,10 @@ def _batches(cases: Sequence[NodeCase]) -> Iterator[list[NodeCase]]:
             yield same[first : first + TOGETHER]
 
 
-def _verdict(case: NodeCase, kind: str, reason: str = "", constant: Iterable[str] = ()) -> Verdict:
-    return Verdict(case.name, case.family, kind, reason, tuple(constant))
+def _verdict(
+    case: NodeCase, kind: str, reason: str = "", constant: Iterable[str] = ()
+) -> CaseResult:
+    return CaseResult(case.name, case.family, kind, reason, tuple(constant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +196,9 @@ class ReadCase:
 
 def judge_batch(
     cases: Sequence[NodeCase], isa: str | None, flags: Sequence[str] | None
-) -> list[Verdict]:
+) -> list[CaseResult]:
     """Verdicts on cases of one opset, compiled together."""
-    verdicts, parts = list[Verdict](), list[ReadCase]()
+    verdicts, parts = list[CaseResult](), list[ReadCase]()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for case in cases:
@@ -236,7 +238,7 @@ def _reason(error: PolysciError) -> str:
 
 def _judge_parts(
     parts: Sequence[ReadCase], isa: str | None, flags: Sequence[str] | None
-) -> list[Verdict]:
+) -> list[CaseResult]:
     """Compile all in one library; in halves where that fails."""
     if not parts:
         return []
@@ -268,7 +270,7 @@ def _run(network: Network, parts: Sequence[ReadCase]) -> list[Array]:
     return [results[port.name] for port in network.outputs]
 
 
-def _compare(part: ReadCase, results: Sequence[Array]) -> Verdict:
+def _compare(part: ReadCase, results: Sequence[Array]) -> CaseResult:
     """As ONNX's own runner judges."""
     case = part.case
     for result, expected in zip(results, case.outputs, strict=False):

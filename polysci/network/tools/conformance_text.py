@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from polysci.network.tools.conformance import DECIDED, OUTSIDE, PASSED, REFUSED, WRONG, Verdict
+from polysci.network.tools.conformance import DECIDED, OUTSIDE, PASSED, REFUSED, WRONG, CaseResult
 from polysci.text.tables import fit
 
 MOST_CASES = 6  # that a line names
@@ -17,7 +17,7 @@ _KINDS: Mapping[str, str] = MappingProxyType(
 Rows = list[tuple[str, ...]]
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
+def summary(verdicts: Sequence[CaseResult]) -> str:
     """One line: how many in scope pass."""
     counts = Counter(verdict.kind for verdict in verdicts)
     scope = len(verdicts) - counts[OUTSIDE]
@@ -29,7 +29,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def family_rows(verdicts: Iterable[Verdict]) -> Rows:
+def family_rows(verdicts: Iterable[CaseResult]) -> Rows:
     """A row for each operator that has cases in scope; the first row has the titles."""
     families: dict[str, Counter[str]] = {}
     for verdict in verdicts:
@@ -45,7 +45,7 @@ def family_rows(verdicts: Iterable[Verdict]) -> Rows:
     return rows
 
 
-def reason_rows(verdicts: Iterable[Verdict], kind: str) -> Rows:
+def reason_rows(verdicts: Iterable[CaseResult], kind: str) -> Rows:
     """A row for each reason, with its cases."""
     reasons: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -62,7 +62,7 @@ def reason_rows(verdicts: Iterable[Verdict], kind: str) -> Rows:
     ]
 
 
-def text(verdicts: Sequence[Verdict], width: int | None) -> str:
+def text(verdicts: Sequence[CaseResult], width: int | None) -> str:
     """Tables for people."""
     parts = [fit(family_rows(verdicts), width, left=("operator",))]
     for kind in (WRONG, DECIDED, REFUSED, OUTSIDE):
@@ -86,7 +86,7 @@ decided otherwise has its reason in [Meaning of ONNX models](onnx.md).
 """
 
 
-def markdown(verdicts: Sequence[Verdict]) -> str:
+def markdown(verdicts: Sequence[CaseResult]) -> str:
     """The page of the documentation; it has no date, so that it changes with the results alone."""
     parts = [
         _PAGE.format(summary=summary(verdicts)),

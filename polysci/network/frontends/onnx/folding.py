@@ -10,7 +10,7 @@ import numpy as np
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx.inference import Types, infer
 from polysci.network.frontends.onnx.model_file import is_implemented
-from polysci.network.frontends.onnx.reference import corrected
+from polysci.network.frontends.onnx.reference import compute_by_own_rules
 from polysci.network.frontends.onnx.tensors import TensorTable
 from polysci.network.ir.graph import Array, Node
 
@@ -79,7 +79,7 @@ def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
         return None
     _check_bytes(table, node, kinds)
     feeds = {name: _value(table, name) for name in node.inputs if name}
-    if (own := corrected(node, table.opset, feeds)) is not None:
+    if (own := compute_by_own_rules(node, table.opset, feeds)) is not None:
         return [own]
     inputs = [helper.make_value_info(name, table.types[name]) for name in feeds]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]

@@ -79,7 +79,7 @@ _OTHERS: Mapping[str, Callable[[Node, Array], Array]] = MappingProxyType(
 )
 
 
-def corrected_reduction(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
+def compute_reduction(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
     """The result of a node that stands here; None for all others.
 
     Softmax and its kin run over all axes from one on before opset 13; the reference knows the

@@ -13,8 +13,12 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx import sampling
 from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.network.frontends.onnx.older import as_newer
-from polysci.network.frontends.onnx.places import gather_elements, max_unpool, with_places_inside
-from polysci.network.frontends.onnx.reductions import corrected_reduction
+from polysci.network.frontends.onnx.reductions import compute_reduction
+from polysci.network.frontends.onnx.reference_indexing import (
+    gather_elements,
+    max_unpool,
+    with_places_inside,
+)
 from polysci.network.frontends.onnx.regions import max_roi_pool
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
@@ -51,7 +55,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         along = (-1, *[1] * (x.ndim - 2))
         return [x * scale.reshape(along) + shift.reshape(along)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
-    if (own := corrected(node, graph.opset, known)) is not None:
+    if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]
     if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
         return [_grouped(graph, node, known)]
@@ -76,7 +80,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     return [np.asarray(next(made)) if name else np.zeros(0) for name in node.outputs]
 
 
-def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
+def compute_by_own_rules(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
     """The result of a node that ONNX's reference gets wrong; None for all others."""
     if node.op == "GroupNormalization":
         return _normalise_groups(node, *(known[name] for name in node.inputs))
@@ -90,7 +94,7 @@ def corrected(node: Node, opset: int, known: Mapping[str, Array]) -> Array | Non
         return max_unpool(node, known)
     if node.op == "MaxRoiPool":
         return max_roi_pool(node, known)
-    return corrected_reduction(node, opset, known)
+    return compute_reduction(node, opset, known)
 
 
 def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
