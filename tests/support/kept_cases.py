@@ -24,6 +24,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_faults_are_noticed": None,
     },
     "cli/test_calibrating.py": {"test_calibrating_is_told_once": 6},
+    "cli/test_cli.py": {
+        "test_optimize_prints_a_table_and_reuses_wisdom": None,
+        "test_ctrl_c_keeps_what_was_measured": None,
+    },
     "cli/test_cli_compile.py": {
         "test_ctrl_c_keeps_what_was_measured": None,
         "test_errors_that_f32_does_not_explain_are_wrong": None,
@@ -84,6 +88,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_random_schedules_are_right": 53,
         "test_schedules_written_by_hand": None,
         "test_streamed_output": 0,
+        "test_narrow_results_are_streamed_in_whole_lines": 6,
     },
     "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
     "examples/test_examples.py": {
@@ -92,7 +97,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_resnet50_is_written_as_a_model": None,
     },
     "experiments/test_calibrations.py": {
-        "test_winners_of_different_calibrations_are_timed_together": None,
+        "test_winners_of_different_calibrations_are_timed_together": None
     },
     "experiments/test_experiments.py": {
         "test_every_ranker_is_scored_or_its_reason_told": None,
@@ -174,66 +179,55 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_layer_in_some_precision": 0,
         "test_resnet_50_as_it_is": None,
     },
+    "network/operators/test_bounds.py": {"test_no_place_leads_outside": None, "*": 0},
+    "network/operators/test_choices.py": {"*": 0},
+    "network/operators/test_conversions.py": {"*": 0},
+    "network/operators/test_deformed.py": {"test_moved_taps": None, "*": 0},
+    "network/operators/test_elementwise.py": {"*": 0},
+    "network/operators/test_fourier.py": {"test_transforms": None, "*": 0},
+    "network/operators/test_gather.py": {"*": 0},
+    "network/operators/test_pooling.py": {"*": 0},
     "network/operators/test_quantised.py": {
         "test_integer_products": None,
         "test_scaled_products": None,
+        "*": 0,
     },
-    "network/operators/test_reductions.py": {"test_values_side_by_side_along_the_last_axis": None},
-    "network/test_onnx_meaning.py": {
-        "test_transposed_convolutions_of_one_filter": None,
+    "network/operators/test_rearrange.py": {"*": 0},
+    "network/operators/test_reductions.py": {
+        "test_values_side_by_side_along_the_last_axis": None,
+        "*": 0,
     },
-    "network/test_accuracy.py": {"test_means_of_many_elements": 0},
+    "network/operators/test_sampling.py": {
+        "test_points_of_rows_of_volumes_and_of_doubles": None,
+        "test_wild_points_read_nothing_outside": None,
+        "*": 0,
+    },
+    "network/operators/test_scans.py": {"*": 0},
+    "network/operators/test_scatter.py": {"test_scattering_in_bf16": None, "*": 0},
+    "network/operators/test_selection.py": {"*": 0},
+    "network/operators/test_softmax.py": {"*": 0},
+    "network/test_accuracy.py": {"*": 0},
+    "network/test_attention.py": {"*": 0},
+    "network/test_denormals.py": {"test_a_project": None, "*": 0},
+    "network/test_einsum.py": {"*": 0},
+    "network/test_element_type.py": {"test_the_faster_type_is_taken": None},
     "network/test_freestanding.py": {
         "test_what_the_library_calls_and_keeps": 0,
         "test_everything_that_a_stage_may_be": None,
     },
-    "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
-    "network/operators/test_fourier.py": {"test_transforms": None},
-    "network/operators/test_sampling.py": {
-        "test_points_of_rows_of_volumes_and_of_doubles": None,
-        "test_wild_points_read_nothing_outside": None,
-    },
-    "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
-    "network/test_denormals.py": {
-        "test_denormals_are_kept_on_request": 0,
-        "test_a_project": None,
-        "test_a_run": 0,
-    },
-    "network/operators/test_scatter.py": {"test_scattering_in_bf16": None},
-    "network/operators/test_deformed.py": {"test_moved_taps": None},
-    "network/operators/test_elementwise.py": {
-        "test_functions_of_many_tensors": 0,
-        "test_functions_of_two_tensors_that_broadcast": 0,
-        "test_functions_of_a_real_tensor": 0,
-    },
-    "network/test_runner.py": {"test_a_context_keeps_its_model_and_library": None},
-    "tune/test_disturbed.py": {
-        "test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice": None,
-        "test_parallel_candidates_that_are_all_slow_are_timed_again": None,
-    },
-    "network/test_onnx_microsoft.py": {"test_results": 4},
-    "runtime/test_denormals.py": {
-        "test_denormals_are_kept_on_request": 0,
-        "test_a_layer": 4,
-        "test_a_winograd_layer": None,
-    },
-    "network/operators/test_softmax.py": {"test_along_an_axis_or_all_from_one_on": 0},
-    "network/operators/test_scans.py": {"test_sums_of_whole_numbers": 0},
-    "network/test_layouts.py": {"test_a_layer_whose_rows_have_gaps_keeps_its_layout": 0},
-    "runtime/test_build_faults.py": {"test_a_full_disk": None},
-    "network/test_attention.py": {"test_as_onnx_defines_it": 3, "test_attention_of_one_tensor": 0},
-    "network/test_einsum.py": {"test_as_numpy_has_it": 8, "test_of_weights": 0},
-    "network/test_element_type.py": {"test_the_faster_type_is_taken": None},
     "network/test_functions.py": {"test_loops_are_of_whole_vectors": 0},
     "network/test_isa_choice.py": {
         "test_another_kind_of_cpu": None,
-        "test_no_code_for_the_cpu": 0,
         "test_the_best_that_the_cpu_has_runs": None,
         "test_a_described_machine": None,
+        "*": 0,
     },
+    "network/test_layouts.py": {"test_a_layer_whose_rows_have_gaps_keeps_its_layout": 0},
     "network/test_light_models.py": {"test_the_results_that_come_with_the_models": None},
-    "network/test_normalisation.py": {"test_as_onnx_defines_it": 3},
+    "network/test_normalisation.py": {"*": 0},
     "network/test_onnx_backend.py": {"test_all_node_tests": None},
+    "network/test_onnx_meaning.py": {"test_transposed_convolutions_of_one_filter": None},
+    "network/test_onnx_microsoft.py": {"*": 0},
     "network/test_onnxruntime.py": {"test_two_thousand_random_operators": None},
     "network/test_peers.py": {
         "test_faults_while_loading": 0,
@@ -254,20 +248,21 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "network/test_recurrent.py": {
         "test_with_vectors": None,
-        "test_recurrent_nodes_are_their_definition": 6,
         "test_more_of_all_and_all_threads": None,
-        "test_some_of_the_outputs": 0,
+        "*": 0,
     },
     "network/test_refusals.py": {"test_long_chains_are_fused_in_parts": None},
     "network/test_row_fusion.py": {
         "test_results": None,
         "test_what_stays_in_the_cache_stays_apart": None,
     },
+    "network/test_runner.py": {"test_a_context_keeps_its_model_and_library": None},
     "network/test_sanitized.py": {
         "test_the_sanitizers_notice_what_is_out_of_bounds": None,
         "test_nothing_is_read_or_written_out_of_bounds": None,
         "test_steps_keep_to_their_slices": None,
     },
+    "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
     "network/test_whole_models.py": {"test_models_are_right": None, "test_in_bf16": None},
     "ops/test_conv2d_backward_weights.py": {
         "test_code_of_the_first_choice_is_right": 18,
@@ -330,16 +325,18 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_damaged_header_is_made_again": None,
         "test_a_header_cut_short_by_a_kill_is_not_used": None,
     },
+    "runtime/test_build_faults.py": {"test_a_full_disk": None},
     "runtime/test_build_library.py": {
-        "test_the_openmp_runtime_stays_when_its_last_user_goes": None,
+        "test_the_openmp_runtime_stays_when_its_last_user_goes": None
     },
-    "cli/test_cli.py": {
-        "test_optimize_prints_a_table_and_reuses_wisdom": None,
-        "test_ctrl_c_keeps_what_was_measured": None,
-    },
+    "runtime/test_denormals.py": {"test_a_winograd_layer": None, "*": 0},
     "space/test_group_views.py": {
         "test_a_wrong_swap_is_noticed": None,
         "test_the_model_takes_the_kernel_without_wasted_lanes": 0,
+    },
+    "space/test_space.py": {
+        "test_every_layer_of_a_network_has_choices": None,
+        "test_every_member_nests": None,
     },
     "space/test_stencil_roles.py": {
         "test_any_order_of_loops_is_exact": 0,
@@ -361,10 +358,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_random_schedules_are_exact": 0,
         "test_a_wrong_gap_zero_or_tap_is_noticed": None,
     },
-    "space/test_space.py": {
-        "test_every_layer_of_a_network_has_choices": 0,
-        "test_every_member_nests": None,
-    },
     "target/test_header_sets.py": {
         "test_strict_compilers_take_units": None,
         "test_the_interface_is_the_one_that_is_loaded": 4,
@@ -379,9 +372,16 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_exported_projects_know_the_flag": None,
     },
     "tune/test_calibrate.py": {"test_a_neighbour_changes_no_rate": None},
+    "tune/test_disturbed.py": {
+        "test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice": None,
+        "test_parallel_candidates_that_are_all_slow_are_timed_again": None,
+    },
     "tune/test_few_cores.py": {"test_two_threads_on_one_cpu": None},
     "tune/test_fit.py": {"test_the_layers_exercise_every_price": None},
-    "tune/test_training.py": {"test_networks_held_out_are_ordered_better_than_by_the_model": None},
+    "tune/test_training.py": {
+        "test_networks_held_out_are_ordered_better_than_by_the_model": None,
+        "test_weights_of_other_features_are_refused": 0,
+    },
     "tune/test_training_samples.py": {
         "test_the_command_trains_and_its_weights_are_used": None,
         "test_one_network_alone_is_learned_and_not_judged": None,
@@ -393,6 +393,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_ctrl_c_keeps_what_was_measured": None,
         "test_weights_of_many_megabytes_are_timed": None,
         "test_a_candidate_that_fails_at_last_does_not_win": None,
+        "test_faulty_candidates_fall_out": 0,
     },
     "tune/test_wisdom.py": {"test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader": None},
 }

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper, numpy_helper
 
-from polysci.errors import PolysciError
+from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.frontends.onnx import importer, reference
-from polysci.network.operators.lower import SUPPORTED
-from tests.support.networks import network_of
+from polysci.network.frontends.onnx.simplify import simplify
+from polysci.network.operators.lower import SUPPORTED, lower
+from tests.support.networks import network_of, read
+from tests.support.nodecases import difference
 
 Arrays = Mapping[str, Any]
 
@@ -91,9 +94,16 @@ def faults(
     for at, case in enumerate(cases):
         names = [name for name in results if name.startswith(f"c{at}_")]
         for name, wanted in zip(names, known[at], strict=True):
-            fault = _difference(results[name], np.asarray(wanted), tolerance)
+            fault = difference(results[name], np.asarray(wanted), tolerance)
             told += [f"{at} {case.op} {dict(case.words)} {name}: {fault}"] if fault else []
     return told
+
+
+def refusal(case: OperatorCase, opset: int = 18) -> str:
+    """Why the case cannot be computed."""
+    with pytest.raises(UnsupportedError) as caught:
+        lower(simplify(read(joined([case], opset))))
+    return str(caught.value)
 
 
 def _reference_of(cases: Sequence[OperatorCase], opset: int) -> list[list[Any]]:
@@ -111,16 +121,3 @@ def _reference_of(cases: Sequence[OperatorCase], opset: int) -> list[list[Any]]:
             raise AssertionError(f"case {at}: {error}") from error
         results.append([tensors[output.name] for output in graph.outputs])
     return results
-
-
-def _difference(actual: np.ndarray, wanted: np.ndarray, tolerance: float) -> str:
-    if actual.shape != wanted.shape:
-        return f"shape {actual.shape}, not {wanted.shape}"
-    if actual.dtype.kind != "f":
-        same = np.array_equal(actual, wanted)
-        return "" if same else f"{actual.reshape(-1)[:8]}, not {wanted.reshape(-1)[:8]}"
-    close = np.isclose(actual, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
-    if close.all():
-        return ""
-    at = tuple(np.argwhere(~close)[0])
-    return f"at {list(map(int, at))} {actual[at]}, not {wanted[at]}"
