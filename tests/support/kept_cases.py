@@ -179,20 +179,16 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_layer_in_some_precision": 0,
         "test_resnet_50_as_it_is": None,
     },
-    "network/operators/test_bounds.py": {"test_no_place_leads_outside": None, "*": 0},
-    "network/operators/test_choices.py": {"*": 0},
-    "network/operators/test_conversions.py": {"*": 0},
-    "network/operators/test_deformed.py": {"test_moved_taps": None, "*": 0},
+    "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
+    "network/operators/test_deformed.py": {"test_moved_taps": None},
     "network/operators/test_elementwise.py": {"*": 0},
     "network/operators/test_fourier.py": {"test_transforms": None, "*": 0},
     "network/operators/test_gather.py": {"*": 0},
-    "network/operators/test_pooling.py": {"*": 0},
     "network/operators/test_quantised.py": {
         "test_integer_products": None,
         "test_scaled_products": None,
         "*": 0,
     },
-    "network/operators/test_rearrange.py": {"*": 0},
     "network/operators/test_reductions.py": {
         "test_values_side_by_side_along_the_last_axis": None,
         "*": 0,
@@ -204,7 +200,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "network/operators/test_scans.py": {"*": 0},
     "network/operators/test_scatter.py": {"test_scattering_in_bf16": None, "*": 0},
-    "network/operators/test_selection.py": {"*": 0},
     "network/operators/test_softmax.py": {"*": 0},
     "network/test_accuracy.py": {"*": 0},
     "network/test_attention.py": {"*": 0},
@@ -215,7 +210,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_what_the_library_calls_and_keeps": 0,
         "test_everything_that_a_stage_may_be": None,
     },
-    "network/test_functions.py": {"test_loops_are_of_whole_vectors": 0},
+    "network/test_functions.py": {
+        "test_loops_are_of_whole_vectors": 0,
+        "test_functions_stay_within_their_errors": 2,
+    },
     "network/test_isa_choice.py": {
         "test_another_kind_of_cpu": None,
         "test_the_best_that_the_cpu_has_runs": None,
@@ -245,6 +243,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_ctest": None,
         "test_a_python_package": None,
         "test_several_outputs_whole_numbers_and_constants": None,
+        "test_the_self_test_finds_faults": 0,
     },
     "network/test_recurrent.py": {
         "test_with_vectors": None,
@@ -280,6 +279,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_no_schedule_moves_less_than_the_lower_bound": 3,
         "test_farther_levels_see_less_traffic": 3,
     },
+    "project/test_api.py": {"test_compile_takes_a_precision": 9},
     "project/test_conv2d_call.py": {"test_dtypes_of_the_arrays_give_the_precision": 3},
     "project/test_documents.py": {"test_python": 0, "test_the_commands_of_the_readme_run": None},
     "project/test_package.py": {
