@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -137,9 +136,7 @@ class Primitive:
         self._ffi: Any = library.ffi
         # The pointer keeps its array alive; a sum made from it does not.
         kinds = {dtype.c_type for dtype in self._types.values()} | {"float"}
-        self._buffers = {
-            kind: partial(self._ffi.from_buffer, self._ffi.typeof(f"{kind}[]")) for kind in kinds
-        }
+        self._buffers = {kind: library.pointer(kind) for kind in kinds}
         self._pointers = {name: self._buffers[dtype.c_type] for name, dtype in self._types.items()}
         self._wide = self._buffers["float"]  # of packed weights and workspace
         self._integer = self._ffi.typeof("uintptr_t")

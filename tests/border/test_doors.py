@@ -220,6 +220,6 @@ def test_what_nobody_expected_asks_to_be_reported(
     monkeypatch.setattr(Primitive, "_run", lambda self, *_: {}["missing"])
     with pytest.raises(UnexpectedError, match=r"KeyError.*please report"):
         primitive(x, packed)
-    monkeypatch.setattr(type(network), "inputs", property(lambda self: None))
-    with pytest.raises(UnexpectedError, match=r"TypeError.*please report"):
-        network(x)
+    monkeypatch.setattr(type(network.runner), "context", lambda self: {}["missing"])
+    with pytest.raises(UnexpectedError, match=r"KeyError.*please report"):
+        network(np.zeros(network.inputs[0].shape, np.float32))

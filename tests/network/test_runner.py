@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.runtime.runner import check_inputs
@@ -48,3 +49,55 @@ def test_a_context_keeps_its_model_and_library(tmp_path: Path) -> None:
 def test_a_call_makes_no_signature(net: Network) -> None:
     """Inputs and outputs are looked up on every call: they are made once."""
     assert net.inputs is net.inputs and net.outputs is net.outputs
+
+
+def test_results_in_arrays_of_the_caller(net: Network) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
+    (inputs, outputs), expected = (net.inputs[0], net.outputs[0]), net(x)
+    y = np.empty(outputs.shape, np.float32)
+    assert net(x, out=y) is y and np.array_equal(y, expected)
+    named = {outputs.name: np.empty_like(y)}
+    assert net({inputs.name: x}, out=named) is named
+    assert np.array_equal(named[outputs.name], expected)
+
+
+def test_a_bound_run_reads_and_writes_the_same_arrays(net: Network) -> None:
+    x, y = np.zeros((1, 4, 8, 8), np.float32), np.empty(net.outputs[0].shape, np.float32)
+    run = net.bind(x, y)
+    for seed in range(2):
+        x[...] = np.random.default_rng(seed).standard_normal(x.shape)
+        assert run() is None  # type: ignore[func-returns-value]
+        assert np.array_equal(y, net(x))
+
+
+def test_arrays_that_cannot_hold_results(net: Network) -> None:
+    x, port = np.ones((1, 4, 8, 8), np.float32), net.outputs[0]
+    fixed, wide = np.empty(port.shape, np.float32), np.empty((*port.shape, 2), np.float32)
+    fixed.flags.writeable = False
+    for out, expected in (
+        (fixed, "expected a writable, aligned, C-contiguous"),
+        (wide[..., 0], "expected a writable, aligned, C-contiguous"),
+        (np.empty(1, np.float32), "expected shape"),
+        ({"z": fixed}, r"out: expected \['"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            net(x, out=out)
+    with pytest.raises(TypeError, match=f"{port.name}: expected dtype float32, got float64"):
+        net.bind(x, np.empty(port.shape))
+
+
+def test_arrays_that_a_bound_run_cannot_read(net: Network) -> None:
+    y = np.empty(net.outputs[0].shape, np.float32)
+    with pytest.raises(ValueError, match="x: expected an aligned, C-contiguous"):
+        net.bind(np.ones((1, 4, 8, 16), np.float32)[..., ::2], y)
+
+
+def test_results_do_not_overlap_inputs(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "relu",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+    )  # fmt: skip
+    net, x = compile_network(helper.make_model(graph), "estimate"), np.ones(4, np.float32)
+    with pytest.raises(ValueError, match="out: y: expected memory apart"):
+        net(x, out=x)

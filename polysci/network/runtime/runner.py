@@ -20,6 +20,8 @@ from polysci.runtime.backend import CPU
 from polysci.runtime.build.library import Library
 
 Array = NDArray[Any]
+SHORT: Final = 4096  # bytes of a result: lines that its vectors cross cost less than to align it
+_ndarray, _empty = np.ndarray, np.empty  # so many look-ups less a call
 # Of the library of a network NAME: it defines NAME_load, and so on.
 FUNCTIONS: Final = (
     *("load", "load_parts", "unload", "model_size", "model_data"),
@@ -34,6 +36,44 @@ class TensorPort:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortAccess:
+    """An input or output as calls use it.
+
+    ``pointer`` makes the argument for C. ``room`` is in bytes, for a result that begins a line of
+    the cache; 0 for one that is so short that NumPy's own alignment will do.
+    """
+
+    port: TensorPort
+    shape: tuple[int, ...]
+    kind: np.dtype[Any]
+    pointer: Callable[[Array], Any]
+    room: int
+
+    @staticmethod
+    def of(library: Library, port: TensorPort) -> PortAccess:
+        kind = np.dtype(port.dtype)
+        size = prod(port.shape) * kind.itemsize
+        room = size + aligned.ALIGNMENT - 1 if size > SHORT else 0
+        return PortAccess(port, port.shape, kind, library.pointer(C_TYPES[port.dtype]), room)
+
+    def check(self, value: object) -> Array:
+        """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
+        if type(value) is _ndarray and value.dtype is self.kind and value.shape == self.shape:
+            array: Array = value
+            if array.flags.carray:
+                return array
+        return check_inputs(self.port, value)
+
+    def new(self) -> Array:
+        """An array for a result."""
+        if not self.room:
+            return _empty(self.shape, self.kind)
+        memory = _empty(self.room, np.uint8)
+        start = memory.__array_interface__["data"][0]
+        return _ndarray(self.shape, self.kind, memory, -start % aligned.ALIGNMENT)
 
 
 class Runner:
@@ -70,15 +110,13 @@ class Runner:
         self.model_bytes = int(getattr(lib, f"{name}_model_size")())
         self.context_bytes = int(getattr(lib, f"{name}_context_size")())
         self._idle: list[Any] = []
-        # A buffer of cffi's keeps its array alive; so many look-ups of types less a call.
-        self._pointers = [
-            partial(self._ffi.from_buffer, self._ffi.typeof(f"{C_TYPES[port.dtype]}[]"))
-            for port in (*self.inputs, *self.outputs)
-        ]
-        self._results = [
-            (port.shape, kind, prod(port.shape) * kind.itemsize + aligned.ALIGNMENT - 1)
-            for port in self.outputs for kind in (np.dtype(port.dtype),)
-        ]  # fmt: skip
+        self._inputs, self._outputs = (
+            [PortAccess.of(self.library, port) for port in ports]
+            for ports in (self.inputs, self.outputs)
+        )
+        self._single = len(self.inputs) == len(self.outputs) == 1
+        self._names = [port.name for port in self.outputs]
+        self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
     def packed_weights(self) -> memoryview:
         """Constants and packed weights, as the library reads them; valid as long as this object."""
@@ -105,16 +143,50 @@ class Runner:
         self.into(arrays, results)
         return results
 
+    def call(self, inputs: object, out: object = None) -> Any:
+        """What a network's caller gets: arrays checked; one for one, else by name."""
+        if type(inputs) is _ndarray and out is None and self._single:
+            (read,), (written,) = self._inputs, self._outputs
+            x, y = read.check(inputs), written.new()
+            context = self.context()  # where a pointer cannot be made it is given back for good
+            self._run(context, read.pointer(x), written.pointer(y))
+            self._idle.append(context)
+            return y
+        arrays = self.order(inputs)
+        if out is not None:
+            self.into(arrays, self.targets(out, arrays))
+            return out
+        results = self(arrays)
+        if len(results) == 1 and not _is_mapping(inputs):
+            return results[0]
+        return dict(zip(self._names, results, strict=True))
+
+    def order(self, inputs: object) -> list[Array]:
+        """The inputs in order, each checked. Raises TypeError or ValueError that name them."""
+        return _order(self._inputs, inputs, "inputs")
+
+    def targets(self, out: object, arrays: Sequence[Array]) -> list[Array]:
+        """A caller's arrays for the outputs, in order, for inputs in order. Raises as ``order``."""
+        results = _order(self._outputs, out, "out")
+        for at, (port, result) in enumerate(zip(self.outputs, results, strict=True)):
+            if result is not array_of(port, out) or not result.flags.carray:
+                raise ValueError(
+                    f"out: {port.name}: expected a writable, aligned, C-contiguous numpy.ndarray"
+                )
+            for other in (*arrays, *results[:at]):
+                if np.may_share_memory(result, other):
+                    raise ValueError(f"out: {port.name}: expected memory apart from other arrays")
+        return results
+
     def results(self) -> list[Array]:
         """Arrays for the outputs of a run."""
-        return [_new_array(*result) for result in self._results]
+        return [access.new() for access in self._outputs]
 
     def into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """The same into arrays that are there; both of the right shapes and types."""
         context = self.context()
         try:
-            every = zip(self._pointers, (*arrays, *results), strict=True)
-            self._run(context, *[pointer(array) for pointer, array in every])
+            self._run(context, *map(_point, self._pointers, (*arrays, *results)))
         finally:
             self._idle.append(context)
 
@@ -126,8 +198,7 @@ class Runner:
         self, context: Any, arrays: Sequence[Array], results: Sequence[Array]
     ) -> Callable[[], None]:
         """What runs the network on these very arrays, each time it is called."""
-        every = zip(self._pointers, (*arrays, *results), strict=True)
-        return partial(self._run, context, *[pointer(array) for pointer, array in every])
+        return partial(self._run, context, *map(_point, self._pointers, (*arrays, *results)))
 
     def stage_seconds(self, context: Any, stages: int) -> list[float]:
         """Seconds of each stage in the context's last run; the code must time itself."""
@@ -140,11 +211,29 @@ def _end(function: Any, _used: tuple[Any, ...], memory: Any) -> None:
     function(memory)
 
 
-def _new_array(shape: tuple[int, ...], dtype: np.dtype[Any], room: int) -> Array:
-    """``aligned.empty`` in half of its time; ``room`` is in bytes."""
-    memory = np.empty(room, np.uint8)
-    start = memory.__array_interface__["data"][0]
-    return np.ndarray(shape, dtype, memory, -start % aligned.ALIGNMENT)
+def _point(pointer: Callable[[Array], Any], array: Array) -> Any:
+    return pointer(array)
+
+
+def _is_mapping(arrays: object) -> bool:
+    return type(arrays) is dict or (type(arrays) is not _ndarray and isinstance(arrays, Mapping))
+
+
+def array_of(port: TensorPort, arrays: Any) -> object:
+    """What a caller gave for an input or output: the array, or one of a mapping by name."""
+    return arrays[port.name] if _is_mapping(arrays) else arrays
+
+
+def _order(accesses: Sequence[PortAccess], arrays: Any, what: str) -> list[Array]:
+    """``order_inputs``, in half of its time where nothing is wrong."""
+    if type(arrays) is _ndarray and len(accesses) == 1:
+        return [accesses[0].check(arrays)]
+    if type(arrays) is dict and len(arrays) == len(accesses):
+        try:
+            return [access.check(arrays[access.port.name]) for access in accesses]
+        except KeyError:  # which ``order_inputs`` explains
+            pass
+    return order_inputs([access.port for access in accesses], arrays, what)
 
 
 def check_inputs(port: TensorPort, value: object) -> Array:
@@ -159,15 +248,15 @@ def check_inputs(port: TensorPort, value: object) -> Array:
     return np.require(array, requirements=("C", "A"))
 
 
-def order_inputs(ports: Sequence[TensorPort], inputs: object) -> list[Array]:
+def order_inputs(ports: Sequence[TensorPort], inputs: object, what: str = "inputs") -> list[Array]:
     """The inputs in order, from one array, or from a mapping by name."""
     if isinstance(inputs, Mapping):
         names = {port.name for port in ports}
         if set(inputs) != names:
-            raise ValueError(f"inputs: expected {sorted(names)}, got {sorted(map(str, inputs))}")
+            raise ValueError(f"{what}: expected {sorted(names)}, got {sorted(map(str, inputs))}")
         return [check_inputs(port, inputs[port.name]) for port in ports]
     if len(ports) != 1:
         raise TypeError(
-            f"inputs: this network has {len(ports)}: give a dict of {[p.name for p in ports]}"
+            f"{what}: this network has {len(ports)}: give a dict of {[p.name for p in ports]}"
         )
     return [check_inputs(ports[0], inputs)]

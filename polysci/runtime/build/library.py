@@ -6,11 +6,13 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _cffi_backend
 import cffi
 
 from polysci.errors import BuildError
@@ -41,6 +43,13 @@ class Library:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def pointer(self, c_type: str) -> Callable[[Any], Any]:
+        """What makes a pointer to the elements of an array, which it keeps alive.
+
+        It is the function behind ``ffi.from_buffer``, which spends as long again on its arguments.
+        """
+        return partial(_cffi_backend.from_buffer, self.ffi.typeof(f"{c_type}[]"))
 
 
 def load(path: Path, cdefs: str) -> Library:

@@ -1,0 +1,124 @@
+"""How fast are recurrent models, chains of 1-D layers and tiny networks beside other libraries?
+
+Each is made here with random weights, compiled for each number of threads, and timed in turns with
+the peers at their fastest settings, every one in a process of its own, arrays bound ahead. The
+ratio is the fastest peer's time over ours: above 1, polysci is faster.
+
+  python experiments/small_networks.py --set recurrent
+  python experiments/small_networks.py lstm128_100 mlp_16_64_4 --threads 2 --save DIR
+
+Needs the extra `peers`: pip install 'polysci[peers]'.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+import script
+import small_models
+
+from polysci.errors import SpecError
+from polysci.network.compile.compiled import compile_network
+from polysci.network.tools.compare import compare_networks, installed_peers
+from polysci.peers import Peer
+from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
+from polysci.text.tables import fit
+from polysci.tune import LEVELS
+
+PEERS = ("onnxruntime", "openvino")
+QUICK = ("gru64_1", "mlp_16_64_4")
+
+
+def parser() -> Any:
+    words = script.options(__doc__, sample=False)
+    words.add_argument("networks", nargs="*", metavar="NAME", help="(all of the sets)")
+    words.add_argument(
+        "--set", action="append", choices=[*small_models.SETS], help="recurrent or tiny (both)"
+    )
+    words.add_argument(
+        "--threads", type=int, action="append", metavar="N", help="several are possible (1 and 2)"
+    )
+    words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
+    words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
+    words.add_argument("--save", type=Path, metavar="DIR", help="keep the models as NAME.onnx")
+    return words
+
+
+def chosen(arguments: Namespace) -> dict[str, Any]:
+    """What makes each model, by name. Raises SpecError for a name that is none."""
+    every = {name: make for models in small_models.SETS.values() for name, make in models.items()}
+    names = arguments.networks or [
+        name for key in arguments.set or small_models.SETS for name in small_models.SETS[key]
+    ]
+    if arguments.quick:
+        names = [*QUICK]
+    for name in names:
+        if name not in every:
+            raise SpecError(f"network {name!r}: expected one of {', '.join(every)}")
+    return {name: every[name] for name in names}
+
+
+def compare(path: Path, threads: int, peers: Sequence[Peer], arguments: Namespace) -> script.Row:
+    """A row of the table: a network at a number of threads."""
+    rounds = LEAST_ROUNDS if arguments.quick else arguments.rounds
+    network = compile_network(path, arguments.level, threads)
+    say = partial(print, file=sys.stderr)
+    result = compare_networks(network, path, peers, rounds=rounds, say=say)
+    row: dict[str, object] = {
+        "network": path.stem,
+        "threads": threads,
+        "us": result.latency_ms * 1e3,
+        **{f"{peer.name} us": result.peers[peer.name] * 1e3 for peer in peers},
+        "fastest": result.fastest,
+        "ratio": result.ratio,
+        "error": result.max_error,
+    }
+    say(*map(_cell, row.values()))
+    return row
+
+
+def table(rows: Sequence[script.Row]) -> str:
+    """A row a network; below them the geometric mean and the least ratio of each thread count."""
+    words = [[_cell(value) for value in row.values()] for row in rows]
+    lines = [fit([[*rows[0]], *words], None, left=("network", "fastest"))]
+    ratios: Mapping[Any, list[float]] = {row["threads"]: [] for row in rows}
+    for row in rows:
+        ratios[row["threads"]].append(float(str(row["ratio"])))
+    lines += [
+        f"{threads} threads: geometric mean {script.geomean(values):.3f}, least {min(values):.3f}"
+        for threads, values in ratios.items()
+    ]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def work(arguments: Namespace) -> bool:
+    """Compare, print, write the CSV; whether it came to its end."""
+    models, rows = chosen(arguments), list[script.Row]()
+    peers = installed_peers(PEERS, partial(print, file=sys.stderr))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.save or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, make in models.items():
+            onnx.save(make(), folder / f"{name}.onnx")
+        runs = [(name, n) for n in arguments.threads or (1, 2) for name in models]
+        tasks = (compare(folder / f"{name}.onnx", n, peers, arguments) for name, n in runs)
+        rows, complete = script.kept(tasks, "networks", len(runs))
+    if rows:
+        print(table(rows))
+        script.write_csv(script.stem(arguments, "small_networks").with_suffix(".csv"), rows)
+    return complete
+
+
+if __name__ == "__main__":
+    sys.exit(script.run(work, parser().parse_args()))
