@@ -48,6 +48,17 @@ PS_INLINE float ps_f_min(float x, float y)
     return x == x ? least : x;
 }
 
+/* The number of float16 that is nearest, ties to even; beyond 65504 an infinite one. */
+PS_INLINE float ps_f_half(float x)
+{
+    const uint32_t bits = ps_bits_of(x), size = bits & 0x7fffffffu, sign = bits ^ size;
+    const uint32_t rounded = (size + 0xfffu + (size >> 13 & 1u)) & ~0x1fffu;
+    const float tiny = ps_float_of(size) + 0.5f - 0.5f; /* the sum's last bit is 2^-24 */
+    const uint32_t large = size < 0x477ff000u ? rounded : 0x7f800000u; /* 65520 */
+    const uint32_t finite = size < 0x38800000u ? ps_bits_of(tiny) : large;
+    return ps_float_of(sign | (size > 0x7f800000u ? size : finite));
+}
+
 /* min(hi, max(lo, x)), of which a NaN is left alone. */
 PS_INLINE float ps_f_clip(float x, float lo, float hi)
 {

@@ -37,13 +37,13 @@ def test_all_node_tests() -> None:
 
 def test_a_sample_of_them() -> None:
     cases, outside = load_cases(
-        "test_(relu|reshape_one_dim|nonzero_example|cast_FLOAT16_to_FLOAT)$"
+        "test_(relu|reshape_one_dim|nonzero_example|cast_BFLOAT16_to_FLOAT)$"
     )
     kinds = {one.case: one for one in judge(cases)}
     assert kinds["test_relu"].kind == PASSED
     assert kinds["test_reshape_one_dim"].constant == ("shape",)
     assert "depends on data" in kinds["test_nonzero_example"].reason
-    assert outside and all("elements of float16" in one.reason for one in outside)
+    assert outside and all("elements of bfloat16" in one.reason for one in outside)
 
 
 def test_a_wrong_result_is_noticed() -> None:

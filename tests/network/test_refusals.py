@@ -16,7 +16,7 @@ from tests.support.flags import QUICK
 from tests.support.networks import disagreement, read
 from tests.support.onnxmodels import node, reals
 
-HALF, BYTE = TensorProto.FLOAT16, TensorProto.UINT8
+BRAIN, BYTE = TensorProto.BFLOAT16, TensorProto.UINT8
 X, ROOT = {"x": (1, 3, 4, 4)}, {"s": np.float32(1), "z": np.uint8(0), "v": np.int8(0)}
 
 
@@ -70,7 +70,7 @@ WRONG = {
     "neighbours": (one("LRN", "x", X, size=0), "size 0"),
     "no mean": (one("ReduceMean", "x", {"x": (0, 3)}, axes=[0]), "a mean of nothing"),
     "bound": (one("Clip", "x a", {"x": (4,)}, {"a": reals(4)}), "several numbers"),
-    "half": (one("Relu", "x", {"x": (4,)}, x=HALF, y=HALF), "elements of float16"),
+    "brain": (one("Relu", "x", {"x": (4,)}, x=BRAIN, y=BRAIN), "elements of bfloat16"),
     "scales": (
         one("QuantizeLinear", "x s z", X, {"s": reals(5), "z": np.zeros(5, np.uint8)}, y=BYTE),
         r"\[5\] parameters for axis 1",

@@ -46,6 +46,7 @@ from polysci.polyhedral.affine import Affine
 
 ROW = f"i{ROW_AXIS}"
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
+NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
 
 
@@ -240,8 +241,8 @@ class LoopWriter:
     def convert_result(self, value: str) -> str:
         """A value as the output's elements hold it."""
         dtype = self.dtypes[self.stage.output]
-        if dtype == "bf16":
-            return f"ps_bf16_of({value})"
+        if dtype in NARROW:
+            return f"ps_{NARROW[dtype]}_of({value})"
         if dtype == "bool":
             return f"({value}) != 0"
         wanted = C_TYPES[dtype]
@@ -280,8 +281,8 @@ class LoopWriter:
         place = self.places[load.tensor]
         name = self.buffers[place.buffer]
         value = f"{name}[{self.subscript(self.accesses[load], names, gathered)}]"
-        if place.dtype == "bf16":
-            value = f"ps_bf16_value({value})"
+        if place.dtype in NARROW:
+            value = f"ps_{NARROW[place.dtype]}_value({value})"
             return value if kind == REAL else f"(({kind}){value})"
         return value if C_TYPES[place.dtype] == kind else f"(({kind}){value})"
 

@@ -87,7 +87,7 @@ FUNCTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         REAL: {
             **_real("f"),
-            **_calls("ps_f_", 1, f"{_LIBM} abs"),
+            **_calls("ps_f_", 1, f"{_LIBM} abs half"),
             **_calls("ps_f_", 2, "pow"),
             "remainder": "fmodf({0}, {1})",
         },
@@ -152,7 +152,7 @@ FIRST: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 _KINDS = {
-    **{"float32": REAL, "bf16": REAL, "float64": EXACT},
+    **{"float16": REAL, "float32": REAL, "bf16": REAL, "float64": EXACT},
     **{"int64": LONG, "uint32": LONG, "uint64": UNSIGNED},
 }
 

@@ -9,7 +9,7 @@ from polysci.network.ir.graph import Graph
 from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
 from polysci.network.ir.stages import LoopStage, Program, Stage
 from polysci.network.operators import FOLDED, OPERATORS
-from polysci.network.operators.builder import NUMBERS, Builder, Refusal
+from polysci.network.operators.builder import STORED, Builder, Refusal
 
 SUPPORTED = (*OPERATORS, *FOLDED)
 
@@ -35,7 +35,7 @@ def lower(graph: Graph) -> Program:
     refusals += [
         NodeRefusal("", tensor.name, f"elements of {tensor.dtype}")
         for tensor in (*graph.inputs, *graph.outputs)
-        if tensor.dtype not in NUMBERS
+        if tensor.dtype not in STORED
     ]
     if refusals:
         raise RefusedNodesError(graph.name or "model", refusals)

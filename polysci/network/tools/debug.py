@@ -47,7 +47,9 @@ class CheckedTensor:
 def bound_of(network: PlannedNetwork) -> float:
     """The largest error of a tensor that is right; results of 8 bits may round the other way."""
     program = network.prepared.program
-    narrow = any(value.dtype in ("bf16", "int8", "uint8") for value in program.values.values())
+    narrow = any(
+        value.dtype in ("bf16", "float16", "int8", "uint8") for value in program.values.values()
+    )
     return BOUNDS["bf16" if narrow else "f32"]
 
 

@@ -16,6 +16,7 @@ from polysci.network.frontends.onnx.functions import (
     functions_of,
     has_definition,
 )
+from polysci.network.frontends.onnx.halves import widen_halves
 from polysci.network.frontends.onnx.integers import expansion_of_zeros
 from polysci.network.frontends.onnx.loops import expand_loop, expand_scan
 from polysci.network.frontends.onnx.microsoft import expansion_of_microsoft
@@ -67,6 +68,7 @@ def graph_of(
 ) -> Graph:
     """The same for a model in memory that ``model_file.check_model`` accepts."""
     table = TensorTable(onnx_module(), where, opset_of(model, where))
+    model = widen_halves(model)
     for tensor in model.graph.initializer:
         table.learn(tensor.name, table.array(tensor))
     InputBinder(table, dims or {}, values or {}).bind(model.graph)

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "@NAME@.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -23,6 +24,8 @@ static void made_up(const port *p, void *array)
         state = state * 1664525u + 1013904223u;
         if (p->type == F32)
             ((float *)array)[i] = (float)(state >> 8) / 8388608.0f - 1.0f;
+        else if (p->type == F16) /* of size 1/2 to 1 */
+            ((uint16_t *)array)[i] = (uint16_t)((state >> 16 & 0x8000u) | 0x3800u | (state >> 8 & 0x3ffu));
         else if (p->type == F64)
             ((double *)array)[i] = (double)(state >> 8) / 8388608.0 - 1.0;
         else /* the low byte of little-endian whole numbers; the others are zero */

@@ -1,5 +1,5 @@
-typedef enum { F32, F64, S8, S16, S32, S64, U8, U16, U32, U64 } type;
-static const size_t BYTES[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8};
+typedef enum { F16, F32, F64, S8, S16, S32, S64, U8, U16, U32, U64 } type;
+static const size_t BYTES[] = {2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8};
 
 /* A tensor that goes in or comes out. */
 typedef struct {
@@ -8,9 +8,22 @@ typedef struct {
     size_t count;
 } port;
 
+/* A number of float16 out of its bits. */
+static double half_value(uint16_t bits)
+{
+    double x = bits & 0x3ff, step = 1.0 / 16777216.0; /* 2^-24 */
+    int exponent = bits >> 10 & 31;
+    if (exponent == 31)
+        return x != 0 ? (double)NAN : bits >> 15 ? -(double)INFINITY : (double)INFINITY;
+    for (x += exponent ? 1024 : 0; exponent > 1; --exponent)
+        step *= 2;
+    return bits >> 15 ? -x * step : x * step;
+}
+
 static double value(type t, const void *array, size_t i)
 {
     switch (t) {
+    case F16: return half_value(((const uint16_t *)array)[i]);
     case F32: return (double)((const float *)array)[i];
     case F64: return ((const double *)array)[i];
     case S8: return (double)((const int8_t *)array)[i];
