@@ -224,3 +224,100 @@ PS_SCALAR void ps_triangle(int64_t item, double *y, const double *x, int64_t n)
         }
     }
 }
+
+/* y: how many of `size` truth values hold, the places of those, and 0 for each of the others. */
+PS_SCALAR void ps_places(int64_t item, int64_t *y, const unsigned char *x, int64_t size)
+{
+    int64_t count = 0;
+    (void)item;
+    for (int64_t at = 0; at < size; ++at)
+        if (x[at])
+            y[1 + count++] = at;
+    y[0] = count;
+    for (int64_t at = count; at < size; ++at)
+        y[1 + at] = 0;
+}
+
+/* Ends of a box along the two axes, the lower ones first; `centered`: it is a centre and sizes. */
+typedef struct {
+    float low[2], high[2];
+} ps_box;
+
+PS_SCALAR ps_box ps_box_of(const float *ends, int centered)
+{
+    ps_box box;
+    for (int at = 0; at < 2; ++at) {
+        const float a = ends[at], b = ends[at + 2], half = b / 2.0f;
+        box.low[at] = centered ? a - half : a < b ? a : b;
+        box.high[at] = centered ? a + half : a < b ? b : a;
+    }
+    return box;
+}
+
+/* Whether what two boxes share is more than `share` of what they cover together. */
+PS_SCALAR int ps_overlap(ps_box a, ps_box b, float share)
+{
+    float both = 1.0f, first = 1.0f, second = 1.0f;
+    for (int at = 0; at < 2; ++at) {
+        const float low = a.low[at] > b.low[at] ? a.low[at] : b.low[at];
+        const float high = a.high[at] < b.high[at] ? a.high[at] : b.high[at];
+        if (high <= low)
+            return 0;
+        both *= high - low;
+        first *= a.high[at] - a.low[at];
+        second *= b.high[at] - b.low[at];
+    }
+    return first > 0.0f && second > 0.0f && both / (first + second - both) > share;
+}
+
+/* Of the first `counted` of `total` boxes, for one of images * classes: how many remain, then
+ * which, by falling score. */
+PS_SCALAR void ps_suppress(int64_t item, int64_t *y, const float *boxes, const float *scores,
+                           const int64_t *limit, const float *share, const float *least,
+                           const int64_t *counted, int64_t classes, int64_t total, int centered,
+                           int bounded, int64_t most)
+{
+    const ps_lane row = {(const char *)(scores + item * total), 1, 0, 1};
+    int64_t *places = y + item * (1 + total) + 1, count = 0, remain = 0;
+    boxes += item / classes * total * 4;
+    most = ps_least(most, limit[0]);
+    for (int64_t at = 0; at < ps_least(total, counted[0]) && most > 0; ++at)
+        if (!bounded || scores[item * total + at] > least[0])
+            places[count++] = at;
+    for (int64_t at = count / 2 - 1; at >= 0; --at)
+        ps_sink(&row, places, at, count);
+    for (int64_t last = count - 1; last > 0; --last) {
+        const int64_t place = places[0];
+        places[0] = places[last];
+        places[last] = place;
+        ps_sink(&row, places, 0, last);
+    }
+    for (int64_t at = 0; at < count && remain < most; ++at) {
+        const ps_box box = ps_box_of(boxes + places[at] * 4, centered);
+        int64_t before = 0;
+        while (before < remain &&
+               !ps_overlap(box, ps_box_of(boxes + places[before] * 4, centered), share[0]))
+            ++before;
+        if (before == remain)
+            places[remain++] = places[at];
+    }
+    places[-1] = remain;
+}
+
+/* y: how many boxes all `lists` hold; image, class and place of each; then 0. */
+PS_SCALAR void ps_rows(int64_t item, int64_t *y, const int64_t *lists, int64_t pairs,
+                       int64_t classes, int64_t total, int64_t most)
+{
+    int64_t count = 0;
+    (void)item;
+    for (int64_t pair = 0; pair < pairs; ++pair, lists += 1 + total)
+        for (int64_t at = 0; at < lists[0]; ++at) {
+            int64_t *row = y + 1 + 3 * count++;
+            row[0] = pair / classes;
+            row[1] = pair % classes;
+            row[2] = lists[1 + at];
+        }
+    y[0] = count;
+    for (int64_t at = 3 * count; at < 3 * pairs * most; ++at)
+        y[1 + at] = 0;
+}

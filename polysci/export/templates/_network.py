@@ -16,11 +16,16 @@ from ._library import Array, aligned, load, plain
 
 
 class Port(NamedTuple):
-    """An input or output: its name in the model, its shape and NumPy's name of its type."""
+    """An input or output: its name in the model, its shape and NumPy's name of its type.
+
+    ``counted``: the axis of an output along which data decides the length, at most its extent, and
+    which output says how many there are.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    counted: tuple[int, int] | None = None
 
 
 class CallableNetwork:
@@ -37,8 +42,8 @@ class CallableNetwork:
         digest: str,
         sources: tuple[str, ...],
         features: str,
-        inputs: tuple[tuple[str, tuple[int, ...], str], ...],
-        outputs: tuple[tuple[str, tuple[int, ...], str], ...],
+        inputs: tuple[tuple[Any, ...], ...],
+        outputs: tuple[tuple[Any, ...], ...],
     ) -> None:
         self.inputs = tuple(Port(*row) for row in inputs)
         self.outputs = tuple(Port(*row) for row in outputs)
@@ -73,9 +78,22 @@ class CallableNetwork:
         self._run(context, *(array.ctypes.data for array in (*arrays, *results)))
         with self._lock:
             self._idle.append(context)
-        if len(results) == 1 and not isinstance(x, Mapping):
-            return results[0]
-        return {port.name: y for port, y in zip(self.outputs, results, strict=True)}
+        outputs = self._cut(results)
+        if len(outputs) == 1 and not isinstance(x, Mapping):
+            return next(iter(outputs.values()))
+        return outputs
+
+    def _cut(self, results: list[Array]) -> dict[str, Array]:
+        """The outputs of the model, each as long as its count says; counts are left out."""
+        counts = {port.counted[1] for port in self.outputs if port.counted}
+        outputs = {}
+        for place, (port, y) in enumerate(zip(self.outputs, results, strict=True)):
+            if port.counted:
+                axis, count = port.counted
+                y = y[(slice(None),) * axis + (slice(int(results[count])),)]
+            if place not in counts:
+                outputs[port.name] = y
+        return outputs
 
     def _ordered(self, inputs: object) -> list[Array]:
         if isinstance(inputs, Mapping):

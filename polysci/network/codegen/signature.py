@@ -12,11 +12,12 @@ from polysci.numerics.dtypes import C_TYPES
 
 @dataclass(frozen=True, slots=True)
 class RunArgument:
-    """An argument of a run: its word in C, its name in the model, the tensor."""
+    """An argument of a run: its word in C, its name in the model, the tensor, what is to add."""
 
     word: str
     title: str
     value: Value
+    note: str = ""
 
     @property
     def kind(self) -> str:
@@ -31,7 +32,7 @@ class RunArgument:
     def row(self) -> str:
         """What the header says of it."""
         shape = " x ".join(map(str, self.value.shape)) or "one number"
-        return f" *   {self.word}  {self.value.dtype:<8} {shape} ({remark(self.title)})"
+        return f" *   {self.word}  {self.value.dtype:<8} {shape} ({remark(self.title)}){self.note}"
 
     def array(self, name: str) -> str:
         """Its definition in the header's usage."""
@@ -44,8 +45,17 @@ def ports_of(program: Program) -> list[RunArgument]:
     inputs = [RunArgument(f"x{at}", name, values[name]) for at, name in enumerate(program.inputs)]
     outputs = zip(program.outputs, program.titles, strict=True)
     return inputs + [
-        RunArgument(f"y{at}", title, values[name]) for at, (name, title) in enumerate(outputs)
+        RunArgument(f"y{at}", title, values[name], _length(program, title))
+        for at, (name, title) in enumerate(outputs)
     ]
+
+
+def _length(program: Program, title: str) -> str:
+    """What the header says of an output of which data decides the length."""
+    mark = program.counted.get(title)
+    if mark is None:
+        return ""
+    return f": of axis {mark.axis} the first *y{program.titles.index(mark.count)}"
 
 
 def signature_of(ports: Sequence[RunArgument], name: str) -> dict[str, str]:

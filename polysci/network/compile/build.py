@@ -28,8 +28,12 @@ def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
     program = code.placed.program
     values = program.values
     inputs = [TensorPort(n, values[n].shape, values[n].dtype) for n in program.inputs]
+    counted = {
+        title: (mark.axis, program.titles.index(mark.count))
+        for title, mark in program.counted.items()
+    }
     outputs = [
-        TensorPort(title, values[n].shape, values[n].dtype)
+        TensorPort(title, values[n].shape, values[n].dtype, counted.get(title))
         for n, title in zip(program.outputs, program.titles, strict=True)
     ]
     return tuple(inputs), tuple(outputs)

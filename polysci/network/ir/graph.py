@@ -55,11 +55,24 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedAxis:
+    """An axis of which data decides how much is used: its extent is the most that can be.
+
+    ``count`` names a tensor, one whole number of 64 bits: how many elements along the axis there
+    are. What lies behind them means nothing.
+    """
+
+    axis: int
+    count: str
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
 
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
-    the version of ONNX's operators that the nodes follow; AFFINE is none of them.
+    the version of ONNX's operators that the nodes follow; AFFINE is none of them. ``counted`` are
+    outputs of which data decides the length, whose counts are outputs as well, behind the model's.
     """
 
     name: str
@@ -69,6 +82,13 @@ class Graph:
     constants: Mapping[str, Array]
     tensors: Mapping[str, Tensor]
     opset: int
+    counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def model_outputs(self) -> tuple[Tensor, ...]:
+        """The outputs without counts."""
+        counts = {mark.count for mark in self.counted.values()}
+        return tuple(tensor for tensor in self.outputs if tensor.name not in counts)
 
     def constant(self, name: str) -> Array | None:
         """The value of a tensor that is known ahead."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from polysci.network.ir.expressions import Expr, Index, Load, loads
-from polysci.network.ir.graph import Array
+from polysci.network.ir.graph import Array, CountedAxis
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
@@ -342,7 +342,8 @@ def members_of(stage: Stage) -> tuple[Stage, ...]:
 class Program:
     """Stages in an order that runs, and the tensors that they make and read.
 
-    ``titles`` are the names by which callers know the outputs.
+    ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
+    those of which data decides the length.
     """
 
     name: str
@@ -352,6 +353,7 @@ class Program:
     stages: tuple[Stage, ...]
     values: Mapping[str, Value]
     constants: Mapping[str, Array]
+    counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
 
     def readers(self) -> dict[str, list[Stage]]:
         """Tensor -> the stages that read it, in order."""

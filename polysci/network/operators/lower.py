@@ -43,7 +43,9 @@ def lower(graph: Graph) -> Program:
     titles = tuple(tensor.name for tensor in graph.outputs)
     outputs = _made(build, titles)
     stages = _needed(build.stages, outputs)
-    program = Program(graph.name, names, outputs, titles, stages, build.values, build.constants)
+    program = Program(
+        graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted
+    )
     return program.with_stages(stages)
 
 

@@ -31,11 +31,16 @@ FUNCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TensorPort:
-    """An input or output: its name in the model, shape and NumPy's element type."""
+    """An input or output: its name in the model, shape and NumPy's element type.
+
+    ``counted``: the axis of an output along which data decides the length, whose extent is the most
+    that can be, and the place among the outputs of that which says how many there are.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    counted: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class Runner:
             for ports in (self.inputs, self.outputs)
         )
         self._single = len(self.inputs) == len(self.outputs) == 1
+        self._counted = any(port.counted for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
@@ -157,9 +163,13 @@ class Runner:
             self.into(arrays, self.targets(out, arrays))
             return out
         results = self(arrays)
-        if len(results) == 1 and not _is_mapping(inputs):
-            return results[0]
-        return dict(zip(self._names, results, strict=True))
+        if self._counted:
+            outputs = cut_results(self.outputs, results)
+        else:
+            outputs = dict(zip(self._names, results, strict=True))
+        if len(outputs) == 1 and not _is_mapping(inputs):
+            return next(iter(outputs.values()))
+        return outputs
 
     def order(self, inputs: object) -> list[Array]:
         """The inputs in order, each checked. Raises TypeError or ValueError that name them."""
@@ -246,6 +256,19 @@ def check_inputs(port: TensorPort, value: object) -> Array:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.require(array, requirements=("C", "A"))
+
+
+def cut_results(ports: Sequence[TensorPort], results: Sequence[Array]) -> dict[str, Array]:
+    """The outputs of the model by name, each as long as its count says; counts are left out."""
+    counts = {port.counted[1] for port in ports if port.counted}
+    outputs = dict[str, Array]()
+    for place, (port, array) in enumerate(zip(ports, results, strict=True)):
+        if port.counted:
+            axis, count = port.counted
+            array = array[(slice(None),) * axis + (slice(int(results[count])),)]
+        if place not in counts:
+            outputs[port.name] = array
+    return outputs
 
 
 def order_inputs(ports: Sequence[TensorPort], inputs: object, what: str = "inputs") -> list[Array]:

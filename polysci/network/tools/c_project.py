@@ -261,11 +261,16 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
     return f'    {{"{letter}{at}", {_TYPES[port.dtype]}, {prod(port.shape)}}},\n'
 
 
+def _length(port: TensorPort) -> str:
+    """What is to say of an output of which data decides the length."""
+    return f": of axis {port.counted[0]} the first *y{port.counted[1]}" if port.counted else ""
+
+
 def rows(network: PlannedNetwork) -> list[str]:
     ports = [(f"x{at}", port) for at, port in enumerate(network.inputs)]
     ports += [(f"y{at}", port) for at, port in enumerate(network.outputs)]
     return [
         f"| {word} | {port.dtype} | {' x '.join(map(str, port.shape)) or 'one number'} "
-        f"| {names.remark(port.name)} |"
+        f"| {names.remark(port.name)}{_length(port)} |"
         for word, port in ports
     ]

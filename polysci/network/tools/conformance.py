@@ -253,7 +253,7 @@ def _judge_parts(
         return _judge_parts(parts[:half], isa, flags) + _judge_parts(parts[half:], isa, flags)
     outputs = iter(_run(network, parts))
     return [
-        _compare(part, [next(outputs) for _ in part.graph.outputs]) for part in parts
+        _compare(part, [next(outputs) for _ in part.graph.model_outputs]) for part in parts
     ]  # fmt: skip
 
 
@@ -267,8 +267,7 @@ def _run(network: Network, parts: Sequence[ReadCase]) -> list[Array]:
         ]  # fmt: skip
     ports = network.inputs
     feeds = {port.name: array for port, array in zip(ports, arrays, strict=True)}
-    results = network(feeds)
-    return [results[port.name] for port in network.outputs]
+    return [*network(feeds).values()]
 
 
 def _compare(part: ReadCase, results: Sequence[Array]) -> CaseResult:
@@ -302,6 +301,7 @@ def merge_graphs(graphs: Sequence[Graph]) -> Graph:
         {name: value for graph in merged for name, value in graph.constants.items()},
         {name: tensor for graph in merged for name, tensor in graph.tensors.items()},
         graphs[0].opset,
+        {name: mark for graph in merged for name, mark in graph.counted.items()},
     )
 
 
@@ -323,4 +323,8 @@ def _prefix(graph: Graph, prefix: str) -> Graph:
         nodes=tuple(map(change, graph.nodes)),
         constants={rename(name): value for name, value in graph.constants.items()},
         tensors={rename(name): move(tensor) for name, tensor in graph.tensors.items()},
+        counted={
+            rename(name): replace(mark, count=rename(mark.count))
+            for name, mark in graph.counted.items()
+        },
     )

@@ -35,7 +35,7 @@ class PolysciRep(BackendRep):  # type: ignore[misc]
             }
         outputs = self.network(inputs)
         assert isinstance(outputs, dict)
-        return tuple(outputs[port.name] for port in self.network.outputs)
+        return tuple(outputs.values())
 
 
 class PolysciBackend(Backend):  # type: ignore[misc]

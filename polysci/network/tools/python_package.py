@@ -76,4 +76,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
 
 def _literal(ports: tuple[TensorPort, ...]) -> str:
     """Names may hold anything: as ASCII literals."""
-    return ascii(tuple((port.name, tuple(port.shape), port.dtype) for port in ports))
+    return ascii(tuple(
+        (port.name, tuple(port.shape), port.dtype, *([port.counted] * bool(port.counted)))
+        for port in ports
+    ))  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from polysci.network.runtime.runner import cut_results
 from polysci.network.tools.stored import restore
 from polysci.numerics import arrays as aligned
 from polysci.peers.networks.service import Array, LoadedModel, mean_seconds, measure_samples
@@ -47,7 +48,11 @@ def _loaded(folder: Path, arrays: list[Array]) -> LoadedModel:
     runner = restore(folder)
     results = runner.results()
     run = runner.bind(runner.context(), arrays, results)
-    return LoadedModel(run, lambda: [array.copy() for array in results])
+
+    def outputs() -> list[Array]:
+        return [array.copy() for array in cut_results(runner.outputs, results).values()]
+
+    return LoadedModel(run, outputs)
 
 
 def main() -> None:

@@ -30,7 +30,15 @@ def restore(folder: Path) -> Runner:
     """The network that ``save`` wrote."""
     told = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
     inputs, outputs = (
-        [TensorPort(port["name"], tuple(port["shape"]), port["dtype"]) for port in told[which]]
+        [
+            TensorPort(
+                port["name"],
+                tuple(port["shape"]),
+                port["dtype"],
+                tuple(port["counted"]) if port["counted"] else None,
+            )
+            for port in told[which]
+        ]
         for which in ("inputs", "outputs")
     )
     library = Path(told["library"])

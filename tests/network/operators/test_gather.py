@@ -177,8 +177,6 @@ REFUSED = {
               "indices [3, 3] for a tensor [3, 2]"),
     "batch": (OperatorCase("GatherND", "x at", {"x": reals(3, 2), "at": places(2, 2, 1)},
                            words={"batch_dims": 1}), "indices [2, 1] for x [3, 2]"),
-    "condition": (OperatorCase("Compress", "x c", {"x": reals(3), "c": np.array([True, False])}),
-                  "depends on the condition; bind this input"),
 }  # fmt: skip
 
 

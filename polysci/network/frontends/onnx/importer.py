@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx.binding import InputBinder
 from polysci.network.frontends.onnx.branches import expand_if
+from polysci.network.frontends.onnx.counted_axes import counted_axes
+from polysci.network.frontends.onnx.counts import expansion_of_counted, expansion_of_counts
 from polysci.network.frontends.onnx.functions import (
     expansion_by_function,
     expansion_by_schema,
@@ -72,7 +74,7 @@ def graph_of(
     for tensor in model.graph.initializer:
         table.learn(tensor.name, table.array(tensor))
     InputBinder(table, dims or {}, values or {}).bind(model.graph)
-    reader = Reader(table, supported, expansion_of, functions_of(model))
+    reader = Reader(table, supported, expansion_of, functions_of(model), counted_axes)
     reader.made |= table.types.keys()
     reader.taken |= reader.made | {name for node in model.graph.node for name in node.output}
     for node in model.graph.node:
@@ -83,7 +85,9 @@ def graph_of(
 def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
     """What adds other nodes in place of one; ``last``: where polysci has no operator for it."""
     if last:
-        return expansion_by_schema(reader, proto)
+        return expansion_of_counts(reader, proto) or expansion_by_schema(reader, proto)
+    if counted := expansion_of_counted(reader, proto):
+        return counted
     if function := expansion_by_function(reader, proto):
         return function
     if foreign := expansion_of_microsoft(reader, proto):
@@ -103,6 +107,8 @@ _CONTROL: Mapping[str, Expansion] = MappingProxyType(
 def _finish(reader: Reader, graph: Any) -> Graph:
     """The graph without what no output needs."""
     table, outputs = reader.table, [tensor.name for tensor in graph.output]
+    counted = {name: reader.counted[name] for name in outputs if name in reader.counted}
+    outputs += dict.fromkeys(mark.count for mark in counted.values())
     needed, kept = set(outputs), list[Node]()
     for node in reversed(reader.nodes):
         if needed & {name for name in node.outputs if name}:
@@ -125,6 +131,7 @@ def _finish(reader: Reader, graph: Any) -> Graph:
         {name: table.values[name] for name in names if name in table.values},
         {name: table.tensor(name) for name in names},
         table.opset,
+        counted,
     )
 
 

@@ -8,13 +8,15 @@ from itertools import chain, count
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx.folding import fold
-from polysci.network.frontends.onnx.inference import infer
+from polysci.network.frontends.onnx.inference import Types, infer
 from polysci.network.frontends.onnx.model_file import DOMAINS
 from polysci.network.frontends.onnx.renaming import Body, rename_nodes
 from polysci.network.frontends.onnx.tensors import TensorTable
-from polysci.network.ir.graph import Array, Node, Tensor
+from polysci.network.ir.graph import Array, CountedAxis, Node, Tensor
 
 MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
@@ -28,12 +30,7 @@ TELLING: Mapping[str, slice] = MappingProxyType(
 )
 UNSIZED: Mapping[str, str] = MappingProxyType(
     {
-        "NonMaxSuppression": "how many boxes remain depends on data; end the model before it, and "
-        "select boxes in the program that calls the network",
-        "NonZero": "how many elements are not 0 depends on data; a Where or a product with the "
-        "condition keeps the shape",
         "Unique": "how many elements differ depends on data",
-        "Compress": "how many elements remain depends on the condition",
     }
 )
 
@@ -50,6 +47,8 @@ class ExpansionError(Exception):
 Expansion = Callable[["Reader", Any], None]
 # The expansion of a node; ``last``: of one that polysci has no operator for.
 ExpansionOf = Callable[["Reader", Any, bool], Expansion | None]
+# Axes of a node's results of which data decides the length, by name; of results of these shapes.
+CountedAxesOf = Callable[["Reader", Node, Mapping[str, Sequence[int]]], dict[str, CountedAxis]]
 
 
 @dataclass(slots=True)
@@ -60,8 +59,10 @@ class Reader:
     supported: Container[str] | None
     expansion_of: ExpansionOf
     functions: Mapping[tuple[str, str, str], Any]
+    counted_axes_of: CountedAxesOf
     nodes: list[Node] = field(default_factory=list)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors
+    counted: dict[str, CountedAxis] = field(default_factory=dict)  # of which data decides
     made: set[str] = field(default_factory=set)  # names that have a maker, or are an input
     taken: set[str] = field(default_factory=set)  # names that occur in the model
     refusals: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by id of Node
@@ -146,12 +147,24 @@ class Reader:
             return
         if self._expand(proto, node, last=True):
             return
-        kinds = infer(self.table, proto, node)
+        counted = any(name in self.counted for name in node.inputs)
+        kinds = self._infer_counted(proto, node) if counted else infer(self.table, proto, node)
         self.table.types |= kinds
         self.nodes.append(node)
         if any(name and name not in kinds for name in node.outputs):
             reason = UNSIZED.get(node.op, DEPENDS)
             self.refusals[id(node)] = (reason, self._telling(node))
+
+    def _infer_counted(self, proto: Any, node: Node) -> Types:
+        """Types of results, some of whose axes are as long as data decides."""
+        try:
+            kinds = infer(self.table, proto, node)
+        except SpecError as error:
+            raise ExpansionError(f"data decides the length of its inputs: {error}") from None
+        if node.outputs[0] in kinds:
+            shapes = {name: self.table.tensor_of(name, kind).shape for name, kind in kinds.items()}
+            self.counted |= self.counted_axes_of(self, node, shapes)
+        return kinds
 
     def _telling(self, node: Node) -> tuple[str, ...]:
         """Inputs that may say a shape: those of TELLING, else lists and numbers of integers.
@@ -171,6 +184,15 @@ class Reader:
         self.refusals[id(node)] = (reason, tuple(needs))
 
     # What expansions build with
+
+    def append(self, node: Node, results: Mapping[str, tuple[str, Sequence[int]]]) -> None:
+        """Add a node whose results are of known types and shapes."""
+        helper = self.table.onnx.helper
+        for name, (dtype, shape) in results.items():
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            self.table.types[name] = helper.make_tensor_type_proto(kind, list(shape))
+            self.made.add(name)
+        self.nodes.append(node)
 
     def inline(
         self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str

@@ -14,6 +14,7 @@ from polysci.network.frontends.onnx import sampling
 from polysci.network.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.network.frontends.onnx.older import as_newer
 from polysci.network.frontends.onnx.reductions import compute_reduction
+from polysci.network.frontends.onnx.reference_counts import COUNTED
 from polysci.network.frontends.onnx.reference_indexing import (
     gather_elements,
     max_unpool,
@@ -54,6 +55,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         x, scale, shift = (known[name] for name in node.inputs)
         along = (-1, *[1] * (x.ndim - 2))
         return [x * scale.reshape(along) + shift.reshape(along)]
+    if node.op in COUNTED:
+        return list(COUNTED[node.op](node, known))
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]

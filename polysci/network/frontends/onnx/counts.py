@@ -1,0 +1,354 @@
+"""Tensors of which data decides the length: who makes them, and nodes that need their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.network.frontends.onnx.reader import Expansion, ExpansionError, Reader
+from polysci.network.ir.graph import CountedAxis, Node
+
+_SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+_LEAST, _MOST = ("ReduceMax", "ArgMax", "TopK"), ("ReduceMin", "ArgMin")
+
+
+def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
+    """What makes tensors of bounded length and their count, where the length is data."""
+    expand = _MAKERS.get(proto.op_type)
+    if proto.op_type == "Compress" and proto.input[1] in reader.table.values:
+        return None
+    return None if expand is None else (lambda reader, proto: expand(Counting(reader, proto)))
+
+
+def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
+    """What takes the place of a node that mixes what is counted with what lies behind it."""
+    expand = _READERS.get(proto.op_type)
+    if expand is None or not any(name in reader.counted for name in proto.input):
+        return None
+    counting = Counting(reader, proto)
+    return (lambda reader, proto: expand(counting)) if counting.mixes else None
+
+
+class Counting:
+    """A node around tensors with counts, and what its expansion builds with."""
+
+    def __init__(self, reader: Reader, proto: Any) -> None:
+        self.reader, self.proto = reader, proto
+        self.node = reader.node(proto)
+        self.title = proto.name or proto.output[0]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.reader.table.shape(name)
+
+    def dtype(self, name: str) -> str:
+        return self.reader.table.tensor(name).dtype
+
+    def counted(self, name: str) -> CountedAxis | None:
+        return self.reader.counted.get(name)
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes along which the node reads its first input as a whole."""
+        rank = len(self.shape(self.node.inputs[0]))
+        if self.node.op in ("Gather", "TopK", "ArgMax", "ArgMin", "Concat"):
+            default = {"TopK": -1}.get(self.node.op, 0)
+            return [int(self.node.attributes.get("axis", default)) % max(1, rank)]
+        axes = self.node.attributes.get("axes")
+        if axes is None and self.node.input(1):
+            known = self.reader.table.values.get(self.node.input(1))
+            axes = None if known is None else known.reshape(-1).tolist()
+        if axes is None or (not len(axes) and not self.node.attributes.get("noop_with_empty_axes")):
+            return list(range(rank))
+        return [int(axis) % max(1, rank) for axis in axes]
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the node needs the count of what it reads, and not only hands it on."""
+        if self.node.op in ("Shape", "Size", *_MAKERS):
+            return True
+        if self.node.op == "Concat":
+            return any(
+                mark.axis == self.axes[0]
+                for name in self.node.inputs
+                if (mark := self.counted(name))
+            )
+        mark = self.counted(self.node.inputs[0])
+        return mark is not None and mark.axis in self.axes
+
+    # Nodes of the graph, of shapes that are known without inference
+
+    def make(
+        self, op: str, inputs: Sequence[str], dtype: str, shape: Sequence[int], **attributes: Any
+    ) -> str:
+        """The only result of a new node."""
+        name = self.reader.fresh(f"{self.title}/{op}")
+        self.reader.append(Node(op, tuple(inputs), (name,), MappingProxyType(attributes), name),
+                           {name: (dtype, shape)})  # fmt: skip
+        return name
+
+    def reshape(self, name: str, shape: Sequence[int]) -> str:
+        sizes = self.reader.constant(f"{self.title}/shape", np.array(shape, np.int64))
+        return self.make("Reshape", (name, sizes), self.dtype(name), shape)
+
+    def number(self, value: int) -> str:
+        return self.reader.constant(f"{self.title}/number", np.array(value, np.int64))
+
+    def count(self, op: str, left: str, right: str | int) -> str:
+        """A whole number out of two."""
+        other = right if isinstance(right, str) else self.number(right)
+        return self.make(op, (left, other), "int64", ())
+
+    def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
+        """Which places along an axis are counted; ``shape`` is that of the mask."""
+        places = np.arange(length, dtype=np.int64).reshape(shape)
+        here = self.reader.constant(f"{self.title}/places", places)
+        return self.make("Less", (here, count), "bool", shape)
+
+    def masked(self, name: str, neutral: float | str) -> str:
+        """A tensor with another number (``least`` or ``most`` of its type) behind the count."""
+        mark = self.counted(name)
+        if mark is None:
+            return name
+        shape, dtype = self.shape(name), np.dtype(self.dtype(name))
+        wide = [1] * len(shape)
+        wide[mark.axis] = shape[mark.axis]
+        if isinstance(neutral, str):
+            ends: Any = np.iinfo(dtype) if dtype.kind in "iu" else None
+            limits = (
+                {"least": -np.inf, "most": np.inf}
+                if ends is None
+                else {"least": ends.min, "most": ends.max}
+            )
+            neutral = limits[neutral]
+        other = self.reader.constant(f"{self.title}/other", np.array(neutral, dtype))
+        mask = self.mask(shape[mark.axis], mark.count, wide)
+        return self.make("Where", (mask, name, other), dtype.name, shape)
+
+    def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
+        """A result of the node under its own name."""
+        if output:
+            kind = (self.dtype(name), self.shape(name))
+            self.reader.append(
+                Node("Identity", (name,), (output,), name=self.title), {output: kind}
+            )
+            if mark:
+                self.reader.counted[output] = mark
+
+    def again(self, inputs: Sequence[str], **changes: Any) -> list[str]:
+        """The same node of other inputs; the names of its results."""
+        copy = type(self.proto)()
+        copy.CopyFrom(self.proto)
+        copy.input[:] = inputs
+        copy.output[:] = [
+            self.reader.fresh(f"{self.title}/{name}") if name else "" for name in copy.output
+        ]
+        self.reader.add(copy)
+        if any(name and name not in self.reader.table.types for name in copy.output):
+            raise ExpansionError("its result has no known shape")
+        return list(copy.output)
+
+
+def _places_of(counting: Counting, name: str) -> tuple[str, str]:
+    """The places of what is not 0, one a column, and how many there are."""
+    reader, shape = counting.reader, counting.shape(name)
+    places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
+    reader.append(Node("NonZero", (name,), (places, count), name=counting.title), {
+        places: ("int64", (max(1, len(shape)), prod(shape))), count: ("int64", ())
+    })  # fmt: skip
+    return places, count
+
+
+def _non_zero(counting: Counting) -> None:
+    places, count = _places_of(counting, counting.masked(counting.node.inputs[0], 0))
+    counting.give(places, counting.node.outputs[0], CountedAxis(1, count))
+
+
+def _compress(counting: Counting) -> None:
+    """A Gather at the places where the condition holds."""
+    x, condition = counting.node.inputs
+    axis = counting.node.attributes.get("axis")
+    if axis is None:
+        if counting.counted(x):
+            raise ExpansionError("all elements of a tensor of which data decides the length")
+        x, axis = counting.reshape(x, [prod(counting.shape(x))]), 0
+    rank, length = len(counting.shape(x)), counting.shape(condition)[0]
+    if not -rank <= axis < rank or length > counting.shape(x)[axis]:
+        raise ExpansionError(f"axis {axis} and a condition of {length} for {counting.shape(x)}")
+    places, count = _places_of(counting, counting.masked(condition, 0))
+    flat = counting.make("Reshape", (places, counting.reader.constant(
+        f"{counting.title}/shape", np.array([length], np.int64))), "int64", (length,))  # fmt: skip
+    shape = list(counting.shape(x))
+    shape[axis] = length
+    if (mark := counting.counted(x)) and mark.axis != axis % rank:
+        raise ExpansionError("two axes of which data decides the length")
+    taken = counting.make("Gather", (x, flat), counting.dtype(x), shape, axis=axis)
+    counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
+
+
+def _suppress(counting: Counting) -> None:
+    """NonMaxSuppression: rows (image, class, box), and how many."""
+    reader, node = counting.reader, counting.node
+    boxes, scores = node.inputs[:2]
+    shape = counting.shape(scores)
+    if len(shape) != 3 or counting.shape(boxes) != (shape[0], shape[2], 4):
+        raise ExpansionError(f"boxes {list(counting.shape(boxes))}, scores {list(shape)}")
+    limit = np.array(0) if not node.input(2) else reader.table.values.get(node.input(2))
+    most = shape[2] if limit is None else min(max(int(limit.reshape(-1)[0]), 0), shape[2])
+    marks = [mark for name in (boxes, scores) if (mark := counting.counted(name))]
+    if any(mark.count != marks[0].count for mark in marks) or any(
+        mark.axis != at
+        for at, name in ((1, boxes), (2, scores))
+        if (mark := counting.counted(name))
+    ):
+        raise ExpansionError("data decides of how many images or classes")
+    inputs = [node.input(at) for at in range(5)] + [mark.count for mark in marks[:1]]
+    selected, count = node.outputs[0], reader.fresh(f"{counting.title}/count")
+    reader.append(
+        Node(
+            "NonMaxSuppression",
+            tuple(inputs),
+            (selected, count),
+            MappingProxyType({**node.attributes, "most": most}),
+            node.name,
+        ),
+        {selected: ("int64", (shape[0] * shape[1] * most, 3)), count: ("int64", ())},
+    )
+    reader.counted[selected] = CountedAxis(0, count)
+
+
+def _shape_of(counting: Counting) -> None:
+    """Constants, and the count among them."""
+    (x,), words = counting.node.inputs, counting.node.attributes
+    shape, mark = counting.shape(x), counting.counted(x)
+    assert mark
+    places = range(len(shape))[words.get("start", 0) : words.get("end", len(shape))]
+    if not places:
+        counting.give(counting.reader.constant(x, np.zeros(0, np.int64)), counting.node.outputs[0])
+        return
+    parts = [
+        counting.reshape(mark.count, [1]) if at == mark.axis
+        else counting.reader.constant(f"{counting.title}/extent", np.array([shape[at]], np.int64))
+        for at in places
+    ]  # fmt: skip
+    counting.give(counting.make("Concat", parts, "int64", (len(parts),), axis=0),
+                  counting.node.outputs[0])  # fmt: skip
+
+
+def _size_of(counting: Counting) -> None:
+    (x,) = counting.node.inputs
+    mark, shape = counting.counted(x), counting.shape(x)
+    assert mark
+    others = prod(size for at, size in enumerate(shape) if at != mark.axis)
+    counting.give(counting.count("Mul", mark.count, others), counting.node.outputs[0])
+
+
+def _reduce(counting: Counting) -> None:
+    """With what changes nothing behind the count."""
+    x, *others = counting.node.inputs
+    if counting.dtype(x) == "bool":
+        raise ExpansionError("truth values along an axis of which data decides the length")
+    neutral: float | str = 1 if counting.node.op == "ReduceProd" else 0
+    neutral = "least" if counting.node.op in _LEAST else neutral
+    neutral = "most" if counting.node.op in _MOST else neutral
+    (result,) = counting.again([counting.masked(x, neutral), *others])
+    counting.give(result, counting.node.outputs[0])
+
+
+def _mean(counting: Counting) -> None:
+    """The sum, by how many there are."""
+    x, *others = counting.node.inputs
+    mark, dtype = counting.counted(x), counting.dtype(x)
+    assert mark
+    if not dtype.startswith("float"):
+        raise ExpansionError(f"elements of {dtype} along an axis of which data decides the length")
+    bound = counting.shape(x)[mark.axis]
+    (mean,) = counting.again([counting.masked(x, 0), *others])
+    attributes = {"to": int(counting.reader.table.types[x].tensor_type.elem_type)}
+    count = counting.make("Cast", (mark.count,), dtype, (), **attributes)
+    length = counting.reader.constant(f"{counting.title}/bound", np.array(bound, dtype))
+    share = counting.make("Div", (length, count), dtype, ())
+    made = counting.make("Mul", (mean, share), dtype, counting.shape(mean))
+    counting.give(made, counting.node.outputs[0])
+
+
+def _top(counting: Counting) -> None:
+    """The first of those that are counted; k may be data too, if it is no more than these."""
+    x, k = counting.node.inputs
+    mark = counting.counted(x)
+    assert mark
+    largest = counting.node.attributes.get("largest", 1)
+    known = counting.reader.table.values.get(k)
+    bound = counting.shape(x)[mark.axis]
+    most = bound if known is None else min(bound, int(known.reshape(-1)[0]))
+    count = counting.reshape(k, []) if known is None else counting.number(most)
+    count = counting.count("Min", count, mark.count)
+    fixed = counting.reader.constant(f"{counting.title}/k", np.array([most], np.int64))
+    made = counting.again([counting.masked(x, "least" if largest else "most"), fixed])
+    for name, output in zip(made, counting.node.outputs, strict=True):
+        counting.give(name, output, CountedAxis(mark.axis, count))
+
+
+def _gather(counting: Counting) -> None:
+    """Places that count from the end count from the last one there is."""
+    x, indices = counting.node.inputs
+    mark = counting.counted(x)
+    known = counting.reader.table.values.get(indices)
+    assert mark
+    if known is None or np.any(known < 0):
+        shape, dtype = counting.shape(indices), counting.dtype(indices)
+        zero = counting.reader.constant(f"{counting.title}/zero", np.array(0, dtype))
+        count = counting.make("Cast", (mark.count,), dtype, (), to=int(
+            counting.reader.table.types[indices].tensor_type.elem_type))  # fmt: skip
+        behind = counting.make("Add", (indices, count), dtype, shape)
+        back = counting.make("Less", (indices, zero), "bool", shape)
+        moved = counting.make("Where", (back, behind, indices), dtype, shape)
+        if inner := counting.counted(indices):
+            counting.reader.counted[moved] = inner
+        indices = moved
+    plain = counting.make("Identity", (x,), counting.dtype(x), counting.shape(x))
+    (taken,) = counting.again([plain, indices])
+    counting.give(taken, counting.node.outputs[0], counting.counted(taken))
+
+
+def _concat(counting: Counting) -> None:
+    """Parts one behind the other, without what lies behind the count of each."""
+    names, (axis,) = counting.node.inputs, counting.axes
+    marks = [counting.counted(name) for name in names]
+    if any(mark and mark.axis != axis for mark in marks):
+        raise ExpansionError("two axes of which data decides the length")
+    lengths, dtype = [counting.shape(name)[axis] for name in names], counting.dtype(names[0])
+    total, shape = sum(lengths), list(counting.shape(names[0]))
+    shape[axis] = total
+    whole = counting.make("Concat", names, dtype, shape, axis=axis)
+    masks = [
+        counting.mask(length, mark.count if mark else counting.number(length), [length])
+        for length, mark in zip(lengths, marks, strict=True)
+    ]
+    mask = counting.make("Concat", masks, "bool", (total,), axis=0)
+    places, count = _places_of(counting, mask)
+    flat = counting.reshape(places, [total])
+    taken = counting.make("Gather", (whole, flat), dtype, shape, axis=axis)
+    counting.give(taken, counting.node.outputs[0], CountedAxis(axis, count))
+
+
+_Maker = Callable[[Counting], None]
+_MAKERS: Mapping[str, _Maker] = MappingProxyType(
+    {"NonZero": _non_zero, "Compress": _compress, "NonMaxSuppression": _suppress}
+)
+_READERS: Mapping[str, _Maker] = MappingProxyType(
+    {
+        "Shape": _shape_of,
+        "Size": _size_of,
+        **dict.fromkeys(
+            (*_SUMS, "ReduceProd", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"), _reduce
+        ),
+        "ReduceMean": _mean,
+        "TopK": _top,
+        "Gather": _gather,
+        "Concat": _concat,
+    }
+)
