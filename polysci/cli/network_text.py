@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
+    from polysci.network.ir.control import BranchStage
     from polysci.network.ir.stages import (
         LayerStage,
         LoopStage,
@@ -31,6 +32,9 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     }  # fmt: skip
     rows = [("group", "computed by", "result")]
     for stage in prepared.program.stages:
+        if isinstance(stage, BranchStage):
+            rows.append((shorten(stage.name), stage.part, ""))
+            continue
         value = prepared.program.values[stage.outputs[0]]
         rows.append((shorten(stage.name), kinds[type(stage)], f"{value.dtype} {list(value.shape)}"))
     done = [fusion for fusion in prepared.fusions if fusion.done]

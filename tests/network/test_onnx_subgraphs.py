@@ -73,12 +73,12 @@ def test_a_condition_that_a_value_decides(rate: int, left: int) -> None:
     assert len(agree(rated(), {"rate": rate})) == left
 
 
-def test_both_branches_are_computed_where_data_decides() -> None:
+def test_both_branches_are_kept_where_data_decides() -> None:
     then, other = graph([node("Relu", "x", "a")], ["a"]), graph([node("Tanh", "x", "a")], ["a"])
     nodes = [node("ReduceMean", "x", "m", keepdims=0), node("Greater", "m zero", "c"),
              choice("c", "y", then, other)]  # fmt: skip
     ops = agree(model(nodes, X, {"y": None}, {"zero": np.float32(0)}))
-    assert ops == ["ReduceMean", "Greater", "Relu", "Tanh", "Where"]
+    assert ops == ["ReduceMean", "Greater", "Relu", "Tanh", "If"]
 
 
 def test_branches_of_other_shapes_ask_for_the_value() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from polysci.network.ir.control import ELSE, IF, BranchStage
 from polysci.network.ir.expressions import axis, loads
 from polysci.network.ir.stages import LoopStage, Program, RepeatStage, Stage
 from polysci.network.passes.arena import Arena
@@ -33,16 +34,33 @@ class Barriers:
     users: Mapping[str, Spot]
     sizes: Mapping[str, int]
     loops: Mapping[Spot, Loops]
+    paths: list[list[Spot]] = field(default_factory=list)  # what is pending on the other side
 
     def before(self, spots: Sequence[Spot], pending: list[Spot]) -> list[bool]:
         """Whether all wait before each of some stages, run in order behind ``pending``."""
         waits = list[bool]()
         for spot in spots:
+            stage = stage_at(self.placed.program, spot)
+            if isinstance(stage, BranchStage) and stage.part != IF:
+                waits.append(self.turn(stage, pending))
+                continue
             waits.append(any(self.conflicts(spot, other) for other in pending))
             if waits[-1]:
                 pending.clear()
             pending.append(spot)
+            if isinstance(stage, BranchStage):
+                self.paths.append([*pending])
         return waits
+
+    def turn(self, stage: BranchStage, pending: list[Spot]) -> bool:
+        """One side of a branch follows what came before both; both come before what follows."""
+        side = self.paths.pop()
+        if stage.part == ELSE:
+            self.paths.append([*pending])
+            pending[:] = side
+        else:
+            pending[:] = dict.fromkeys((*side, *pending))
+        return False
 
     def conflicts(self, spot: Spot, other: Spot) -> bool:
         """Whether a thread may use, in one stage, memory that another writes in the other one."""
@@ -51,21 +69,25 @@ class Barriers:
         mine, others = self.memory(spot), self.memory(other)
         if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
             return True
-        first, second = (
+        made = [
             self.placed.places[name]
             for at in (spot, other)
             for name in stage_at(self.placed.program, at).outputs
-        )
+        ]
+        if len(made) < 2:
+            return False
+        first, second = made
         parts = first.buffer == second.buffer and first != second  # of a joined tensor: apart
         return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
 
     def memory(self, spot: Spot) -> tuple[list[Space], list[Space]]:
         """What a stage writes, its result first, and what it reads."""
         stage = stage_at(self.placed.program, spot)
-        spaces = [self.space(name) for name in (*stage.outputs, *stage.inputs)]
+        written = [self.space(name) for name in stage.outputs]
         own = [name for name in self.sizes if self.users[name] == spot]
         places = [(self.arena.offsets[name], self.sizes[name]) for name in own]
-        return [spaces[0], *(("", at, at + size) for at, size in places)], spaces[1:]
+        scratch = [("", at, at + size) for at, size in places]
+        return [*written, *scratch], [self.space(name) for name in stage.inputs]
 
     def space(self, name: str) -> Space:
         """The memory of a tensor's buffer."""

@@ -13,6 +13,7 @@ from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     Accumulator,
 )
+from polysci.network.ir.control import STEP
 from polysci.network.ir.expressions import (
     Apply,
     Computed,
@@ -39,7 +40,7 @@ from polysci.network.ir.functions import (
     kind_of_type,
     number,
 )
-from polysci.network.ir.stages import ROW_AXIS, STEP, LoopStage, UpdateStage
+from polysci.network.ir.stages import ROW_AXIS, LoopStage, UpdateStage
 from polysci.network.passes.buffers import BufferPlace
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
@@ -14,9 +14,9 @@ from polysci.network.codegen.reduction_loops import ReductionWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
+from polysci.network.ir.control import ELSE, END, IF, STEP, BranchStage
 from polysci.network.ir.expressions import reductions
 from polysci.network.ir.stages import (
-    STEP,
     LayerStage,
     LoopStage,
     RepeatStage,
@@ -130,8 +130,24 @@ class StageCode:
                 return self.call_layer(spot, stage)
             case RowFusion():
                 return [self.row_fusion(spot[0], stage)]
+            case BranchStage():
+                return self.branch(spot[0], stage)
             case _:
                 return []
+
+    def branch(self, at: int, stage: BranchStage) -> c.Body:
+        """Where stages begin or end that run only sometimes: all threads read the condition."""
+        if stage.part != IF:
+            return [c.Line("} else {" if stage.part == ELSE else "}")]
+        place, lines = self.places(stage.condition), c.Body()
+        stages = self.placed.program.stages
+        if self.timed and stages[at] is stage:  # those that do not run take no time
+            end = next(n for n in range(at, len(stages)) if ends(stages[n], stage))
+            head = (f"int i = {at}", f"i < {end}", "++i")
+            single = [c.Line(openmp.MASTER)] if self.threads > 1 else []
+            lines += [*single, c.loop(*head, c.Statement("m->times[i] = ps_now()"))]
+        condition = self.address(stage.condition, C_TYPES[place.dtype], place.first)
+        return [*lines, c.Line(f"if (*({condition})) {{ /* {remark(stage.name)} */")]
 
     def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body:
         """A loop over steps, which all threads go through; ``pending`` is what runs before it."""
@@ -322,6 +338,11 @@ class StageCode:
 def scratch_name(spot: Spot, use: str) -> str:
     """The name in the arena of memory that one layer uses."""
     return f"{spot[0]} {spot[1]} {use}"
+
+
+def ends(stage: Stage, begin: BranchStage) -> bool:
+    """Whether a stage is where the stages of both sides of a branch end."""
+    return stage == replace(begin, part=END)
 
 
 def writer_of(stage: LoopStage) -> type[LoopWriter]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from polysci.network.ir.stages import Program
+from polysci.network.passes.branches import place_branches
 from polysci.network.passes.concat import concat_in_place
 from polysci.network.passes.fusion import Fusion, fuse_loops
 from polysci.network.passes.layouts import with_dtype, with_orders
@@ -29,6 +30,7 @@ Pass = Callable[[Program, PassContext], tuple[Program, tuple[Fusion, ...]]]
 
 PASSES: Mapping[str, Pass] = MappingProxyType(
     {
+        "branches": lambda program, _: (place_branches(program), ()),
         "fuse loops": lambda program, _: fuse_loops(program),
         "element types": lambda program, context: (with_dtype(program, context.dtype), ()),
         "axis orders": lambda program, context: (with_orders(program, context.machine), ()),

@@ -18,6 +18,7 @@ from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
 
 REST: Final = "(the rest of a run)"
+SKIPPED_S: Final = 1e-7  # a layer that takes less is on a branch that was not taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _row(facts: _Facts, stage: Stage, time: StageTime, total: float) -> StageRow
     if not layers:
         return StageRow(time.name, "", time.seconds, share, None, None, None)
     flops = sum(layer.problem.flops * _times(layer, stage) for layer in layers)
-    speed = flops / time.seconds * 1e-9 if time.seconds else None
+    speed = flops / time.seconds * 1e-9 if time.seconds > SKIPPED_S else None
     best = _peak(facts.options, facts.results[layers[0].problem.key])
     part = speed / best if speed and best else None
     by_layer = [_alone(facts.results, layer, stage) for layer in layers]

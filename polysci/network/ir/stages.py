@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from polysci.network.ir.control import BranchStage, CarriedTensor, ChoiceStage, StepView
 from polysci.network.ir.expressions import Expr, Index, Load, loads
 from polysci.network.ir.graph import Array, CountedAxis
 from polysci.numerics.quantization import Scales
@@ -17,7 +18,6 @@ from polysci.polyhedral.affine import Affine
 
 CLAMP = tuple[float, float]
 ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
-STEP = "step"  # the iterator of a RepeatStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,27 +248,6 @@ class RowFusion:
 
 
 @dataclass(frozen=True, slots=True)
-class StepView:
-    """A slice that moves with the step: ``inner[i..] = outer[index(i.., step)]``."""
-
-    inner: str
-    outer: str
-    index: tuple[Affine, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CarriedTensor:
-    """What a step leaves to the next one: ``inner`` is read, ``following`` is made.
-
-    Both lie in ``state``, which holds the first value before all steps and the last one after.
-    """
-
-    inner: str
-    following: str
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class RepeatStage:
     """Stages that run ``count`` times, one step after the other.
 
@@ -329,7 +308,7 @@ class RepeatStage:
 
 Stage = (
     LayerStage | LoopStage | UpdateStage | RoutineStage | ViewStage | ConcatStage | RowFusion
-    | RepeatStage
+    | RepeatStage | ChoiceStage | BranchStage
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polysci.network.ir.control import ChoiceStage
 from polysci.network.ir.expressions import Number
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import FLOATS, Builder, apply
@@ -70,7 +71,18 @@ def is_infinite(build: Builder, node: Node) -> None:
     build.define(node, tests.get((low, high), Number(0.0)))
 
 
+def choose(build: Builder, node: Node) -> None:
+    """If: the results of one of its branches."""
+    condition, *names = node.inputs
+    build.check_numbers(node, *names)
+    half = len(names) // 2
+    build.stages.append(ChoiceStage(
+        str(node), condition, node.outputs, tuple(names[:half]), tuple(names[half:])
+    ))  # fmt: skip
+
+
 OPERATORS = {
+    "If": choose,
     "Where": where,
     "PRelu": parametric_relu,
     "ThresholdedRelu": thresholded_relu,

@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from polysci.network.ir.control import CarriedTensor
 from polysci.network.ir.expressions import Expr, Load, Number, Reduce, axis, combine, constant
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import CarriedTensor, ConcatStage, Stage, ViewStage
+from polysci.network.ir.stages import ConcatStage, Stage, ViewStage
 from polysci.network.operators.activations import Activation, activations
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.convolution import Matrix, matrix_product

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from polysci.network.ir.control import STEP, CarriedTensor, StepView
 from polysci.network.ir.expressions import Expr, Load, axis, combine
-from polysci.network.ir.stages import (
-    STEP,
-    CarriedTensor,
-    LoopStage,
-    RepeatStage,
-    Stage,
-    StepView,
-)
+from polysci.network.ir.stages import LoopStage, RepeatStage, Stage
 from polysci.network.operators.builder import Builder
 from polysci.polyhedral.affine import Affine
 

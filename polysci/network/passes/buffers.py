@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from polysci.network.ir.control import END, IF, STEP, BranchStage
 from polysci.network.ir.expressions import Expr, Load, axis
 from polysci.network.ir.stages import (
-    STEP,
     ConcatStage,
     LayerStage,
     LoopStage,
@@ -77,6 +77,7 @@ class _Placer:
     places: dict[str, BufferPlace] = field(default_factory=dict)
     values: dict[str, Value] = field(init=False)
     copies: dict[tuple[str, tuple[int, ...], str], str] = field(default_factory=dict)
+    outside: list[dict[tuple[str, tuple[int, ...], str], str]] = field(default_factory=list)
     written: set[str] = field(init=False)  # outputs, of the program and of steps
 
     def __post_init__(self) -> None:
@@ -111,6 +112,19 @@ class _Placer:
                 self.routine(stage)
             case RepeatStage():
                 self.repeat(stage)
+            case BranchStage():
+                self.branch(stage)
+
+    def branch(self, stage: BranchStage) -> None:
+        """Copies that are made on one side are there on that side alone."""
+        if stage.part == IF:
+            self.outside.append(dict(self.copies))
+        else:
+            self.copies = dict(self.outside[-1])
+        if stage.part == END:
+            self.outside.pop()
+        self.place_of(stage.condition)
+        self.stages.append(stage)
 
     def repeat(self, stage: RepeatStage) -> None:
         """What a step works on lies in the tensors around it, and is written there."""

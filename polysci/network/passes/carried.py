@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polysci.network.ir.control import CarriedTensor
 from polysci.network.ir.expressions import loads, reductions
-from polysci.network.ir.stages import (
-    CarriedTensor,
-    LayerStage,
-    LoopStage,
-    Program,
-    RepeatStage,
-    Stage,
-    ViewStage,
-)
+from polysci.network.ir.stages import LayerStage, LoopStage, Program, RepeatStage, Stage, ViewStage
 from polysci.network.passes.relations import iterators, pointwise
 
 

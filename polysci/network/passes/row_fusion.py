@@ -52,11 +52,11 @@ def fuse_rows(
     ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
     """
     program = placed.program
-    readers, considered = program.readers(), list[Fusion]()
+    readers, makers, considered = program.readers(), program.makers(), list[Fusion]()
     chains: list[list[LayerStage | LoopStage]] = []
     inside: dict[int, list[LayerStage | LoopStage]] = {}
     for stage in program.stages:
-        if not isinstance(stage, LayerStage):
+        if not isinstance(stage, LayerStage) or len(makers[stage.output]) > 1:
             continue
         after = readers.get(stage.output, [])
         if (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from polysci.network.ir.control import BranchStage
 from polysci.network.ir.stages import ConcatStage, Program, Stage, ViewStage
 from polysci.network.passes.arena import arrange
 from polysci.network.passes.buffers import place_buffers
@@ -15,7 +16,10 @@ def order_for_memory(program: Program) -> Program:
 
     One takes next what adds least to the memory in use, the other what continues the last stage,
     where it can. Every order is judged by the arena that it gets.
+    Programs with branches keep their own.
     """
+    if any(isinstance(stage, BranchStage) for stage in program.stages):
+        return program
     scheduler = _Scheduler(program)
     orders = [range(len(program.stages)), scheduler.order(_least), scheduler.order(_depth_first)]
     programs = [

@@ -9,6 +9,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Final
 
+from polysci.network.ir.control import BranchStage
 from polysci.network.ir.stages import ConcatStage, Stage, ViewStage
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.runtime.runner import Runner, order_inputs
@@ -49,7 +50,7 @@ def profile(runner: Runner, stages: Sequence[Stage]) -> tuple[StageTime, ...]:
     return tuple(
         StageTime(at, stage.name, median(seconds[at] for seconds in runs))
         for at, stage in enumerate(stages)
-        if not isinstance(stage, ViewStage | ConcatStage)
+        if not isinstance(stage, ViewStage | ConcatStage | BranchStage)
     )
 
 

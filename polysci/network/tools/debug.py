@@ -14,6 +14,8 @@ from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.frontends.onnx import reference
+from polysci.network.ir.control import ELSE, IF, BranchStage
+from polysci.network.ir.stages import Stage
 from polysci.network.runtime.runner import order_inputs
 from polysci.numerics.dtypes import from_bf16
 from polysci.peers.networks.contest import largest_error
@@ -105,7 +107,9 @@ def compare_tensors(
     factor = FACTOR if direct(network) else FACTOR**2
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
-    makers = [(stage, output) for stage in program.stages for output in stage.outputs]
+    known = {**made, **inputs, **program.constants}
+    stages = taken_stages(program.stages, known)
+    makers = [(stage, output) for stage in stages for output in stage.outputs]
     for maker, output in makers:
         name = titles.get(output, output)
         if name not in wanted or output not in made or not wanted[name].size:
@@ -118,6 +122,20 @@ def compare_tensors(
         error = largest_error([actual], [expected])
         rows.append(CheckedTensor(name, maker.name, error, largest, bound))
     return rows
+
+
+def taken_stages(stages: Sequence[Stage], known: Mapping[str, Array]) -> list[Stage]:
+    """The stages that ran: those of branches whose conditions, in ``known``, led there."""
+    taken, ways = list[Stage](), list[bool]()
+    for stage in stages:
+        if not isinstance(stage, BranchStage):
+            taken += [stage] * all(ways)
+        elif stage.part == IF:
+            ways.append(bool(known[stage.condition].any()))
+        else:
+            ways.pop()
+            ways += [not known[stage.condition].any()] * (stage.part == ELSE)
+    return taken
 
 
 def direct(network: Network) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx.reader import ExpansionError, Reader
 from polysci.network.frontends.onnx.renaming import Body, body_of_graph
+from polysci.network.ir.graph import CountedAxis, Node
 
 
 def expand_if(reader: Reader, proto: Any) -> None:
@@ -37,25 +38,60 @@ def expand_if(reader: Reader, proto: Any) -> None:
 
 
 def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -> None:
-    """Compute both branches; operators have no effect besides their results."""
+    """Both branches, and a node that says which one is needed."""
     (condition,) = proto.input
     made: dict[str, list[str]] = {}
     for part, body in sorted(branches.items(), reverse=True):  # "then_branch" comes first
         made[part] = [reader.fresh(f"{title}/{part}/{name}") for name in body.results]
-        reader.inline(body, {}, made[part], f"{title}/{part}")
-    pairs = list(zip(made["then_branch"], made["else_branch"], strict=True))
+        try:
+            reader.inline(body, {}, made[part], f"{title}/{part}")
+        except SpecError as error:  # as where sizes fit one branch alone
+            raise ExpansionError(f"its condition is not constant, and {error}", condition) from None
+    chosen = [at for at, output in enumerate(proto.output) if output]
+    then, otherwise = ([names[at] for at in chosen] for names in made.values())
+    outputs = [proto.output[at] for at in chosen]
     kinds = reader.table.types
-    known = [pair for pair in pairs if pair[0] in kinds and pair[1] in kinds]
-    if any(kinds[left] != kinds[right] for left, right in known):
+    pairs = [
+        (left, right)
+        for left, right in zip(then, otherwise, strict=True)
+        if left in kinds and right in kinds
+    ]
+    if any(kinds[left] != kinds[right] for left, right in pairs):
         reason = "its condition is not constant, and its branches differ in shape"
         raise ExpansionError(reason, condition)
     if condition in kinds and reader.table.tensor(condition).size != 1:
         raise ExpansionError(f"a condition of shape {list(reader.table.shape(condition))}")
-    if condition in kinds and reader.table.shape(condition):
-        shape = reader.constant(f"{title}/shape", np.zeros(0, np.int64))
-        flat = reader.fresh(f"{title}/condition")
-        reader.emit("Reshape", [condition, shape], [flat])
-        condition = flat
-    for (left, right), output in zip(pairs, proto.output, strict=True):
-        if output:
-            reader.emit("Where", [condition, left, right], [output])
+    for left, right, output in zip(list(then), list(otherwise), list(outputs), strict=True):
+        if mark := _count(reader, left, right, f"{title}/count"):
+            then.append(mark[0].count)
+            otherwise.append(mark[1].count)
+            outputs.append(reader.fresh(f"{title}/count"))
+            reader.counted[output] = CountedAxis(mark[0].axis, outputs[-1])
+    tensors = [reader.table.tensor(name) if name in kinds else None for name in then]
+    typed = condition in kinds and len(pairs) == len(chosen)
+    reader.append(
+        Node("If", (condition, *then, *otherwise), tuple(outputs), name=proto.name),
+        {
+            output: (tensor.dtype, tensor.shape)
+            for output, tensor in zip(outputs, tensors, strict=True)
+            if tensor and typed
+        },
+    )
+
+
+def _count(
+    reader: Reader, left: str, right: str, title: str
+) -> tuple[CountedAxis, CountedAxis] | None:
+    """The counts of two tensors of one shape, of which data decides the length of one at least."""
+    marks = [reader.counted.get(name) for name in (left, right)]
+    axes = {mark.axis for mark in marks if mark}
+    if len(axes) > 1:
+        raise ExpansionError("its branches differ in the axis of which data decides the length")
+    if not axes:
+        return None
+    (axis,) = axes
+    first, second = (
+        mark or CountedAxis(axis, reader.constant(title, np.array(reader.table.shape(name)[axis])))
+        for mark, name in zip(marks, (left, right), strict=True)
+    )
+    return first, second

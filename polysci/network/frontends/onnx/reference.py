@@ -55,6 +55,10 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         x, scale, shift = (known[name] for name in node.inputs)
         along = (-1, *[1] * (x.ndim - 2))
         return [x * scale.reshape(along) + shift.reshape(along)]
+    if node.op == "If":
+        condition, *names = node.inputs
+        half = len(names) // 2
+        return [known[name] for name in (names[:half] if known[condition].any() else names[half:])]
     if node.op in COUNTED:
         return list(COUNTED[node.op](node, known))
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
