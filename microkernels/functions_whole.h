@@ -96,8 +96,11 @@ PS_INLINE int32_t ps_w_pow(int32_t x, int32_t y) { return (int32_t)ps_l_pow(x, y
 
 /* A subscript out of data, of an axis of `extent` elements: a negative one counts from the end, and
  * what lies outside becomes the nearest one inside. */
-PS_INLINE int64_t ps_place(int64_t at, int64_t extent)
-{
-    const int64_t place = at < 0 ? at + extent : at, last = extent - 1;
-    return place < 0 ? 0 : place < last ? place : last;
-}
+#define PS_PLACE(letter, type)                                                 \
+    PS_INLINE type ps_##letter##_place(type at, type extent)                   \
+    {                                                                          \
+        const type place = at < 0 ? at + extent : at, last = extent - 1;       \
+        return place < 0 ? 0 : place < last ? place : last;                    \
+    }
+PS_PLACE(w, int32_t)
+PS_PLACE(l, int64_t)

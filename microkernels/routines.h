@@ -36,62 +36,71 @@ PS_SCALAR int64_t ps_key(const void *x, int kind, int64_t at)
     }
 }
 
-/* Elements of x along an axis, `step` apart, and whether the larger ones come first. */
+/* An element that is ranked: those of larger keys come first, of equal ones the first of all. */
 typedef struct {
-    const void *x;
-    int64_t step;
-    int kind, largest;
-} ps_lane;
+    int64_t key, place;
+} ps_ranked;
 
-/* Whether element i comes before element j; of equal ones the first one does. */
-PS_SCALAR int ps_precedes(const ps_lane *row, int64_t i, int64_t j)
+PS_SCALAR int ps_precedes(ps_ranked x, ps_ranked y)
 {
-    const int64_t x = ps_key(row->x, row->kind, i * row->step);
-    const int64_t y = ps_key(row->x, row->kind, j * row->step);
-    return x == y ? i < j : (x > y) == row->largest;
+    return x.key == y.key ? x.place < y.place : x.key > y.key;
 }
 
-/* Moves the element at the root of a heap of `count` down, below those that come after it. */
-PS_SCALAR void ps_sink(const ps_lane *row, int64_t *heap, int64_t root, int64_t count)
+/* The keys of `count` elements of x from `first` on, `step` apart; `flip` is -1 where the smallest
+ * element comes first, else 0. */
+PS_SCALAR void ps_keys(int64_t *keys, const void *x, int kind, int64_t first, int64_t step,
+                       int64_t count, int64_t flip)
 {
-    const int64_t step = row->step, sinking = heap[root * step];
+    if (kind == 0 && step == 1) /* one type at a time becomes a loop of vectors */
+        for (int64_t i = 0; i < count; ++i)
+            keys[i] = ps_key(x, 0, first + i) ^ flip;
+    else
+        for (int64_t i = 0; i < count; ++i)
+            keys[i] = ps_key(x, kind, first + i * step) ^ flip;
+}
+
+/* Moves an element down from the root of a heap of `count`, below those that come after it. */
+PS_SCALAR void ps_sink(ps_ranked *heap, int64_t root, int64_t count, ps_ranked sinking)
+{
     for (int64_t child; (child = 2 * root + 1) < count; root = child) {
-        if (child + 1 < count && ps_precedes(row, heap[child * step], heap[(child + 1) * step]))
-            ++child;
-        if (!ps_precedes(row, sinking, heap[child * step]))
+        child += child + 1 < count && ps_precedes(heap[child], heap[child + 1]);
+        if (!ps_precedes(sinking, heap[child]))
             break;
-        heap[root * step] = heap[child * step];
+        heap[root] = heap[child];
     }
-    heap[root * step] = sinking;
+    heap[root] = sinking;
 }
 
-/* y: the places of the first k elements, in order, along an axis of `size` elements that lie
- * `inner` apart.  They are kept in a heap, the last of them at its root. */
+/* y: the first k elements in order, along an axis of `size` elements that lie `inner` apart.  They
+ * are kept in a heap, the last of them at its root. */
 PS_SCALAR void ps_top(int64_t item, int64_t *y, const void *x, int kind, int64_t size,
                       int64_t inner, int64_t k, int largest)
 {
-    static const int bytes[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
-    const int64_t outer = item / inner, first = outer * size * inner + item % inner;
-    int64_t *heap = y + outer * k * inner + item % inner;
-    const ps_lane row = {(const char *)x + first * bytes[kind], inner, kind, largest};
-    for (int64_t i = 0; i < k; ++i)
-        heap[i * inner] = i;
-    for (int64_t i = k / 2 - 1; i >= 0; --i)
-        ps_sink(&row, heap, i, k);
-    int64_t root = ps_key(row.x, kind, heap[0] * inner);
-    for (int64_t i = k; i < size; ++i) {
-        const int64_t key = ps_key(row.x, kind, i * inner);
-        if (key == root || (key > root) != largest)
-            continue; /* of equal elements the one in the heap comes first */
-        heap[0] = i;
-        ps_sink(&row, heap, 0, k);
-        root = ps_key(row.x, kind, heap[0] * inner);
+    enum { BLOCK = 64 };
+    int64_t keys[BLOCK];
+    const int64_t first = item / inner * size * inner + item % inner, flip = largest ? 0 : -1;
+    ps_ranked *heap = (ps_ranked *)y + item * k;
+    for (int64_t i = 0, count; i < size; i += count) {
+        count = ps_least(BLOCK, i < k ? k - i : size - i);
+        ps_keys(keys, x, kind, first + i * inner, inner, count, flip);
+        if (i < k) {
+            for (int64_t j = 0; j < count; ++j)
+                heap[i + j] = (ps_ranked){keys[j], i + j};
+            for (int64_t root = k / 2; i + count == k && root-- > 0;)
+                ps_sink(heap, root, k, heap[root]);
+            continue;
+        }
+        int64_t most = INT64_MIN;
+        for (int64_t j = 0; j < count; ++j)
+            most = keys[j] > most ? keys[j] : most;
+        for (int64_t j = 0; j < count && most > heap[0].key; ++j)
+            if (keys[j] > heap[0].key) /* of equal elements the one in the heap comes first */
+                ps_sink(heap, 0, k, (ps_ranked){keys[j], i + j});
     }
     for (int64_t last = k - 1; last > 0; --last) {
-        const int64_t place = heap[0];
-        heap[0] = heap[last * inner];
-        heap[last * inner] = place;
-        ps_sink(&row, heap, 0, last);
+        const ps_ranked sinking = heap[last];
+        heap[last] = heap[0];
+        ps_sink(heap, 0, last, sinking);
     }
 }
 

@@ -27,12 +27,14 @@ def _rows() -> Iterator[Isa]:
     avx512 = Isa("avx512", (*avx2.own_features, *words), 16, 32)
     vnni = Isa("avx512vnni", ("avx512_vnni",), 16, 32, avx512)
     bf16 = Isa("avx512bf16", ("avx512_bf16",), 16, 32, vnni, rounds="bf16")
-    fp16 = Isa("avx512fp16", ("avx512_fp16",), 16, 32, bf16)
+    tuning = "sapphirerapids"  # the first one with it
+    fp16 = Isa("avx512fp16", ("avx512_fp16",), 16, 32, bf16, tuning=tuning)
     yield from (avx512, vnni, bf16, fp16)
     yield Isa(
         "amx", ("amx_tile", "amx_bf16", "amx_int8"), 16, 32, fp16,
         own_options=("amx-tile", "amx-bf16", "amx-int8"),
         tile_registers=amx.REGISTERS, permission=amx.PERMISSION,
+        tuning=tuning,
     )  # fmt: skip
 
 

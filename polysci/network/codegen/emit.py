@@ -79,10 +79,11 @@ def code_of(
     ``flush_denormals``: numbers below the smallest normal one count as 0, constants among them.
     """
     calls = calls_of(placed, schedules, name, threads)
+    tuned = _tuned(isa)
     isa = least_of(isa, [call.source.isa for call in calls.values()])
     emitter = StageCode(placed, name, isa, threads, calls, apart, timed, flush_denormals)
     stages = emitter.stages()
-    values = holes_of(emitter, stages)
+    values = {**holes_of(emitter, stages), **tuned}
     files = {
         **network_files(values, "raw"),
         **layer_files(name, [*calls.values()]),
@@ -203,6 +204,16 @@ def _packing(emitter: StageCode) -> c.Generable:
             c.Statement(f"{call.source.symbol}_pack_weights((const {kind} *)w, {to}{zero})"),
         ]
     return c.Collection(statements)
+
+
+def _tuned(isa: Isa) -> dict[str, str]:
+    """How loops are tuned for the CPUs of an instruction set, by template hole."""
+    if not isa.tuning:
+        return {"TUNED": "", "WHY_TUNED": ""}
+    return {
+        "TUNED": f', target("tune={isa.tuning},prefer-vector-width=512")',
+        "WHY_TUNED": "\n   It gathers elements by vectors only for CPUs that it knows.",
+    }
 
 
 def _headers(isa: Isa, code: str) -> str:

@@ -33,6 +33,7 @@ from polysci.network.ir.expressions import (
 from polysci.network.ir.functions import (
     LONG,
     REAL,
+    WHOLE,
     argument_kinds,
     call,
     cast,
@@ -48,6 +49,7 @@ from polysci.polyhedral.affine import Affine
 ROW = f"i{ROW_AXIS}"
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
+MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
 
 
@@ -293,9 +295,18 @@ class LoopWriter:
         names: Mapping[str, str],
         gathered: Accumulator | None = None,
     ) -> str:
-        """C text of where an element lies, subscripts out of data included."""
-        parts = [access.text(names)]
+        """C text of where an element lies, subscripts out of data included.
+
+        These are of 32 bits where that is enough: vectors gather twice as many elements then.
+        """
+        reach = sum(abs(stride) * index.extent for index, stride in access.computed)
+        kinds = {kind_of(index.at, self.dtypes) for index, _ in access.computed}
+        kind = WHOLE if reach <= MOST_PLACES and kinds <= {WHOLE} else LONG
+        places = []
         for index, stride in access.computed:
-            at = self.text(index.at, LONG, names, gathered)
-            parts.append(f"{stride} * ps_place({at}, {index.extent})")
-        return " + ".join(parts)
+            place = call("place", kind, (kind, kind), [
+                self.text(index.at, kind, names, gathered), str(index.extent)
+            ])  # fmt: skip
+            places.append(place if stride == 1 else f"{stride} * {place}")
+        parts = [f"({' + '.join(places)})" if len(places) > 1 else places[0]] if places else []
+        return " + ".join([access.text(names), *parts])

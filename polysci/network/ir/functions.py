@@ -65,7 +65,9 @@ def _whole(letter: str) -> dict[str, str]:
     return {
         **_COMPARISONS,
         **_calls(prefix, 1, "abs neg sign square cube"),
-        **_calls(prefix, 2, "add sub mul div max min pow mod remainder shift_left shift_right"),
+        **_calls(
+            prefix, 2, "add sub mul div max min pow mod remainder shift_left shift_right place"
+        ),
         "relu": f"{prefix}max({{0}}, 0)",
         "above": "({0} > {1})",
         "below": "({0} < {1})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from math import prod
 
 import numpy as np
@@ -124,7 +125,18 @@ def local_response(build: Builder, node: Node) -> None:
     guard = Guard(place, build.shape(x)[1])
     squares = Reduce("add", (("r1", size),), apply("mul", neighbour, neighbour), (guard,))
     base = apply("add", apply("mul", squares, alpha / size), bias)
-    build.define(node, apply("mul", build.load(x, y), apply("pow", base, -beta)))
+    build.define(node, apply("div", build.load(x, y), _by_roots(base, beta)))
+
+
+def _by_roots(base: Expr, power: float) -> Expr:
+    """``base ^ power``, by roots for quarters up to 2: they take a fraction of the time."""
+    quarters = 4 * power
+    if quarters not in range(1, 9):
+        return apply("pow", base, power)
+    root = apply("sqrt", base)
+    factors = [base] * int(quarters // 4)
+    factors += [root] * int(quarters % 4 // 2) + [apply("sqrt", root)] * int(quarters % 2)
+    return reduce(partial(apply, "mul"), factors)
 
 
 OPERATORS = {

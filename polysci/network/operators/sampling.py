@@ -85,7 +85,7 @@ class SampledAxis:
         """The pixel that a tap reads."""
         pixel = self.pixel(place)
         inside = self.reflect(pixel) if self.padding == "reflection" else pixel
-        return apply("to_long", apply("min", apply("max", inside, 0.0), self.size - 1.0))
+        return apply("to_whole", apply("min", apply("max", inside, 0.0), self.size - 1.0))
 
     def weight(self, place: Expr) -> Expr:
         """The share of a tap; none of one outside where the padding is zeros."""
@@ -160,7 +160,7 @@ def taps_of(build: Builder, node: Node, sampled: SampledAxis, places: str) -> tu
     points = build.shape(places)
     place = Load(places, tuple(axis(1 + number) for number in range(len(points))))
     shape = (_TAPS[sampled.mode][0], *points)
-    subscripts = build.fresh(f"{places}.pixel", shape, "int64")
+    subscripts = build.fresh(f"{places}.pixel", shape, "int32")
     build.define(node, sampled.subscript(place), subscripts)
     weights = build.fresh(f"{places}.weight", shape, build.dtype(places))
     build.define(node, sampled.weight(place), weights)

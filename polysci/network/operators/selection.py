@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from polysci.network.ir.expressions import Computed, Index, Load, Reduce, axis
+from polysci.network.ir.expressions import (
+    Computed,
+    Index,
+    Load,
+    Reduce,
+    axis,
+    combine,
+    constant,
+)
 from polysci.network.ir.graph import Node
 from polysci.network.ir.stages import RoutineStage
 from polysci.network.operators.builder import NUMBERS, Builder, attribute_axes
@@ -15,7 +23,7 @@ _KINDS = {name: number for number, name in enumerate(NUMBERS)}
 
 
 def top_k(build: Builder, node: Node) -> None:
-    """The places of the first elements in order, then the elements there."""
+    """Keys and places of the first elements in order, then the elements at these places."""
     x = node.inputs[0]
     build.check_numbers(node, x)
     build.known(node, 1, "k")
@@ -29,7 +37,11 @@ def top_k(build: Builder, node: Node) -> None:
     largest = int(bool(node.attributes.get("largest", 1)))
     numbers = (_KINDS[build.dtype(x)], shape[along], inner, count, largest)
     items = prod(shape[:along]) * inner if count else 0
-    build.stages.append(RoutineStage(str(node), places, (x,), "ps_top", items, numbers))
+    ranked = build.fresh(f"{places}.ranked", (items, count, 2), "int64")
+    build.stages.append(RoutineStage(str(node), ranked, (x,), "ps_top", items, numbers))
+    steps = {f"i{at}": prod(shape[at + 1 :]) for at in range(along + 1, len(shape))}
+    steps |= {f"i{at}": prod(shape[at + 1 :]) // shape[along] for at in range(along)}
+    build.define(node, Load(ranked, (combine(steps), axis(along), constant(1))), places)
     index: list[Index] = [axis(at) for at in range(len(shape))]
     index[along] = Computed(Load(places, tuple(map(axis, range(len(shape))))), shape[along])
     build.define(node, Load(x, tuple(index)))

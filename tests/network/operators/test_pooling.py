@@ -52,3 +52,17 @@ def test_whole_rows_and_volumes() -> None:
     ]
     assert not faults(cases)
     assert not faults([replace(case, expected=None) for case in cases])
+
+
+def test_powers_of_sums_over_channels() -> None:
+    x, channels = 3 * reals(1, 6, 4, 3), np.arange(6)
+    near = np.abs(channels[:, None] - channels) <= 1  # of the three around each
+    sums = 2 + 1.5 / 3 * np.einsum("kc,nchw->nkhw", near, x.astype(np.float64) ** 2)
+    cases = [
+        OperatorCase(
+            "LRN", "x", {"x": x}, words={"size": 3, "alpha": 1.5, "beta": beta, "bias": 2.0},
+            expected=((x / sums**beta).astype(np.float32),),
+        )
+        for beta in (-0.75, 0.0, 0.25, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25)
+    ]  # fmt: skip
+    assert not faults(cases)

@@ -7,9 +7,9 @@ typedef struct {
 @TIMES@} ps_memory;
 
 /* GCC 12 takes some loops, once it has rewritten their addresses, for functions without effects,
-   and drops their calls: it must not look inside. */
+   and drops their calls: it must not look inside.@WHY_TUNED@ */
 #if defined __GNUC__ && !defined __clang__
-#define PS_LOOP PS_KERNEL __attribute__((noipa))
+#define PS_LOOP PS_KERNEL __attribute__((noipa@TUNED@))
 #else
 #define PS_LOOP PS_KERNEL
 #endif
