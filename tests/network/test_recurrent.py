@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from polysci.errors import UnsupportedError
+from polysci.network.frontends.onnx.reference import run as run_reference
 from polysci.network.ir.stages import RepeatStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
@@ -213,6 +214,17 @@ def arrays_of(op: str, attributes: Mapping[str, Any], given: Mapping[str, Any]) 
 def test_recurrent_nodes_are_their_definition(name: str) -> None:
     op, attributes, given = CASES[name]
     assert disagreement(op, attributes, arrays_of(op, attributes, given)) < 3e-6
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reference_has_all_forms(name: str) -> None:
+    op, attributes, given = CASES[name]
+    arrays = arrays_of(op, attributes, given)
+    graph = read(recurrent_model(op, attributes, arrays))
+    inputs = dict(zip(NAMES, arrays, strict=False))
+    made = run_reference(graph, {tensor.name: inputs[tensor.name] for tensor in graph.inputs})
+    exact = zip(OUTPUTS, reference(op, attributes, arrays), strict=False)
+    assert all(np.allclose(made[name], values, atol=1e-6) for name, values in exact)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

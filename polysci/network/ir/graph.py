@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, which is axis 1
 
+# An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
+# or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
+QUANTISED_LSTM = "QuantisedLSTM"
+OWN = (AFFINE, QUANTISED_LSTM)  # operators that ONNX lacks
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -71,8 +76,9 @@ class Graph:
     """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
 
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
-    the version of ONNX's operators that the nodes follow; AFFINE is none of them. ``counted`` are
-    outputs of which data decides the length, whose counts are outputs as well, behind the model's.
+    the version of ONNX's operators that the nodes follow; those of OWN are none of them.
+    ``counted`` are outputs of which data decides the length, whose counts are outputs as well,
+    behind the model's.
     """
 
     name: str

@@ -22,6 +22,7 @@ from polysci.network.operators import (
     products,
     quantised,
     quantised_products,
+    quantised_recurrent,
     rearrange,
     recurrent,
     reductions,
@@ -62,6 +63,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         **quantised.OPERATORS,
         **quantised_products.OPERATORS,
         **recurrent.OPERATORS,
+        **quantised_recurrent.OPERATORS,
     }
 )
 

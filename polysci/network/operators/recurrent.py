@@ -192,10 +192,13 @@ CELLS: Mapping[str, Cell] = MappingProxyType({
 })  # fmt: skip
 
 
-def recurrent(build: Builder, node: Node) -> None:
-    """A recurrent node, in all its directions at once."""
+def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direction) -> None:
+    """A recurrent node, in all its directions at once, which ``make`` makes."""
     cell, x = CELLS[node.op], node.inputs[0]
-    build.check_floats(node, *(name for at, name in enumerate(node.inputs) if at != 4))
+    whole_numbers = (4,) if make is Direction else (1, 2, 4)
+    build.check_floats(
+        node, *(name for at, name in enumerate(node.inputs) if at not in whole_numbers)
+    )
     _check(build, node, cell)
     backwards, time = _BACKWARDS[_direction(node)], _time_axis(node)
     count = build.shape(x)[time]
@@ -203,8 +206,7 @@ def recurrent(build: Builder, node: Node) -> None:
     mask = _mask(build, node, count)
     functions = activations(build, node, len(backwards), cell.activations)
     directions = [
-        Direction(build, node, steps, number, functions[number], "")
-        for number in range(len(backwards))
+        make(build, node, steps, number, functions[number], "") for number in range(len(backwards))
     ]
     projected = [_project(direction, cell, x) for direction in directions]
     carried = [_carried(direction, cell) for direction in directions]

@@ -23,7 +23,7 @@ from polysci.peers.networks.contest import largest_error
 Array = NDArray[Any]
 BOUNDS = MappingProxyType({"f32": 1e-4, "bf16": 3e-2})
 FACTOR = 16  # of the error of NumPy's sums, which are pairwise; its square for transforms
-LEAST = 2.0**-20  # 8 units in the last place of f32: functions, sums of few terms
+LEAST = 2.0**-18  # 32 units in the last place of f32: functions, sums of few terms
 
 
 @dataclass(frozen=True, slots=True)

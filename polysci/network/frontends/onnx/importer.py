@@ -33,7 +33,7 @@ from polysci.network.frontends.onnx.model_file import (
 from polysci.network.frontends.onnx.reader import NO_OPERATOR, Expansion, Reader
 from polysci.network.frontends.onnx.sequences import expansion_of_sequence
 from polysci.network.frontends.onnx.tensors import TensorTable
-from polysci.network.ir.graph import Graph, Node, ancestors
+from polysci.network.ir.graph import OWN, Graph, Node, ancestors
 from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterabl
         if not typed and id(node) in reader.refusals:
             reason, needs = reader.refusals[id(node)]
             yield NodeRefusal(node.op, str(node), reason, _bindable(reader, needs))
-        elif has(node.op) and (supported is None or node.op in supported):
+        elif (node.op in OWN or has(node.op)) and (supported is None or node.op in supported):
             continue
         elif typed or not (node.op in _CONTROL or has_definition(reader, node.op)):
             yield NodeRefusal(node.op, str(node), NO_OPERATOR)

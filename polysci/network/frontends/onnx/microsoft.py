@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from polysci.network.frontends.onnx.reader import (
     Reader,
     operator_name,
 )
+from polysci.network.ir.graph import QUANTISED_LSTM
 
 DOMAIN = "com.microsoft"
 
@@ -195,14 +197,48 @@ def _integers_to_real(call: Call) -> None:
 
 
 def _quantised_lstm(call: Call) -> None:
-    """``DynamicQuantizeLSTM`` with weights in f32, where ONNX Runtime rounds x as well."""
-    weights = []
-    for at, scale in ((1, 8), (2, 10)):
-        names = [call.input(at), call.input(scale), call.input(scale + 1)]
-        real = call.make("DequantizeLinear", [name for name in names if name], axis=0)
-        weights.append(call.make("Transpose", [real], perm=[0, 2, 1]))
-    inputs = [call.input(0), *weights, *(call.input(at) for at in range(3, 8))]
-    call.reader.emit("LSTM", inputs, [*call.proto.output], **call.others())
+    """``DynamicQuantizeLSTM``, whose weights are constant and fit 8 bits less their zero.
+
+    Others are converted to f32, and then nothing is rounded.
+    """
+    reader, parts = call.reader, [_narrow_weights(call, 1, 8), _narrow_weights(call, 2, 10)]
+    others = [call.input(at) for at in range(3, 8)]
+    if None in parts:
+        call.reader.emit(
+            "LSTM", [call.input(0), _real_weights(call, 1, 8), _real_weights(call, 2, 10), *others],
+            [*call.proto.output], **call.others(),
+        )  # fmt: skip
+        return
+    (w, w_scale), (r, r_scale) = (part for part in parts if part)
+    node = reader.node(call.proto)
+    inputs = (call.input(0), w, r, *others, w_scale, r_scale)
+    steps, batch, _ = call.shape(call.input(0))
+    count, hidden = call.shape(r)[0], call.shape(r)[2]
+    last = (count, batch, hidden)
+    shapes = ((steps, count, batch, hidden), last, last)
+    reader.keep(replace(node, op=QUANTISED_LSTM, inputs=inputs), shapes)
+
+
+def _narrow_weights(call: Call, weights: int, scale: int) -> tuple[str, str] | None:
+    """Names of the transposed weights less their zero, and of scales; None if 8 bits lack any."""
+    values = call.reader.table.values
+    names = [call.input(at) for at in (weights, scale, scale + 1) if call.input(at)]
+    if not all(name in values for name in names):
+        return None
+    whole, scales, *zeros = (values[name] for name in names)
+    rows = [zero.astype(np.int64).reshape(len(zero), 1, -1) for zero in zeros]
+    moved = whole.astype(np.int64) - (rows[0] if rows else 0)
+    if not moved.size or moved.min() < -128 or moved.max() > 127:
+        return None
+    narrow = np.ascontiguousarray(moved.astype(np.int8).transpose(0, 2, 1))
+    factors = scales.astype(np.float32).reshape(len(scales), -1)
+    return call.constant("weights", narrow), call.constant("scales", factors)
+
+
+def _real_weights(call: Call, weights: int, scale: int) -> str:
+    names = [call.input(weights), call.input(scale), call.input(scale + 1)]
+    real = call.make("DequantizeLinear", [name for name in names if name], axis=0)
+    return call.make("Transpose", [real], perm=[0, 2, 1])
 
 
 _EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(

@@ -233,6 +233,15 @@ class Reader:
         self.learn(name, value)
         return name
 
+    def keep(self, node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Add a node that ONNX lacks; its results are of f32."""
+        self._claim(node)
+        real, make = self.table.onnx.TensorProto.FLOAT, self.table.onnx.helper
+        for name, shape in zip(node.outputs, shapes, strict=False):
+            if name:
+                self.table.types[name] = make.make_tensor_type_proto(real, shape)
+        self.nodes.append(node)
+
     def emit(
         self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
     ) -> None:

@@ -20,6 +20,7 @@ from polysci.network.frontends.onnx.reference_indexing import (
     max_unpool,
     with_places_inside,
 )
+from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
 from polysci.network.frontends.onnx.regions import max_roi_pool
 from polysci.network.ir.graph import AFFINE, Array, Graph, Node
 
@@ -61,6 +62,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return [known[name] for name in (names[:half] if known[condition].any() else names[half:])]
     if node.op in COUNTED:
         return list(COUNTED[node.op](node, known))
+    if node.op in RECURRENT:
+        return run_recurrent(node, known)
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]

@@ -1,0 +1,150 @@
+"""LSTM, GRU and RNN by their definition, in all forms; those of 8 bits as ONNX Runtime has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.network.ir.graph import QUANTISED_LSTM, Array, Node
+
+Function = Callable[[Array], Any]
+# By lower case name: the function of x and its parameters, and the defaults of these.
+_FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = MappingProxyType(
+    {
+        "relu": (lambda x: np.maximum(x, 0), ()),
+        "tanh": (np.tanh, ()),
+        "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), ()),
+        "softsign": (lambda x: x / (1 + np.abs(x)), ()),
+        "softplus": (lambda x: np.logaddexp(x, 0), ()),
+        "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
+        "leakyrelu": (lambda x, a: np.where(x < 0, a * x, x), (0.01,)),
+        "thresholdedrelu": (lambda x, a: np.where(x >= a, x, 0), (1.0,)),
+        "elu": (lambda x, a: np.where(x < 0, a * np.expm1(x), x), (1.0,)),
+        "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), (1.0, 1.0)),
+        "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), (0.2, 0.5)),
+    }
+)
+_LSTM = ("Sigmoid", "Tanh", "Tanh")
+_DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"LSTM": _LSTM, QUANTISED_LSTM: _LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+)
+RECURRENT = tuple(_DEFAULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Those of one direction; ``scales`` of 8-bit ones, None for real ones."""
+
+    w: Array
+    r: Array
+    bias: Array
+    peepholes: Array
+    scales: tuple[Array, Array] | None
+
+    def of_x(self, x: Array) -> Array:
+        return self._product(x, self.w, 0)
+
+    def of_h(self, h: Array) -> Array:
+        return self._product(h, self.r, 1)
+
+    def _product(self, x: Array, weights: Array, at: int) -> Array:
+        part = weights.T.astype(x.dtype)
+        if self.scales is None:
+            product: Array = x @ part
+            return product
+        numbers, step = _narrow(x)
+        scaled: Array = (numbers @ part) * (step * self.scales[at])
+        return scaled
+
+
+def _narrow(x: Array) -> tuple[Array, Any]:
+    """x in steps of its range, 255 of which reach from its least to its largest number, or 0."""
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    step = (high - low) / 255 if high > low else 1
+    zero = np.rint(np.clip(-low / step, 0, 255))
+    return np.clip(np.rint(x / step) + zero, 0, 255) - zero, step
+
+
+def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
+    """Y, Y_h, and Y_c of an LSTM."""
+    arrays = [known[name] if name else None for name in node.inputs] + [None] * 10
+    (x, w, r), (lengths, *first) = arrays[:3], arrays[4:7]
+    assert x is not None and w is not None and r is not None
+    time_last, (count, _, hidden) = bool(node.attributes.get("layout", 0)), r.shape
+    x = x.swapaxes(0, 1) if time_last else x
+    steps, batch, _ = x.shape
+    functions, own = _functions(node, count), len(_DEFAULTS[node.op])
+    y, last = np.zeros((steps, count, batch, hidden), x.dtype), []
+    for d in range(count):
+        backwards = node.attributes.get("direction", "forward") == "reverse" or d == 1
+        state = [
+            np.zeros((batch, hidden), x.dtype) if value is None
+            else (value[:, d] if time_last else value[d])
+            for value in first[: 2 if "LSTM" in node.op else 1]
+        ]  # fmt: skip
+        weights = _weights(node, arrays, d, x.dtype)
+        ahead = weights.of_x(x)
+        for t in range(steps)[:: -1 if backwards else 1]:
+            new = _step(node, functions[d * own :][:own], weights, ahead[t], state)
+            alive = np.ones((batch, 1), bool) if lengths is None else (t < lengths)[:, None]
+            state = [np.where(alive, *pair) for pair in zip(new, state, strict=True)]
+            y[t, d] = np.where(alive, new[0], 0)
+        last.append(state)
+    results = [np.stack(values, 1 if time_last else 0) for values in zip(*last, strict=True)]
+    return [y.transpose(2, 0, 1, 3) if time_last else y, *results]
+
+
+def _weights(node: Node, arrays: Sequence[Array | None], d: int, dtype: Any) -> _Weights:
+    w, r, b, peepholes = (arrays[at] for at in (1, 2, 3, 7))
+    assert w is not None and r is not None
+    bias = np.zeros(2 * w.shape[1], dtype) if b is None else b[d]
+    seen = np.zeros(3 * r.shape[2], dtype) if peepholes is None else peepholes[d]
+    scales = tuple(arrays[at][d] for at in (8, 9)) if node.op == QUANTISED_LSTM else None  # type: ignore[index]
+    return _Weights(w[d], r[d], bias, seen, scales)
+
+
+def _functions(node: Node, directions: int) -> list[Function]:
+    """Of all directions, with their parameters."""
+    names = node.attributes.get("activations") or _DEFAULTS[node.op] * directions
+    lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
+    functions = list[Function]()
+    for name in names:
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        function, defaults = _FUNCTIONS[text.lower()]
+        values = [next(given, value) for given, value in zip(lists, defaults, strict=False)]
+        functions.append(lambda x, f=function, v=values: f(x, *v))  # type: ignore[misc]
+    return functions
+
+
+def _step(
+    node: Node, f: Sequence[Function], weights: _Weights, ahead: Array, state: Sequence[Array]
+) -> list[Array]:
+    """What one step carries over: h, and c of an LSTM."""
+    bound, h, hidden = node.attributes.get("clip") or np.inf, state[0], state[0].shape[1]
+    of_x, of_h = np.split(weights.bias, 2)
+    before, after = ahead + of_x, weights.of_h(h) + of_h
+
+    def clip(value: Array) -> Array:
+        clipped: Array = np.clip(value, -bound, bound)
+        return clipped
+
+    if node.op == "RNN":
+        return [f[0](clip(before + after))]
+    if node.op == "GRU":
+        z, reset = np.split(f[0](clip((before + after)[:, : 2 * hidden])), 2, 1)
+        last = slice(2 * hidden, None)
+        if node.attributes.get("linear_before_reset"):
+            fresh = before[:, last] + reset * after[:, last]
+        else:
+            fresh = before[:, last] + weights.of_h(reset * h)[:, last] + of_h[last]
+        return [(1 - z) * f[1](clip(fresh)) + z * h]
+    i, o, forget, g = np.split(before + after, 4, 1)
+    c, (p_i, p_o, p_f) = state[1], np.split(weights.peepholes, 3)
+    i = f[0](clip(i + p_i * c))
+    forget = 1 - i if node.attributes.get("input_forget") else f[0](clip(forget + p_f * c))
+    c = forget * c + i * f[1](clip(g))
+    return [f[0](clip(o + p_o * c)) * f[2](c), c]
