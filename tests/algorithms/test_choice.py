@@ -28,7 +28,6 @@ from polysci.ops.nest import Nest
 from polysci.polyhedral.schedule import parse
 from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
-from polysci.target.machine import assume_rates
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context
 
@@ -162,25 +161,27 @@ def test_every_schedule_of_the_space_can_be_generated() -> None:
 
 
 def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -> None:
-    machine = assume_rates(FIXED)
-    first = rank_schedules(WIDE, FIXED, machine, 1, 8)
+    context = fixed_context(WIDE)
+    first = rank_schedules(WIDE, context, 8)
     assert [str(x.schedule) for x in first] == [
-        str(x.schedule) for x in rank_schedules(WIDE, FIXED, machine, 1, 8)
+        str(x.schedule) for x in rank_schedules(WIDE, context, 8)
     ]
     assert len({one.schedule.kernel for one in first}) >= 4
-    every = rank_schedules(WIDE, FIXED, machine, 1)
+    every = rank_schedules(WIDE, context)
     assert first[0] == every[0]
     assert [one.seconds for one in every] == sorted(one.seconds for one in every)
 
 
 def test_filters_beyond_the_cache_are_prefetched() -> None:
-    machine = assume_rates(FIXED)
-    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, FIXED, machine, 1, 8))
-    large = replace(FIXED, l2=64 << 20)
-    assert not any(plan.schedule.ahead for plan in rank_schedules(WIDE, large, machine, 1, 8))
+    context = fixed_context(WIDE)
+    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, context, 8))
+    large = replace(context, target=replace(FIXED, l2=64 << 20))
+    assert not any(plan.schedule.ahead for plan in rank_schedules(WIDE, large, 8))
+    cold = replace(large, cold=True)
+    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, cold, 8))
     plain = parse("winograd(2) > brgemm_avx512_f32_8x32")
     waits, ahead = (
-        estimate(resolve(WIDE, replace(plain, ahead=mark)), FIXED, machine).weights
+        estimate(resolve(WIDE, replace(plain, ahead=mark)), context).weights
         for mark in (False, True)
     )
     assert ahead < waits
@@ -197,12 +198,28 @@ def test_the_model_takes_winograd_where_products_rule_and_direct_where_transform
         assert {bool(one.schedule.transform) for one in some} == {winograd}
 
 
+def test_fewer_calls_a_panel_are_predicted_faster_where_filters_exceed_l2() -> None:
+    context = fixed_context(WIDE)
+    plans = [
+        resolve(WIDE, parse(f"winograd(2) ahead(B) > brgemm_avx512_f32_{rows}x32"))
+        for rows in (4, 8, 14)
+    ]
+    assert len({plan.calls for plan in plans}) == 3
+    weights = [estimate(plan, context).weights for plan in plans]
+    assert weights == sorted(weights, reverse=True) and weights[0] > 1.5 * weights[2]
+    near = replace(context, target=replace(FIXED, l2=64 << 20))
+    assert estimate(plans[0], near).weights < weights[0] / 4
+    slower = replace(near, cold=True)
+    assert estimate(plans[0], slower).weights > estimate(plans[0], near).weights
+
+
 def test_threads_share_the_predicted_work() -> None:
-    machine = assume_rates(FIXED)
-    one, two = (rank_schedules(WIDE, FIXED, machine, threads, 1)[0].seconds for threads in (1, 2))
+    one, two = (
+        rank_schedules(WIDE, fixed_context(WIDE, threads), 1)[0].seconds for threads in (1, 2)
+    )
     assert 0.4 * one < two < 0.75 * one
     plan = resolve(WIDE, parse("t:14 winograd(4) > brgemm_avx512_f32_14x32"))
-    parts = estimate(plan, FIXED, machine)
+    parts = estimate(plan, fixed_context(WIDE))
     assert parts.seconds == pytest.approx(sum(parts.parts.values()))
     assert parts.sizes == (4 * 36 * 128 * 128, 4 * 36 * 14 * (128 + 16), 4 * 36 * 14 * (128 + 16))
 

@@ -38,17 +38,15 @@ class Winograd(Algorithm[WinogradPlan]):
     def candidates(
         self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
     ) -> list[Candidate]:
-        return space.rank_schedules(
-            problem, context.target, context.machine, context.threads, count
-        )
+        return space.rank_schedules(problem, context, count)
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         plan = resolve(problem, schedule, context.threads)
-        return cost.estimate(plan, context.target, context.machine).seconds
+        return cost.estimate(plan, context).seconds
 
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
         plan = resolve(problem, schedule, context.threads)
-        large = cost.exceeds_l2(plan, context.target, context.machine)
+        large = cost.exceeds_l2(plan, context)
         return replace(schedule, ahead=not schedule.ahead) if large else None
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from polysci.algorithms.winograd.plan import WinogradPlan
+from polysci.rank import Context
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 
@@ -14,7 +15,8 @@ from polysci.target.machine import Machine
 SLOTS = {(2, True): (60, 44), (2, False): (136, 64), (4, True): (174, 130), (4, False): (370, 192)}
 HELD = 0.75  # of a cache: what takes more does not stay there
 SCATTERED = 2.0  # times a stream: lines of x that are read tile by tile
-LOADS = 0.875  # of a load each FMA: above it loads wait for lines that arrive
+LOADS = 0.97  # of a load each FMA: above it loads wait for lines that arrive
+AGAIN = 0.75  # of the time of a panel's second read, from L2: the part that shows
 ITEM = 4  # bytes
 
 
@@ -44,34 +46,41 @@ class WinogradEstimate:
         }  # fmt: skip
 
 
-def estimate(plan: WinogradPlan, target: Target, machine: Machine) -> WinogradEstimate:
-    """The prediction for one plan, warm caches, by the machine's own rates."""
-    return _Cost(plan, target, machine).estimate()
+def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:
+    """The prediction for one plan by the machine's own rates; cold filters come from memory."""
+    return _Cost(plan, context).estimate()
 
 
-def exceeds_l2(plan: WinogradPlan, target: Target, machine: Machine) -> bool:
-    """Whether the filters do not stay in L2: it pays to prefetch them."""
-    return _Cost(plan, target, machine)._u_far()
+def exceeds_l2(plan: WinogradPlan, context: Context) -> bool:
+    """Whether a call does not find the filters in L2: it pays to prefetch them."""
+    return _Cost(plan, context)._u_far()
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
     plan: WinogradPlan
-    target: Target
-    machine: Machine
+    context: Context
+
+    @property
+    def machine(self) -> Machine:
+        return self.context.machine
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
 
     def estimate(self) -> WinogradEstimate:
         plan = self.plan
         into, back = self._transforms()
         gemm, weights = self._gemm(), self._weights()
         hidden = self.machine.hidden_l3 if self._u_far() else 0.0
-        if self._u_bytes() + self._images() > self.target.l3:
+        if self.context.cold or self._u_bytes() + self._images() > self.target.l3:
             hidden = self.machine.hidden_memory
         shown = max(0.0, weights - gemm * self._arrival()) + hidden * min(weights, gemm)
         regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
         sizes = (ITEM * plan.packed, ITEM * plan.v_size, ITEM * plan.m_size)
         fork = regions * self.machine.fork_us * 1e-6
-        return WinogradEstimate(into, gemm, shown, back, fork, sizes)
+        return WinogradEstimate(into, gemm, shown + self._read_again(), back, fork, sizes)
 
     def _share(self, dims: str) -> float:
         """Of the work along these dimensions, what the busiest thread has."""
@@ -127,14 +136,32 @@ class _Cost:
 
     def _weights(self) -> float:
         """Reading U: once a block of tiles, or once where a block of filters stays meanwhile."""
-        plan = self.plan
-        order = [loop.dim for loop in plan.schedule.loops]
-        blocks = -(-plan.tiles // plan.t)
-        again = 1 if order[:1] == ["k"] and self._k_bytes() < HELD * self.target.l2 else blocks
-        rate = self._rate(self._u_bytes() + self._images()) if self._u_far() else self._rate(0)
+        again = self._reads()
         near = (again - 1) * self._u_bytes() / self._rate(self._u_bytes() + self._block())
         share = self._share("k") if again == 1 else self._share("tk")
-        return (self._u_bytes() / rate + near) * share
+        return (self._u_bytes() / self._u_rate() + near) * share
+
+    def _reads(self) -> int:
+        """How often U comes from beyond L2."""
+        order = [loop.dim for loop in self.plan.schedule.loops]
+        stays = order[:1] == ["k"] and self._k_bytes() < HELD * self.target.l2
+        return 1 if stays else -(-self.plan.tiles // self.plan.t)
+
+    def _u_rate(self) -> float:
+        """Bytes a second at which U comes for the first time."""
+        if not self._u_far():
+            return self._rate(0)
+        everything = self._u_bytes() + self._images()
+        return self._rate(max(everything, self.target.l3 + 1) if self.context.cold else everything)
+
+    def _read_again(self) -> float:
+        """What later calls wait for panels in L2 while the next ones arrive there."""
+        if not self._u_far():
+            return 0.0
+        full, last = divmod(self.plan.tiles, self.plan.t)
+        calls = full * self.plan.calls + -(-last // self.plan.kernel.rows)
+        seconds = (calls - self._reads()) * self._u_bytes() / (self.machine.l2 * 1e9)
+        return AGAIN * max(0.0, seconds) * self._share("tk")
 
     def _arrival(self) -> float:
         """The part of the GEMMs during which U arrives: its first reads, or prefetches."""
@@ -151,8 +178,8 @@ class _Cost:
         return ITEM * self.plan.points * self.plan.problem.C * self.plan.k
 
     def _u_far(self) -> bool:
-        """Whether U does not stay in L2."""
-        return self._u_bytes() + self._block() > HELD * self.target.l2
+        """Whether U is not in L2."""
+        return self.context.cold or self._u_bytes() + self._block() > HELD * self.target.l2
 
     def _block(self) -> int:
         """Bytes of V and M that one block works on, and of one panel of U."""

@@ -25,8 +25,7 @@ class WinogradExplanation:
 
     @property
     def estimate(self) -> WinogradEstimate:
-        context = self.request.context
-        return estimate(self.plan, context.target, context.machine)
+        return estimate(self.plan, self.request.context)
 
     def render(self, width: int | None = None) -> str:
         request, plan, predicted = self.request, self.plan, self.estimate

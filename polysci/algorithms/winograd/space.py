@@ -12,19 +12,16 @@ from polysci.algorithms.winograd.plan import resolve
 from polysci.algorithms.winograd.rules import SIZES, convolution
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Schedule, Transform
+from polysci.rank import Context
 from polysci.space.enumerate import even_splits
 from polysci.target import microkernels
-from polysci.target.host import Target
-from polysci.target.machine import Machine
 
 BLOCKS = (1, 2, 3, 4, 6, 8, 16)  # of tiles, in register tiles
 PANELS = (1, 2, 4, 8)  # of filters
 ALIKE = 4  # at most a fourth of the choices may share tile and kernel
 
 
-def rank_schedules(
-    problem: Problem, target: Target, machine: Machine, threads: int, count: int | None = None
-) -> list[Candidate]:
+def rank_schedules(problem: Problem, context: Context, count: int | None = None) -> list[Candidate]:
     """The ``count`` schedules of least predicted time (None: all), ties by their text.
 
     At most a fourth of them share tile and kernel, so that an error of the model does not decide
@@ -32,13 +29,13 @@ def rank_schedules(
     """
     convolution(problem)
     every: dict[str, Candidate] = {}
-    for schedule in schedules(problem, target.isa.name, threads):
-        plan = resolve(problem, schedule, threads)
-        if exceeds_l2(plan, target, machine):
+    for schedule in schedules(problem, context.target.isa.name, context.threads):
+        plan = resolve(problem, schedule, context.threads)
+        if exceeds_l2(plan, context):
             schedule = replace(schedule, ahead=True)
             plan = replace(plan, schedule=schedule)
         if str(schedule) not in every:
-            seconds = estimate(plan, target, machine).seconds
+            seconds = estimate(plan, context).seconds
             every[str(schedule)] = Candidate(schedule, seconds)
     ordered = sorted(
         every.values(), key=lambda candidate: (candidate.seconds, str(candidate.schedule))
