@@ -1,11 +1,12 @@
-"""How fast are recurrent models, chains of 1-D layers and tiny networks beside other libraries?
+"""How fast are image, recurrent and tiny networks, and 1-D chains, beside other libraries?
 
 Each is made here with random weights, compiled for each number of threads, and timed in turns with
 the peers at their fastest settings, every one in a process of its own, arrays bound ahead. The
 ratio is the fastest peer's time over ours: above 1, polysci is faster.
 
-  python experiments/small_networks.py --set recurrent
-  python experiments/small_networks.py lstm128_100 mlp_16_64_4 --threads 2 --save DIR
+  python experiments/networks.py --set recurrent
+  python experiments/networks.py --set images --algorithm auto --threads 1
+  python experiments/networks.py lstm128_100 mlp_16_64_4 --threads 2 --save DIR
 
 Needs the extra `peers`: pip install 'polysci[peers]'.
 """
@@ -20,18 +21,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import image_models
 import onnx
 import script
 import small_models
 
+from polysci.algorithms import registry
 from polysci.errors import SpecError
 from polysci.network.compile.compiled import compile_network
+from polysci.network.compile.prepare import machine_for
 from polysci.network.tools.compare import compare_networks, installed_peers
 from polysci.peers import Peer
 from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
+from polysci.target.host import detect
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 
+SETS = {"images": image_models.MODELS, **small_models.SETS}
 PEERS = ("onnxruntime", "openvino")
 QUICK = ("gru64_1", "mlp_16_64_4")
 
@@ -40,12 +46,13 @@ def parser() -> Any:
     words = script.options(__doc__, sample=False)
     words.add_argument("networks", nargs="*", metavar="NAME", help="(all of the sets)")
     words.add_argument(
-        "--set", action="append", choices=[*small_models.SETS], help="recurrent or tiny (both)"
+        "--set", action="append", choices=[*SETS], help="images, recurrent or tiny (all)"
     )
     words.add_argument(
         "--threads", type=int, action="append", metavar="N", help="several are possible (1 and 2)"
     )
     words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
+    words.add_argument("--algorithm", choices=registry.options(), default="direct", help="(direct)")
     words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
     words.add_argument("--save", type=Path, metavar="DIR", help="keep the models as NAME.onnx")
     return words
@@ -53,10 +60,8 @@ def parser() -> Any:
 
 def chosen(arguments: Namespace) -> dict[str, Any]:
     """What makes each model, by name. Raises SpecError for a name that is none."""
-    every = {name: make for models in small_models.SETS.values() for name, make in models.items()}
-    names = arguments.networks or [
-        name for key in arguments.set or small_models.SETS for name in small_models.SETS[key]
-    ]
+    every = {name: make for models in SETS.values() for name, make in models.items()}
+    names = arguments.networks or [name for key in arguments.set or SETS for name in SETS[key]]
     if arguments.quick:
         names = [*QUICK]
     for name in names:
@@ -68,7 +73,7 @@ def chosen(arguments: Namespace) -> dict[str, Any]:
 def compare(path: Path, threads: int, peers: Sequence[Peer], arguments: Namespace) -> script.Row:
     """A row of the table: a network at a number of threads."""
     rounds = LEAST_ROUNDS if arguments.quick else arguments.rounds
-    network = compile_network(path, arguments.level, threads)
+    network = compile_network(path, arguments.level, threads, algorithm=arguments.algorithm)
     say = partial(print, file=sys.stderr)
     result = compare_networks(network, path, peers, rounds=rounds, say=say)
     row: dict[str, object] = {
@@ -116,7 +121,10 @@ def work(arguments: Namespace) -> bool:
         rows, complete = script.kept(tasks, "networks", len(runs))
     if rows:
         print(table(rows))
-        script.write_csv(script.stem(arguments, "small_networks").with_suffix(".csv"), rows)
+        peak = machine_for(detect()).peak
+        print(f"this machine's peak: {peak:.0f} GFLOP/s a core")
+        name = f"networks-{arguments.algorithm}"
+        script.write_csv(script.stem(arguments, name).with_suffix(".csv"), rows)
     return complete
 
 
