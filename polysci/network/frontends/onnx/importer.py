@@ -12,6 +12,7 @@ from polysci.network.frontends.onnx.binding import InputBinder
 from polysci.network.frontends.onnx.branches import expand_if
 from polysci.network.frontends.onnx.counted_axes import counted_axes
 from polysci.network.frontends.onnx.counts import expansion_of_counted, expansion_of_counts
+from polysci.network.frontends.onnx.dequantised import expansion_of_quantised
 from polysci.network.frontends.onnx.functions import (
     expansion_by_function,
     expansion_by_schema,
@@ -96,7 +97,8 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return None
     if control := _CONTROL.get(proto.op_type):
         return control
-    return expansion_of_sequence(reader, proto) or expansion_of_zeros(reader, proto)
+    whole = expansion_of_quantised(reader, proto) or expansion_of_zeros(reader, proto)
+    return expansion_of_sequence(reader, proto) or whole
 
 
 _CONTROL: Mapping[str, Expansion] = MappingProxyType(

@@ -66,6 +66,7 @@ class Reader:
     made: set[str] = field(default_factory=set)  # names that have a maker, or are an input
     taken: set[str] = field(default_factory=set)  # names that occur in the model
     refusals: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by id of Node
+    dequantised: dict[str, Node] = field(default_factory=dict)  # name -> its DequantizeLinear
     expanded: int = 0  # nodes that took the place of others
     depth: int = 0
 
@@ -140,6 +141,8 @@ class Reader:
             return
         if not self.table.onnx.defs.has(node.op):
             raise ExpansionError(NO_OPERATOR)
+        if node.op == "DequantizeLinear":
+            self.dequantised[node.outputs[0]] = node
         if (values := fold(self.table, proto, node)) is not None:
             for name, value in zip(node.outputs, values, strict=False):
                 if name:

@@ -64,6 +64,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return list(COUNTED[node.op](node, known))
     if node.op in RECURRENT:
         return run_recurrent(node, known)
+    if node.op == "QLinearConv":
+        return [_linear_conv(graph, node, known)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]
@@ -118,6 +120,24 @@ def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     for values in zip(*parts, strict=True):
         made += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
     return np.concatenate(made, 1)
+
+
+def _linear_conv(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+    """QLinearConv of any number of axes: ONNX's reference has two."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
+        known[name] for name in node.inputs if name
+    )
+    along = (-1, *[1] * (w.ndim - 1))
+    whole = {
+        "x": x.astype(np.float64) - x_zero.reshape(()),
+        "w": w.astype(np.float64) - w_zero.reshape(along if w_zero.size > 1 else ()),
+    }
+    (sums,) = of_node(graph, replace(node, op="Conv", inputs=("x", "w")), whole)
+    factor = (x_scale.astype(np.float64) * w_scale / y_scale).reshape(1, *along[:-1])
+    total = sums + (bias[0].reshape(1, *along[:-1]) if bias else 0)
+    limits = np.iinfo(y_zero.dtype)
+    rounded: Array = np.rint(total * factor) + y_zero
+    return np.clip(rounded, limits.min, limits.max).astype(y_zero.dtype)
 
 
 def _normalise_groups(node: Node, x: Array, scale: Array, bias: Array) -> Array:
