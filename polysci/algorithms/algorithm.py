@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from polysci.codegen.team import Team
+
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.codegen.emit import Source
     from polysci.explain import Explanation, MeasuredTime
@@ -42,7 +44,7 @@ class SpaceLimits:
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """What code depends on beside its schedule: ``codegen.emit`` explains the last two.
+    """What code depends on beside its schedule: ``codegen.emit`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
     than the problem says. With ``caches``, a thread's bytes of L1, L2 and L3, a comment at each
@@ -51,7 +53,7 @@ class EmitOptions:
 
     symbol: str = SYMBOL
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    joined: bool = False
+    team: Team = Team.OWN
     by_rows: bool = False
     caches: tuple[int, ...] = ()
 

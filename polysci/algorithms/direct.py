@@ -96,7 +96,7 @@ class Direct(Algorithm[LegalSchedule]):
             lowered.schedule,
             symbol=options.symbol,
             threads=lowered.threads,
-            joined=options.joined,
+            team=options.team,
             by_rows=options.by_rows,
             comments=explain.loop_comments(lowered.contraction, lowered.schedule, options.caches)
             if options.caches

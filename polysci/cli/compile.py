@@ -18,6 +18,7 @@ from polysci.cli.compile_output import (
     write_output,
 )
 from polysci.cli.compile_targets import targets_of, write_for
+from polysci.cli.pools import KINDS, ThreadsAction
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -95,7 +96,14 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--time-limit", type=shared.seconds, metavar="S", help="end the search after S seconds"
     )
-    shared.machine_options(command)
+    command.add_argument(
+        "--threads", action=ThreadsAction, metavar="N|KIND|KIND:N",
+        help="number of threads (POLYSCI_NUM_THREADS, else 1), and with -o who starts them: openmp "
+        "(the default), pthread (the library itself), callback (a pool of yours); none is one "
+        "thread",
+    )  # fmt: skip
+    command.set_defaults(pool=KINDS[0])
+    shared.machine_options(command, threads_option=False)
 
 
 def _output_options(command: argparse.ArgumentParser) -> None:

@@ -52,6 +52,10 @@ def check_output(arguments: argparse.Namespace) -> None:
     beside = ("python", "embed", "packed_weights", "isas", "machine")
     if arguments.freestanding and (other := [name for name in beside if getattr(arguments, name)]):
         raise SpecError(f"--freestanding: leave out --{other[0].replace('_', '-')}")
+    if arguments.pool != "openmp" and not arguments.out:
+        raise SpecError(f"--threads {arguments.pool}: says what to write; it needs -o DIR")
+    if arguments.python and arguments.pool != "openmp":
+        raise SpecError(f"--threads {arguments.pool}: a Python package has threads of OpenMP's")
     if arguments.python and arguments.embed:
         raise SpecError("--embed: a Python package has its weights in a file; leave out --python")
     if arguments.python and arguments.packed_weights:
@@ -68,18 +72,20 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
 
     out = Path(arguments.out)
     if arguments.freestanding:
-        check_freestanding(out, name, shared.threads_of(arguments), force=arguments.force)
+        threads, pool = shared.threads_of(arguments), arguments.pool
+        check_freestanding(out, name, threads, pool, force=arguments.force)
         return
     check = check_package if arguments.python else check_project
     check(out, name, force=arguments.force)
 
 
 def write_output(arguments: argparse.Namespace, network: Network) -> None:
+    from polysci.network.compile.planned import use_pool
     from polysci.network.tools.c_project import write_project
     from polysci.network.tools.freestanding import write_freestanding
     from polysci.network.tools.python_package import write_package
 
-    out = Path(arguments.out)
+    out, network = Path(arguments.out), use_pool(network, arguments.pool)
     if arguments.freestanding:
         paths = write_freestanding(network, out, force=arguments.force)
     elif arguments.python:

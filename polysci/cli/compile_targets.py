@@ -37,7 +37,7 @@ def write_for(
     targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph, name: str
 ) -> int:
     """Plan for each target, then write a project."""
-    from polysci.network.compile.planned import plan_network
+    from polysci.network.compile.planned import plan_network, use_pool
     from polysci.network.compile.prepare import CompileOptions, prepare
     from polysci.network.tools.c_project import write_project
     from polysci.network.tools.isa_choice import IsaChoice
@@ -57,7 +57,8 @@ def write_for(
         )  # fmt: skip
         own = f"{name}_{target.isa}" if arguments.isas else name
         limit = arguments.time_limit and arguments.time_limit / len(targets)
-        plans.append(plan_network(prepared, options, own, time_limit=limit))
+        plan = plan_network(prepared, options, own, time_limit=limit)
+        plans.append(use_pool(plan, arguments.pool))
     paths = write_project(
         IsaChoice(name, tuple(plans)) if arguments.isas else plans[0], Path(arguments.out),
         embed=arguments.embed, packed=arguments.packed_weights, force=arguments.force,

@@ -62,12 +62,15 @@ def layer_options(
     machine_options(command, described=described)
 
 
-def machine_options(command: argparse.ArgumentParser, *, described: bool = True) -> None:
+def machine_options(
+    command: argparse.ArgumentParser, *, described: bool = True, threads_option: bool = True
+) -> None:
     """Options for threads and the machine."""
-    command.add_argument(
-        "--threads", type=threads, default=None, metavar="N",
-        help="number of OpenMP threads (POLYSCI_NUM_THREADS, else 1)",
-    )  # fmt: skip
+    if threads_option:
+        command.add_argument(
+            "--threads", type=threads, default=None, metavar="N",
+            help="number of OpenMP threads (POLYSCI_NUM_THREADS, else 1)",
+        )  # fmt: skip
     isa_option(command)
     if described:
         command.add_argument(
@@ -180,8 +183,11 @@ def seconds(text: str) -> float:
 
 def threads_of(arguments: argparse.Namespace) -> int:
     """``--threads``, else POLYSCI_NUM_THREADS, else 1."""
-    if arguments.threads is not None:
-        return int(arguments.threads)
+    return default_threads() if arguments.threads is None else int(arguments.threads)
+
+
+def default_threads() -> int:
+    """POLYSCI_NUM_THREADS, else 1."""
     text = os.environ.get("POLYSCI_NUM_THREADS", "1")
     try:
         return threads(text)

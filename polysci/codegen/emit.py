@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen import denormals, interface, openmp
+from polysci.codegen import denormals, interface
 from polysci.codegen.definitions import arrange
 from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
 from polysci.codegen.packing import (
@@ -24,7 +24,9 @@ from polysci.codegen.packing import (
 )
 from polysci.codegen.prefetch import call_number, next_panel
 from polysci.codegen.reduction import reads_on
+from polysci.codegen.sharing import share_threads
 from polysci.codegen.swapped_tiles import phase, result_offset
+from polysci.codegen.team import Team
 from polysci.codegen.tile_functions import tile_function
 from polysci.codegen.tiles import Tile
 from polysci.errors import SpecError, UnsupportedError
@@ -54,6 +56,7 @@ class Source:
     workspace: int = 0
     packed: int = 0
     by_rows: bool = False
+    pool: bool = False  # its last argument is the team of threads that call it
 
     def __repr__(self) -> str:
         return (
@@ -73,7 +76,7 @@ class Source:
     @property
     def functions(self) -> tuple[interface.Function, ...]:
         """Its entry points, whatever its symbol."""
-        return interface.functions(self.precision, by_rows=self.by_rows)
+        return interface.functions(self.precision, by_rows=self.by_rows, team=self.pool)
 
     @property
     def declarations(self) -> str:
@@ -111,29 +114,30 @@ def emit(
     *,
     symbol: str,
     threads: int = 1,
-    joined: bool = False,
+    team: Team = Team.OWN,
     by_rows: bool = False,
     comments: Sequence[str] = (),
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
 
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
-    the code. ``joined``: it does not open a parallel region of its own; every thread of its
-    caller's calls it, and none waits at its end. ``by_rows``: its last two arguments say which
-    iterations of the outermost loop to run, the first one and the end; one thread runs them.
-    ``comments`` are of the nest and of each of its loops, from the outermost inwards. Raises
-    SpecError or UnsupportedError for a schedule that does not fit.
+    the code. Of another ``team`` than its own every thread calls it, and none waits at its end.
+    ``by_rows``: its last two arguments say which iterations of the outermost loop to run, the first
+    one and the end; one thread runs them. ``comments`` are of the nest and of each of its loops,
+    from the outermost inwards. Raises SpecError or UnsupportedError for a schedule that does not
+    fit.
     """
     interface.check_symbol(symbol)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
-    emitter = _Emitter(plan, strides, schedule, symbol, threads, joined, by_rows, comments)
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, comments)
     if by_rows and (emitter.shared or contraction.packs_b or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
+        pool=team is Team.POOL,
     )  # fmt: skip
 
 
@@ -144,7 +148,7 @@ class _Emitter:
     schedule: Schedule
     symbol: str
     threads: int
-    joined: bool
+    team: Team
     by_rows: bool
     comments: Sequence[str]
 
@@ -164,12 +168,16 @@ class _Emitter:
             parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[x.array]))
         if plan.contraction.packs_b:
             parts.append(panels_function(self.symbol, plan, self.strides[w.array]))
-        rows = interface.functions(plan.precision, by_rows=self.by_rows)
         return (
-            interface.declare(rows, self.symbol)
+            interface.declare(self.functions, self.symbol)
             + "\n"
             + "\n".join(f"{c.text(part)}\n" for part in parts)
         )
+
+    @property
+    def functions(self) -> tuple[interface.Function, ...]:
+        pool = self.team is Team.POOL
+        return interface.functions(self.plan.precision, by_rows=self.by_rows, team=pool)
 
     @property
     def shared(self) -> bool:
@@ -203,10 +211,11 @@ class _Emitter:
 
     def _flush(self, body: list[c.Generable]) -> list[c.Generable]:
         """One thread's statements; a network flushes denormals itself."""
-        return body if self.joined or self.plan.precision.integer else denormals.flush(body)
+        own = self.team is Team.OWN and not self.plan.precision.integer
+        return denormals.flush(body) if own else body
 
     def _entry(self) -> c.Generable:
-        run = interface.function("run", self.plan.precision, by_rows=self.by_rows)
+        *_, run = self.functions
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
             c.Statement(
@@ -228,6 +237,8 @@ class _Emitter:
             body += self._band()
         else:
             body += self._parallel() if self.parameters else self._serial()
+        if self.team is Team.POOL and not self.parameters:
+            body.insert(0, c.Statement("(void)team"))
         body.append(c.Statement(f"return {interface.OK}"))
         return c.function(run.head(self.symbol), body)
 
@@ -303,14 +314,7 @@ class _Emitter:
             tasks,
             *self._fence(),
         ])  # fmt: skip
-        return self._team(c.Block(body), last=True)
-
-    def _team(self, body: c.Block, *, last: bool) -> list[c.Generable]:
-        """A loop over thread numbers, one OpenMP thread each; serial without OpenMP."""
-        return [
-            *map(c.Line, openmp.guard(openmp.team(self.threads, joined=self.joined, last=last))),
-            c.loop("int64_t thread = 0", f"thread < {self.threads}", "++thread", body),
-        ]
+        return share_threads(self.team, self.threads, c.Block(body), last=True)
 
     def _pack_shared(self) -> list[c.Generable]:
         rows, name = box_rows(self.plan), f"{self.symbol}_pack"
@@ -320,7 +324,7 @@ class _Emitter:
         first = f"{rows} * thread / {self.threads}"
         last = f"{rows} * (thread + 1) / {self.threads}"
         call = c.Statement(f"{name}(x, workspace, {self._zero}, {first}, {last})")
-        return [*self._team(c.Block([call]), last=False), moved]
+        return [*share_threads(self.team, self.threads, c.Block([call])), moved]
 
     def _pack_b(self) -> list[c.Generable]:
         """Pack B, which changes from call to call, into panels behind the copies of A."""
@@ -332,7 +336,7 @@ class _Emitter:
         first = f"{count} * thread / {self.threads}"
         last = f"{count} * (thread + 1) / {self.threads}"
         call = c.Statement(f"{name}(packed, {panels}, {first}, {last})")
-        return [*self._team(c.Block([call]), last=False), moved]
+        return [*share_threads(self.team, self.threads, c.Block([call])), moved]
 
     @property
     def _zero(self) -> str:

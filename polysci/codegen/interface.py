@@ -24,6 +24,17 @@ typedef struct {
     int32_t residual_zero, y_zero;
 } polysci_scales;
 """
+TEAM = """\
+#ifndef PS_TEAM
+#define PS_TEAM
+/* Threads that run the same code, as one of them sees it; `wait` returns when all came there. */
+typedef struct polysci_team {
+    int64_t thread, threads;
+    void (*wait)(const struct polysci_team *team);
+    void *meeting;
+} polysci_team;
+#endif
+"""
 SCALES = f"#ifndef PS_SCALES\n#define PS_SCALES\n{STRUCT}#endif\n"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
@@ -106,11 +117,13 @@ def function_name(role: Role, symbol: str) -> str:
     return f"{symbol}{_SUFFIXES[role]}"
 
 
-def functions(precision: Precision, *, by_rows: bool = False) -> tuple[Function, ...]:
+def functions(
+    precision: Precision, *, by_rows: bool = False, team: bool = False
+) -> tuple[Function, ...]:
     """The four functions of a primitive of this precision.
 
     Packing integer weights takes what x holds for zero. ``by_rows``: ``run`` takes the first
-    iteration of its outermost loop, and the end.
+    iteration of its outermost loop, and the end. ``team``: it takes the team whose threads call it.
     """
     x, w, y, sums = (t.c_type for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
@@ -127,6 +140,7 @@ def functions(precision: Precision, *, by_rows: bool = False) -> tuple[Function,
         *[Parameter("const polysci_scales *", "to")] * precision.scaled,
         Parameter("void *", "workspace"),
         *(Parameter("int64_t", name) for name in ("first", "last") if by_rows),
+        *[Parameter("const polysci_team *", "team")] * team,
     ]
     return (
         Function("workspace_size", "int64_t"),
@@ -136,9 +150,9 @@ def functions(precision: Precision, *, by_rows: bool = False) -> tuple[Function,
     )
 
 
-def function(role: Role, precision: Precision, *, by_rows: bool = False) -> Function:
+def function(role: Role, precision: Precision) -> Function:
     """The function of this role."""
-    return next(row for row in functions(precision, by_rows=by_rows) if row.role == role)
+    return next(row for row in functions(precision) if row.role == role)
 
 
 def check_symbol(symbol: str) -> None:
@@ -148,8 +162,9 @@ def check_symbol(symbol: str) -> None:
 
 
 def declare(rows: Sequence[Function], symbol: str) -> str:
-    """The prototypes of the primitive ``symbol``."""
-    return "".join(f"{row.head(symbol)};\n" for row in rows)
+    """The prototypes of the primitive ``symbol``, and what a team is where they take one."""
+    team = any("team" in row.names for row in rows)
+    return TEAM * team + "".join(f"{row.head(symbol)};\n" for row in rows)
 
 
 def declarations(symbol: str, precision: Precision = _F32) -> str:

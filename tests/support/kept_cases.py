@@ -262,6 +262,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_steps_keep_to_their_slices": None,
     },
     "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
+    "network/test_thread_pools.py": {"*": None, "test_projects": 0, "test_what_is_refused": 1},
     "network/test_whole_models.py": {"test_models_are_right": None, "test_in_bf16": None},
     "ops/test_conv2d_backward_weights.py": {
         "test_code_of_the_first_choice_is_right": 18,

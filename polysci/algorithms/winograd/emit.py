@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.codegen import ctree as c
-from polysci.codegen import denormals, interface, openmp
+from polysci.codegen import denormals, interface
 from polysci.codegen.emit import Source
+from polysci.codegen.sharing import share_threads
+from polysci.codegen.team import Team
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
 from polysci.numerics.dtypes import PRECISIONS
@@ -31,7 +33,8 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     if plan.threads < 1:
         raise SpecError(f"threads={plan.threads}: at least one thread is needed")
     unit, precision = HeaderSet(plan.kernel.isa), PRECISIONS["f32"]
-    head = Source("", symbol, unit, schedule, precision, HEADERS)
+    pool = options.team is Team.POOL
+    head = Source("", symbol, unit, schedule, precision, HEADERS, pool=pool)
     rows = [plan.kernel.rows, *plan.rests]
     parts = [
         _shape(plan, symbol, options.strides),
@@ -45,7 +48,7 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     text = head.declarations + "\n".join(c.text(part) + "\n" for part in parts)
     return Source(
         text, symbol, unit, schedule, precision, HEADERS,
-        workspace=4 * plan.workspace, packed=4 * plan.packed,
+        workspace=4 * plan.workspace, packed=4 * plan.packed, pool=pool,
     )  # fmt: skip
 
 
@@ -187,16 +190,19 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> c.Generable
     about = [c.remark(_comment(plan, options.caches))] if options.caches else []
     blocks = [*own_v, c.Statement(sums), *about, *_loops(plan, symbol)]
     before: c.Body = []
-    joined = options.joined
+    team = options.team
     if not plan.fused:
-        before = [shared_v, *_team(plan, _transform(plan, symbol), joined=joined, last=False)]
-    steps = [*before, *_team(plan, blocks, joined=joined, last=True)]
-    if plan.teams == 1 and not joined:
+        before = [shared_v, *_team(plan, _transform(plan, symbol), team, last=False)]
+    steps = [*before, *_team(plan, blocks, team, last=True)]
+    if plan.teams == 1 and team is Team.OWN:
         steps = denormals.flush(steps)
+    pool = team is Team.POOL
     return c.function(
         f"int {symbol}(const float *x, const float *packed, float *y, const float *bias,\n"
-        "        const float *residual, const float *clamp, void *workspace)",
+        "        const float *residual, const float *clamp, void *workspace"
+        f"{', const polysci_team *team' * pool})",
         [
+            *[c.Statement("(void)team")] * (pool and plan.teams == 1),
             c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
             c.Statement(
                 "const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,\n"
@@ -227,15 +233,12 @@ def _transform(plan: WinogradPlan, symbol: str) -> c.Body:
     ]
 
 
-def _team(plan: WinogradPlan, body: c.Body, *, joined: bool, last: bool) -> c.Body:
+def _team(plan: WinogradPlan, body: c.Body, team: Team, *, last: bool) -> c.Body:
     """Statements once a thread; serial without OpenMP."""
     if plan.teams == 1:
         return body
-    body = body if joined else denormals.flush(body)
-    return [
-        *map(c.Line, openmp.guard(openmp.team(plan.teams, joined=joined, last=last))),
-        c.loop("int64_t thread = 0", f"thread < {plan.teams}", "++thread", c.Block(body)),
-    ]
+    body = denormals.flush(body) if team is Team.OWN else body
+    return share_threads(team, plan.teams, c.Block(body), last=last)
 
 
 def _loops(plan: WinogradPlan, symbol: str) -> c.Body:

@@ -8,11 +8,11 @@ from math import prod
 from pathlib import Path
 
 from polysci.codegen import ctree as c
-from polysci.codegen import openmp
 from polysci.codegen.definitions import trim
 from polysci.codegen.denormals import KEEP
 from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
+from polysci.network.codegen.pools import OPENMP, pool_values, team_of
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.signature import ports_of, signature_of, sizes_of
 from polysci.network.codegen.stage_code import StageCode
@@ -59,6 +59,7 @@ class Code:
     arena: Arena
     placed: PlacedProgram
     calls: Mapping[Spot, LayerCall]
+    pool: str = OPENMP
 
 
 def code_of(
@@ -71,17 +72,20 @@ def code_of(
     apart: bool = False,
     timed: bool = False,
     flush_denormals: bool = True,
+    pool: str = OPENMP,
 ) -> Code:
     """The C of a program under the schedules of its problems (by key).
 
     ``apart``: tensors share no memory, and ``NAME_memory`` gives the address of theirs. ``timed``:
     ``NAME_times`` gives the seconds at which the last run began and ended each of its stages.
     ``flush_denormals``: numbers below the smallest normal one count as 0, constants among them.
+    ``pool`` starts the threads: ``openmp``, or one of POOLS.
     """
-    calls = calls_of(placed, schedules, name, threads)
+    pool = pool if threads > 1 else OPENMP
+    calls = calls_of(placed, schedules, name, threads, team_of(pool))
     tuned = _tuned(isa)
     isa = least_of(isa, [call.source.isa for call in calls.values()])
-    emitter = StageCode(placed, name, isa, threads, calls, apart, timed, flush_denormals)
+    emitter = StageCode(placed, name, isa, threads, calls, apart, timed, flush_denormals, pool)
     stages = emitter.stages()
     values = {**holes_of(emitter, stages), **tuned}
     files = {
@@ -89,7 +93,16 @@ def code_of(
         **layer_files(name, [*calls.values()]),
     }
     return Code(
-        name, isa, files, values, values["CDEF"], emitter.weights_file, emitter.arena, placed, calls
+        name,
+        isa,
+        files,
+        values,
+        values["CDEF"],
+        emitter.weights_file,
+        emitter.arena,
+        placed,
+        calls,
+        pool,
     )
 
 
@@ -144,9 +157,6 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
     steps = c.text(c.Collection(start + stages), 1)
     paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
     template = " ".join(path.read_text(encoding="utf-8") for path in paths)
-    team = ""
-    if emitter.threads > 1:
-        team = "\n".join([*openmp.guard(openmp.parallel(emitter.threads)), ""])
     signature = signature_of(ports, name)
     return {
         "NAME": name,
@@ -158,7 +168,6 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
             "CONTEXT": emitter.arena.size,
             "MODEL": weights_file.constants_size + weights_file.packed_size,
         }),
-        "THREADS": f"{emitter.threads} thread{'s' * (emitter.threads > 1)}",
         "EMBEDDED": "",
         "DENORMALS": _FLUSHED if emitter.flush_denormals else "Denormal numbers are kept.",
         "KEEP": "" if emitter.flush_denormals else f"#define {KEEP} 1\n",
@@ -174,7 +183,7 @@ def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
         "DIGEST": weights_file.digest,
         "PACKING": c.text(_packing(emitter), 1),
         **_sums(checksum_of(weights_file.chunks())),
-        "TEAM": team,
+        **pool_values(emitter.pool, emitter.threads, name),
         "CDEF": _cdef(name, signature["PARAMETERS"]) + "".join(f"{head};\n" for head, _ in inside),
         "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),
         **_clock(emitter),

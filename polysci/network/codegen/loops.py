@@ -9,6 +9,8 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
+from polysci.codegen.sharing import Loop, run_once, share_loops
+from polysci.codegen.team import Team
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     Accumulator,
@@ -47,6 +49,7 @@ from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
 ROW = f"i{ROW_AXIS}"
+MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
@@ -65,6 +68,7 @@ class LoopWriter:
     extents: dict[str, int]
     rows: bool = False  # only those from `first` to `last` of axis 2
     steps: bool = False  # of one step of a loop around it
+    team: Team = Team.OPENMP
     dtypes: Mapping[str, str] = field(init=False)
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
@@ -156,10 +160,13 @@ class LoopWriter:
     def outer_first(self, names: Sequence[str]) -> list[str]:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
 
-    def loop(self, name: str, extent: int | str, body: c.Body, first: int | str = 0) -> c.Generable:
+    def loop(
+        self, name: str, extent: int | str, body: c.Body, first: int | str = 0, step: int = 1
+    ) -> c.Generable:
         if self.rows and name == ROW:
             first, extent = "first", "last"
-        head = (f"int64_t {name} = {first}", f"{name} < {extent}", f"++{name}")
+        update = f"++{name}" if step == 1 else f"{name} += {step}"
+        head = (f"int64_t {name} = {first}", f"{name} < {extent}", update)
         return c.loop(*head, c.Block(body))
 
     def nest(self, names: Sequence[str], body: c.Body) -> c.Body:
@@ -168,11 +175,16 @@ class LoopWriter:
             body = [self.loop(name, self.extents[name], body)]
         return body
 
-    def share(self, loops: int, *, simd: bool = False) -> c.Body:
-        """What makes the threads share the loops that follow."""
+    def share(
+        self, names: Sequence[str], body: c.Body, chunks: Sequence[Loop] = (), *, simd: bool = False
+    ) -> c.Body:
+        """Loops over iterators, and inside them ``chunks``, whose turns the threads share."""
+        loops = [*((name, self.extents[name], 1) for name in names), *chunks]
         if self.threads > 1 and not self.rows:
-            return [c.Line(openmp.loop(loops, simd=simd))]
-        return [c.Line(openmp.SIMD)] if simd else []
+            return share_loops(self.team, loops, body, simd=simd, member=MEMBER)
+        for name, extent, step in reversed(loops):
+            body = [self.loop(name, extent, body, step=step)]
+        return [*[c.Line(openmp.SIMD)] * simd, *body]
 
     @property
     def order(self) -> tuple[tuple[str, int], ...]:
@@ -200,10 +212,9 @@ class LoopWriter:
             return self.alone(store)
         *outer, last = names
         few = prod(self.extents[name] for name in outer) < 2 * self.threads
-        vector = self.nest([last], store)
         if few or not outer:
-            return self.nest(outer, [*self.share(1, simd=True), *vector])
-        return [*self.share(len(outer)), *self.nest(outer, [c.Line(openmp.SIMD), *vector])]
+            return self.nest(outer, self.share([last], store, simd=True))
+        return self.share(outer, [c.Line(openmp.SIMD), *self.nest([last], store)])
 
     def table_definitions(self) -> c.Body:
         """Constants that accesses look up."""
@@ -225,8 +236,8 @@ class LoopWriter:
 
     def alone(self, body: c.Body) -> c.Body:
         """Statements that one thread executes."""
-        single: c.Body = [c.Line(openmp.single(wait=False))] if self.threads > 1 else []
-        return [*single, c.Block(body)]
+        block: c.Body = [c.Block(body)]
+        return run_once(self.team, block, member=MEMBER) if self.threads > 1 else block
 
     def conditions(self, guards: Sequence[Guard], names: Mapping[str, str]) -> str:
         conditions = []

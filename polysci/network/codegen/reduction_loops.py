@@ -56,8 +56,7 @@ class ReductionWriter(LoopWriter):
             *self.reduce(reduction, bounds, step),
             *self.vector(f"y[{self.out.text(at)}] = {result}"),
         ]
-        chunks = c.loop("int64_t j0 = 0", f"j0 < {extent}", f"j0 += {CHUNK}", c.Block(chunk))
-        return [*self.share(len(outer) + 1), *self.nest(outer, [chunks])]
+        return self.share(outer, chunk, [("j0", extent, CHUNK)])
 
     def vector(self, *statements: str) -> c.Body:
         return [c.Line(openmp.SIMD), self.loop("j", "length", [*map(c.Statement, statements)])]
@@ -74,7 +73,7 @@ class ReductionWriter(LoopWriter):
             steps = [*gathered.define(), *self.reduce(reduction, bounds, step, last=last)]
         result = self.convert_result(self.text(self.stage.expr, self.kind, {}, gathered))
         body = [*steps, c.Statement(f"y[{self.out.text({})}] = {result}")]
-        return [*self.share(len(names)), *self.nest(names, body)] if names else self.alone(body)
+        return self.share(names, body) if names else self.alone(body)
 
     def lanes(
         self,

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polysci.codegen import ctree as c
-from polysci.codegen import openmp
+from polysci.codegen.sharing import nest, share_loops
+from polysci.codegen.team import Team
+from polysci.network.codegen.loops import MEMBER
 from polysci.network.ir.stages import ROW_AXIS, RowFusion
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall
@@ -38,6 +40,7 @@ class RowFusionWriter:
     calls: Mapping[int, LayerCall]
     threads: int
     symbol: str
+    team: Team
     calls_to: dict[int, c.Generable] = field(default_factory=dict)
 
     def rows(self, inside: int) -> RowWindow:
@@ -187,8 +190,9 @@ class RowFusionWriter:
             c.Statement(f"const int64_t end = {blocks} * (thread + 1) / {self.threads} * {step}"),
             c.loop(start, "first < end", f"first += {step}", c.Block(block)),
         ]
-        threads = c.loop(
-            "int64_t thread = 0", f"thread < {self.threads}", "++thread", c.Block(turns)
-        )
-        pragma = [c.Line(openmp.loop())] if self.threads > 1 else []
-        return c.function(f"static void {self.symbol}(const ps_memory *m)", [*pragma, threads])
+        threads = [("thread", self.threads, 1)]
+        loops = (
+            share_loops(self.team, threads, turns, member=MEMBER)
+            if self.threads > 1 else nest(threads, turns)
+        )  # fmt: skip
+        return c.function(f"static void {self.symbol}(const ps_memory *m)", loops)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
+from polysci.codegen.sharing import nest, run_once, share_loops, wait_for_all
+from polysci.codegen.team import Team
 from polysci.export.names import remark
 from polysci.network.codegen.barriers import Barriers
-from polysci.network.codegen.loops import LoopWriter
+from polysci.network.codegen.loops import MEMBER, LoopWriter
+from polysci.network.codegen.pools import OPENMP, team_of
 from polysci.network.codegen.reduction_loops import ReductionWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.updates import UpdateWriter
@@ -43,6 +46,7 @@ class StageCode:
     apart: bool
     timed: bool
     flush_denormals: bool
+    pool: str = OPENMP
     arena: Arena = field(init=False)
     weights_file: WeightsFile = field(init=False)
     pointers: dict[str, str] = field(default_factory=dict)
@@ -52,6 +56,10 @@ class StageCode:
     extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
     users: dict[str, Spot] = field(default_factory=dict)  # of scratch
     barriers: Barriers = field(init=False)
+
+    @property
+    def team(self) -> Team:
+        return team_of(self.pool)
 
     def __post_init__(self) -> None:
         program = self.placed.program
@@ -67,8 +75,9 @@ class StageCode:
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
                 writer = RowFusionWriter(
-                    stage, self.placed, inner, self.threads, f"{self.name}_s{at}"
-                )
+                    stage, self.placed, inner, self.threads, f"{self.name}_s{at}",
+                    self.team,
+                )  # fmt: skip
                 self.row_fusions[at] = writer
                 extra |= {name: (size, at) for name, size in writer.memory().items()}
                 self.users |= dict.fromkeys(writer.memory(), (at, 0))
@@ -164,7 +173,7 @@ class StageCode:
         """What stands before each of some stages, run in order behind ``pending``."""
         if self.threads == 1:
             return [[] for _ in spots]
-        return [[c.Line(openmp.BARRIER)] * wait for wait in self.barriers.before(spots, pending)]
+        return [[*self.barrier] * wait for wait in self.barriers.before(spots, pending)]
 
     def shared_loops(self) -> dict[Spot, tuple[tuple[str, int], ...]]:
         """Repeated loop stages without sums: their loops, the outermost first."""
@@ -186,7 +195,8 @@ class StageCode:
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
         kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage)
         symbol, pointers = self.symbol(spot), self.pointers
-        return kind(stage, symbol, places, pointers, self.threads, extents, steps=steps)
+        threads, team = self.threads, self.team
+        return kind(stage, symbol, places, pointers, threads, extents, steps=steps, team=team)
 
     def symbol(self, spot: Spot) -> str:
         """What the C names of a stage begin with."""
@@ -215,10 +225,11 @@ class StageCode:
             place, const = self.places(name), "const " * (name != stage.output)
             words.append(self.address(name, C_TYPES[place.dtype], place.first, const))
         words += [str(n) if isinstance(n, int) else f"{n.hex()}f" for n in stage.numbers]
-        share: c.Body = [c.Line(openmp.loop())] if self.threads > 1 else []
-        head = ("int64_t item = 0", f"item < {stage.items}", "++item")
-        call = c.Statement(f"{stage.routine}({', '.join(words)})")
-        return [c.Line(f"/* {remark(stage.name)} */"), *share, c.loop(*head, call)]
+        call: c.Body = [c.Statement(f"{stage.routine}({', '.join(words)})")]
+        items = [("item", stage.items, 1)]
+        several = self.threads > 1
+        loop = share_loops(self.team, items, call, member=MEMBER) if several else nest(items, call)
+        return [c.Line(f"/* {remark(stage.name)} */"), *loop]
 
     def row_fusion(self, at: int, stage: RowFusion) -> c.Generable:
         """The call of a function that runs the members of a row fusion in turns."""
@@ -245,22 +256,20 @@ class StageCode:
         """The call of a primitive, once or once a copy."""
         call = self.calls[spot]
         lines: c.Body = [c.Line(f"/* {remark(stage.name)} */")]
-        alone = self.threads > 1 and not call.shared
-        single: c.Body = [c.Line(openmp.single(wait=False))] if alone else []
         if not stage.copies:
             lines += self.pack_weights(spot, call, "")
-            lines += [*single, self.call_primitive(spot, "", "")]
+            lines += self.call_once(call.shared, self.call_primitive(spot, "", ""))
         else:
             table = self.symbol(spot)
             rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
             self.tables.append(
                 f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
             )
-            again: c.Body = [c.Line(openmp.BARRIER)] if self.threads > 1 else []
             lines.append(c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"))
             lines += self.pack_weights(spot, call, f"{table}[i][1]")
             moved = (f" + {table}[i][0]", f" + {table}[i][2]")
-            lines += [*single, self.call_primitive(spot, *moved), *again, c.Line("}")]
+            lines += self.call_once(call.shared, self.call_primitive(spot, *moved))
+            lines += [*self.barrier, c.Line("}")]
         return lines
 
     def pack_weights(self, spot: Spot, call: LayerCall, moved: str) -> c.Body:
@@ -273,8 +282,19 @@ class StageCode:
         where += f" + {moved}" if moved else ""
         to = f"(void *)({self.scratch(spot, 'packed')})"
         zero = f", {layer.x_zero}" if call.source.precision.integer else ""
-        single: c.Body = [c.Line(openmp.single())] if self.threads > 1 else []
-        return [*single, c.Statement(f"{call.source.symbol}_pack_weights({where}, {to}{zero})")]
+        packing = c.Statement(f"{call.source.symbol}_pack_weights({where}, {to}{zero})")
+        return self.call_once(False, packing, wait=True)
+
+    def call_once(self, shared: bool, call: c.Generable, *, wait: bool = False) -> c.Body:
+        """A call that one thread makes, or each where they share its work."""
+        if self.threads == 1 or shared:
+            return [call]
+        return run_once(self.team, [call], wait=wait, member=MEMBER)
+
+    @property
+    def barrier(self) -> c.Body:
+        """Where all threads wait for each other."""
+        return wait_for_all(self.team, MEMBER) if self.threads > 1 else []
 
     def scratch(self, spot: Spot, use: str) -> str:
         """Where memory of a layer's own lies."""
@@ -309,7 +329,7 @@ class StageCode:
         words = [f"{x}{x_moved}", packed, f"{y}{y_moved}", bias, residual, clamp]
         if source.precision.scaled:
             words.append(self.scales(spot, layer))
-        rows = ["first", "last"] if source.by_rows else []
+        rows = ["first", "last"] if source.by_rows else [MEMBER] * source.pool
         return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
 
     def scales(self, spot: Spot, layer: LayerStage) -> str:

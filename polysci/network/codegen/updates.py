@@ -38,6 +38,6 @@ class UpdateWriter(LoopWriter):
             return self.alone(self.nest(ordered, store))
         *outer, last = apart
         if not outer:
-            return self.nest(ordered, [*self.share(1, simd=True), *self.nest([last], store)])
+            return self.nest(ordered, self.share([last], store, simd=True))
         inner = [c.Line(openmp.SIMD), *self.nest([last], store)]
-        return [*self.share(len(outer)), *self.nest([*outer, *ordered], inner)]
+        return self.share(outer, self.nest(ordered, inner))

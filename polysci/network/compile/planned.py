@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import ports
@@ -58,6 +59,19 @@ class PlannedNetwork:
     @property
     def outputs(self) -> tuple[TensorPort, ...]:
         return ports(self.code)[1]
+
+
+Planned = TypeVar("Planned", bound=PlannedNetwork)
+
+
+def use_pool(network: Planned, pool: str) -> Planned:
+    """The same network with code for threads that ``pool`` starts; here OpenMP's run it still."""
+    if pool == network.code.pool:
+        return network
+    code = generate_code(
+        network.prepared.placed, network.schedules, network.name, network.options, pool=pool
+    )
+    return replace(network, code=code)
 
 
 def plan_network(

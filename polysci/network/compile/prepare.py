@@ -10,6 +10,7 @@ from typing import Any
 
 from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
+from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
@@ -117,11 +118,13 @@ def generate_code(
     *,
     apart: bool = False,
     timed: bool = False,
+    pool: str = OPENMP,
 ) -> Code:
-    """The C of a placed program; ``apart`` and ``timed`` as ``code_of`` takes them."""
+    """The C of a placed program; ``apart``, ``timed`` and ``pool`` as ``code_of`` takes them."""
     return code_of(
         placed, schedules, name, options.target.isa, options.threads,
         apart=apart, timed=timed, flush_denormals=options.flush_denormals,
+        pool=pool,
     )  # fmt: skip
 
 

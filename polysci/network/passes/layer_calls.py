@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen.emit import Source
+from polysci.codegen.team import Team
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
@@ -37,7 +38,11 @@ class LayerCall:
 
 
 def calls_of(
-    placed: PlacedProgram, schedules: Mapping[str, Schedule], name: str, threads: int
+    placed: PlacedProgram,
+    schedules: Mapping[str, Schedule],
+    name: str,
+    threads: int,
+    team: Team = Team.OPENMP,
 ) -> dict[Spot, LayerCall]:
     """By position of the stage, and inside it; layers that share code share a symbol."""
     calls: dict[Spot, LayerCall] = {}
@@ -50,7 +55,8 @@ def calls_of(
         strides = strides_of(layer, placed)
         key = (layer.problem.key, str(schedule), str(fused), repr(sorted(strides.items())))
         if key not in sources:
-            options = EmitOptions(f"{name}_l{len(sources)}", strides, not fused, fused)
+            own = Team.OWN  # a thread of the fusion's calls it alone
+            options = EmitOptions(f"{name}_l{len(sources)}", strides, own if fused else team, fused)
             sources[key] = CPU.emit(layer.problem, schedule, 1 if fused else threads, options)
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack

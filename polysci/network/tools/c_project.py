@@ -16,11 +16,13 @@ from polysci.export.folder import Content
 from polysci.export.project import MARK
 from polysci.export.wait_policy import wait_policy
 from polysci.network.codegen.emit import use_packed_weights
+from polysci.network.codegen.pools import OPENMP
 from polysci.network.codegen.weights_file import Chunk, packed_pieces
 from polysci.network.compile.compiled import Network
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.runtime.runner import TensorPort
 from polysci.network.tools.isa_choice import IsaChoice
+from polysci.network.tools.pool_texts import pool_texts
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 from polysci.text import templates
 from polysci.text.tables import bytes_text
@@ -191,7 +193,7 @@ def _values(
     """What fills the templates."""
     name, code = network.name, network.code
     base = {"NAME": name, "UPPER": name.upper()}
-    threads = network.threads > 1
+    threads = network.threads > 1 and code.pool == OPENMP
     simd = fill_template("simd.cmake", base)
     tried = ["-fopenmp", "-fopenmp-simd"] if threads else ["-fopenmp-simd"]
     cmake = fill_template("threads.cmake", base) + simd if threads else simd
@@ -202,6 +204,7 @@ def _values(
         '  COMPILE_OPTIONS "-Wa,-I${CMAKE_CURRENT_SOURCE_DIR}")\n'
     )
     return base | {
+        **pool_texts(code, network.threads),
         **program_parts(network),
         "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
         "PACKED_TEST": fill_template("packed_test.c", base) if sources.packed else "",
@@ -213,7 +216,7 @@ def _values(
             f"\n* The library holds the weights: `{name}_load_embedded`. The assembler finds "
             f"`{name}.weights` by `-I`."
         ) * embed,
-        "WAITING": wait_policy(network.threads, "* ", "  "),
+        "WAITING": wait_policy(network.threads if threads else 1, "* ", "  "),
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
         "SIZE": f"{len(code.placed.program.stages)} stages",

@@ -25,6 +25,7 @@ from polysci.network.tools.c_project import (
     rows,
     selftest_bytes,
 )
+from polysci.network.tools.pool_texts import free_pool_texts
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
 from polysci.text.tables import bytes_text
 
@@ -45,17 +46,23 @@ _WORDS = 4  # of 64 bits a line
 def write_freestanding(network: Network, out: Path, *, force: bool = False) -> list[Path]:
     """Write freestanding C and its self-test into the directory ``out``; returns the paths written.
 
-    Raises SpecError for a network of several threads, and as ``write_project`` does.
+    Raises SpecError for a network of several threads that are not of the caller's pool, and as
+    ``write_project`` does.
     """
-    check_freestanding(out, network.name, network.threads, force=force)
+    check_freestanding(out, network.name, network.threads, network.code.pool, force=force)
     contents = files(network, make_selftest_data(network))
     return folder.write(out, contents, leftovers=_leftovers(network.name), force=force)
 
 
-def check_freestanding(out: Path, name: str, threads: int, *, force: bool = False) -> None:
+def check_freestanding(
+    out: Path, name: str, threads: int, pool: str, *, force: bool = False
+) -> None:
     """Raise what ``write_freestanding`` would find wrong, before there is a network."""
-    if threads > 1:
-        raise SpecError(f"threads={threads}: freestanding code has one thread")
+    if threads > 1 and pool != "callback":
+        raise SpecError(
+            f"threads={threads}: freestanding code has one thread, or with callback:{threads} "
+            "those of a pool of yours"
+        )
     paths = [pattern.format(name) for pattern in (*_FILES, *_PATTERNS)]
     folder.check(out, paths, leftovers=_leftovers(name), force=force)
 
@@ -75,6 +82,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
         **code.values,
         **program_parts(network),
         **file_flags(texts),
+        **free_pool_texts(code, network.threads),
         "CODE": stages_text(code.values),
         "DIGEST": digest_of(pieces_of(data)),
         "SIZES": sizes_of(ports, name, {"ARENA": max(1, code.arena.size), "WEIGHTS": size}),

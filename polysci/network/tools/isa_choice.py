@@ -10,6 +10,7 @@ from types import MappingProxyType
 from polysci.errors import PolysciError
 from polysci.export.units import compiles_where
 from polysci.network.codegen.emit import TEMPLATES as NETWORK_TEMPLATES
+from polysci.network.codegen.pools import pool_values
 from polysci.network.codegen.signature import ports_of, signature_of, sizes_of
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.text import templates
@@ -72,6 +73,7 @@ class IsaChoice:
             {
                 **plan.code.values,
                 **signature_of(ports, self.name),
+                **pool_values(plan.code.pool, plan.threads, self.name),
                 "NAME": self.name,
                 "UPPER": self.name.upper(),
                 "FEATURES": "those of one of " + ", ".join(map(self.key, self.plans)),
@@ -103,7 +105,11 @@ class IsaChoice:
         )  # fmt: skip
         ports = ports_of(self.plans[0].code.placed.program)
         run = ("void ", ("@C *context", *(port.parameter for port in ports)))
-        functions = [self._function(name, *row) for name, row in {**_FUNCTIONS, "run": run}.items()]
+        rows = {**_FUNCTIONS, "run": run}
+        if self.plans[0].code.pool == "callback":
+            pool = ("@C *context", f"{self.name}_parallel *parallel", "void *pool")
+            rows["use_pool"] = ("void ", pool)
+        functions = [self._function(name, *row) for name, row in rows.items()]
         values = {"NAME": self.name, "INCLUDES": includes, "FUNCTIONS": "\n".join(functions)}
         values["SUPPORTED"] = "".join(self._test(plan, "return 1;") for plan in self.plans)
         isas = [self._test(plan, f'return "{self.key(plan)}";') for plan in self.plans]

@@ -9,7 +9,7 @@
 #ifdef __unix__
 #include <sys/mman.h>
 #endif
-
+@POOL_INCLUDES@
 @DECLARATIONS@
 /* Bytes of a context, of constants as stages read them, of packed weights. */
 #define ARENA ((size_t)@ARENA@)
@@ -26,7 +26,7 @@ struct @NAME@_model {
 struct @NAME@_context {
     const @NAME@_model *model;
     char *arena;
-@TIMES_OF@};
+@POOL_OF@@TIMES_OF@};
 
 static const char NO_MEMORY[] = "no memory", NO_FILE[] = "the file of weights cannot be opened";
 
@@ -97,14 +97,14 @@ const void *@NAME@_model_data(const @NAME@_model *model) { return model->constan
         return 0;
     }
     context->model = model;
-    return context;
+@START_POOL@    return context;
 }
 
 void @NAME@_free(@NAME@_context *context)
 {
     if (!context)
         return;
-    free(context->arena);
+@END_POOL@    free(context->arena);
     free(context);
 }
 
@@ -118,6 +118,5 @@ void @NAME@_run(@NAME@_context *context, @PARAMETERS@)
                          .packed = context->model->packed,
                          .in = {@IN@},
                          .out = {@OUT@}@SET_TIMES@};
-@TEAM@    share(&m);
-}
-@DEBUG@
+@RUN@}
+@POOL_FUNCTIONS@@DEBUG@

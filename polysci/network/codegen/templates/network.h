@@ -16,8 +16,7 @@
 @TENSORS@
  * @NAME@_run allocates nothing and keeps nothing but its context: runs in different contexts may
  * overlap.  Outputs overlap no other argument.  @DENORMALS@
- * It uses @THREADS@, more than one only where the compiler
- * was given its OpenMP option. */
+ * It uses @THREADS@. */
 #ifndef @UPPER@_H
 #define @UPPER@_H
 
@@ -30,7 +29,7 @@ extern "C" {
 
 typedef struct @NAME@_model @NAME@_model;     /* packed weights; never changes */
 typedef struct @NAME@_context @NAME@_context; /* memory of one run at a time */
-
+@POOL_TYPES@
 /* Elements and bytes of inputs and outputs; bytes of all that a context and a model allocate. */
 @SIZES@
 
@@ -45,7 +44,7 @@ int @NAME@_supported(void);
 @LOADING@
 /* Null where memory is short. */
 @NAME@_context *@NAME@_new(const @NAME@_model *model);
-
+@POOL_HEADER@
 void @NAME@_run(@NAME@_context *context, @PARAMETERS@);
 
 void @NAME@_free(@NAME@_context *context);

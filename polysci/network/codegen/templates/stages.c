@@ -1,10 +1,10 @@
-/* What stages work on: tensors between inputs and outputs, constants as they are, packed weights. */
+@TEAM_CODE@/* What stages work on: tensors between inputs and outputs, constants as they are, packed weights. */
 typedef struct {
     char *arena;
     const char *constants, *packed;
     const void *in[@INPUTS@];
     void *out[@OUTPUTS@];
-@TIMES@} ps_memory;
+@TEAM_OF@@TIMES@} ps_memory;
 
 /* GCC 12 takes some loops, once it has rewritten their addresses, for functions without effects,
    and drops their calls: it must not look inside.@WHY_TUNED@ */
@@ -27,3 +27,4 @@ static void share(const ps_memory *m)
     stages(m);
     ps_restore_mode(mode);
 }
+@POOL_CODE@

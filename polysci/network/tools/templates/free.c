@@ -5,7 +5,7 @@
 
 @DECLARATIONS@
 @CODE@
-int @NAME@_run(const void *weights, void *arena, @PARAMETERS@)
+int @NAME@_run(const void *weights, void *arena, @POOL_PARAMETERS@@PARAMETERS@)
 {
     static const char head[64] = "polysci packed @DIGEST@";
     const char *const bytes = weights;
@@ -18,6 +18,5 @@ int @NAME@_run(const void *weights, void *arena, @PARAMETERS@)
                          .packed = bytes + sizeof head + @CONSTANTS@,
                          .in = {@IN@},
                          .out = {@OUT@}};
-    share(&m);
-    return @UPPER@_OK;
+@RUN@    return @UPPER@_OK;
 }

@@ -4,7 +4,7 @@
  *
 @ARRAYS@
  *     static _Alignas(64) char arena[@UPPER@_ARENA_SIZE];
- *     if (@NAME@_run(@NAME@_weights, arena, @ARGUMENTS@) != @UPPER@_OK)
+ *     if (@NAME@_run(@NAME@_weights, arena, @POOL_ARGUMENTS@@ARGUMENTS@) != @UPPER@_OK)
  *         return 1;
  *
  * Tensors, C-contiguous, in the order of the arguments:
@@ -34,10 +34,10 @@ enum {
 /* Elements and bytes of inputs and outputs; bytes of arena and weights. */
 @SIZES@
 
-extern const uint64_t @NAME@_weights[@UPPER@_WEIGHTS_SIZE / 8];
+@POOL_TYPES@extern const uint64_t @NAME@_weights[@UPPER@_WEIGHTS_SIZE / 8];
 
-/* One of the constants above; unless it is @UPPER@_OK nothing was written. */
-int @NAME@_run(const void *weights, void *arena, @PARAMETERS@);
+/* One of the constants above; unless it is @UPPER@_OK nothing was written.@POOL_TOLD@ */
+int @NAME@_run(const void *weights, void *arena, @POOL_PARAMETERS@@PARAMETERS@);
 
 #ifdef __cplusplus
 }

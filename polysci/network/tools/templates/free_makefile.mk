@@ -15,7 +15,7 @@ lib@NAME@.a: $(OBJECTS)
 	$(CC) $(FLAGS) -ffreestanding -c -o $@ $<
 @FILE_FLAGS_MAKE@
 selftest: selftest.c @NAME@.h lib@NAME@.a
-	$(CC) $(FLAGS) $(LDFLAGS) -o $@ selftest.c lib@NAME@.a -lm
+	$(CC) $(FLAGS) $(LDFLAGS) -o $@ selftest.c lib@NAME@.a -lm@TEST_THREADS@
 
 check: selftest # which says 77 where this CPU cannot run it
 	./selftest . || test $$? -eq 77

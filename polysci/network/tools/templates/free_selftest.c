@@ -28,10 +28,10 @@ static void expect(int good, const char *what)
 
 @CONTENTS@
 @ERROR_OF@
-static int run(const void *weights, void *memory, void **x, void **y)
+@POOL@@IN_TURN@@POOL_VARIABLE@static int run(const void *weights, void *memory, void **x, void **y)
 {
     (void)x, (void)y;
-    return @NAME@_run(weights, memory@CALLED@);
+    return @NAME@_run(weights, memory@POOL_CALL@@CALLED@);
 }
 
 int main(int argc, char **argv)
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         return 77;
     }
     for (int place = 0; place < 2; ++place) {
-        for (int i = 0; i < OUTPUTS; ++i)
+@CHOOSE_POOL@        for (int i = 0; i < OUTPUTS; ++i)
             memset(y[i], 0xa5, size_of(&outputs[i]));
         expect(run(places[place], arena, x, y) == @UPPER@_OK, "a run failed");
         for (int i = 0; i < OUTPUTS; ++i) {

@@ -10,7 +10,7 @@
 #include <time.h>
 
 @VALUES@
-static double now(void)
+@POOL@static double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     }
     @NAME@_context *context = @NAME@_new(model);
     int ready = context != 0;
-    for (int i = 0; i < INPUTS; ++i)
+@USE_POOL@    for (int i = 0; i < INPUTS; ++i)
         ready &= (x[i] = calloc(size_of(&inputs[i]) + 1, 1)) != 0;
     for (int i = 0; i < OUTPUTS; ++i)
         ready &= (y[i] = malloc(size_of(&outputs[i]) + 1)) != 0;

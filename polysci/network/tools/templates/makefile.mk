@@ -17,7 +17,7 @@ lib@NAME@.a: $(OBJECTS)
 	$(AR) rcs $@ $(OBJECTS)
 
 lib@NAME@.so: $(OBJECTS)
-	$(CC) $(FLAGS) $(LDFLAGS) -shared -o $@ $(OBJECTS) -lm
+	$(CC) $(FLAGS) $(LDFLAGS) -shared -o $@ $(OBJECTS) -lm@LIBRARY_THREADS@
 
 %.o: %.c @NAME@.h
 	$(CC) $(FLAGS) -c -o $@ $<
@@ -26,7 +26,7 @@ selftest: selftest.c @NAME@.h lib@NAME@.a
 	$(CC) $(FLAGS) $(COUNTED) $(LDFLAGS) -o $@ selftest.c lib@NAME@.a -lm -pthread
 
 example: main.c @NAME@.h lib@NAME@.a
-	$(CC) $(FLAGS) $(LDFLAGS) -o $@ main.c lib@NAME@.a -lm
+	$(CC) $(FLAGS) $(LDFLAGS) -o $@ main.c lib@NAME@.a -lm@EXAMPLE_THREADS@
 
 check: selftest # which says 77 where this CPU cannot run it
 	./selftest . || test $$? -eq 77

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static void expect(int good, const char *what)
 }
 
 #ifdef COUNT_ALLOCATIONS /* and --wrap for each of these functions */
-static long allocations;
+static atomic_long allocations;
+static void count_allocation(void) { ++allocations; }
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);
@@ -36,24 +38,24 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t size);
-void *__wrap_malloc(size_t size) { return ++allocations, __real_malloc(size); }
+void *__wrap_malloc(size_t size) { return count_allocation(), __real_malloc(size); }
 void *__wrap_calloc(size_t count, size_t size)
 {
-    return ++allocations, __real_calloc(count, size);
+    return count_allocation(), __real_calloc(count, size);
 }
 void *__wrap_realloc(void *memory, size_t size)
 {
-    return ++allocations, __real_realloc(memory, size);
+    return count_allocation(), __real_realloc(memory, size);
 }
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
 {
-    return ++allocations, __real_posix_memalign(memory, alignment, size);
+    return count_allocation(), __real_posix_memalign(memory, alignment, size);
 }
 #endif
 
 @CONTENTS@
 @ERROR_OF@
-/* What a thread works on: a context of its own. */
+@POOL@@IN_TURN@@POOLS@/* What a thread works on: a context of its own. */
 typedef struct {
     const @NAME@_model *model;
     void **x;
@@ -65,7 +67,7 @@ static void *worked(void *given)
 {
     work *w = given;
     @NAME@_context *context = @NAME@_new(w->model);
-    for (int i = 0; context && i < RUNS; ++i)
+@USE_POOL@    for (int i = 0; context && i < RUNS; ++i)
         run(context, w->x, w->y);
     w->done = context != 0;
     @NAME@_free(context);
@@ -150,7 +152,7 @@ static void results(const @NAME@_model *model, char *data)
             expect(error <= TOLERANCE, "results differ from the reference");
         }
         together(model, x, y);
-        @NAME@_free(context);
+@POOL_TEST@        @NAME@_free(context);
     }
     for (int i = 0; i < INPUTS; ++i)
         free(x[i]);
