@@ -71,31 +71,46 @@ PS_SCALAR void ps_sink(ps_ranked *heap, int64_t root, int64_t count, ps_ranked s
     heap[root] = sinking;
 }
 
+/* Whether any of `count` neighbours in x may come before the last of those that were kept. */
+PS_INLINE int ps_any_before(const float *x, int64_t count, float last, int largest)
+{
+    int any = 0;
+    if (largest)
+        for (int64_t i = 0; i < count; ++i)
+            any |= !(x[i] <= last);
+    else
+        for (int64_t i = 0; i < count; ++i)
+            any |= !(x[i] >= last);
+    return any;
+}
+
 /* y: the first k elements in order, along an axis of `size` elements that lie `inner` apart.  They
  * are kept in a heap, the last of them at its root. */
-PS_SCALAR void ps_top(int64_t item, int64_t *y, const void *x, int kind, int64_t size,
-                      int64_t inner, int64_t k, int largest)
+static PS_KERNEL __attribute__((unused)) void ps_top(int64_t item, int64_t *y, const void *x,
+                                                     int kind, int64_t size, int64_t inner,
+                                                     int64_t k, int largest)
 {
-    enum { BLOCK = 64 };
+    enum { BLOCK = 32 };
     int64_t keys[BLOCK];
     const int64_t first = item / inner * size * inner + item % inner, flip = largest ? 0 : -1;
+    const float *floats = kind == 0 && inner == 1 ? (const float *)x + first : 0;
     ps_ranked *heap = (ps_ranked *)y + item * k;
     for (int64_t i = 0, count; i < size; i += count) {
         count = ps_least(BLOCK, i < k ? k - i : size - i);
+        if (i >= k && floats &&
+            !ps_any_before(floats + i, count, floats[heap[0].place], largest))
+            continue;
         ps_keys(keys, x, kind, first + i * inner, inner, count, flip);
-        if (i < k) {
+        if (i >= k) {
             for (int64_t j = 0; j < count; ++j)
-                heap[i + j] = (ps_ranked){keys[j], i + j};
-            for (int64_t root = k / 2; i + count == k && root-- > 0;)
-                ps_sink(heap, root, k, heap[root]);
+                if (keys[j] > heap[0].key) /* of equal ones the element in the heap comes first */
+                    ps_sink(heap, 0, k, (ps_ranked){keys[j], i + j});
             continue;
         }
-        int64_t most = INT64_MIN;
         for (int64_t j = 0; j < count; ++j)
-            most = keys[j] > most ? keys[j] : most;
-        for (int64_t j = 0; j < count && most > heap[0].key; ++j)
-            if (keys[j] > heap[0].key) /* of equal elements the one in the heap comes first */
-                ps_sink(heap, 0, k, (ps_ranked){keys[j], i + j});
+            heap[i + j] = (ps_ranked){keys[j], i + j};
+        for (int64_t root = k / 2; i + count == k && root-- > 0;)
+            ps_sink(heap, root, k, heap[root]);
     }
     for (int64_t last = k - 1; last > 0; --last) {
         const ps_ranked sinking = heap[last];
