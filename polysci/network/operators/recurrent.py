@@ -14,7 +14,7 @@ import numpy as np
 from polysci.network.ir.control import CarriedTensor
 from polysci.network.ir.expressions import Expr, Load, Number, Reduce, axis, combine, constant
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import ConcatStage, Stage, ViewStage
+from polysci.network.ir.stages import ConcatStage, ViewStage
 from polysci.network.operators.activations import Activation, activations
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.convolution import Matrix, matrix_product
@@ -193,7 +193,10 @@ CELLS: Mapping[str, Cell] = MappingProxyType({
 
 
 def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direction) -> None:
-    """A recurrent node, in all its directions at once, which ``make`` makes."""
+    """A recurrent node: a loop over the steps for each direction, which ``make`` makes.
+
+    So the weights of one direction stay in a core's cache, and another core may take the other.
+    """
     cell, x = CELLS[node.op], node.inputs[0]
     whole_numbers = (4,) if make is Direction else (1, 2, 4)
     build.check_floats(
@@ -202,17 +205,16 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
     _check(build, node, cell)
     backwards, time = _BACKWARDS[_direction(node)], _time_axis(node)
     count = build.shape(x)[time]
-    steps = Steps(build, str(node), count)
     mask = _mask(build, node, count)
     functions = activations(build, node, len(backwards), cell.activations)
     directions = [
-        make(build, node, steps, number, functions[number], "") for number in range(len(backwards))
+        make(build, node, Steps(build, str(node), count), number, functions[number], "")
+        for number in range(len(backwards))
     ]
     projected = [_project(direction, cell, x) for direction in directions]
     carried = [_carried(direction, cell) for direction in directions]
-    bodies = list[list[Stage]]()
     for direction, back, ahead, held in zip(directions, backwards, projected, carried, strict=True):
-        place = moving(count, backwards=back)
+        steps, place = direction.steps, moving(count, backwards=back)
         shape = build.shape(ahead)
         own = steps.read(ahead, slice_at(place, time, 3), (shape[1 - time], shape[2]))
         if mask:
@@ -220,11 +222,7 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
         steps.begin()
         cell.step(direction, own, held)
         _write(direction, held[0], place)
-        bodies.append(build.stages)
-        build.stages = steps.around
-    steps.begin()
-    build.stages = [stage for stages in zip(*bodies, strict=True) for stage in stages]
-    steps.end()
+        steps.end()
     for position in range(len(cell.inputs)):
         _last(build, node, 1 + position, [held[position] for held in carried])
 
