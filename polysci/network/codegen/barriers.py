@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from polysci.network.ir.control import ELSE, IF, BranchStage
+from polysci.network.ir.control import ELSE, END, IF, BranchStage
 from polysci.network.ir.expressions import axis, loads
 from polysci.network.ir.stages import LoopStage, Program, RepeatStage, Stage
 from polysci.network.passes.arena import Arena
@@ -41,14 +41,14 @@ class Barriers:
         waits = list[bool]()
         for spot in spots:
             stage = stage_at(self.placed.program, spot)
-            if isinstance(stage, BranchStage) and stage.part != IF:
+            if isinstance(stage, BranchStage) and stage.part in (ELSE, END):
                 waits.append(self.turn(stage, pending))
                 continue
             waits.append(any(self.conflicts(spot, other) for other in pending))
             if waits[-1]:
                 pending.clear()
             pending.append(spot)
-            if isinstance(stage, BranchStage):
+            if isinstance(stage, BranchStage) and stage.part == IF:
                 self.paths.append([*pending])
         return waits
 

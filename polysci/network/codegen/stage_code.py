@@ -17,7 +17,7 @@ from polysci.network.codegen.reduction_loops import ReductionWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
-from polysci.network.ir.control import ELSE, END, IF, STEP, BranchStage
+from polysci.network.ir.control import BREAK, ELSE, END, STEP, BranchStage
 from polysci.network.ir.expressions import reductions
 from polysci.network.ir.stages import (
     LayerStage,
@@ -146,7 +146,7 @@ class StageCode:
 
     def branch(self, at: int, stage: BranchStage) -> c.Body:
         """Where stages begin or end that run only sometimes: all threads read the condition."""
-        if stage.part != IF:
+        if stage.part in (ELSE, END):
             return [c.Line("} else {" if stage.part == ELSE else "}")]
         place, lines = self.places(stage.condition), c.Body()
         stages = self.placed.program.stages
@@ -156,6 +156,8 @@ class StageCode:
             single = [c.Line(openmp.MASTER)] if self.threads > 1 else []
             lines += [*single, c.loop(*head, c.Statement("m->times[i] = ps_now()"))]
         condition = self.address(stage.condition, C_TYPES[place.dtype], place.first)
+        if stage.part == BREAK:
+            return [c.Line(f"if (!*({condition}))"), c.Statement("    break")]
         return [*lines, c.Line(f"if (*({condition})) {{ /* {remark(stage.name)} */")]
 
     def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body:
@@ -166,6 +168,8 @@ class StageCode:
         waits, block = self.waits(spots, pending), c.Body()
         for spot, wait in zip(spots, waits, strict=True):
             block += [*wait, *self.statements(spot, stage.members[spot[1]])]
+        if stage.breaks:  # it may end with the first of them, whatever waits for the others
+            pending[:] = dict.fromkeys((*before, *pending, *spots))
         head = (f"int64_t {STEP} = 0", f"{STEP} < {stage.count}", f"++{STEP}")
         return [c.Line(f"/* {remark(stage.name)} */"), c.loop(*head, c.Block(block))]
 

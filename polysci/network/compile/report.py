@@ -156,8 +156,8 @@ def _layers(stage: Stage) -> list[LayerStage]:
 
 
 def _times(layer: LayerStage, stage: Stage) -> int:
-    """How often a run computes a layer of a stage."""
-    steps = stage.count if isinstance(stage, RepeatStage) else 1
+    """How often a run computes a layer of a stage; once a loop that data ends, for all we know."""
+    steps = stage.count if isinstance(stage, RepeatStage) and not stage.breaks else 1
     return steps * (len(layer.stack) or 1)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from polysci.polyhedral.affine import Affine
 
 STEP = "step"  # the iterator of a RepeatStage
-IF, ELSE, END = "if", "else", "end"
+IF, ELSE, END, BREAK = "if", "else", "end", "break"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,11 @@ class ChoiceStage:
 
 @dataclass(frozen=True, slots=True)
 class BranchStage:
-    """Where stages that run only sometimes begin and end: ``part`` is IF, ELSE or END.
+    """Where stages that run only sometimes begin and end: ``part`` is IF, ELSE, END or BREAK.
 
     From IF to ELSE are those that run where the only element of ``condition`` is true, from ELSE to
-    END those that run else; both may write the same tensors. Passes that know nothing of branches
+    END those that run else; both may write the same tensors. Where it is false at BREAK, the steps
+    of the RepeatStage around it end. Passes that know nothing of branches
     take all of them for stages that run one after the other.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+# What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
+# begins, states, tensors to slice) -> (number of the step, states, slices); LOOP_END (that number,
+# whether it goes on, states, parts) -> (states, stacked parts, number of steps).
+LOOP_BEGIN, LOOP_END = "LoopBegin", "LoopEnd"
 AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, which is axis 1
 
 # An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
 # or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
 QUANTISED_LSTM = "QuantisedLSTM"
-OWN = (AFFINE, QUANTISED_LSTM)  # operators that ONNX lacks
+OWN = (AFFINE, QUANTISED_LSTM, LOOP_BEGIN, LOOP_END)  # operators that ONNX lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,15 @@ class Graph:
         for node in self.nodes:
             made = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
             yield f"{node.op}({', '.join(node.inputs)}) -> {made}"
+
+
+def end_of_loop(nodes: Sequence[Node], begin: int) -> int:
+    """Where the node stands that ends the steps that another one begins."""
+    number = nodes[begin].outputs[0]
+    return next(
+        at for at in range(begin, len(nodes))
+        if nodes[at].op == LOOP_END and nodes[at].inputs[0] == number
+    )  # fmt: skip
 
 
 def ancestors(names: Iterable[str], makers: Mapping[str, Node]) -> set[str]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.network.ir.control import BranchStage, CarriedTensor, ChoiceStage, StepView
+from polysci.network.ir.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
 from polysci.network.ir.expressions import Expr, Index, Load, loads
 from polysci.network.ir.graph import Array, CountedAxis
 from polysci.numerics.quantization import Scales
@@ -266,6 +266,11 @@ class RepeatStage:
     def outputs(self) -> tuple[str, ...]:
         names = (*(view.outer for view in self.writes), *(held.state for held in self.carried))
         return tuple(dict.fromkeys(names))
+
+    @property
+    def breaks(self) -> bool:
+        """Whether data may end it before ``count`` steps."""
+        return any(isinstance(part, BranchStage) and part.part == BREAK for part in self.members)
 
     @property
     def results(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from polysci.network.ir.control import END, IF, STEP, BranchStage
+from polysci.network.ir.control import ELSE, END, IF, STEP, BranchStage
 from polysci.network.ir.expressions import Expr, Load, axis
 from polysci.network.ir.stages import (
     ConcatStage,
@@ -119,7 +119,7 @@ class _Placer:
         """Copies that are made on one side are there on that side alone."""
         if stage.part == IF:
             self.outside.append(dict(self.copies))
-        else:
+        elif stage.part in (ELSE, END):
             self.copies = dict(self.outside[-1])
         if stage.part == END:
             self.outside.pop()
@@ -141,6 +141,7 @@ class _Placer:
                 self.places[made] = place
                 copied.append(LoopStage(f"carry {held.inner}", made, self.whole(held.following)))
         self.written |= {*stage.results}
+        outside = dict(self.copies)
         around, self.stages = self.stages, list[Stage]()
         for member in stage.members:
             self.add(member)
@@ -148,6 +149,8 @@ class _Placer:
         for copy in copied:
             self.place_of(copy.inputs[0])
         self.stages = [*around, replace(stage, members=members)]
+        if stage.breaks:
+            self.copies = outside
 
     def fresh(self, base: str, like: Value, **changes: object) -> str:
         name, number = f"{base}.copy", 1

@@ -1,19 +1,64 @@
-"""Loop and Scan whose number of iterations is known: the body, once for each iteration."""
+"""Loop and Scan: the body once for each of few iterations, else as steps that are repeated."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from polysci.network.frontends.onnx.reader import ExpansionError, Reader
 from polysci.network.frontends.onnx.renaming import body_of_graph
+from polysci.network.frontends.onnx.repeated import RepeatedBody, repeat
 
-MOST_TRIPS = 1000
+MOST_TRIPS = 1000  # of a body that is written out
+FEW_TRIPS = 4  # written out, if possible: constants then differ from iteration to iteration
 
 
 def expand_loop(reader: Reader, proto: Any) -> None:
     """``Loop``: states go from one iteration to the next, other results are stacked."""
+    graph, (trips, going) = _body(proto), proto.input[:2]
+    known = reader.table.values
+    most = int(known[trips].reshape(-1)[0]) if trips in known else None
+    if going in known and not known[going].all():
+        most = 0
+    states = list(proto.input[2:])
+    formals = [value.name for value in graph.input]
+    stacked = [(0, False)] * (len(graph.output) - 1 - len(states))
+    loop = RepeatedBody(
+        proto.name or proto.output[0], body_of_graph(graph), formals, 2,
+        None if most is None else max(most, 0), trips, "" if going in known else going, states, (),
+        stacked, _outputs(proto, len(states) + len(stacked)),
+    )  # fmt: skip
+    _expand(reader, loop, lambda: _unroll_loop(reader, proto))
+
+
+def _outputs(proto: Any, count: int) -> list[str]:
+    """The names of all results, empty where there is none."""
+    return [*proto.output, *[""] * (count - len(proto.output))]
+
+
+def _expand(reader: Reader, loop: RepeatedBody, unroll: Callable[[], None]) -> None:
+    """The first way that works: written out or repeated, by how many iterations there are."""
+    trips = loop.trips
+    ways: list[Callable[[], None]] = [lambda: repeat(reader, loop)]
+    if trips is not None:
+        ways.insert(trips > FEW_TRIPS, unroll)
+    errors, before = list[ExpansionError](), reader.snapshot()
+    for way in ways:
+        try:
+            way()
+        except ExpansionError as error:
+            errors.append(error)
+            reader.restore(before)
+            before = reader.snapshot()
+        else:
+            return
+    needs = [] if trips is not None else [loop.trips_of, loop.going]
+    raise ExpansionError(str(errors[0]), *errors[0].needs, *filter(None, needs))
+
+
+def _unroll_loop(reader: Reader, proto: Any) -> None:
     graph, title = _body(proto), proto.name or proto.output[0]
     body, formals = body_of_graph(graph), [value.name for value in graph.input]
     trips = _trips(reader, proto.input[0])
@@ -41,8 +86,7 @@ def expand_scan(reader: Reader, proto: Any) -> None:
     """``Scan``: iterations read slices of inputs, one after the other."""
     if reader.table.opset < 9:
         raise ExpansionError("Scan before opset 9")
-    graph, title = _body(proto), proto.name or proto.output[0]
-    body, formals = body_of_graph(graph), [value.name for value in graph.input]
+    graph = _body(proto)
     words = {value.name: list(value.ints) for value in proto.attribute if value.ints}
     count = next(value.i for value in proto.attribute if value.name == "num_scan_inputs")
     states, scanned = list(proto.input[:-count]), list(proto.input[-count:])
@@ -53,24 +97,41 @@ def expand_scan(reader: Reader, proto: Any) -> None:
     if len(lengths) != 1:
         raise ExpansionError(f"inputs of {sorted(lengths)} slices")
     (length,) = lengths
-    _check_trips(length - 1)
     backward = words.get("scan_input_directions") or [0] * count
-    parts: list[list[str]] = [[] for _ in body.results[len(states) :]]
+    results = len(graph.output) - len(states)
+    directions = words.get("scan_output_directions") or [0] * results
+    ends = words.get("scan_output_axes") or [0] * results
+    loop = RepeatedBody(
+        proto.name or proto.output[0], body_of_graph(graph), [value.name for value in graph.input],
+        0, length, "", "", states,
+        [(name, at, bool(back)) for name, at, back in zip(scanned, axes, backward, strict=True)],
+        [(at, bool(back)) for at, back in zip(ends, directions, strict=True)],
+        _outputs(proto, len(graph.output)),
+    )  # fmt: skip
+    _expand(reader, loop, lambda: _unroll_scan(reader, proto, loop))
+
+
+def _unroll_scan(reader: Reader, proto: Any, loop: RepeatedBody) -> None:
+    title, states, length = loop.title, list(loop.states), loop.trips
+    assert length is not None
+    _check_trips(length - 1)
+    parts: list[list[str]] = [[] for _ in loop.stacked]
     for iteration in range(length):
         place = f"{title}/{iteration}"
         slices = [
             _slice(reader, name, at, length - 1 - iteration if back else iteration, place)
-            for name, at, back in zip(scanned, axes, backward, strict=True)
+            for name, at, back in loop.slices
         ]
-        names = dict(zip(formals, [*states, *slices], strict=True))
-        results = [reader.fresh(f"{place}/{name}") for name in body.results]
-        reader.inline(body, names, results, place)
+        names = dict(zip(loop.formals, [*states, *slices], strict=True))
+        results = [reader.fresh(f"{place}/{name}") for name in loop.body.results]
+        reader.inline(loop.body, names, results, place)
         for part, name in zip(parts, results[len(states) :], strict=True):
             part.append(name)
         states = results[: len(states)]
-    directions = words.get("scan_output_directions") or [0] * len(parts)
-    parts = [part[::-1] if back else part for part, back in zip(parts, directions, strict=True)]
-    _finish(reader, proto, states, parts, words.get("scan_output_axes") or [0] * len(parts))
+    parts = [
+        part[::-1] if back else part for part, (_, back) in zip(parts, loop.stacked, strict=True)
+    ]
+    _finish(reader, proto, states, parts, [axis for axis, _ in loop.stacked])
 
 
 def _body(proto: Any) -> Any:

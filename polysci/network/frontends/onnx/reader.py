@@ -45,6 +45,8 @@ class ExpansionError(Exception):
 
 # Adds nodes in place of one. Raises ExpansionError where it cannot.
 Expansion = Callable[["Reader", Any], None]
+# Tensors by name: the type of their elements, and their shape.
+Results = Mapping[str, tuple[str, Sequence[int]]]
 # The expansion of a node; ``last``: of one that polysci has no operator for.
 ExpansionOf = Callable[["Reader", Any, bool], Expansion | None]
 # Axes of a node's results of which data decides the length, by name; of results of these shapes.
@@ -188,14 +190,31 @@ class Reader:
 
     # What expansions build with
 
-    def append(self, node: Node, results: Mapping[str, tuple[str, Sequence[int]]]) -> None:
+    def append(self, node: Node, results: Results) -> None:
         """Add a node whose results are of known types and shapes."""
+        self.declare(results)
+        self.nodes.append(node)
+
+    def declare(self, results: Results) -> None:
+        """Tensors that a node will make, by name."""
         helper = self.table.onnx.helper
         for name, (dtype, shape) in results.items():
             kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
             self.table.types[name] = helper.make_tensor_type_proto(kind, list(shape))
             self.made.add(name)
-        self.nodes.append(node)
+
+    def snapshot(self) -> Any:
+        """What is known now, for ``restore``."""
+        known = (self.table.types, self.table.values, self.sequences, self.counted, self.refusals)
+        copies = [dict(part) for part in known]
+        return len(self.nodes), self.expanded, {*self.made}, {*self.taken}, copies
+
+    def restore(self, before: Any) -> None:
+        """Forget all since a snapshot."""
+        count, self.expanded, self.made, self.taken, known = before
+        del self.nodes[count:]
+        self.table.types, self.table.values, *others = known
+        self.sequences, self.counted, self.refusals = others
 
     def inline(
         self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from polysci.network.frontends.onnx.reference_indexing import (
 )
 from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
 from polysci.network.frontends.onnx.regions import max_roi_pool
-from polysci.network.ir.graph import AFFINE, Array, Graph, Node
+from polysci.network.ir.graph import AFFINE, LOOP_BEGIN, Array, Graph, Node, end_of_loop
 
 
 def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
@@ -40,10 +40,51 @@ def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> di
         tensors[tensor.name] = _as(array, dtype)
     for name, value in graph.constants.items():
         tensors[name] = _as(value, dtype)
-    for node in graph.nodes:
-        made = [_as(np.asarray(value), dtype) for value in of_node(graph, node, tensors)]
-        tensors |= zip(node.outputs, made, strict=False)
+    _run_nodes(graph, graph.nodes, tensors, dtype)
     return tensors
+
+
+def _run_nodes(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str) -> None:
+    """Add the results of nodes, of loops those of their last step."""
+    at = 0
+    while at < len(nodes):
+        node = nodes[at]
+        if node.op == LOOP_BEGIN:
+            start, at = at, end_of_loop(nodes, at)
+            _run_loop(graph, nodes[start : at + 1], tensors, dtype)
+        else:
+            made = [_as(np.asarray(value), dtype) for value in of_node(graph, node, tensors)]
+            tensors |= zip(node.outputs, made, strict=False)
+        at += 1
+
+
+def _run_loop(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str) -> None:
+    """The steps of a loop, from the node that begins one to that which ends it."""
+    begin, *body, end = nodes
+    words, stacked = begin.attributes, end.attributes["stacked"]
+    trips, going, states = words["count"], True, words["states"]
+    trips = min(trips, int(tensors[begin.inputs[0]])) if begin.inputs[0] else trips
+    going = bool(tensors[begin.inputs[1]].any()) if begin.inputs[1] else True
+    values = [tensors[name] for name in begin.inputs[2 : 2 + states]]
+    scanned = [tensors[name] for name in begin.inputs[2 + states :]]
+    types = [graph.tensors[name] for name in end.outputs[states:]]
+    parts = [_as(np.zeros(kind.shape, kind.dtype), dtype) for kind in types[: len(stacked)]]
+    step = 0
+    while step < trips and going:
+        places = [words["count"] - 1 - step if back else step for _, back in words["slices"]]
+        slices = [
+            np.take(array, place, axis)
+            for array, place, (axis, _) in zip(scanned, places, words["slices"], strict=True)
+        ]
+        tensors |= zip(begin.outputs, [np.array(step), *values, *slices], strict=True)
+        _run_nodes(graph, body, tensors, dtype)
+        going = bool(tensors[end.inputs[1]].any()) if end.inputs[1] else True
+        values = [tensors[name] for name in end.inputs[2 : 2 + states]]
+        for part, name, (axis, back) in zip(parts, end.inputs[2 + states :], stacked, strict=True):
+            place = part.shape[axis] - 1 - step if back else step
+            part[(slice(None),) * axis + (place,)] = tensors[name]
+        step += 1
+    tensors |= zip(end.outputs, [*values, *parts, np.array(step)], strict=False)
 
 
 def _as(value: Array, dtype: str) -> Array:
