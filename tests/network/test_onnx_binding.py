@@ -100,15 +100,6 @@ def test_an_unknown_opset(opset: int) -> None:
         graph_of(one)
 
 
-def test_an_old_opset() -> None:
-    """Relu is what it was, Add had an axis to broadcast along."""
-    relu = model([node("Relu", "x", "y")], {"x": [2]}, {"y": None}, opset=6)
-    assert graph_of(relu).opset == 6
-    added = model([node("Add", "x x", "y")], {"x": [2]}, {"y": None}, opset=6)
-    with pytest.raises(UnsupportedError, match=r"opset 6: Add changed until opset 7; convert"):
-        graph_of(added)
-
-
 def test_the_command_line_binds(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(scaled([-1, 3], TensorProto.INT64), tmp_path / "m.onnx")
     words = ["compile", str(path), *FAST, "--explain", "--dim", "x.0=2"]

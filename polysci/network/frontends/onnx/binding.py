@@ -130,7 +130,7 @@ def bound_inputs(
     model: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]
 ) -> dict[str, Array]:
     """The arrays that inputs become which ``values`` binds, of the type and shape of the model."""
-    table = TensorTable(onnx_module(), str(model)[:200], NEWEST)
+    table = TensorTable(onnx_module(), str(model)[:200], NEWEST, NEWEST)
     graph = read(model, external=True).graph
     InputBinder(table, dims, values).bind(graph)
     return {name: table.values[name] for name in values}

@@ -21,11 +21,13 @@ from polysci.network.frontends.onnx.functions import (
 )
 from polysci.network.frontends.onnx.halves import widen_halves
 from polysci.network.frontends.onnx.integers import expansion_of_zeros
+from polysci.network.frontends.onnx.legacy import expansion_of_legacy
 from polysci.network.frontends.onnx.loops import expand_loop, expand_scan
 from polysci.network.frontends.onnx.microsoft import expansion_of_microsoft
 from polysci.network.frontends.onnx.model_file import (
     DOMAINS,
     IN_MEMORY,
+    OLDEST,
     ModelSource,
     onnx_module,
     opset_of,
@@ -70,7 +72,8 @@ def graph_of(
     where: str = "model",
 ) -> Graph:
     """The same for a model in memory that ``model_file.check_model`` accepts."""
-    table = TensorTable(onnx_module(), where, opset_of(model, where))
+    opset = opset_of(model, where)
+    table = TensorTable(onnx_module(), where, max(opset, OLDEST), opset)
     model = widen_halves(model)
     for tensor in model.graph.initializer:
         table.learn(tensor.name, table.array(tensor))
@@ -95,6 +98,8 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return foreign
     if proto.domain not in DOMAINS:
         return None
+    if legacy := expansion_of_legacy(reader, proto):
+        return legacy
     if control := _CONTROL.get(proto.op_type):
         return control
     whole = expansion_of_quantised(reader, proto) or expansion_of_zeros(reader, proto)

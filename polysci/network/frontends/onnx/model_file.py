@@ -22,7 +22,7 @@ INSTALL = "pip install 'polysci[onnx]'"
 MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
 DOMAINS = ("", "ai.onnx")
-OLDEST, NEWEST = 7, 28  # opsets that are read
+OLDEST, NEWEST = 7, 28  # opsets that nodes follow; those of older models are replaced
 KNOWN = 23  # the opset whose attributes the operators here have
 # The first versions that ONNX's reference has, which compute what those before them do, and those
 # of operators that take the place of foreign ones.
@@ -134,31 +134,7 @@ def opset_of(model: onnx.ModelProto, where: str) -> int:
     newest = min(NEWEST, onnx_module().defs.onnx_opset_version())
     if not 1 <= opset <= newest:
         raise UnsupportedError(f"{where}: opset {opset} of the operators; expected 1 to {newest}")
-    if opset < OLDEST:
-        _check_old(model, where, opset)
     return opset
-
-
-def _check_old(model: onnx.ModelProto, where: str, opset: int) -> None:
-    """Raise for operators that were another thing before opset OLDEST, as Add with ``axis``."""
-    defs = onnx_module().defs
-    nodes = nodes_below(model.graph.node)
-    ops = dict.fromkeys(node.op_type for node in nodes if node.domain in DOMAINS)
-    known = [op for op in ops if defs.has(op)]
-    changed = [op for op in known if _version(defs, op, OLDEST) > opset]
-    if changed:
-        raise UnsupportedError(
-            f"{where}: opset {opset}: {', '.join(changed):.300} changed until opset {OLDEST}; "
-            f"convert the model by onnx.version_converter.convert_version(model, {OLDEST})"
-        )
-
-
-def _version(defs: Any, op: str, opset: int) -> int:
-    """The opset since which an operator has been what it is in ``opset``; 0: it is newer."""
-    try:
-        return int(defs.get_schema(op, opset).since_version)
-    except defs.SchemaError:
-        return 0
 
 
 def _check_names(graph: onnx.GraphProto, where: str) -> None:

@@ -17,11 +17,15 @@ MOST_DIMS = 16
 
 @dataclass(slots=True)
 class TensorTable:
-    """Types (``TypeProto``) and values by name; ``opset`` is the version of ONNX's operators."""
+    """Types (``TypeProto``) and values by name; ``opset`` is the version of ONNX's operators.
+
+    ``file_opset`` is that of the file, which may be older than all that are computed.
+    """
 
     onnx: Any
     where: str
     opset: int
+    file_opset: int
     types: dict[str, Any] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
 
