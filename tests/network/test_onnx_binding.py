@@ -40,7 +40,23 @@ def test_every_free_dimension_has_a_line() -> None:
     assert str(caught.value).splitlines() == [
         "model: input 'x': dimension 0 ('n') is free; bind it, as in --dim n=1",
         "  input 'x': dimension 1 ('x.1') is free; bind it, as in --dim x.1=1",
+        "  all at once: --dim n=1 --dim x.1=1",
     ]
+
+
+@pytest.mark.parametrize(("shape", "kind", "options"), [
+    (["n", 3, "h w", -1], TensorProto.FLOAT, "--dim n=1 --dim 'h w=224' --dim x.3=224"),
+    (["n", "words"], TensorProto.INT64, "--dim n=1 --dim words=128"),
+    (["n", "samples"], TensorProto.FLOAT16, "--dim n=1 --dim samples=1"),
+    ([2, "n", "m"], TensorProto.FLOAT, "--dim n=1 --dim m=1"),
+])  # fmt: skip
+def test_sizes_that_examples_give(shape: list[Any], kind: int, options: str) -> None:
+    """The sides of an image, the length of a text."""
+    one = model([node("Relu", "x", "y")], {"x": shape}, {"y": None})
+    one.graph.input[0].type.tensor_type.elem_type = kind
+    with pytest.raises(SpecError) as caught:
+        graph_of(one)
+    assert str(caught.value).splitlines()[-1] == f"  all at once: {options}"
 
 
 @pytest.mark.parametrize(("kind", "by", "value", "want"), [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,21 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx.model_file import NEWEST, ModelSource, onnx_module, read
 from polysci.network.frontends.onnx.tensors import TensorTable
 from polysci.network.ir.graph import Array
+
+_FLOAT, _FLOAT16 = 1, 10  # numbers of element types
+SIDE, WORDS = 224, 128  # sizes that examples give to images and texts
+
+
+@dataclass(frozen=True, slots=True)
+class FreeDimension:
+    """Where a dimension is that has no size, and a size as a model may have it."""
+
+    place: str
+    example: int
+
+    def option(self, name: str) -> str:
+        """What binds it on the command line."""
+        return f"--dim {quote(f'{name}={self.example}')}"
 
 
 @dataclass(slots=True)
@@ -23,7 +39,7 @@ class InputBinder:
     dims: Mapping[str, int]
     values: Mapping[str, Any]
     used: set[str] = field(default_factory=set)  # names of ``dims``
-    free: dict[str, str] = field(default_factory=dict)  # dimension -> where it is, of no size
+    free: dict[str, FreeDimension] = field(default_factory=dict)  # by name, of no size
 
     def bind(self, graph: Any) -> None:
         """Learn the type of every input of ``graph`` that is no weight. Raises for what is free."""
@@ -46,9 +62,11 @@ class InputBinder:
             )
         if self.free:
             lines = [
-                f"{place} ({name!r:.200}) is free; bind it, as in --dim {name}=1"
-                for name, place in self.free.items()
+                f"{dim.place} ({name!r:.200}) is free; bind it, as in {dim.option(name)}"
+                for name, dim in self.free.items()
             ]
+            options = " ".join(dim.option(name) for name, dim in self.free.items())
+            lines += [f"all at once: {options}"] if len(lines) > 1 else []
             raise SpecError(f"{where}: " + "\n  ".join(lines))
 
     def _check_values(self, inputs: list[Any]) -> None:
@@ -77,7 +95,9 @@ class InputBinder:
                 continue
             if (size := self._size(name, axis, dim)) is None:
                 label = dim.dim_param or f"{name}.{axis}"
-                self.free.setdefault(label, f"input {name!r:.200}: dimension {axis}")
+                place = f"input {name!r:.200}: dimension {axis}"
+                size_like = _example(kind.tensor_type, axis)
+                self.free.setdefault(label, FreeDimension(place, size_like))
             dim.dim_value = size or 1
 
     def _size(self, name: str, axis: int, dim: Any) -> int | None:
@@ -134,6 +154,14 @@ def bound_inputs(
     graph = read(model, external=True).graph
     InputBinder(table, dims, values).bind(graph)
     return {name: table.values[name] for name in values}
+
+
+def _example(tensor: Any, axis: int) -> int:
+    """A size of a free dimension: one image or text, of a usual size."""
+    rank, real = len(tensor.shape.dim), tensor.elem_type in (_FLOAT, _FLOAT16)
+    if axis == 0 or rank not in (2, 4) or (rank == 2 and real):
+        return 1
+    return SIDE if rank == 4 else WORDS
 
 
 def _is_free(dim: Any) -> bool:
