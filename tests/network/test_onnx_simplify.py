@@ -1,5 +1,6 @@
 """Simplified graphs compute the same, with fewer operations; float64 by ONNX's reference."""
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,3 +208,19 @@ def test_inputs_must_fit() -> None:
         reference.run(graph, {"x": reals(3)})
     with pytest.raises(SpecError, match=r"input 'x': .* got none"):
         reference.run(graph, {})
+
+
+def test_tensors_of_the_reference_go_after_their_last_use() -> None:
+    """The same outputs as with all tensors kept, in the memory of a few of them."""
+    weights = {f"w{at}": reals(1 << 16, seed=at) for at in range(16)}
+    nodes = [node("Mul", f"y{at} w{at}", f"y{at + 1}") for at in range(16)]
+    graph = graph_of(model(nodes, {"y0": [1 << 16]}, {"y9": None, "y16": None}, weights))
+    x = reals(1 << 16)
+    every = reference.run(graph, {"y0": x})
+    tracemalloc.start()
+    some = reference.run_outputs(graph, {"y0": x}, ["y9", "y16", "w3"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert list(some) == ["y9", "y16", "w3"] and peak < 10 * x.size * 8
+    for name, value in some.items():
+        assert value.dtype == "f8" and np.array_equal(value, every[name])

@@ -301,13 +301,13 @@ def test_nothing_is_written_when_something_fails(
         write(network, tmp_path / "notes")
     with pytest.raises(PolysciError, match="cannot be written"):
         write(network, tmp_path / "notes" / "deep")
-    right = reference.run
+    right = reference.run_outputs
     monkeypatch.setattr(
-        reference, "run", lambda *given: {k: v + 1 for k, v in right(*given).items()}
+        reference, "run_outputs", lambda *given: {k: v + 1 for k, v in right(*given).items()}
     )
     with pytest.raises(CheckError, match="--debug-layers names the first wrong stage"):
         write(network, tmp_path / "new")
-    monkeypatch.setattr(reference, "run", right)
+    monkeypatch.setattr(reference, "run_outputs", right)
     assert [one.name for one in tmp_path.iterdir()] == ["notes"]
     write(network, tmp_path, force=True)
     assert (tmp_path / "notes").read_text() == "mine"

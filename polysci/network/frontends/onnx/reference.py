@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -28,9 +28,40 @@ from polysci.network.ir.graph import AFFINE, LOOP_BEGIN, Array, Graph, Node, end
 def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
     """All tensors by name, floating point ones computed in ``dtype``.
 
+    Raises as ``run_outputs`` does.
+    """
+    tensors = _inputs(graph, inputs, dtype)
+    for name, value in graph.constants.items():
+        tensors[name] = _as(value, dtype)
+    _run_nodes(graph, graph.nodes, tensors, dtype)
+    return tensors
+
+
+def run_outputs(
+    graph: Graph, inputs: Mapping[str, Array], names: Collection[str], dtype: str = "float64"
+) -> dict[str, Array]:
+    """Some tensors by name; all others, and constants in ``dtype``, go after their last use.
+
     Raises SpecError for an input that is missing or has another shape, UnsupportedError for a node
     that ONNX's reference does not have.
     """
+    tensors = _inputs(graph, inputs, dtype)
+    units = [*_units(graph.nodes)]
+    read = [[name for node in unit for name in node.inputs] for unit in units]
+    last = {name: at for at, some in enumerate(read) for name in some}
+    for at, unit in enumerate(units):
+        for name in read[at]:
+            if name in graph.constants and name not in tensors:
+                tensors[name] = _as(graph.constants[name], dtype)
+        _run_nodes(graph, unit, tensors, dtype)
+        for name in (*read[at], *(name for node in unit for name in node.outputs)):
+            if last.get(name, at) <= at and name not in names:
+                tensors.pop(name, None)
+    fixed = {name: graph.constants[name] for name in names if name in graph.constants}
+    return {name: _as(fixed[name], dtype) if name in fixed else tensors[name] for name in names}
+
+
+def _inputs(graph: Graph, inputs: Mapping[str, Array], dtype: str) -> dict[str, Array]:
     tensors: dict[str, Array] = {}
     for tensor in graph.inputs:
         array = inputs.get(tensor.name)
@@ -38,24 +69,26 @@ def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> di
             actual = "none" if array is None else f"shape {array.shape}"
             raise SpecError(f"input {tensor.name!r}: expected shape {tensor.shape}, got {actual}")
         tensors[tensor.name] = _as(array, dtype)
-    for name, value in graph.constants.items():
-        tensors[name] = _as(value, dtype)
-    _run_nodes(graph, graph.nodes, tensors, dtype)
     return tensors
 
 
 def _run_nodes(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str) -> None:
     """Add the results of nodes, of loops those of their last step."""
+    for unit in _units(nodes):
+        if unit[0].op == LOOP_BEGIN:
+            _run_loop(graph, unit, tensors, dtype)
+        else:
+            made = [_as(np.asarray(value), dtype) for value in of_node(graph, unit[0], tensors)]
+            tensors |= zip(unit[0].outputs, made, strict=False)
+
+
+def _units(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
+    """Nodes one by one, those from the beginning of a loop to its end together."""
     at = 0
     while at < len(nodes):
-        node = nodes[at]
-        if node.op == LOOP_BEGIN:
-            start, at = at, end_of_loop(nodes, at)
-            _run_loop(graph, nodes[start : at + 1], tensors, dtype)
-        else:
-            made = [_as(np.asarray(value), dtype) for value in of_node(graph, node, tensors)]
-            tensors |= zip(node.outputs, made, strict=False)
-        at += 1
+        end = end_of_loop(nodes, at) + 1 if nodes[at].op == LOOP_BEGIN else at + 1
+        yield nodes[at:end]
+        at = end
 
 
 def _run_loop(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str) -> None:
