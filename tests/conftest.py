@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from polysci.measure.samples import Samples
+from polysci.network.passes import thread_shares
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
@@ -88,6 +89,15 @@ def shared_cache() -> Path:
 def assumed_rates(shared_cache: Path) -> None:
     """Assumed rates for every instruction set: no test measures unless it asks for ``machine``."""
     assume_rates_of_all()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def share_every_stage() -> Iterator[None]:
+    """Threads share the stages of small networks too: no wait is dear, no saving too small."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WAIT_US", "TEAM_US"):
+            patch.setattr(thread_shares, name, 0.0)
+        yield
 
 
 @pytest.fixture(autouse=True)

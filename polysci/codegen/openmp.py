@@ -20,10 +20,16 @@ def parallel_loop(threads: int, clause: str = "schedule(static)") -> str:
     return f"#pragma omp parallel for num_threads({threads}) {clause}"
 
 
-def loop(loops: int = 1, *, simd: bool = False, wait: bool = False) -> str:
-    """The threads of the region share so many nested loops; with ``wait`` all wait at the end."""
+def loop(
+    loops: int = 1, *, simd: bool = False, wait: bool = False, chunk: int | None = None
+) -> str:
+    """The threads of the region share so many nested loops; with ``wait`` all wait at the end.
+
+    ``chunk`` is how many turns in a row a thread takes, by default all of its share.
+    """
+    static = "schedule(static)" if chunk is None else f"schedule(static, {chunk})"
     words = " simd" * simd + f" collapse({loops})" * (loops > 1)
-    return f"#pragma omp for{words} schedule(static)" + " nowait" * (not wait)
+    return f"#pragma omp for{words} {static}" + " nowait" * (not wait)
 
 
 def single(*, wait: bool = True) -> str:

@@ -26,7 +26,8 @@ def stage_at(program: Program, spot: Spot) -> Stage:
 class Barriers:
     """What stages touch. ``loops`` are those of repeated loop stages without reductions.
 
-    ``users`` and ``sizes`` are of memory in the arena that single layers use.
+    ``users`` and ``sizes`` are of memory in the arena that single layers use. The first thread
+    computes the stages at ``alone``.
     """
 
     placed: PlacedProgram
@@ -34,6 +35,7 @@ class Barriers:
     users: Mapping[str, Spot]
     sizes: Mapping[str, int]
     loops: Mapping[Spot, Loops]
+    alone: frozenset[int] = frozenset()
     paths: list[list[Spot]] = field(default_factory=list)  # what is pending on the other side
 
     def before(self, spots: Sequence[Spot], pending: list[Spot]) -> list[bool]:
@@ -64,7 +66,7 @@ class Barriers:
 
     def conflicts(self, spot: Spot, other: Spot) -> bool:
         """Whether a thread may use, in one stage, memory that another writes in the other one."""
-        if self.keeps_to_itself(spot, other):
+        if {spot[0], other[0]} <= self.alone or self.keeps_to_itself(spot, other):
             return False
         mine, others = self.memory(spot), self.memory(other)
         if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):

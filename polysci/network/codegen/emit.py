@@ -19,7 +19,8 @@ from polysci.network.codegen.stage_code import StageCode
 from polysci.network.codegen.weights_file import WeightsFile, checksum_of, digest_of, pieces_of
 from polysci.network.passes.arena import Arena
 from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of
+from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of, serial
+from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
@@ -73,19 +74,26 @@ def code_of(
     timed: bool = False,
     flush_denormals: bool = True,
     pool: str = OPENMP,
+    shares: ThreadShares = SHARED,
 ) -> Code:
     """The C of a program under the schedules of its problems (by key).
 
     ``apart``: tensors share no memory, and ``NAME_memory`` gives the address of theirs. ``timed``:
     ``NAME_times`` gives the seconds at which the last run began and ended each of its stages.
     ``flush_denormals``: numbers below the smallest normal one count as 0, constants among them.
-    ``pool`` starts the threads: ``openmp``, or one of POOLS.
+    ``pool`` starts the threads: ``openmp``, or one of POOLS. ``shares`` says which stages single
+    threads compute.
     """
+    if len(shares.alone) == len(placed.program.stages):
+        schedules = {key: serial(schedule) for key, schedule in schedules.items()}
+        threads, shares = 1, SHARED
     pool = pool if threads > 1 else OPENMP
-    calls = calls_of(placed, schedules, name, threads, team_of(pool))
+    calls = calls_of(placed, schedules, name, threads, team_of(pool), shares)
     tuned = _tuned(isa)
     isa = least_of(isa, [call.source.isa for call in calls.values()])
-    emitter = StageCode(placed, name, isa, threads, calls, apart, timed, flush_denormals, pool)
+    emitter = StageCode(
+        placed, name, isa, threads, calls, apart, timed, flush_denormals, pool, shares
+    )
     stages = emitter.stages()
     values = {**holes_of(emitter, stages), **tuned}
     files = {

@@ -15,6 +15,7 @@ from polysci.network.codegen.loops import MEMBER, LoopWriter
 from polysci.network.codegen.pools import OPENMP, team_of
 from polysci.network.codegen.reduction_loops import ReductionWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
+from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
 from polysci.network.ir.control import BREAK, ELSE, END, STEP, BranchStage
@@ -32,6 +33,7 @@ from polysci.network.ir.stages import (
 from polysci.network.passes.arena import Arena, arrange
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
+from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.numerics.dtypes import C_TYPES
 from polysci.target.isa import Isa
 
@@ -47,6 +49,7 @@ class StageCode:
     timed: bool
     flush_denormals: bool
     pool: str = OPENMP
+    shares: ThreadShares = SHARED
     arena: Arena = field(init=False)
     weights_file: WeightsFile = field(init=False)
     pointers: dict[str, str] = field(default_factory=dict)
@@ -74,15 +77,17 @@ class StageCode:
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
+                threads = 1 if self.shares.serial(at) else self.threads
                 writer = RowFusionWriter(
-                    stage, self.placed, inner, self.threads, f"{self.name}_s{at}",
+                    stage, self.placed, inner, threads, f"{self.name}_s{at}",
                     self.team,
                 )  # fmt: skip
                 self.row_fusions[at] = writer
                 extra |= {name: (size, at) for name, size in writer.memory().items()}
                 self.users |= dict.fromkeys(writer.memory(), (at, 0))
         self.extra = {name: room for name, room in extra.items() if room[0]}
-        self.arena = arrange(self.placed, self.extra, apart=self.apart)
+        beside, alone = self.shares.beside, self.shares.alone
+        self.arena = arrange(self.placed, self.extra, apart=self.apart, beside=beside)
         used = self.constants()
         self.weights_file = weights_file_of(
             [*self.calls.values()], program.constants, used, flush=self.flush_denormals
@@ -97,7 +102,7 @@ class StageCode:
             self.pointers[name] = f"(m->arena + {at})"
         sizes = {name: size for name, (size, _) in self.extra.items()}
         loops = self.shared_loops()
-        self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops)
+        self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops, alone)
 
     def constants(self) -> list[str]:
         """Constants that stages read as they are: all but weights that are packed on load."""
@@ -118,7 +123,9 @@ class StageCode:
         """Statements in order, with a barrier wherever one needs what another thread made."""
         lines, pending = c.Body(), list[Spot]()
         for at, stage in enumerate(self.placed.program.stages):
-            if isinstance(stage, RepeatStage):
+            if self.shares.serial(at):
+                lines += serial_stage(self, at, pending)
+            elif isinstance(stage, RepeatStage):
                 lines += self.repeat(at, stage, pending)
             else:
                 lines += self.waits([(at, 0)], pending)[0]

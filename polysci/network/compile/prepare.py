@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
+from polysci.network.ir.control import BranchStage
 from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import Program
 from polysci.network.operators.lower import SUPPORTED, lower
@@ -21,6 +22,12 @@ from polysci.network.passes.buffers import PlacedProgram, place_buffers
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.stage_order import order_for_memory
+from polysci.network.passes.thread_shares import (
+    SHARED,
+    ThreadShares,
+    serial_problems,
+    share_stages,
+)
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
@@ -110,6 +117,21 @@ def machine_for(target: Target) -> Machine:
     return load_rates(target) or assume_rates(target)
 
 
+def shares_of(program: Program, options: CompileOptions, pool: str = OPENMP) -> ThreadShares:
+    """Which stages all threads of a network share: every one that a pool or a branch runs."""
+    branches = any(isinstance(stage, BranchStage) for stage in program.stages)
+    if options.threads == 1 or pool != OPENMP or branches:
+        return SHARED
+    return share_stages(program, options.threads, options.rates, options.target.l2)
+
+
+def options_of(program: Program, options: CompileOptions) -> Mapping[str, CompileOptions]:
+    """By key of a problem: for one thread, where one alone computes it."""
+    alone = serial_problems(program, shares_of(program, options))
+    single = replace(options, threads=1)
+    return {key: single if key in alone else options for key in problems(program)}
+
+
 def generate_code(
     placed: PlacedProgram,
     schedules: Mapping[str, Schedule],
@@ -124,7 +146,7 @@ def generate_code(
     return code_of(
         placed, schedules, name, options.target.isa, options.threads,
         apart=apart, timed=timed, flush_denormals=options.flush_denormals,
-        pool=pool,
+        pool=pool, shares=shares_of(placed.program, options, pool),
     )  # fmt: skip
 
 
@@ -143,6 +165,7 @@ def search_schedules(
     """
     results: dict[str, Result] = {}
     todo, start = problems(prepared.program), time.monotonic()
+    wanted = options_of(prepared.program, options)
     for key, problem in todo.items():
         limit = None
         if time_limit is not None:
@@ -151,7 +174,7 @@ def search_schedules(
         results[key] = optimize(
             problem,
             options.level,
-            options.threads,
+            wanted[key].threads,
             target=options.target,
             wisdom=wisdom,
             machine=options.machine,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polysci.network.ir.stages import RepeatStage
@@ -29,6 +29,15 @@ class Life:
     def meets(self, other: Life) -> bool:
         return self.first <= other.last and other.first <= self.last
 
+    def widen(self, stages: Sequence[range]) -> Life:
+        """As long as all of some stages run at the same time."""
+        for beside in stages:
+            if self.meets(Life(beside.start, beside.stop - 1)):
+                return Life(min(self.first, beside.start), max(self.last, beside.stop - 1)).widen(
+                    [other for other in stages if other is not beside]
+                )
+        return self
+
 
 def lives(placed: PlacedProgram, kept: frozenset[str]) -> dict[str, Life]:
     """By buffer, without those in ``kept``."""
@@ -48,11 +57,13 @@ def arrange(
     extra: Mapping[str, tuple[int, int]] | None = None,
     *,
     apart: bool = False,
+    beside: Sequence[range] = (),
 ) -> Arena:
     """Every buffer at the lowest offset that is free while it lives, the largest ones first.
 
     ``extra`` are further buffers: size in bytes, and the stage that uses it. ``apart``: nothing is
-    shared, so that all tensors are still there after a run.
+    shared, so that all tensors are still there after a run. ``beside`` are stages that run at the
+    same time.
     """
     program = placed.program
     kept = frozenset({*program.inputs, *program.outputs, *program.constants})
@@ -60,6 +71,7 @@ def arrange(
     sizes = {name: max(1, program.values[name].bytes) for name in alive}
     for name, (size, at) in (extra or {}).items():
         sizes[name], alive[name] = size, Life(at, at)
+    alive = {name: life.widen(beside) for name, life in alive.items()}
     offsets: dict[str, int] = {}
     order = sorted(sizes, key=lambda name: (-sizes[name], alive[name].first, name))
     for name in order:

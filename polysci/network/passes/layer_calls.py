@@ -12,6 +12,7 @@ from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
 from polysci.network.passes.operands import operands_of, row_dim
+from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.numerics.arrays import round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Schedule
@@ -43,6 +44,7 @@ def calls_of(
     name: str,
     threads: int,
     team: Team = Team.OPENMP,
+    shares: ThreadShares = SHARED,
 ) -> dict[Spot, LayerCall]:
     """By position of the stage, and inside it; layers that share code share a symbol."""
     calls: dict[Spot, LayerCall] = {}
@@ -50,17 +52,20 @@ def calls_of(
     at = 0
     for spot, layer, fused in _spots(placed.program):
         schedule = plain(schedules[layer.problem.key])
+        several = 1 if fused or shares.serial(spot[0]) else threads
         if fused:
             schedule = by_rows(schedule, row_dim(layer))
+        elif several < threads:
+            schedule = serial(schedule)
         strides = strides_of(layer, placed)
         key = (layer.problem.key, str(schedule), str(fused), repr(sorted(strides.items())))
         if key not in sources:
             own = Team.OWN  # a thread of the fusion's calls it alone
             options = EmitOptions(f"{name}_l{len(sources)}", strides, own if fused else team, fused)
-            sources[key] = CPU.emit(layer.problem, schedule, 1 if fused else threads, options)
+            sources[key] = CPU.emit(layer.problem, schedule, several, options)
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
-        shared = threads > 1 and bool(schedule.parallel)
+        shared = several > 1 and bool(schedule.parallel)
         calls[spot] = LayerCall(layer, source, schedule, at if fixed else None, shared)
         at += round_up(source.packed) if fixed else 0
     return calls
@@ -74,22 +79,29 @@ def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
                 yield (position, inside), member, isinstance(stage, RowFusion)
 
 
+def serial(schedule: Schedule) -> Schedule:
+    """The same schedule for one thread."""
+    steps = tuple(
+        replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
+    )
+    return replace(schedule, steps=steps)
+
+
 def by_rows(schedule: Schedule, row: str) -> Schedule:
     """The same schedule with the loop over rows, ``row``, around all others, in one thread.
 
     What was packed once before all loops is packed once for every few rows. Raises
     UnsupportedError where a call takes all rows.
     """
-    steps = tuple(
-        replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
-    )
+    schedule = serial(schedule)
+    steps = schedule.steps
     loops = [step for step in steps if isinstance(step, Loop)]
     rows = [loop for loop in loops if loop.dim == row]
     if not rows:
         raise UnsupportedError(f"schedule {schedule}: no loop over rows")
     first = steps[0]
     if isinstance(first, Loop) and first.dim == row:
-        return replace(schedule, steps=steps)
+        return schedule
     inner = rows[0].step
     height = inner * max(1, -(-LEAST_ROWS // inner))
     outer = [step for step in steps if step != rows[0] or inner != height]
