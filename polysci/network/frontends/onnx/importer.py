@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polysci.errors import SpecError
 from polysci.network.frontends.onnx.binding import InputBinder
 from polysci.network.frontends.onnx.branches import expand_if
+from polysci.network.frontends.onnx.classical import expansion_of_classical
 from polysci.network.frontends.onnx.counted_axes import counted_axes
 from polysci.network.frontends.onnx.counts import expansion_of_counted, expansion_of_counts
 from polysci.network.frontends.onnx.dequantised import expansion_of_quantised
@@ -94,7 +95,7 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return counted
     if function := expansion_by_function(reader, proto):
         return function
-    if foreign := expansion_of_microsoft(reader, proto):
+    if foreign := expansion_of_microsoft(reader, proto) or expansion_of_classical(reader, proto):
         return foreign
     if proto.domain not in DOMAINS:
         return None
