@@ -294,38 +294,38 @@ PS_SCALAR int ps_overlap(ps_box a, ps_box b, float share)
     return first > 0.0f && second > 0.0f && both / (first + second - both) > share;
 }
 
-/* Of the first `counted` of `total` boxes, for one of images * classes: how many remain, then
- * which, by falling score. */
+/* Of the first `counted` of `total` boxes, for one of images * classes: how many remain, then the
+ * keys and places of those, by falling score. */
 PS_SCALAR void ps_suppress(int64_t item, int64_t *y, const float *boxes, const float *scores,
                            const int64_t *limit, const float *share, const float *least,
                            const int64_t *counted, int64_t classes, int64_t total, int centered,
                            int bounded, int64_t most)
 {
-    const ps_lane row = {(const char *)(scores + item * total), 1, 0, 1};
-    int64_t *places = y + item * (1 + total) + 1, count = 0, remain = 0;
+    int64_t count = 0, remain = 0;
+    ps_ranked *heap = (ps_ranked *)(y + item * (1 + 2 * total) + 1);
     boxes += item / classes * total * 4;
+    scores += item * total;
     most = ps_least(most, limit[0]);
     for (int64_t at = 0; at < ps_least(total, counted[0]) && most > 0; ++at)
-        if (!bounded || scores[item * total + at] > least[0])
-            places[count++] = at;
-    for (int64_t at = count / 2 - 1; at >= 0; --at)
-        ps_sink(&row, places, at, count);
+        if (!bounded || scores[at] > least[0])
+            heap[count++] = (ps_ranked){ps_key(scores, 0, at), at};
+    for (int64_t root = count / 2; root-- > 0;)
+        ps_sink(heap, root, count, heap[root]);
     for (int64_t last = count - 1; last > 0; --last) {
-        const int64_t place = places[0];
-        places[0] = places[last];
-        places[last] = place;
-        ps_sink(&row, places, 0, last);
+        const ps_ranked sinking = heap[last];
+        heap[last] = heap[0];
+        ps_sink(heap, 0, last, sinking);
     }
     for (int64_t at = 0; at < count && remain < most; ++at) {
-        const ps_box box = ps_box_of(boxes + places[at] * 4, centered);
+        const ps_box box = ps_box_of(boxes + heap[at].place * 4, centered);
         int64_t before = 0;
         while (before < remain &&
-               !ps_overlap(box, ps_box_of(boxes + places[before] * 4, centered), share[0]))
+               !ps_overlap(box, ps_box_of(boxes + heap[before].place * 4, centered), share[0]))
             ++before;
         if (before == remain)
-            places[remain++] = places[at];
+            heap[remain++] = heap[at];
     }
-    places[-1] = remain;
+    y[item * (1 + 2 * total)] = remain;
 }
 
 /* y: how many boxes all `lists` hold; image, class and place of each; then 0. */
@@ -334,12 +334,12 @@ PS_SCALAR void ps_rows(int64_t item, int64_t *y, const int64_t *lists, int64_t p
 {
     int64_t count = 0;
     (void)item;
-    for (int64_t pair = 0; pair < pairs; ++pair, lists += 1 + total)
+    for (int64_t pair = 0; pair < pairs; ++pair, lists += 1 + 2 * total)
         for (int64_t at = 0; at < lists[0]; ++at) {
             int64_t *row = y + 1 + 3 * count++;
             row[0] = pair / classes;
             row[1] = pair % classes;
-            row[2] = lists[1 + at];
+            row[2] = lists[2 + 2 * at];
         }
     y[0] = count;
     for (int64_t at = 3 * count; at < 3 * pairs * most; ++at)

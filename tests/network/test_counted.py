@@ -18,6 +18,8 @@ from tests.support.onnxmodels import model, node, reals
 
 R = np.random.default_rng(0)
 NUMBERS = {
+    "zero_list": np.array([0], np.int64), "minus_three": np.array([-3], np.int64),
+    "zero_one": np.array([0, 1], np.int64), "one_three": np.array([1, 3], np.int64),
     "zero_real": np.array(0, np.float32),
     "zero": np.array(0, np.int64), "one": np.array([1], np.int64), "two": np.array([2], np.int64),
     "three": np.array([3], np.int64), "half": np.array(0.5, np.float32),
@@ -61,6 +63,12 @@ BEHIND = {
     "sums so far": (node("CumSum", "v zero", "y"),),
     "reshaped": (node("Unsqueeze", "v one", "u"), node("Transpose", "u", "y")),
     "normal": (node("LpNormalization", "r", "y", axis=1),),
+    "part": (node("Slice", "v one three", "y"),),
+    "part beyond the end": (node("Slice", "v two ten", "y"),),
+    "last ones": (node("Slice", "v minus_three ten", "y"),),
+    "all but the last": (node("Slice", "v one last", "y"),),
+    "some of the last": (node("Slice", "v minus_three last", "y"),),
+    "part along two axes": (node("Slice", "r zero_one one_three zero_one", "y"),),
     "again": (node("Greater", "v half", "g"), node("NonZero", "g", "y")),
     "compressed again": (
         node("ReduceMin", "r", "low", axes=[1], keepdims=0), node("Less", "low zero_real", "g"),
@@ -86,7 +94,7 @@ def detector(**words: int) -> onnx.ModelProto:
         nodes[1].attribute.append(onnx.helper.make_attribute(name, value))
     return model(nodes, {"raw": [1, 3, 40], "boxes": [1, 40, 4]},
                  dict.fromkeys(("rows", "found", "sure")),
-                 {**NUMBERS, "zero_list": np.array([0], np.int64)})  # fmt: skip
+                 NUMBERS)  # fmt: skip
 
 
 def scene(seed: int = 0) -> dict[str, np.ndarray]:
@@ -133,7 +141,7 @@ def test_what_follows(name: str) -> None:
         (node("Softmax", "v", "y"), "mixes elements along an axis of which data decides"),
         (node("Add", "v at_row", "y"), "data decides the length of its inputs"),
         (node("Add", "v six", "y"), "24 elements beside as many as data decides"),
-        (node("Slice", "v one two", "y"), "a part of an axis"),
+        (node("Slice", "v one three zero_list two", "y"), "every 2th along an axis"),
     ],
 )
 def test_what_has_no_meaning(behind: onnx.NodeProto, reason: str) -> None:
@@ -176,7 +184,7 @@ def test_boxes_of_which_data_decides_how_many() -> None:
         node("Unsqueeze", "kept zero_list", "boxes"), node("Unsqueeze", "s both", "scores"),
         node("NonMaxSuppression", "boxes scores ten share", "y"),
     ]  # fmt: skip
-    weights = {**NUMBERS, "zero_list": np.array([0], np.int64), "both": np.array([0, 1], np.int64)}
+    weights = {**NUMBERS, "both": np.array([0, 1], np.int64)}
     made = model(nodes, {"x": [50], "b": [50, 4]}, {"y": None}, weights)
     compared(made, {"x": R.uniform(0, 1, 50).astype(np.float32),
                     "b": R.uniform(0, 2, (50, 4)).astype(np.float32)})  # fmt: skip

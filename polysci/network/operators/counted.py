@@ -49,7 +49,7 @@ def suppress(build: Builder, node: Node) -> None:
         node.input(2 + at) or build.number(f"{selected}.default{at}", np.array(value))
         for at, value in enumerate(defaults)
     ]
-    lists = build.fresh(f"{selected}.lists", (pairs, 1 + total), "int64")
+    lists = build.fresh(f"{selected}.lists", (pairs, 1 + 2 * total), "int64")
     numbers = (
         classes,
         total,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from polysci.network.ir.control import BREAK, STEP, BranchStage, CarriedTensor, StepView
 from polysci.network.ir.expressions import Expr, Load, Number, Position, axis, combine
@@ -29,14 +30,26 @@ def end(build: Builder, node: Node) -> None:
     loop.add(members)
 
 
+@dataclass(slots=True)
 class _Loop:
-    """A RepeatStage on its way."""
+    """A RepeatStage on its way; ``last`` are what ends a step."""
 
-    def __init__(self, build: Builder, node: Node, first: Node, name: str) -> None:
-        self.build, self.node, self.first, self.name = build, node, first, name
-        self.count, self.states = first.attributes["count"], first.attributes["states"]
-        self.reads, self.writes = list[StepView](), list[StepView]()
-        self.carried, self.last = list[CarriedTensor](), list[Stage]()
+    build: Builder
+    node: Node
+    first: Node
+    name: str
+    reads: list[StepView] = field(default_factory=list)
+    writes: list[StepView] = field(default_factory=list)
+    carried: list[CarriedTensor] = field(default_factory=list)
+    last: list[Stage] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return int(self.first.attributes["count"])
+
+    @property
+    def states(self) -> int:
+        return int(self.first.attributes["states"])
 
     def add(self, members: Sequence[Stage]) -> None:
         build, node, first = self.build, self.node, self.first

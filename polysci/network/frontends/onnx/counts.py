@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from polysci.network.frontends.onnx.counting import Counting
 from polysci.network.frontends.onnx.reader import Expansion, ExpansionError, Reader
 from polysci.network.ir.graph import CountedAxis, Node
 
@@ -21,7 +22,11 @@ def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
     expand = _MAKERS.get(proto.op_type)
     if proto.op_type == "Compress" and proto.input[1] in reader.table.values:
         return None
-    return None if expand is None else (lambda reader, proto: expand(Counting(reader, proto)))
+    return (
+        None
+        if expand is None
+        else (lambda reader, proto: expand(Counting(reader, proto, reader.node(proto))))
+    )
 
 
 def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
@@ -29,127 +34,8 @@ def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
     expand = _READERS.get(proto.op_type)
     if expand is None or not any(name in reader.counted for name in proto.input):
         return None
-    counting = Counting(reader, proto)
+    counting = Counting(reader, proto, reader.node(proto))
     return (lambda reader, proto: expand(counting)) if counting.mixes else None
-
-
-class Counting:
-    """A node around tensors with counts, and what its expansion builds with."""
-
-    def __init__(self, reader: Reader, proto: Any) -> None:
-        self.reader, self.proto = reader, proto
-        self.node = reader.node(proto)
-        self.title = proto.name or proto.output[0]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.reader.table.shape(name)
-
-    def dtype(self, name: str) -> str:
-        return self.reader.table.tensor(name).dtype
-
-    def counted(self, name: str) -> CountedAxis | None:
-        return self.reader.counted.get(name)
-
-    @property
-    def axes(self) -> list[int]:
-        """The axes along which the node reads its first input as a whole."""
-        rank = len(self.shape(self.node.inputs[0]))
-        if self.node.op in ("Gather", "TopK", "ArgMax", "ArgMin", "Concat"):
-            default = {"TopK": -1}.get(self.node.op, 0)
-            return [int(self.node.attributes.get("axis", default)) % max(1, rank)]
-        axes = self.node.attributes.get("axes")
-        if axes is None and self.node.input(1):
-            known = self.reader.table.values.get(self.node.input(1))
-            axes = None if known is None else known.reshape(-1).tolist()
-        if axes is None or (not len(axes) and not self.node.attributes.get("noop_with_empty_axes")):
-            return list(range(rank))
-        return [int(axis) % max(1, rank) for axis in axes]
-
-    @property
-    def mixes(self) -> bool:
-        """Whether the node needs the count of what it reads, and not only hands it on."""
-        if self.node.op in ("Shape", "Size", *_MAKERS):
-            return True
-        if self.node.op == "Concat":
-            return any(
-                mark.axis == self.axes[0]
-                for name in self.node.inputs
-                if (mark := self.counted(name))
-            )
-        mark = self.counted(self.node.inputs[0])
-        return mark is not None and mark.axis in self.axes
-
-    # Nodes of the graph, of shapes that are known without inference
-
-    def make(
-        self, op: str, inputs: Sequence[str], dtype: str, shape: Sequence[int], **attributes: Any
-    ) -> str:
-        """The only result of a new node."""
-        name = self.reader.fresh(f"{self.title}/{op}")
-        self.reader.append(Node(op, tuple(inputs), (name,), MappingProxyType(attributes), name),
-                           {name: (dtype, shape)})  # fmt: skip
-        return name
-
-    def reshape(self, name: str, shape: Sequence[int]) -> str:
-        sizes = self.reader.constant(f"{self.title}/shape", np.array(shape, np.int64))
-        return self.make("Reshape", (name, sizes), self.dtype(name), shape)
-
-    def number(self, value: int) -> str:
-        return self.reader.constant(f"{self.title}/number", np.array(value, np.int64))
-
-    def count(self, op: str, left: str, right: str | int) -> str:
-        """A whole number out of two."""
-        other = right if isinstance(right, str) else self.number(right)
-        return self.make(op, (left, other), "int64", ())
-
-    def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
-        """Which places along an axis are counted; ``shape`` is that of the mask."""
-        places = np.arange(length, dtype=np.int64).reshape(shape)
-        here = self.reader.constant(f"{self.title}/places", places)
-        return self.make("Less", (here, count), "bool", shape)
-
-    def masked(self, name: str, neutral: float | str) -> str:
-        """A tensor with another number (``least`` or ``most`` of its type) behind the count."""
-        mark = self.counted(name)
-        if mark is None:
-            return name
-        shape, dtype = self.shape(name), np.dtype(self.dtype(name))
-        wide = [1] * len(shape)
-        wide[mark.axis] = shape[mark.axis]
-        if isinstance(neutral, str):
-            ends: Any = np.iinfo(dtype) if dtype.kind in "iu" else None
-            limits = (
-                {"least": -np.inf, "most": np.inf}
-                if ends is None
-                else {"least": ends.min, "most": ends.max}
-            )
-            neutral = limits[neutral]
-        other = self.reader.constant(f"{self.title}/other", np.array(neutral, dtype))
-        mask = self.mask(shape[mark.axis], mark.count, wide)
-        return self.make("Where", (mask, name, other), dtype.name, shape)
-
-    def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
-        """A result of the node under its own name."""
-        if output:
-            kind = (self.dtype(name), self.shape(name))
-            self.reader.append(
-                Node("Identity", (name,), (output,), name=self.title), {output: kind}
-            )
-            if mark:
-                self.reader.counted[output] = mark
-
-    def again(self, inputs: Sequence[str], **changes: Any) -> list[str]:
-        """The same node of other inputs; the names of its results."""
-        copy = type(self.proto)()
-        copy.CopyFrom(self.proto)
-        copy.input[:] = inputs
-        copy.output[:] = [
-            self.reader.fresh(f"{self.title}/{name}") if name else "" for name in copy.output
-        ]
-        self.reader.add(copy)
-        if any(name and name not in self.reader.table.types for name in copy.output):
-            raise ExpansionError("its result has no known shape")
-        return list(copy.output)
 
 
 def _places_of(counting: Counting, name: str) -> tuple[str, str]:
@@ -314,6 +200,50 @@ def _gather(counting: Counting) -> None:
     counting.give(taken, counting.node.outputs[0], counting.counted(taken))
 
 
+def _slice(counting: Counting) -> None:
+    """A part of what is there: ends below 0 count from its last element."""
+    x, *names = counting.node.inputs
+    mark, shape = counting.counted(x), list(counting.shape(x))
+    assert mark
+    known = [counting.reader.table.values.get(name) for name in names]
+    if len(known) < 2 or any(value is None for value in known):
+        raise ExpansionError("a part that is not constant of an axis of which data decides")
+    starts, ends, axes, steps = (
+        value.reshape(-1).tolist() if value is not None else default
+        for value, default in zip(
+            [*known, None, None][:4], ([], [], [*range(len(shape))], []), strict=True
+        )
+    )
+    at = [axis % len(shape) for axis in axes].index(mark.axis)
+    if steps and steps[at] != 1:
+        raise ExpansionError(f"every {steps[at]}th along an axis of which data decides the length")
+    start, end, length = starts[at], ends[at], shape[mark.axis]
+    first, last = (_clip(counting, mark.count, place) for place in (start, end))
+    count = counting.count("Max", counting.count("Sub", last, first), 0)
+    most = (end if end >= 0 else end + length * (start >= 0)) - start
+    most = min(end, -start) if start < 0 <= end else most
+    most = max(0, min(most, length - max(start, 0)))
+    places = counting.reader.constant(f"{counting.title}/places", np.arange(most) + max(start, 0))
+    if start < 0:
+        places = counting.make("Add", (places, first), "int64", (most,))
+    shape[mark.axis] = most
+    part = counting.make("Gather", (x, places), counting.dtype(x), shape, axis=mark.axis)
+    starts[at], ends[at] = 0, most
+    others = [np.array(values, np.int64) for values in (starts, ends, axes)]
+    others += [np.array(steps, np.int64)] if steps else []
+    (result,) = counting.again(
+        [part, *(counting.reader.constant(f"{counting.title}/ends", value) for value in others)]
+    )
+    counting.give(result, counting.node.outputs[0], CountedAxis(mark.axis, count))
+
+
+def _clip(counting: Counting, count: str, place: int) -> str:
+    """A place as Slice counts it, among ``count`` elements."""
+    if place >= 0:
+        return counting.count("Min", count, place)
+    return counting.count("Max", counting.count("Add", count, place), 0)
+
+
 def _concat(counting: Counting) -> None:
     """Parts one behind the other, without what lies behind the count of each."""
     names, (axis,) = counting.node.inputs, counting.axes
@@ -349,6 +279,7 @@ _READERS: Mapping[str, _Maker] = MappingProxyType(
         "ReduceMean": _mean,
         "TopK": _top,
         "Gather": _gather,
+        "Slice": _slice,
         "Concat": _concat,
     }
 )
