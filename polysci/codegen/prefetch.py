@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polysci.codegen import ctree as c
+from polysci.codegen.packing import packed_bytes
 from polysci.codegen.tiles import Tile
+from polysci.numerics.arrays import round_up
 from polysci.space.weights_ahead import NestedLoop, PanelReuse
 
 
@@ -22,12 +24,13 @@ def call_number(reuse: PanelReuse, origin: Mapping[str, str]) -> str:
 
 
 def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, str]) -> str:
-    """Elements of packed B from this call's panel to the one that the nest reads next, or 0.
+    """Elements of packed B from this call's panel to the one that is read next.
 
-    The innermost loop that goes on moves by its step; the loops inside it start again.
+    The innermost loop that goes on moves by its step; the loops inside it start again. Behind the
+    last panel lie, in a network, the weights of the layer that follows. 0: nothing follows.
     """
     strides, outer = tile.panel_strides(), reuse.outer
-    text = "0"
+    text = _behind(tile, origin)
     for level, loop in enumerate(outer):
         step = strides.get(loop.dim, 0) * loop.step
         distance = " ".join([str(step), *_returns(outer[level + 1 :], strides, origin)])
@@ -35,6 +38,15 @@ def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, str]) -> str:
         if goes_on:
             text = f"{goes_on} ? {distance} : {text}" if goes_on != "1" else distance
     return text
+
+
+def _behind(tile: Tile, origin: Mapping[str, str]) -> str:
+    """Elements from this call's panel to the end of what was packed ahead."""
+    plan = tile.plan
+    if plan.contraction.packs_b:
+        return "0"
+    end = round_up(packed_bytes(plan)) // plan.compute.bytes
+    return c.linear({dim: -stride for dim, stride in tile.panel_strides().items()}, origin, end)
 
 
 def _returns(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from polysci.numerics.arrays import round_up
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.runtime.build.compiler import find_compiler
@@ -40,6 +41,11 @@ def recorded_calls(problem: Conv2d, text: str, folder: Path) -> list[tuple[int, 
     return [tuple(map(int, line.split())) for line in lines.splitlines()]  # type: ignore[misc]
 
 
+def packed_size(problem: Conv2d, text: str) -> int:
+    """Bytes of packed weights, in whole cache lines."""
+    return round_up(emit(problem, parse(f"{text} ahead(B) > brgemm_avx512_f32_6x16")).packed)
+
+
 @pytest.mark.parametrize(
     ("problem", "text"),
     [
@@ -64,4 +70,5 @@ def test_calls_prefetch_what_comes_next(problem: Conv2d, text: str, tmp_path: Pa
         assert len({distance for _, _, distance in visit}) == 1
     for (here, _, distance), (following, _, _) in pairwise(visit[0] for visit in visits):
         assert distance and here + distance == following
-    assert visits[-1][0][2] == 0
+    start, _, distance = visits[-1][0]  # behind the last panel: the weights of the layer after it
+    assert 4 * (start + distance) == packed_size(problem, text)

@@ -15,13 +15,13 @@ int ahead(const float *x, const float *packed, float *y, const float *bias,
     const uint64_t mode = ps_flush_denormals();
     const ps_args *const g = &args;
     for (int64_t k0 = 0; k0 <= 32; k0 += 32) {
-        ahead_t0(g, -112, 144 * k0, k0, k0, 0, k0 + 32 < 72 ? 4608 : 0);
-        ahead_t1(g, 80, 144 * k0, k0 + 864, k0, 1, k0 + 32 < 72 ? 4608 : 0);
-        ahead_t2(g, 272, 144 * k0, k0 + 1728, k0, 2, k0 + 32 < 72 ? 4608 : 0);
+        ahead_t0(g, -112, 144 * k0, k0, k0, 0, k0 + 32 < 72 ? 4608 : -144 * k0 + 11520);
+        ahead_t1(g, 80, 144 * k0, k0 + 864, k0, 1, k0 + 32 < 72 ? 4608 : -144 * k0 + 11520);
+        ahead_t2(g, 272, 144 * k0, k0 + 1728, k0, 2, k0 + 32 < 72 ? 4608 : -144 * k0 + 11520);
     }
-    ahead_t3(g, -112, 9216, 64, 64, 0, 0);
-    ahead_t4(g, 80, 9216, 928, 64, 1, 0);
-    ahead_t5(g, 272, 9216, 1792, 64, 2, 0);
+    ahead_t3(g, -112, 9216, 64, 64, 0, 2304);
+    ahead_t4(g, 80, 9216, 928, 64, 1, 2304);
+    ahead_t5(g, 272, 9216, 1792, 64, 2, 2304);
     ps_restore_mode(mode);
     return 0;
 }

@@ -1,20 +1,17 @@
 """Schedules compared where they will run: weights come from memory, tensors from the last layer.
 
 Alone, a layer finds its weights and its input in the caches from the call before. In a network it
-does not, and another order of loops may win. So the best few of every layer are timed once more,
-all layers at once, in networks that time their stages.
+does not, and another order of loops may win. So the best few of every layer, ``rivals``, are timed
+once more, all layers at once, in networks that time their stages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from polysci.algorithms.choice import candidates, key_of
-from polysci.errors import PolysciError
 from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import runner_of
 from polysci.network.compile.prepare import (
@@ -22,20 +19,16 @@ from polysci.network.compile.prepare import (
     PreparedNetwork,
     generate_code,
 )
+from polysci.network.compile.rivals import rivals
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.measurement import host_of
-from polysci.tune import LEVELS, Result, context_of
+from polysci.tune import LEVELS, Result
 from polysci.tune.wisdom import Wisdom
 
-ROUNDS = 5  # schedules of each layer
-NEAR = 1.15  # of the best alone: those slower are not tried
 TIE = 0.01  # of the time: within it the schedule that was best alone stays
 RUNS = 9
 WARM_UP = 2  # runs
@@ -63,30 +56,6 @@ def retune(
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)
         placed, considered = fuse_rows(prepared.placed, setting, slower)
     return replace(prepared, placed=placed, fusions=(*prepared.fusions, *considered)), chosen
-
-
-def rivals(
-    problem: Problem, result: Result, options: CompileOptions, wisdom: Wisdom
-) -> list[Schedule]:
-    """The winner alone, then what was measured nearly as fast, then what the model prefers."""
-    schedules = {str(result.schedule): result.schedule}
-    key = key_of(problem, options.algorithm)
-    with suppress(PolysciError):
-        known = [
-            record
-            for record in wisdom.measurements(host_of(options.target), threads=options.threads)
-            if record.problem == key
-        ]  # fmt: skip
-        known.sort(key=lambda record: (record.seconds, record.schedule))
-        for record in known[:ROUNDS]:
-            if record.seconds <= NEAR * known[0].seconds:
-                schedules.setdefault(record.schedule, schedule.parse(record.schedule))
-    if len(schedules) < ROUNDS:
-        context = context_of(problem, options.threads, options.target)
-        for candidate in candidates(problem, context, 2 * ROUNDS, options.algorithm):
-            if candidate.seconds <= NEAR * result.predicted:
-                schedules.setdefault(str(candidate.schedule), candidate.schedule)
-    return list(schedules.values())[:ROUNDS]
 
 
 def in_place(
