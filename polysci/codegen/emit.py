@@ -382,7 +382,7 @@ class _Emitter:
         if plan.ahead:
             arguments += [
                 call_number(plan.ahead, origin),
-                next_panel(plan.ahead, call.tile, origin),
+                next_panel(plan.ahead, call.tile, origin, packed_bytes(plan)),
             ]
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polysci.codegen import ctree as c
-from polysci.codegen.packing import packed_bytes
 from polysci.codegen.tiles import Tile
 from polysci.numerics.arrays import round_up
 from polysci.space.weights_ahead import NestedLoop, PanelReuse
@@ -23,14 +22,15 @@ def call_number(reuse: PanelReuse, origin: Mapping[str, str]) -> str:
     return c.linear(strides, positions)
 
 
-def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, str]) -> str:
+def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, str], size: int) -> str:
     """Elements of packed B from this call's panel to the one that is read next.
 
     The innermost loop that goes on moves by its step; the loops inside it start again. Behind the
-    last panel lie, in a network, the weights of the layer that follows. 0: nothing follows.
+    last panel, where ``size`` bytes of B end, lie in a network the weights of the layer that follows.
+    0: nothing follows.
     """
     strides, outer = tile.panel_strides(), reuse.outer
-    text = _behind(tile, origin)
+    text = _behind(tile, origin, size)
     for level, loop in enumerate(outer):
         step = strides.get(loop.dim, 0) * loop.step
         distance = " ".join([str(step), *_returns(outer[level + 1 :], strides, origin)])
@@ -40,13 +40,13 @@ def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, str]) -> str:
     return text
 
 
-def _behind(tile: Tile, origin: Mapping[str, str]) -> str:
+def _behind(tile: Tile, origin: Mapping[str, str], size: int) -> str:
     """Elements from this call's panel to the end of what was packed ahead."""
     plan = tile.plan
     if plan.contraction.packs_b:
         return "0"
-    end = round_up(packed_bytes(plan)) // plan.compute.bytes
-    return c.linear({dim: -stride for dim, stride in tile.panel_strides().items()}, origin, end)
+    strides = {dim: -stride for dim, stride in tile.panel_strides().items()}
+    return c.linear(strides, origin, round_up(size) // plan.compute.bytes)
 
 
 def _returns(
