@@ -25,9 +25,8 @@ def call_number(reuse: PanelReuse, origin: Mapping[str, str]) -> str:
 def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, str], size: int) -> str:
     """Elements of packed B from this call's panel to the one that is read next.
 
-    The innermost loop that goes on moves by its step; the loops inside it start again. Behind the
-    last panel, where ``size`` bytes of B end, lie in a network the weights of the layer that follows.
-    0: nothing follows.
+    The innermost loop that goes on moves by its step; the loops inside it start again. In a network
+    the next layer's weights lie behind the last panel, where ``size`` bytes of B end.
     """
     strides, outer = tile.panel_strides(), reuse.outer
     text = _behind(tile, origin, size)
