@@ -19,7 +19,7 @@ from polysci.network.codegen.stage_code import StageCode
 from polysci.network.codegen.weights_file import WeightsFile, checksum_of, digest_of, pieces_of
 from polysci.network.passes.arena import Arena
 from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of, serial
+from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of, packed_once, serial
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
@@ -209,9 +209,7 @@ def _packing(emitter: StageCode) -> c.Generable:
         missing = "!fill(from, constants + parts[i][0], parts[i][1])"
         head = ("int i = 0", f"i < {len(rows)}", "++i")
         statements += [c.Statement(table), c.loop(*head, c.Block([c.when(missing, short)]))]
-    for call in emitter.calls.values():
-        if call.packed_at is None:
-            continue
+    for call in packed_once(emitter.calls.values()):
         count = call.source.precision.w.bytes * prod(call.layer.problem.w_shape)
         kind = call.source.precision.w.c_type
         zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polysci.network.ir.graph import Array
-from polysci.network.passes.layer_calls import LayerCall
+from polysci.network.passes.layer_calls import LayerCall, packed_once
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import to_stored
 
@@ -127,10 +127,9 @@ def weights_file_of(
         parts.append((name, array if array.nbytes else np.zeros(LINE, np.uint8)))
     packed = 0
     largest = LINE
-    for call in calls:
-        if call.packed_at is not None:
-            array = weights_of(call, change(constants[call.layer.weights]))
-            parts.append((call.layer.weights, array))
-            largest = max(largest, round_up(array.nbytes))
-            packed = max(packed, call.packed_at + round_up(call.source.packed))
+    for call in packed_once(calls):
+        array = weights_of(call, change(constants[call.layer.weights]))
+        parts.append((call.layer.weights, array))
+        largest = max(largest, round_up(array.nbytes))
+        packed += round_up(call.source.packed)
     return WeightsFile(tuple(parts), places, at, packed, largest)

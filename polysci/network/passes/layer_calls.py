@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen.emit import Source
 from polysci.codegen.team import Team
 from polysci.errors import PolysciError, UnsupportedError
+from polysci.network.ir.graph import Array
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
 from polysci.network.passes.operands import operands_of, row_dim
@@ -20,6 +23,7 @@ from polysci.runtime.backend import CPU
 
 Strides = dict[str, tuple[int, ...]]
 Spot = tuple[int, int]  # position of a stage, and inside one that is made of several
+HEAD = 64  # elements that are compared first
 LEAST_ROWS = 2  # at a time in a row fusion, where the schedule says nothing
 
 
@@ -49,7 +53,7 @@ def calls_of(
     """By position of the stage, and inside it; layers that share code share a symbol."""
     calls: dict[Spot, LayerCall] = {}
     sources: dict[tuple[str, ...], Source] = {}
-    at = 0
+    packed = _PackedWeights(placed.program.constants)
     for spot, layer, fused in _spots(placed.program):
         schedule = plain(schedules[layer.problem.key])
         several = 1 if fused or shares.serial(spot[0]) else threads
@@ -66,9 +70,43 @@ def calls_of(
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = several > 1 and bool(schedule.parallel)
-        calls[spot] = LayerCall(layer, source, schedule, at if fixed else None, shared)
-        at += round_up(source.packed) if fixed else 0
+        at = packed.place(layer, source) if fixed else None
+        calls[spot] = LayerCall(layer, source, schedule, at, shared)
     return calls
+
+
+def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
+    """The calls whose weights are packed ahead, one for each place; layers may share weights."""
+    places: dict[int, LayerCall] = {}
+    for call in calls:
+        if call.packed_at is not None:
+            places.setdefault(call.packed_at, call)
+    return [*places.values()]
+
+
+@dataclass(slots=True)
+class _PackedWeights:
+    """Where packed weights are: layers whose weights are equal and packed alike share them."""
+
+    constants: Mapping[str, Array]
+    size: int = 0
+    known: dict[tuple[str, ...], list[tuple[str, int]]] = field(default_factory=dict)
+
+    def place(self, layer: LayerStage, source: Source) -> int:
+        own = (layer.problem.key, str(source.schedule), f"{layer.w} {layer.x_zero}")
+        others = self.known.setdefault((*own, str(source.packed)), [])
+        for name, at in others:
+            if self._are_equal(name, layer.weights):
+                return at
+        others.append((layer.weights, self.size))
+        self.size += round_up(source.packed)
+        return others[-1][1]
+
+    def _are_equal(self, name: str, other: str) -> bool:
+        if name == other:
+            return True
+        a, b = (self.constants[tensor].reshape(-1) for tensor in (name, other))
+        return bool(np.array_equal(a[:HEAD], b[:HEAD]) and np.array_equal(a, b))
 
 
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
