@@ -1,5 +1,7 @@
 """If of a condition that is data: the branch that is taken runs, in one and several threads."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -8,8 +10,11 @@ from onnx.reference import ReferenceEvaluator
 
 from polysci.network.ir.control import BranchStage
 from polysci.network.ir.stages import LayerStage
+from polysci.network.passes import thread_shares
 from polysci.network.passes.branches import FEW
 from polysci.network.tools.debug import compare_tensors
+from polysci.target.host import detect
+from polysci.target.machine import assume_rates
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
@@ -150,3 +155,13 @@ def test_lengths_that_data_decides_in_both_branches() -> None:
         x = np.random.default_rng(1).uniform(-1, 1, (6, 3)).astype(np.float32) + np.float32(shift)
         assert network({"x": x})["y"].shape == ReferenceEvaluator(made).run(None, {"x": x})[0].shape
         assert differ(made, network, {"x": x}) == 0
+
+
+def test_all_threads_take_the_same_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the first thread computes alone, it does not branch alone."""
+    monkeypatch.setattr(thread_shares, "WAIT_US", 1.0)
+    program = network_of(read(nested())).code.placed.program
+    machine = replace(assume_rates(detect("portable")), peak=0.5)
+    shares = thread_shares.share_stages(program, 2, machine, 1 << 20)
+    branches = {at for at, s in enumerate(program.stages) if isinstance(s, BranchStage)}
+    assert shares.alone and not branches & shares.alone

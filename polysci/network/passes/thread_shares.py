@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from polysci.network.ir.control import StepView
+from polysci.network.ir.control import BranchStage, StepView
 from polysci.network.ir.expressions import Apply, Expr, reductions, walk
 from polysci.network.ir.stages import (
     ConcatStage,
@@ -61,7 +61,9 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
     """What takes least time by a rough model; ``l2`` is in bytes.
 
     Where waking the other threads takes longer than they save, the first computes everything.
+    All threads take the same branch.
     """
+    branches = {at for at, stage in enumerate(program.stages) if isinstance(stage, BranchStage)}
     clock = StageClock(program, machine, l2)
     serial = [clock.serial(stage) for stage in program.stages]
     shared = [clock.shared(stage, threads) for stage in program.stages]
@@ -79,7 +81,7 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
         alone, saved, idle = first_alone(serial, shared, inside, idle)
     if saved < TEAM_US:
         return ThreadShares(frozenset(range(len(serial))))
-    return ThreadShares(alone, tuple(beside))
+    return ThreadShares(alone - branches, tuple(beside))
 
 
 def first_alone(
