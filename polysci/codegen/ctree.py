@@ -44,11 +44,13 @@ def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
     return node
 
 
-def counting_loop(dim: str, extent: int, body: Generable, *, step: int = 1) -> Generable:
-    """``for (int64_t dim0 = 0; dim0 < extent; dim0 += step) body``."""
+def counting_loop(
+    dim: str, extent: int | str, body: Generable, *, step: int = 1, first: int | str = 0
+) -> Generable:
+    """``for (int64_t dim0 = first; dim0 < extent; dim0 += step) body``."""
     name = variable(dim)
     update = f"++{name}" if step == 1 else f"{name} += {step}"
-    return loop(f"int64_t {name} = 0", f"{name} < {extent}", update, body)
+    return loop(f"int64_t {name} = {first}", f"{name} < {extent}", update, body)
 
 
 def while_loop(condition: str, body: Generable) -> Generable:

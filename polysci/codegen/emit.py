@@ -29,6 +29,7 @@ from polysci.codegen.swapped_tiles import phase, result_offset
 from polysci.codegen.team import Team
 from polysci.codegen.tile_functions import tile_function
 from polysci.codegen.tiles import Tile
+from polysci.codegen.weight_pieces import columns_at_a_time, columns_functions, declare_columns
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
@@ -57,6 +58,7 @@ class Source:
     packed: int = 0
     by_rows: bool = False
     pool: bool = False  # its last argument is the team of threads that call it
+    columns: tuple[int, int] | None = None  # of weights packed so many at a time, after their size
 
     def __repr__(self) -> str:
         return (
@@ -81,7 +83,8 @@ class Source:
     @property
     def declarations(self) -> str:
         """The C declarations of the entry points."""
-        return interface.declare(self.functions, self.symbol)
+        own = interface.declare(self.functions, self.symbol)
+        return own + declare_columns(self.symbol, self.precision.w.c_type) * bool(self.columns)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -123,9 +126,8 @@ def emit(
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
     the code. Of another ``team`` than its own every thread calls it, and none waits at its end.
     ``by_rows``: its last two arguments say which iterations of the outermost loop to run, the first
-    one and the end; one thread runs them. ``comments`` are of the nest and of each of its loops,
-    from the outermost inwards. Raises SpecError or UnsupportedError for a schedule that does not
-    fit.
+    one and the end; one thread runs them. ``comments`` are of the nest and each of its loops, from
+    the outermost inwards. Raises SpecError or UnsupportedError for a schedule that does not fit.
     """
     interface.check_symbol(symbol)
     if threads < 1:
@@ -137,7 +139,7 @@ def emit(
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
-        pool=team is Team.POOL,
+        pool=team is Team.POOL, columns=columns_at_a_time(plan, strides[contraction.w.array], team),
     )  # fmt: skip
 
 
@@ -166,6 +168,7 @@ class _Emitter:
         ]
         if plan.box:
             parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[x.array]))
+        parts += columns_functions(self.symbol, plan, self.strides[w.array], self.team)
         if plan.contraction.packs_b:
             parts.append(panels_function(self.symbol, plan, self.strides[w.array]))
         return (
@@ -380,10 +383,8 @@ class _Emitter:
             arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
         arguments += phase(plan, origin)
         if plan.ahead:
-            arguments += [
-                call_number(plan.ahead, origin),
-                next_panel(plan.ahead, call.tile, origin, packed_bytes(plan)),
-            ]
+            number, packed = call_number(plan.ahead, origin), packed_bytes(plan)
+            arguments += [number, next_panel(plan.ahead, call.tile, origin, packed)]
         return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
 
     def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:

@@ -142,14 +142,8 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gene
         taps = prod(plan.extent(tap) for tap in plan.taps)
         start.append(f"{taps} * width * {c.variable(plan.depth)}")
     width, *inner = c.items(_panel(plan, strides))
-    body = c.Block(
-        [
-            *map(c.Statement, lines),
-            width,
-            c.Statement(f"ps_b *restrict {to} = panels + {' + '.join(start)}"),
-            *inner,
-        ]
-    )
+    begin = c.Statement(f"ps_b *restrict {to} = panels + {' + '.join(start)}")
+    body = c.Block([*map(c.Statement, lines), width, begin, *inner])
     w = f"const {DTYPES[b.dtype].c_type} *restrict w"
     head = f"static void {symbol}_pack_b({w}, ps_b *panels, int64_t first, int64_t last)"
     loop = c.loop("int64_t part = first", "part < last", "++part", body)
@@ -158,16 +152,21 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gene
 
 def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
     """Loops that write every element of B once, in order."""
-    extent, tile = plan.extent(plan.panel_dim), plan.tile[plan.panel_dim]
+    body = columns_loop(plan, strides, "0", str(plan.extent(plan.panel_dim)))
+    for group in reversed(plan.groups):
+        body = c.counting_loop(group.name, group.extent, body)
+    return body
+
+
+def columns_loop(plan: Plan, strides: tuple[int, ...], first: str, last: str) -> c.Generable:
+    """The same for some columns of one group, ``first`` and ``last`` C texts."""
     width, *inner = c.items(_panel(plan, strides))
     body: c.Generable = c.Block(inner) if len(inner) > 1 else inner[0]
     if plan.depth:
         whole, step = _depth_steps(plan)
         body = c.counting_loop(plan.depth, whole, body, step=step)
-    body = c.counting_loop(plan.panel_dim, extent, c.Block([width, body]), step=tile)
-    for group in reversed(plan.groups):
-        body = c.counting_loop(group.name, group.extent, body)
-    return body
+    tile, block = plan.tile[plan.panel_dim], c.Block([width, body])
+    return c.counting_loop(plan.panel_dim, last, block, step=tile, first=first)
 
 
 def _depth_steps(plan: Plan) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from polysci.codegen import weight_pieces
 from polysci.errors import CheckError, PolysciError, SpecError
 from polysci.network.codegen.emit import code_of
 from polysci.network.compile.compiled import Network
@@ -18,7 +19,8 @@ from polysci.network.frontends.onnx import reference
 from polysci.network.tools.c_project import check_project, write_project
 from polysci.network.tools.python_package import check_package, write_package
 from polysci.target.isas import ISAS
-from tests.support.compiling import HOSTILE, compiled, saved, tiny
+from tests.support.command import done
+from tests.support.compiling import HOSTILE, ISA, compiled, saved, tiny
 from tests.support.exported import run
 from tests.support.onnxmodels import model, node, reals
 
@@ -364,3 +366,24 @@ def test_quantised_weights_of_older_models(tmp_path: Path, opset: int) -> None:
     x = np.ones((2, 4), np.float32)
     wanted = np.clip(weights["q"].sum(0), -128, 127)
     assert (reference.run(graph, {"x": x})["y"] == wanted).all()
+
+
+def test_large_weights_are_packed_some_columns_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From arrays, memory and a file: never all raw ones of a layer beside the packed ones."""
+    monkeypatch.setattr(weight_pieces, "LARGE", 1 << 10)
+    monkeypatch.setattr(weight_pieces, "PIECE", 1 << 9)
+    made = model([node("Gemm", "x w", "y", transB=1)], {"x": (1, 64)}, {"y": None},
+                 {"w": reals(300, 64)})  # fmt: skip
+    path = saved(made, tmp_path / "wide.onnx")
+    network, x = compiled(path), reals(1, 64, seed=1)
+    assert "pack_columns" in network.code.files["wide.c"]
+    assert network.code.weights_file.largest <= 300 * 64
+    np.testing.assert_allclose(network(x), x @ reals(300, 64).T, rtol=1e-4, atol=1e-4)
+    words = ["--level", "estimate", "--isas", f"{ISA},portable", "-o", tmp_path / "net"]
+    assert "wide_portable.c" in done("compile", path, *words)
+    built = run("make", "check", "example", QUICK, cwd=tmp_path / "net")
+    assert built.returncode == 0 and " 0 failed" in built.stdout, built.stdout
+    assert "pack_columns" in (tmp_path / "net" / "wide_portable.c").read_text()
+    assert " ms, " in run("./example", cwd=tmp_path / "net").stdout

@@ -214,6 +214,9 @@ def _packing(emitter: StageCode) -> c.Generable:
         kind = call.source.precision.w.c_type
         zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""
         to = f"(void *)(packed + {call.packed_at})"
+        if call.source.columns:
+            statements += _packing_by_pieces(call, short)
+            continue
         statements += [
             c.when(f"!(w = take(from, {count}))", short),
             c.Statement(f"{call.source.symbol}_pack_weights((const {kind} *)w, {to}{zero})"),
@@ -229,6 +232,22 @@ def _tuned(isa: Isa) -> dict[str, str]:
         "TUNED": f', target("tune={isa.tuning},prefer-vector-width=512")',
         "WHY_TUNED": "\n   It gathers elements by vectors only for CPUs that it knows.",
     }
+
+
+def _packing_by_pieces(call: LayerCall, short: c.Generable) -> c.Body:
+    """Large weights some columns at a time, so that no second copy of them is in memory."""
+    assert call.source.columns and call.packed_at is not None
+    kind = call.source.precision.w
+    row, step = call.source.columns
+    count = prod(call.layer.problem.w_shape) // row
+    packed = f"(const {kind.c_type} *)w, (void *)(packed + {call.packed_at})"
+    body: c.Body = [
+        c.Statement(f"end = at + {step} < {count} ? at + {step} : {count}"),
+        c.Statement(f"from->more = end < {count}"),
+        c.when(f"!(w = take(from, (size_t)(end - at) * {row * kind.bytes}))", short),
+        c.Statement(f"{call.source.symbol}_pack_columns({packed}, at, end)"),
+    ]
+    return [c.loop("int64_t at = 0, end", f"at < {count}", "at = end", c.Block(body))]
 
 
 def _headers(isa: Isa, code: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class WeightsFile:
     """Constants as stages read them, then raw weights, which are packed on load.
 
     ``parts`` are all of them in the order of the file, ``constants`` the offsets in bytes of those
-    that are read as they are; sizes are in bytes, ``largest`` that of the largest weights.
+    that are read as they are; sizes are in bytes, ``largest`` that of the most taken at a time.
     """
 
     parts: tuple[tuple[str, Array], ...]
@@ -130,6 +131,9 @@ def weights_file_of(
     for call in packed_once(calls):
         array = weights_of(call, change(constants[call.layer.weights]))
         parts.append((call.layer.weights, array))
-        largest = max(largest, round_up(array.nbytes))
+        size = array.nbytes
+        if call.source.columns:  # taken piece by piece
+            size = min(size, prod(call.source.columns) * array.itemsize)
+        largest = max(largest, round_up(size))
         packed += round_up(call.source.packed)
     return WeightsFile(tuple(parts), places, at, packed, largest)

@@ -4,6 +4,8 @@ typedef struct {
     const char *at;
     size_t left;
     const void *const *parts;
+    size_t done;        /* bytes taken of the next of these */
+    int more;           /* what is taken next is not the end of an array */
     char *scratch;      /* for one layer's weights, where they cannot be packed from where they lie */
     uint64_t sum, sums; /* of the words taken, and of all such sums on the way */
 } source;
@@ -30,11 +32,20 @@ static void add(source *from, const char *bytes, size_t count)
     }
 }
 
+/* Where the next `count` bytes of arrays that lie apart are. */
+static const char *part(source *from, size_t count)
+{
+    const char *at = (const char *)*from->parts + from->done;
+    from->done = from->more ? from->done + count : 0;
+    from->parts += !from->more;
+    return at;
+}
+
 /* The next `count` bytes, in `to`, which has room for whole lines. */
 static int fill(source *from, char *to, size_t count)
 {
     if (from->parts) {
-        memcpy(to, *from->parts++, count);
+        memcpy(to, part(from, count), count);
     } else if (from->file) {
         if (fread(to, 1, lines(count), from->file) != lines(count))
             return 0;
@@ -51,10 +62,10 @@ static int fill(source *from, char *to, size_t count)
 /* The next `count` bytes where they lie, or else in scratch. */
 PS_SCALAR const void *take(source *from, size_t count)
 {
-    const char *at = from->parts ? *from->parts : from->at;
+    const char *at = from->parts ? (const char *)*from->parts + from->done : from->at;
     if (at && (uintptr_t)at % 8 == 0 && (from->parts || from->left >= lines(count))) {
         if (from->parts)
-            ++from->parts;
+            (void)part(from, count);
         else
             from->at += lines(count), from->left -= lines(count);
         add(from, at, from->parts ? count : lines(count));
