@@ -18,6 +18,7 @@ from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
     generate_code,
+    options_of,
 )
 from polysci.network.compile.rivals import rivals
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
@@ -67,8 +68,9 @@ def in_place(
 ) -> dict[str, Schedule]:
     """The schedule of every problem, by key, that takes least time in the whole network."""
     known = wisdom if wisdom is not None else Wisdom()
+    wanted = options_of(placed.program, options)
     tried = {
-        key: rivals(problem, results[key], options, known)
+        key: rivals(problem, results[key], wanted[key], known)
         for key, problem in problems(placed.program).items()
     }
     rounds = max((len(schedules) for schedules in tried.values()), default=1)
