@@ -96,6 +96,7 @@ PS_INLINE int32_t ps_w_pow(int32_t x, int32_t y) { return (int32_t)ps_l_pow(x, y
 
 /* A subscript out of data, of an axis of `extent` elements: a negative one counts from the end, and
  * what lies outside becomes the nearest one inside. */
+PS_INLINE uint64_t ps_u_place(uint64_t at, uint64_t extent) { return at < extent ? at : extent - 1; }
 #define PS_PLACE(letter, type)                                                 \
     PS_INLINE type ps_##letter##_place(type at, type extent)                   \
     {                                                                          \

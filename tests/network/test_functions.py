@@ -147,7 +147,11 @@ def declared(name: str) -> str:
 
 def text(isa: str, names: tuple[str, ...] = NAMES, functions: str = "") -> str:
     """A loop over each function."""
-    parts = [headers(HeaderSet(isa)), functions or "\n".join(map(header, FUNCTION_HEADERS))]
+    parts = [
+        headers(HeaderSet(isa)),
+        header("scalar"),
+        functions or "\n".join(map(header, FUNCTION_HEADERS)),
+    ]
     for name in names:
         more = ", z[i]" if name in OF_TWO else MORE.get(name, "")
         declaration = declared(name).replace("*", "*restrict ")

@@ -81,21 +81,21 @@ def pool_values(pool: str, threads: int, name: str) -> dict[str, str]:
         return {**values, "THREADS": _TOLD.format(threads), "RUN": f"{region}\n    share(&m);\n"}
     row, common = POOLS[pool], {"NAME": name, "COUNT": str(threads)}
 
-    def filled(template: str) -> str:
+    def fill(template: str) -> str:
         return templates.fill(TEMPLATES / template, common) if template else ""
 
-    team = {"TEAM_TYPE": TEAM, "WAITING": filled(f"waiting_{pool}.c")}
+    team = {"TEAM_TYPE": TEAM, "WAITING": fill(f"waiting_{pool}.c")}
     return {
         "POOL_INCLUDES": row.includes,
         "TEAM_CODE": templates.fill(TEMPLATES / "team.c", team),
         "TEAM_OF": "    const polysci_team *team; /* as this thread sees it */\n",
-        "POOL_CODE": filled(f"pool_{pool}.c"),
+        "POOL_CODE": fill(f"pool_{pool}.c"),
         "POOL_OF": row.member.replace("{0}", name),
         "START_POOL": row.start.replace("{0}", name),
         "END_POOL": row.end,
-        "POOL_TYPES": filled(row.types),
-        "POOL_HEADER": filled(row.header),
-        "POOL_FUNCTIONS": filled(row.functions),
+        "POOL_TYPES": fill(row.types),
+        "POOL_HEADER": fill(row.header),
+        "POOL_FUNCTIONS": fill(row.functions),
         "THREADS": row.threads.format(threads, name),
         "RUN": row.run,
     }

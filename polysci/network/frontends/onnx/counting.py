@@ -34,7 +34,7 @@ class Counting:
     def dtype(self, name: str) -> str:
         return self.reader.table.tensor(name).dtype
 
-    def counted(self, name: str) -> CountedAxis | None:
+    def counted_axis(self, name: str) -> CountedAxis | None:
         return self.reader.counted.get(name)
 
     @property
@@ -61,9 +61,9 @@ class Counting:
             return any(
                 mark.axis == self.axes[0]
                 for name in self.node.inputs
-                if (mark := self.counted(name))
+                if (mark := self.counted_axis(name))
             )
-        mark = self.counted(self.node.inputs[0])
+        mark = self.counted_axis(self.node.inputs[0])
         return mark is not None and mark.axis in self.axes
 
     # Nodes of the graph, of shapes that are known without inference
@@ -95,9 +95,9 @@ class Counting:
         here = self.reader.constant(f"{self.title}/places", places)
         return self.make("Less", (here, count), "bool", shape)
 
-    def masked(self, name: str, neutral: float | str) -> str:
+    def replace_rest(self, name: str, neutral: float | str) -> str:
         """A tensor with another number (``least`` or ``most`` of its type) behind the count."""
-        mark = self.counted(name)
+        mark = self.counted_axis(name)
         if mark is None:
             return name
         shape, dtype = self.shape(name), np.dtype(self.dtype(name))

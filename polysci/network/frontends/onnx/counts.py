@@ -49,7 +49,7 @@ def _places_of(counting: Counting, name: str) -> tuple[str, str]:
 
 
 def _non_zero(counting: Counting) -> None:
-    places, count = _places_of(counting, counting.masked(counting.node.inputs[0], 0))
+    places, count = _places_of(counting, counting.replace_rest(counting.node.inputs[0], 0))
     counting.give(places, counting.node.outputs[0], CountedAxis(1, count))
 
 
@@ -58,18 +58,18 @@ def _compress(counting: Counting) -> None:
     x, condition = counting.node.inputs
     axis = counting.node.attributes.get("axis")
     if axis is None:
-        if counting.counted(x):
+        if counting.counted_axis(x):
             raise ExpansionError("all elements of a tensor of which data decides the length")
         x, axis = counting.reshape(x, [prod(counting.shape(x))]), 0
     rank, length = len(counting.shape(x)), counting.shape(condition)[0]
     if not -rank <= axis < rank or length > counting.shape(x)[axis]:
         raise ExpansionError(f"axis {axis} and a condition of {length} for {counting.shape(x)}")
-    places, count = _places_of(counting, counting.masked(condition, 0))
+    places, count = _places_of(counting, counting.replace_rest(condition, 0))
     flat = counting.make("Reshape", (places, counting.reader.constant(
         f"{counting.title}/shape", np.array([length], np.int64))), "int64", (length,))  # fmt: skip
     shape = list(counting.shape(x))
     shape[axis] = length
-    if (mark := counting.counted(x)) and mark.axis != axis % rank:
+    if (mark := counting.counted_axis(x)) and mark.axis != axis % rank:
         raise ExpansionError("two axes of which data decides the length")
     taken = counting.make("Gather", (x, flat), counting.dtype(x), shape, axis=axis)
     counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
@@ -84,11 +84,11 @@ def _suppress(counting: Counting) -> None:
         raise ExpansionError(f"boxes {list(counting.shape(boxes))}, scores {list(shape)}")
     limit = np.array(0) if not node.input(2) else reader.table.values.get(node.input(2))
     most = shape[2] if limit is None else min(max(int(limit.reshape(-1)[0]), 0), shape[2])
-    marks = [mark for name in (boxes, scores) if (mark := counting.counted(name))]
+    marks = [mark for name in (boxes, scores) if (mark := counting.counted_axis(name))]
     if any(mark.count != marks[0].count for mark in marks) or any(
         mark.axis != at
         for at, name in ((1, boxes), (2, scores))
-        if (mark := counting.counted(name))
+        if (mark := counting.counted_axis(name))
     ):
         raise ExpansionError("data decides of how many images or classes")
     inputs = [node.input(at) for at in range(5)] + [mark.count for mark in marks[:1]]
@@ -109,7 +109,7 @@ def _suppress(counting: Counting) -> None:
 def _shape_of(counting: Counting) -> None:
     """Constants, and the count among them."""
     (x,), words = counting.node.inputs, counting.node.attributes
-    shape, mark = counting.shape(x), counting.counted(x)
+    shape, mark = counting.shape(x), counting.counted_axis(x)
     assert mark
     places = range(len(shape))[words.get("start", 0) : words.get("end", len(shape))]
     if not places:
@@ -126,7 +126,7 @@ def _shape_of(counting: Counting) -> None:
 
 def _size_of(counting: Counting) -> None:
     (x,) = counting.node.inputs
-    mark, shape = counting.counted(x), counting.shape(x)
+    mark, shape = counting.counted_axis(x), counting.shape(x)
     assert mark
     others = prod(size for at, size in enumerate(shape) if at != mark.axis)
     counting.give(counting.count("Mul", mark.count, others), counting.node.outputs[0])
@@ -140,19 +140,19 @@ def _reduce(counting: Counting) -> None:
     neutral: float | str = 1 if counting.node.op == "ReduceProd" else 0
     neutral = "least" if counting.node.op in _LEAST else neutral
     neutral = "most" if counting.node.op in _MOST else neutral
-    (result,) = counting.again([counting.masked(x, neutral), *others])
+    (result,) = counting.again([counting.replace_rest(x, neutral), *others])
     counting.give(result, counting.node.outputs[0])
 
 
 def _mean(counting: Counting) -> None:
     """The sum, by how many there are."""
     x, *others = counting.node.inputs
-    mark, dtype = counting.counted(x), counting.dtype(x)
+    mark, dtype = counting.counted_axis(x), counting.dtype(x)
     assert mark
     if not dtype.startswith("float"):
         raise ExpansionError(f"elements of {dtype} along an axis of which data decides the length")
     bound = counting.shape(x)[mark.axis]
-    (mean,) = counting.again([counting.masked(x, 0), *others])
+    (mean,) = counting.again([counting.replace_rest(x, 0), *others])
     attributes = {"to": int(counting.reader.table.types[x].tensor_type.elem_type)}
     count = counting.make("Cast", (mark.count,), dtype, (), **attributes)
     length = counting.reader.constant(f"{counting.title}/bound", np.array(bound, dtype))
@@ -164,7 +164,7 @@ def _mean(counting: Counting) -> None:
 def _top(counting: Counting) -> None:
     """The first of those that are counted; k may be data too, if it is no more than these."""
     x, k = counting.node.inputs
-    mark = counting.counted(x)
+    mark = counting.counted_axis(x)
     assert mark
     largest = counting.node.attributes.get("largest", 1)
     known = counting.reader.table.values.get(k)
@@ -173,7 +173,7 @@ def _top(counting: Counting) -> None:
     count = counting.reshape(k, []) if known is None else counting.number(most)
     count = counting.count("Min", count, mark.count)
     fixed = counting.reader.constant(f"{counting.title}/k", np.array([most], np.int64))
-    made = counting.again([counting.masked(x, "least" if largest else "most"), fixed])
+    made = counting.again([counting.replace_rest(x, "least" if largest else "most"), fixed])
     for name, output in zip(made, counting.node.outputs, strict=True):
         counting.give(name, output, CountedAxis(mark.axis, count))
 
@@ -181,7 +181,7 @@ def _top(counting: Counting) -> None:
 def _gather(counting: Counting) -> None:
     """Places that count from the end count from the last one there is."""
     x, indices = counting.node.inputs
-    mark = counting.counted(x)
+    mark = counting.counted_axis(x)
     known = counting.reader.table.values.get(indices)
     assert mark
     if known is None or np.any(known < 0):
@@ -192,18 +192,18 @@ def _gather(counting: Counting) -> None:
         behind = counting.make("Add", (indices, count), dtype, shape)
         back = counting.make("Less", (indices, zero), "bool", shape)
         moved = counting.make("Where", (back, behind, indices), dtype, shape)
-        if inner := counting.counted(indices):
+        if inner := counting.counted_axis(indices):
             counting.reader.counted[moved] = inner
         indices = moved
     plain = counting.make("Identity", (x,), counting.dtype(x), counting.shape(x))
     (taken,) = counting.again([plain, indices])
-    counting.give(taken, counting.node.outputs[0], counting.counted(taken))
+    counting.give(taken, counting.node.outputs[0], counting.counted_axis(taken))
 
 
 def _slice(counting: Counting) -> None:
     """A part of what is there: ends below 0 count from its last element."""
     x, *names = counting.node.inputs
-    mark, shape = counting.counted(x), list(counting.shape(x))
+    mark, shape = counting.counted_axis(x), list(counting.shape(x))
     assert mark
     known = [counting.reader.table.values.get(name) for name in names]
     if len(known) < 2 or any(value is None for value in known):
@@ -247,7 +247,7 @@ def _clip(counting: Counting, count: str, place: int) -> str:
 def _concat(counting: Counting) -> None:
     """Parts one behind the other, without what lies behind the count of each."""
     names, (axis,) = counting.node.inputs, counting.axes
-    marks = [counting.counted(name) for name in names]
+    marks = [counting.counted_axis(name) for name in names]
     if any(mark and mark.axis != axis for mark in marks):
         raise ExpansionError("two axes of which data decides the length")
     lengths, dtype = [counting.shape(name)[axis] for name in names], counting.dtype(names[0])
