@@ -1,26 +1,26 @@
 /* One number at a time, for packing and where a vector unit lacks the conversion: bf16 and f16. */
-PS_SCALAR uint32_t ps_bits_of(float x)
+PS_SMALL uint32_t ps_bits_of(float x)
 {
     uint32_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
 }
-PS_SCALAR float ps_float_of(uint32_t bits)
+PS_SMALL float ps_float_of(uint32_t bits)
 {
     float x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
-PS_SCALAR float ps_bf16_value(uint16_t x) { return ps_float_of((uint32_t)x << 16); }
+PS_SMALL float ps_bf16_value(uint16_t x) { return ps_float_of((uint32_t)x << 16); }
 /* To the nearest, ties to even; a NaN becomes a quiet one. */
-PS_SCALAR uint16_t ps_bf16_of(float x)
+PS_SMALL uint16_t ps_bf16_of(float x)
 {
     const uint32_t bits = ps_bits_of(x);
     if (x != x)
         return (uint16_t)((bits | 0x400000u) >> 16);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
-PS_SCALAR float ps_f16_value(uint16_t x)
+PS_SMALL float ps_f16_value(uint16_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000) << 16, size = x & 0x7fff;
     if (size >= 0x7c00) /* infinite, or a NaN, which becomes quiet */
@@ -30,7 +30,7 @@ PS_SCALAR float ps_f16_value(uint16_t x)
     return ps_float_of(sign | (0x38000000u + (size << 13)));
 }
 /* To the nearest, ties to even. */
-PS_SCALAR uint16_t ps_f16_of(float x)
+PS_SMALL uint16_t ps_f16_of(float x)
 {
     const uint32_t bits = ps_bits_of(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
     if (size > 0x7f800000u)

@@ -89,7 +89,7 @@ def code_of(
         threads, shares = 1, SHARED
     pool = pool if threads > 1 else OPENMP
     calls = calls_of(placed, schedules, name, threads, team_of(pool), shares)
-    tuned = _tuned(isa)
+    tuned = tune_loops(isa)
     isa = least_of(isa, [call.source.isa for call in calls.values()])
     emitter = StageCode(
         placed, name, isa, threads, calls, apart, timed, flush_denormals, pool, shares
@@ -224,7 +224,7 @@ def _packing(emitter: StageCode) -> c.Generable:
     return c.Collection(statements)
 
 
-def _tuned(isa: Isa) -> dict[str, str]:
+def tune_loops(isa: Isa) -> dict[str, str]:
     """How loops are tuned for the CPUs of an instruction set, by template hole."""
     if not isa.tuning:
         return {"TUNED": "", "WHY_TUNED": ""}
