@@ -318,7 +318,7 @@ def test_loops_are_of_whole_vectors(compiler: str, isa: str, tmp_path: Path) -> 
     words = [compiler, *flags, *STRICT, "-fopenmp-simd", "-S", "-o", "-", source]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[:2000]
-    packed = re.compile(rf"\sv?(?!mov)[a-z]+[0-9x]*ps\s.*%{REGISTERS[isa]}")
+    packed = re.compile(rf"\sv?(?!mov)[a-z]+[0-9x]*p[sd]\s.*%{REGISTERS[isa]}")
     for name in set(NAMES) - set(SCALAR):
         body = done.stdout.split(f"\nf_{name}:")[1].split(f".size\tf_{name}")[0]
         assert not re.search(r"\scallq?\s|@PLT", body), name
