@@ -1,5 +1,6 @@
 """A network for several instruction sets, and for machines that are not this one."""
 
+import os
 import platform
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from polysci.target.host import detect
 from tests.support import aarch64
 from tests.support.command import done, polysci
 from tests.support.compiling import saved, tiny
-from tests.support.exported import run
+from tests.support.exported import all_passed, run
 from tests.support.onnxmodels import reals
 
 QUICK = "CFLAGS=-O1 -Werror"
@@ -28,6 +29,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def project(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For all instruction sets of x86-64, whatever runs here."""
+    if "POLYSCI_ISA" in os.environ:
+        pytest.skip("code above a cap is refused, and the C knows none")
     out = tmp_path_factory.mktemp("isas") / "net"
     words = ["--level", "estimate", "--isas", "avx512,avx2,portable", "-o", str(out)]
     assert "tiny_avx2.c" in done("compile", str(model), *words)
@@ -42,7 +45,7 @@ def test_the_best_that_the_cpu_has_runs(project: Path, tmp_path: Path, model: Pa
     for without, key in enumerate(KEYS):
         flags = " ".join(f"-DTINY_WITHOUT_{word.upper()}" for word in KEYS[:without])
         built = run("make", "clean", "check", "example", f"{QUICK} {flags}", cwd=project)
-        assert built.returncode == 0 and "11 passed, 0 failed" in built.stdout, built.stdout
+        assert built.returncode == 0 and all_passed(built.stdout, 11), built.stdout
         (tmp_path / "which.c").write_text(
             '#include <stdio.h>\n#include "tiny.h"\n'
             "int main(void) { puts(tiny_isa()); return 0; }\n"

@@ -1,6 +1,7 @@
 """Layers to export, with hostile names, and a way to run what comes of them."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -78,6 +79,12 @@ def run(*cmd: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[
         cwd=cwd, env=clean | env, text=True, timeout=120, check=False,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def all_passed(words: str, least: int) -> bool:
+    """Whether a self-test did so many checks, and more where weights were packed ahead."""
+    said = re.search(r"\b(\d+) passed, 0 failed", words)
+    return said is not None and int(said[1]) >= least
 
 
 def edited(path: Path, old: str, new: str) -> None:
