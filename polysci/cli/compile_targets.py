@@ -30,6 +30,8 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
         raise SpecError("--freestanding: weights are packed here, by code that runs here")
     if not arguments.out:
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; it needs -o DIR")
+    if arguments.python:
+        raise SpecError(f"--isa {arguments.isa}: a package holds code that runs here, of this CPU")
     return [SearchTarget(shared.target_of(arguments), machine, "estimate")]
 
 

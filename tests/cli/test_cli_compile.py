@@ -177,6 +177,7 @@ def test_no_peer_in_bf16(path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--python"], "--python: says what to write"),
         (["--force"], "--force: says what to write"),
         (["-o", "{0}", "--python", "--embed"], "--embed: a Python package"),
+        (["-o", "{0}/x", "--python", "--isa", "neon"], "--isa neon: a package holds code"),
         (["--rounds", "9"], "--rounds: turns of a comparison"),
         (["--compare", "nobody"], "'nobody': expected one of onnxruntime, openvino"),
         (["--compare", ""], "'': expected one of onnxruntime, openvino"),
