@@ -20,6 +20,8 @@ def as_newer(
     """The node, its opset and the tensors that it reads, changed where it is older."""
     if node.op == "Scatter":
         return replace(node, op="ScatterElements"), max(opset, OPSET), known
+    if node.op == "ReduceSum" and node.input(1):  # of a gradient, whatever the model's opset
+        return node, max(opset, OPSET), known
     if node.op != "Upsample" and (node.op != "Resize" or opset >= 11):
         return node, opset, known
     listed = node.attributes.get("scales")

@@ -1,4 +1,4 @@
-"""Reductions that ONNX's reference lacks or gets wrong, in NumPy."""
+"""Reductions and functions that ONNX's reference lacks or gets wrong, in NumPy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import prod
 from types import MappingProxyType
 
 import numpy as np
+from scipy.special import erf
 
 from polysci.network.ir.graph import Array, Node
 
@@ -69,12 +70,26 @@ def _softsign(node: Node, x: Array) -> Array:
     return np.asarray(x / (1 + np.abs(x)))
 
 
+def _erf(node: Node, x: Array) -> Array:
+    """The reference computes it in f32."""
+    return np.asarray(erf(x), x.dtype)
+
+
+def _gelu(node: Node, x: Array) -> Array:
+    """By erf, or by tanh."""
+    if node.attributes.get("approximate", "none") == "tanh":
+        return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(0.5 * x * (1 + erf(x / np.sqrt(2))))
+
+
 _OTHERS: Mapping[str, Callable[[Node, Array], Array]] = MappingProxyType(
     {
         "GlobalMaxPool": _global_maximum,
         "GlobalLpPool": _global_norm,
         "LpNormalization": _by_norm,
         "Softsign": _softsign,
+        "Erf": _erf,
+        "Gelu": _gelu,
     }
 )
 

@@ -1,0 +1,17 @@
+"""Gradient rules, one function an operator: gradients of its outputs to those of its inputs."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from polysci.network.gradients import elementwise, moving, products, reductions
+from polysci.network.gradients.backward import Rules
+
+GRADIENTS: Rules = MappingProxyType(
+    {
+        **elementwise.GRADIENTS,
+        **moving.GRADIENTS,
+        **products.GRADIENTS,
+        **reductions.GRADIENTS,
+    }
+)

@@ -1,0 +1,84 @@
+"""Formulas as text, whose operations become nodes: ``derive(back, "dy * (1 - y * y)", dy=, y=)``.
+
+Names stand for tensors or numbers, ``Exp(x)`` and its like for ONNX's operators, ``:=`` gives
+a part a name.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.network.gradients.backward import Backward
+
+Part = str | float  # a tensor, or a number
+_BINARY: Mapping[type, tuple[str, Callable[[Any, Any], Any]]] = MappingProxyType(
+    {
+        ast.Add: ("Add", operator.add),
+        ast.Sub: ("Sub", operator.sub),
+        ast.Mult: ("Mul", operator.mul),
+        ast.Div: ("Div", operator.truediv),
+        ast.Pow: ("Pow", operator.pow),
+    }
+)
+_COMPARISONS: Mapping[type, str] = MappingProxyType(
+    {
+        ast.Gt: "Greater",
+        ast.GtE: "GreaterOrEqual",
+        ast.Lt: "Less",
+        ast.LtE: "LessOrEqual",
+        ast.Eq: "Equal",
+    }
+)
+_TRUTHS = (*_COMPARISONS.values(), "And", "Or", "Not")
+_parse = lru_cache(maxsize=256)(lambda text: ast.parse(text, mode="eval").body)
+
+
+def derive(back: Backward, text: str, **names: Part) -> str:
+    """The tensor that a formula of tensors and numbers gives; shapes broadcast."""
+    made = _value(back, _parse(text), names)
+    assert isinstance(made, str), f"{text}: no tensor in it"
+    return made
+
+
+def _value(back: Backward, part: ast.AST, names: dict[str, Part]) -> Part:
+    match part:
+        case ast.Name(name):
+            return names[name]
+        case ast.Constant(value):
+            return float(value)  # type: ignore[arg-type]
+        case ast.NamedExpr(ast.Name(name), value):
+            names[name] = _value(back, value, names)
+            return names[name]
+        case ast.UnaryOp(ast.USub(), operand):
+            inner = _value(back, operand, names)
+            return _apply(back, "Neg", [inner]) if isinstance(inner, str) else -inner
+        case ast.BinOp(left, symbol, right):
+            op, function = _BINARY[type(symbol)]
+            pair = [_value(back, left, names), _value(back, right, names)]
+            if not any(isinstance(value, str) for value in pair):
+                return float(function(*pair))
+            return _apply(back, op, pair)
+        case ast.Compare(left, [symbol], [right]):
+            pair = [_value(back, left, names), _value(back, right, names)]
+            return _apply(back, _COMPARISONS[type(symbol)], pair)
+        case ast.Call(ast.Name(op), arguments):
+            return _apply(back, op, [_value(back, argument, names) for argument in arguments])
+        case _:
+            raise ValueError(f"formula: {ast.unparse(part)}")
+
+
+def _apply(back: Backward, op: str, parts: list[Part]) -> str:
+    """A node; numbers are of the element type of the tensors beside them."""
+    tensors = [part for part in parts if isinstance(part, str)]
+    dtypes = [back.dtype(name) for name in tensors]
+    own = next((dtype for dtype in dtypes if dtype != "bool"), "float32")
+    inputs = [part if isinstance(part, str) else back.number(part, own) for part in parts]
+    shape = np.broadcast_shapes(*(back.shape(name) for name in inputs))
+    return back.add(op, inputs, shape, "bool" if op in _TRUTHS else own)

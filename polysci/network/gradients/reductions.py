@@ -1,0 +1,41 @@
+"""Gradients of reductions over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+
+from polysci.network.gradients.backward import Backward, Rules, known
+from polysci.network.gradients.formulas import derive
+from polysci.network.ir.graph import Node
+
+# Operator -> the gradient of x, with y and dy as wide as x, of n elements a result.
+_REDUCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "ReduceSum": "dy",
+        "ReduceMean": "dy / n",
+        "ReduceSumSquare": "2 * dy * x",
+        "ReduceL1": "dy * Sign(x)",
+        "ReduceL2": "dy * x / y",
+        "ReduceLogSum": "dy / Exp(y)",
+        "ReduceLogSumExp": "dy * Exp(x - y)",
+    }
+)
+
+
+def reduction(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """A row of _REDUCTIONS."""
+    x, shape = node.inputs[0], back.shape(node.inputs[0])
+    axes = known(back, node, 1, "axes")
+    if not axes:
+        axes = [] if node.attributes.get("noop_with_empty_axes") else list(range(len(shape)))
+    axes = [at % len(shape) for at in axes]
+    kept = [1 if at in axes else size for at, size in enumerate(shape)]
+    y, dy = (back.reshape(name, kept) for name in (node.outputs[0], dys[0]))
+    names: dict[str, str | float] = {"x": x, "y": y, "dy": dy, "n": prod(shape[at] for at in axes)}
+    dx = back.expand(derive(back, _REDUCTIONS[node.op], **names), shape)
+    return [dx, *[""] * (len(node.inputs) - 1)]
+
+
+GRADIENTS: Rules = MappingProxyType(dict.fromkeys(_REDUCTIONS, reduction))
