@@ -294,6 +294,19 @@ def test_threads_wait_twice_a_step() -> None:
     assert loop[: loop.index("\n    }")].count("omp barrier") == 2
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_weights_that_are_inputs_are_packed_before_all_steps(threads: int) -> None:
+    arrays = inputs_of("LSTM", 8, 1, 16, 32, bias=True)
+    fixed = [name for name in NAMES if name not in ("w", "r")]
+    text = network_of(read(recurrent_model("LSTM", {}, arrays, fixed)), threads).code.files[
+        "small.c"
+    ]
+    ahead, steps = text.split("for (int64_t step = 0")
+    call = "_pack_weights((const float *)m->in"
+    assert ahead.count(call) == 2 and call not in steps
+    assert disagreement("LSTM", {}, arrays, threads, fixed=fixed) < 1e-5
+
+
 def test_results_that_nothing_asks_for_are_not_computed() -> None:
     arrays = inputs_of("LSTM", 4, 1, 16, 16, 2)
     built = recurrent_model("LSTM", {"direction": "bidirectional"}, arrays)

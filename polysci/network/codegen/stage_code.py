@@ -32,7 +32,7 @@ from polysci.network.ir.stages import (
 )
 from polysci.network.passes.arena import Arena, arrange
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
-from polysci.network.passes.layer_calls import LayerCall, Spot, first_of
+from polysci.network.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.numerics.dtypes import C_TYPES
 from polysci.target.isa import Isa
@@ -158,7 +158,7 @@ class StageCode:
         place, lines = self.places(stage.condition), c.Body()
         stages = self.placed.program.stages
         if self.timed and stages[at] is stage:  # those that do not run take no time
-            end = next(n for n in range(at, len(stages)) if ends(stages[n], stage))
+            end = next(n for n in range(at, len(stages)) if stages[n] == replace(stage, part=END))
             head = (f"int i = {at}", f"i < {end}", "++i")
             single = [c.Line(openmp.MASTER)] if self.threads > 1 else []
             lines += [*single, c.loop(*head, c.Statement("m->times[i] = ps_now()"))]
@@ -168,17 +168,28 @@ class StageCode:
         return [*lines, c.Line(f"if (*({condition})) {{ /* {remark(stage.name)} */")]
 
     def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body:
-        """A loop over steps, which all threads go through; ``pending`` is what runs before it."""
+        """A loop over steps, which all threads go through; ``pending`` is what runs before it.
+
+        Weights that are computed, but not by a step, are packed ahead of all steps.
+        """
+        packing, ahead = c.Body(), packed_ahead(self.placed, at, self.calls)
+        if ahead:
+            packing += self.barrier
+            pending.clear()
+        for spot in ahead:
+            packing += self.pack_weights(spot, self.calls[spot], "")
         spots, before = [(at, inside) for inside in range(len(stage.members))], list(pending)
         self.waits(spots, pending)  # what is pending when the next step begins
         pending[:] = dict.fromkeys((*before, *pending))
         waits, block = self.waits(spots, pending), c.Body()
         for spot, wait in zip(spots, waits, strict=True):
-            block += [*wait, *self.statements(spot, stage.members[spot[1]])]
+            member = stage.members[spot[1]]
+            lines = self.call_packed(spot) if spot in ahead else self.statements(spot, member)
+            block += [*wait, *lines]
         if stage.breaks:  # it may end with the first of them, whatever waits for the others
             pending[:] = dict.fromkeys((*before, *pending, *spots))
         head = (f"int64_t {STEP} = 0", f"{STEP} < {stage.count}", f"++{STEP}")
-        return [c.Line(f"/* {remark(stage.name)} */"), c.loop(*head, c.Block(block))]
+        return [c.Line(f"/* {remark(stage.name)} */"), *packing, c.loop(*head, c.Block(block))]
 
     def waits(self, spots: Sequence[Spot], pending: list[Spot]) -> list[c.Body]:
         """What stands before each of some stages, run in order behind ``pending``."""
@@ -269,7 +280,7 @@ class StageCode:
         lines: c.Body = [c.Line(f"/* {remark(stage.name)} */")]
         if not stage.copies:
             lines += self.pack_weights(spot, call, "")
-            lines += self.call_once(call.shared, self.call_primitive(spot, "", ""))
+            lines += self.call_packed(spot)
         else:
             table = self.symbol(spot)
             rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
@@ -282,6 +293,10 @@ class StageCode:
             lines += self.call_once(call.shared, self.call_primitive(spot, *moved))
             lines += [*self.barrier, c.Line("}")]
         return lines
+
+    def call_packed(self, spot: Spot) -> c.Body:
+        """The call of a primitive whose weights are packed."""
+        return self.call_once(self.calls[spot].shared, self.call_primitive(spot, "", ""))
 
     def pack_weights(self, spot: Spot, call: LayerCall, moved: str) -> c.Body:
         """Packing of weights that are computed."""
@@ -328,7 +343,8 @@ class StageCode:
         if layer.bias:
             bias = self.address(layer.bias, sums, self.places(layer.bias).first)
         if layer.residual:
-            moved = self.places(layer.residual).first + start_of_y(layer, self.placed)
+            place = self.places(layer.residual)
+            moved = place.first + start_of(layer.y, place.strides)
             residual = self.address(layer.residual, y_kind, moved)
         if layer.clamp:
             bounds = ", ".join(map(_bound, layer.clamp))
@@ -371,19 +387,9 @@ def scratch_name(spot: Spot, use: str) -> str:
     return f"{spot[0]} {spot[1]} {use}"
 
 
-def ends(stage: Stage, begin: BranchStage) -> bool:
-    """Whether a stage is where the stages of both sides of a branch end."""
-    return stage == replace(begin, part=END)
-
-
 def writer_of(stage: LoopStage) -> type[LoopWriter]:
     """What writes a loop: one that reduces, or one that does not."""
     return ReductionWriter if reductions(stage.expr) else LoopWriter
-
-
-def start_of_y(layer: LayerStage, placed: PlacedProgram) -> int:
-    """Elements before the window that a layer writes, in a residual that is as wide."""
-    return start_of(layer.y, placed.places[layer.residual].strides)
 
 
 def _bound(value: float) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from polysci.network.ir.control import BREAK, STEP, BranchStage, CarriedTensor, StepView
 from polysci.network.ir.expressions import Expr, Load, Number, Position, axis, combine
 from polysci.network.ir.graph import LOOP_BEGIN, LOOP_END, Node
-from polysci.network.ir.stages import LoopStage, RepeatStage, Stage
+from polysci.network.ir.stages import LoopStage, Stage
 from polysci.network.operators.builder import Builder, apply
-from polysci.network.operators.steps import moving, slice_at, whole
+from polysci.network.operators.steps import Steps, moving, slice_at, whole
 
 _NUMBER = Position(combine({STEP: 1}))
 
@@ -26,26 +26,17 @@ def end(build: Builder, node: Node) -> None:
     first = build.graph.makers()[node.inputs[0]]
     at = next(at for at, stage in enumerate(build.stages) if node.inputs[0] in stage.outputs)
     members, build.stages = build.stages[at:], build.stages[:at]
-    loop = _Loop(build, node, first, str(node))
+    loop = _Loop(build, str(node), int(first.attributes["count"]), node, first)
     loop.add(members)
 
 
 @dataclass(slots=True)
-class _Loop:
-    """A RepeatStage on its way; ``last`` are what ends a step."""
+class _Loop(Steps):
+    """A loop of a model on its way; ``last`` are what ends a step."""
 
-    build: Builder
     node: Node
     first: Node
-    name: str
-    reads: list[StepView] = field(default_factory=list)
-    writes: list[StepView] = field(default_factory=list)
-    carried: list[CarriedTensor] = field(default_factory=list)
     last: list[Stage] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        return int(self.first.attributes["count"])
 
     @property
     def states(self) -> int:
@@ -57,7 +48,7 @@ class _Loop:
         inner = first.outputs[1 : 1 + self.states]
         triples = zip(inner, first.inputs[2:], node.inputs[2:], node.outputs, strict=False)
         for now, before, following, state in triples:
-            self.carry(now, self.load(before), following, state)
+            self.keep(now, self.load(before), following, state)
         for name, source, (at, back) in zip(
             first.outputs[1 + self.states :], first.inputs[2 + self.states :],
             first.attributes["slices"], strict=True,
@@ -69,16 +60,13 @@ class _Loop:
         stacked = self.stack(counted)
         kept, moved = self.split(members)
         build.stages += moved
-        build.stages.append(RepeatStage(
-            self.name, self.count, (*head, *kept, *self.last), tuple(self.reads),
-            tuple(self.writes), tuple(self.carried),
-        ))  # fmt: skip
+        self.repeat([*head, *kept, *self.last])
         build.stages += stacked
 
     def load(self, name: str) -> Load:
         return whole(self.build, name)
 
-    def carry(self, now: str, before: Expr, following: str, state: str) -> None:
+    def keep(self, now: str, before: Expr, following: str, state: str) -> None:
         """What the next step reads as ``now``; copies that fusion leaves where they must be."""
         build = self.build
         build.stages.append(LoopStage(self.name, state, before))
@@ -92,7 +80,7 @@ class _Loop:
         now, state, more = (
             build.fresh(f"{going}.{word}", (), "bool") for word in ("now", "state", "more")
         )
-        self.carry(now, self.load(going), self.node.inputs[1], state)
+        self.keep(now, self.load(going), self.node.inputs[1], state)
         if not trips:
             return [BranchStage(self.name, now, BREAK)]
         expr = apply("and", apply("less", _NUMBER, self.load(trips)), self.load(now))

@@ -29,10 +29,10 @@ class Steps:
     build: Builder
     name: str
     count: int
-    reads: list[StepView] = field(default_factory=list)
-    writes: list[StepView] = field(default_factory=list)
-    carried: list[CarriedTensor] = field(default_factory=list)
-    around: list[Stage] = field(default_factory=list)
+    reads: list[StepView] = field(default_factory=list, kw_only=True)
+    writes: list[StepView] = field(default_factory=list, kw_only=True)
+    carried: list[CarriedTensor] = field(default_factory=list, kw_only=True)
+    around: list[Stage] = field(default_factory=list, kw_only=True)
 
     def begin(self) -> None:
         """Stages from here on are those of a step."""
@@ -40,9 +40,13 @@ class Steps:
 
     def end(self) -> None:
         """The stages since ``begin`` are repeated."""
-        members, self.build.stages = tuple(self.build.stages), self.around
+        members, self.build.stages = self.build.stages, self.around
+        self.repeat(members)
+
+    def repeat(self, members: Sequence[Stage]) -> None:
+        """A step consists of these stages."""
         self.build.stages.append(RepeatStage(
-            self.name, self.count, members, tuple(self.reads), tuple(self.writes),
+            self.name, self.count, tuple(members), tuple(self.reads), tuple(self.writes),
             tuple(self.carried),
         ))  # fmt: skip
 

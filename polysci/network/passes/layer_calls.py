@@ -84,6 +84,21 @@ def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
     return [*places.values()]
 
 
+def packed_ahead(placed: PlacedProgram, at: int, calls: Mapping[Spot, LayerCall]) -> list[Spot]:
+    """The layers of a repeated stage whose weights are computed, but before all steps."""
+    stage = placed.program.stages[at]
+    inside = {placed.places[name].buffer for part in members_of(stage) for name in part.outputs}
+    return [
+        spot
+        for spot, call in calls.items()
+        if spot[0] == at
+        and call.packed_at is None
+        and not call.layer.copies
+        and placed.places[call.layer.weights].buffer not in inside
+        and not placed.places[call.layer.weights].step
+    ]
+
+
 @dataclass(slots=True)
 class _PackedWeights:
     """Where packed weights are: layers whose weights are equal and packed alike share them."""
