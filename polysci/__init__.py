@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
     from polysci.ops.conv2d import Conv2d
+    from polysci.ops.conv2d_backward_data import Conv2dBackwardData
     from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
     from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "PRECISIONS",
     "Conv2d",
+    "Conv2dBackwardData",
     "Conv2dBackwardWeights",
     "Matmul",
     "Nest",
@@ -54,6 +56,7 @@ _HOMES = MappingProxyType(
     {
         "PRECISIONS": "polysci.numerics.dtypes",
         "Conv2d": "polysci.ops.conv2d",
+        "Conv2dBackwardData": "polysci.ops.conv2d_backward_data",
         "Conv2dBackwardWeights": "polysci.ops.conv2d_backward_weights",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",

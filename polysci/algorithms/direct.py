@@ -19,8 +19,10 @@ from polysci.algorithms.algorithm import (
 from polysci.algorithms.lowering import model_of, swapped_model_of
 from polysci.codegen.emit import Source
 from polysci.codegen.emit import emit as emit_nest
+from polysci.errors import UnsupportedError
 from polysci.explain import Explanation
 from polysci.numerics.arrays import Doubles
+from polysci.ops.conv2d_backward_data import Conv2dBackwardData
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction
@@ -54,14 +56,15 @@ class NestExplanation:
 
 
 class Direct(Algorithm[LegalSchedule]):
-    """Every problem; the default."""
+    """Every problem whose nest writes an element in one place; the default."""
 
     @property
     def exact_inputs(self) -> ExactInputs:
         return ExactInputs()
 
     def refusal(self, problem: Problem) -> str:
-        return ""
+        strided = isinstance(problem, Conv2dBackwardData) and problem.forward.stride != (1, 1)
+        return "it scatters into its result: strides set neighbouring sums apart" if strided else ""
 
     def candidates(
         self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
@@ -85,6 +88,8 @@ class Direct(Algorithm[LegalSchedule]):
         return float(lower_bound(*shortlist.as_family(context, schedule))[0])
 
     def lower(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
+        if why := self.refusal(problem):
+            raise UnsupportedError(f"{problem}: algorithm direct: {why}")
         scop, roles, strides = model_of(problem)
         legality.check(*(swapped_model_of(roles) if schedule.swap else (scop, roles)), schedule)
         return LegalSchedule(roles, strides, schedule, threads)

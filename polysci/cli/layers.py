@@ -40,9 +40,10 @@ def layer_options(
     """SPEC|FILE and how to read them; ``described``: also for a machine that is not this one."""
     command.add_argument(
         "layers", nargs=nargs, metavar="SPEC|FILE",
-        help="a layer in benchdnn's grammar (mb1ic64ih56oc64kh3ph1), the gradient of its filters "
-        "('bwd_w mb1ic64...'), a matrix product (mm:128x64x256), a file of layers, a network in "
-        "models/ (resnet50), or a .c file with a loop nest between #pragma scop and endscop",
+        help="a layer in benchdnn's grammar (mb1ic64ih56oc64kh3ph1), the gradient of its input or "
+        "filters ('bwd_d mb1ic64...', 'bwd_w ...'), a matrix product (mm:128x64x256), "
+        "a file of layers, a network in models/ (resnet50), or a .c file with a loop nest between "
+        "#pragma scop and endscop",
     )  # fmt: skip
     command.add_argument(
         "--layout",

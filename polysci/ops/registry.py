@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv2d_backward_data import Conv2dBackwardData
 from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
@@ -30,6 +31,7 @@ OPS: Mapping[str, Operator] = MappingProxyType(
     {
         "conv": Operator(Conv2d, "", Conv2d.parse),
         "nest": Operator(Nest, "nest", Nest.parse),
+        "conv_backward_data": Operator(Conv2dBackwardData, "bwd_d", Conv2dBackwardData.parse),
         "conv_backward_weights": Operator(
             Conv2dBackwardWeights, "bwd_w", Conv2dBackwardWeights.parse
         ),

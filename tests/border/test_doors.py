@@ -47,6 +47,7 @@ for (int i = 0; i < 8; i++) for (int j = 0; j < 5; j++) for (int k = 0; k < 6; k
 PROBLEMS: dict[str, Any] = {
     "Conv2d": polysci.Conv2d(**CONV),
     "Matmul": polysci.Matmul(**MATMUL),
+    "Conv2dBackwardData": polysci.Conv2dBackwardData(polysci.Conv2d(**CONV)),
     "Conv2dBackwardWeights": polysci.Conv2dBackwardWeights(polysci.Conv2d(**CONV)),
     "Nest": polysci.Nest(NEST),
 }
@@ -65,6 +66,7 @@ def constructors() -> Iterator[tuple[str, Door]]:
     yield from with_each(polysci.Conv2d, *options, "multiplicity", **CONV)
     others = ("batch", "constant", "dtype", "name", "multiplicity")
     yield from with_each(polysci.Matmul, *others, **MATMUL)
+    yield from with_each(polysci.Conv2dBackwardData, "forward")
     yield from with_each(polysci.Conv2dBackwardWeights, "forward")
     yield from with_each(polysci.Nest, "name", "multiplicity", source=NEST)
     yield from with_each(polysci.Scales, "scale", "y_zero", "residual_scale", "residual_zero")
