@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from records import RESULTS, Sample, read
@@ -37,6 +37,15 @@ LAYERS = {
     "inception_v3": ("mixed_5b/5x5_2", "mixed_6a/3x3", "mixed_6b/7x7_2", "mixed_7c/1x1"),
     "yolov2": ("conv4", "conv21"),
 }  # fmt: skip
+# Products with packed weights: of transformers, squares, tall and flat ones, and PolyDL's.
+GEMMS = {
+    "vit_b": ("197x768x2304", "197x768x768", "197x3072x768"),
+    "bert_base": ("128x768x3072", "128x3072x768", "16x768x768", "512x768x768"),
+    "llama": ("1x4096x4096", "16x4096x1024", "128x2048x2048"),
+    "square": ("256x256x256", "512x512x512", "1024x1024x1024"),
+    "tall": ("8192x64x64", "4096x32x512", "64x4096x64"),
+    "polydl": ("84x4096x1024", "256x2048x256", "2048x32x4096", "35x2560x2048"),
+}
 NETWORK = {"Y": "yolo9000", "R": "resnet18", "M": "mobilenet"}  # of MOpt's layers
 LARGEST = 8e9  # flops: Y23 of MOpt's layers has 17e9 and would take as long as ten others
 COUNT = 150
@@ -54,7 +63,7 @@ def main() -> int:
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     try:
         with arguments.output.open("a", encoding="utf-8") as file:
-            for network, problem in layers(arguments.quick):
+            for network, problem in LAYER_SETS[arguments.set](arguments.quick):
                 for threads in arguments.threads:
                     for sample in measured(network, problem, threads, arguments.count, done):
                         print(sample, file=file, flush=True)
@@ -69,8 +78,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three small layers, 20 schedules")
     parser.add_argument("--count", type=int, default=None, help=f"schedules a layer ({COUNT})")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="(1 2)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "sample.jsonl")
+    parser.add_argument(
+        "--set", choices=tuple(LAYER_SETS), default="convolutions", help="(convolutions)"
+    )
+    parser.add_argument(
+        "--output", type=Path, help="(results/sample.jsonl, of gemms results/sample_gemms.jsonl)"
+    )
     arguments = parser.parse_args()
+    name = "sample" if arguments.set == "convolutions" else f"sample_{arguments.set}"
+    arguments.output = arguments.output or RESULTS / f"{name}.jsonl"
     arguments.count = arguments.count or (20 if arguments.quick else COUNT)
     return arguments
 
@@ -88,6 +104,23 @@ def layers(quick: bool) -> Iterator[tuple[str, Problem]]:
         if (not names or problem.name in names) and problem.flops < LARGEST
     ]
     yield from sorted(chosen, key=lambda entry: entry[1].flops)
+
+
+def gemms(quick: bool) -> Iterator[tuple[str, Problem]]:
+    """The products with where they are from; of a quick run three small ones."""
+    chosen = [
+        (network, parse_problem(f"mm:{text} b=constant"))
+        for network, texts in GEMMS.items()
+        for text in texts
+    ]
+    chosen.sort(key=lambda entry: entry[1].flops)
+    yield from chosen[:3] if quick else chosen
+
+
+LAYER_SETS: Mapping[str, Callable[[bool], Iterator[tuple[str, Problem]]]] = {
+    "convolutions": layers,
+    "gemms": gemms,
+}
 
 
 def measured(
