@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from polysci import errors
     from polysci.api import compile, conv2d
     from polysci.network.compile.compiled import Network, compile_network
+    from polysci.network.frontends import layers
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
@@ -46,6 +47,7 @@ __all__ = [
     "errors",
     "extract",
     "from_bf16",
+    "layers",
     "optimize",
     "parse_problem",
     "to_bf16",
@@ -77,7 +79,13 @@ _HOMES = MappingProxyType(
         "to_bf16": "polysci.numerics.dtypes",
     }
 )
-_MODULES = MappingProxyType({"errors": "polysci.errors", "extract": "polysci.polyhedral.extract"})
+_MODULES = MappingProxyType(
+    {
+        "errors": "polysci.errors",
+        "extract": "polysci.polyhedral.extract",
+        "layers": "polysci.network.frontends.layers",
+    }
+)
 
 if not TYPE_CHECKING:  # a checker would take any attribute for granted
 

@@ -22,7 +22,7 @@ def differentiate(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
     A tensor on which the loss does not depend has a gradient of zeros. Raises as
     ``add_gradients`` does.
     """
-    back = Backward(graph, dependents(graph, wrt))
+    back = Backward(graph, wanted=dependents(graph, wrt))
     made = add_gradients(back, loss, wrt)
     outputs = [loss]
     for name in wrt:

@@ -1,4 +1,4 @@
-"""Formulas as text, whose operations become nodes: ``derive(back, "dy * (1 - y * y)", dy=, y=)``.
+"""Formulas as text, whose operations become nodes: ``derive(graph, "dy * (1 - y * y)", dy=, y=)``.
 
 Names stand for tensors or numbers, ``Exp(x)`` and its like for ONNX's operators, ``:=`` gives
 a part a name.
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.network.gradients.backward import Backward
+from polysci.network.ir.growing import GrowingGraph
 
 Part = str | float  # a tensor, or a number
 _BINARY: Mapping[type, tuple[str, Callable[[Any, Any], Any]]] = MappingProxyType(
@@ -40,45 +40,45 @@ _TRUTHS = (*_COMPARISONS.values(), "And", "Or", "Not")
 _parse = lru_cache(maxsize=256)(lambda text: ast.parse(text, mode="eval").body)
 
 
-def derive(back: Backward, text: str, **names: Part) -> str:
+def derive(graph: GrowingGraph, text: str, **names: Part) -> str:
     """The tensor that a formula of tensors and numbers gives; shapes broadcast."""
-    made = _value(back, _parse(text), names)
+    made = _value(graph, _parse(text), names)
     assert isinstance(made, str), f"{text}: no tensor in it"
     return made
 
 
-def _value(back: Backward, part: ast.AST, names: dict[str, Part]) -> Part:
+def _value(graph: GrowingGraph, part: ast.AST, names: dict[str, Part]) -> Part:
     match part:
         case ast.Name(name):
             return names[name]
         case ast.Constant(value):
             return float(value)  # type: ignore[arg-type]
         case ast.NamedExpr(ast.Name(name), value):
-            names[name] = _value(back, value, names)
+            names[name] = _value(graph, value, names)
             return names[name]
         case ast.UnaryOp(ast.USub(), operand):
-            inner = _value(back, operand, names)
-            return _apply(back, "Neg", [inner]) if isinstance(inner, str) else -inner
+            inner = _value(graph, operand, names)
+            return _apply(graph, "Neg", [inner]) if isinstance(inner, str) else -inner
         case ast.BinOp(left, symbol, right):
             op, function = _BINARY[type(symbol)]
-            pair = [_value(back, left, names), _value(back, right, names)]
+            pair = [_value(graph, left, names), _value(graph, right, names)]
             if not any(isinstance(value, str) for value in pair):
                 return float(function(*pair))
-            return _apply(back, op, pair)
+            return _apply(graph, op, pair)
         case ast.Compare(left, [symbol], [right]):
-            pair = [_value(back, left, names), _value(back, right, names)]
-            return _apply(back, _COMPARISONS[type(symbol)], pair)
+            pair = [_value(graph, left, names), _value(graph, right, names)]
+            return _apply(graph, _COMPARISONS[type(symbol)], pair)
         case ast.Call(ast.Name(op), arguments):
-            return _apply(back, op, [_value(back, argument, names) for argument in arguments])
+            return _apply(graph, op, [_value(graph, argument, names) for argument in arguments])
         case _:
             raise ValueError(f"formula: {ast.unparse(part)}")
 
 
-def _apply(back: Backward, op: str, parts: list[Part]) -> str:
+def _apply(graph: GrowingGraph, op: str, parts: list[Part]) -> str:
     """A node; numbers are of the element type of the tensors beside them."""
     tensors = [part for part in parts if isinstance(part, str)]
-    dtypes = [back.dtype(name) for name in tensors]
+    dtypes = [graph.dtype(name) for name in tensors]
     own = next((dtype for dtype in dtypes if dtype != "bool"), "float32")
-    inputs = [part if isinstance(part, str) else back.number(part, own) for part in parts]
-    shape = np.broadcast_shapes(*(back.shape(name) for name in inputs))
-    return back.add(op, inputs, shape, "bool" if op in _TRUTHS else own)
+    inputs = [part if isinstance(part, str) else graph.number(part, own) for part in parts]
+    shape = np.broadcast_shapes(*(graph.shape(name) for name in inputs))
+    return graph.add(op, inputs, shape, "bool" if op in _TRUTHS else own)
