@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from polysci.tune import Progress, Result
 
 _FILES = (".txt", ".c", ".onnx")  # an argument that ends so is a file
+_DIRECTIONS = ("fwd", "bwd_d", "bwd_w")
 _COLUMNS = 80  # of a table in a pipe, a file or a narrow terminal
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
 
@@ -46,20 +47,21 @@ def layer_options(
         "#pragma scop and endscop",
     )  # fmt: skip
     command.add_argument(
-        "--layout",
-        type=str.lower,
-        choices=("nhwc", "nchw"),
-        default="nhwc",
+        "--layout", type=str.lower, choices=("nhwc", "nchw"), default="nhwc",
         help="memory layout of input and output (nhwc)",
-    )
+    )  # fmt: skip
+    command.add_argument(
+        "--dir", dest="direction", type=str.lower, choices=_DIRECTIONS, default="",
+        help="of the convolutions, as benchdnn has it: fwd, or the gradient of the input (bwd_d) "
+        "or of the filters (bwd_w)",
+    )  # fmt: skip
     command.add_argument(
         "--dtype", default="f32", metavar="NAME",
         help="precision: f32, bf16, f16, int8, or types of input, weights and result: u8:s8:s8 "
         "or bf16:bf16:f32; float32, bfloat16, float16 and half are other names (f32)",
     )  # fmt: skip
-    command.add_argument(
-        "--batch", type=positive, metavar="N", help="replace the batch size of all layers"
-    )
+    batch = "replace the batch size of all layers"
+    command.add_argument("--batch", type=positive, metavar="N", help=batch)
     machine_options(command, described=described)
 
 
@@ -85,8 +87,7 @@ def isa_option(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--isa", type=isa, metavar="NAME",
         help="best instruction set to use, as POLYSCI_ISA; the lower of the two counts; one of "
-        "another kind of CPU: predict for it, where nothing has to run: "
-        f"{', '.join(ISAS)}",
+        f"another kind of CPU: predict for it, where nothing has to run: {', '.join(ISAS)}",
     )  # fmt: skip
 
 
@@ -94,18 +95,14 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
     """Options for the search."""
     level_option(command, level)
     command.add_argument(
-        "--ranker",
-        default="traffic",
-        metavar="NAME",
+        "--ranker", default="traffic", metavar="NAME",
         help="cost model (traffic); 'polysci rank --list' prints all",
-    )
+    )  # fmt: skip
     algorithm_option(command)
     command.add_argument(
-        "--time-limit",
-        type=seconds,
-        metavar="S",
+        "--time-limit", type=seconds, metavar="S",
         help="end the search of all layers after S seconds",
-    )
+    )  # fmt: skip
 
 
 def level_option(
@@ -273,12 +270,16 @@ def load_machine_file(arguments: argparse.Namespace) -> MachineFile | None:
 
 
 def problems(arguments: argparse.Namespace) -> list[Problem]:
-    """The layers that the arguments name, in order. Raises SpecError."""
+    """The layers that the arguments name, in order. Raises SpecError and UnsupportedError."""
+    from polysci.ops import in_direction
+
     layers = [
         problem
         for text in arguments.layers
         for problem in _read(text, arguments.layout, arguments.dtype)
     ]
+    if direction := getattr(arguments, "direction", ""):
+        layers = [in_direction(problem, direction) for problem in layers]
     if arguments.batch is not None:
         layers = [problem.with_batch(arguments.batch) for problem in layers]
     for problem in layers:

@@ -5,7 +5,7 @@ from polysci.ops.conv2d_backward_data import Conv2dBackwardData
 from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
-from polysci.ops.parsing import convolution, parse_key, parse_problem, problem_of
+from polysci.ops.parsing import convolution, in_direction, parse_key, parse_problem, problem_of
 from polysci.ops.registry import OPS, Operator
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Nest",
     "Operator",
     "convolution",
+    "in_direction",
     "parse_key",
     "parse_problem",
     "problem_of",

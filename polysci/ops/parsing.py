@@ -69,6 +69,17 @@ def problem_of(
     return problem
 
 
+def in_direction(problem: Problem, direction: str) -> Problem:
+    """A convolution, or its gradient: ``fwd``, or the word of a row of OPS: ``bwd_d``, ``bwd_w``.
+
+    Raises UnsupportedError for another operator, a gradient among them.
+    """
+    conv = convolution(problem)
+    if direction == "fwd":
+        return conv
+    return parse_problem(f"{direction} {conv}", conv.layout, conv.dtype)
+
+
 def convolution(problem: Problem) -> Conv2d:
     """The problem as a convolution. Raises UnsupportedError for another operator."""
     if not isinstance(problem, Conv2d):

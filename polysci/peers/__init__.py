@@ -35,8 +35,8 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
         for peer in (
             Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
             Peer(
-                "onednn", "", "polysci.peers.onednn.service:OneDNN", operators=("conv", "matmul"),
-                takes_library=True,
+                "onednn", "", "polysci.peers.onednn.service:OneDNN",
+                operators=("conv", "conv_backward_weights", "matmul"), takes_library=True,
             ),
             Peer(
                 "onnxruntime", "onnxruntime",

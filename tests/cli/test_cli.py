@@ -14,6 +14,7 @@ import pytest
 from polysci import cli
 from polysci.cli import COMMANDS
 from polysci.errors import SpecError
+from polysci.ops import parse_problem
 from tests.support.command import done, polysci, process, started
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -69,6 +70,17 @@ def test_batch_layout_and_threads_reach_the_layers() -> None:
     first = json.loads(done("optimize", LAYER, "--json", *options).splitlines()[0])
     assert not first["problem"].startswith("mb") and first["layout"] == "nchw"  # mb2: the default
     assert first["threads"] == 2 and first["seconds"] is None
+
+
+def test_convolutions_of_a_list_in_another_direction() -> None:
+    options = ("--dir", "BWD_W", "--batch", "1", "--json", "--level", "estimate")
+    first = json.loads(done("optimize", LAYER, *options).splitlines()[0])
+    assert first["problem"] == f"bwd_w {parse_problem(LAYER).with_batch(1)}"
+    forward = json.loads(done("optimize", LAYER, "--dir", "fwd", *options[2:]).splitlines()[0])
+    assert forward["problem"] == first["problem"].removeprefix("bwd_w ")
+    for layer in ("mm:4x4x4", f"bwd_w {LAYER}"):
+        ran = polysci("optimize", layer, *options)
+        assert ran.returncode == 1 and "expected a convolution" in ran.stderr
 
 
 def test_a_nest_in_c_is_a_layer(tmp_path: Path) -> None:

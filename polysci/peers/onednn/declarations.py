@@ -38,6 +38,14 @@ int dnnl_convolution_forward_primitive_desc_create(
     void **pd, void *engine, int prop, int alg, const void *src, const void *weights,
     const void *bias, const void *dst, const int64_t *strides, const int64_t *dilates,
     const int64_t *padding_l, const int64_t *padding_r, const void *attr);
+int dnnl_convolution_backward_data_primitive_desc_create(
+    void **pd, void *engine, int alg, const void *diff_src, const void *weights,
+    const void *diff_dst, const int64_t *strides, const int64_t *dilates,
+    const int64_t *padding_l, const int64_t *padding_r, const void *hint, const void *attr);
+int dnnl_convolution_backward_weights_primitive_desc_create(
+    void **pd, void *engine, int alg, const void *src, const void *diff_weights,
+    const void *diff_bias, const void *diff_dst, const int64_t *strides, const int64_t *dilates,
+    const int64_t *padding_l, const int64_t *padding_r, const void *hint, const void *attr);
 int dnnl_matmul_primitive_desc_create(
     void **pd, void *engine, const void *src, const void *weights, const void *bias,
     const void *dst, const void *attr);
@@ -69,6 +77,10 @@ FORWARD_INFERENCE: Final = 96
 CPU_ENGINE, IN_ORDER = 1, 1
 LIBRARY_SCRATCHPAD, USER_SCRATCHPAD = 0, 1
 SRC, DST, WEIGHTS, SCRATCHPAD = 1, 17, 33, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 SCALES, ZERO_POINTS = 4096, 8192  # added to an argument
 IMPLEMENTATION = 8  # queries of a primitive descriptor
-SRC_MD, WEIGHTS_MD, DST_MD, SCRATCHPAD_MD = 129, 131, 133, 136
+SCRATCHPAD_MD = 136
+FORMATS: Final[Mapping[int, int]] = MappingProxyType(  # queries of memory descriptors, by argument
+    {SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134}
+)

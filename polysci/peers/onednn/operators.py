@@ -8,49 +8,89 @@ from types import MappingProxyType
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.ops import Conv2d, Matmul
+from polysci.ops import Conv2d, Conv2dBackwardWeights, Matmul
 from polysci.ops.conv2d.rules import AXES, span
 from polysci.ops.problem import Problem
 from polysci.peers.onednn import declarations as api
 from polysci.peers.onednn.library import Dnnl, Handle
 
 Order = tuple[int, ...]
-Formats = tuple[str | None, str | None]  # names of formats of x and y; None: the library's choice
-# The primitive descriptor: library, algorithm, descriptors of src, weights and dst, attributes.
+Formats = tuple[Order | None, Order | None, Order | None]  # of x, w, y; None: the library's choice
+# The primitive descriptor: library, algorithm, memory descriptors by argument, attributes.
 Create = Callable[[Dnnl, str, Mapping[int, Handle], Handle], Handle]
 
-_CONVOLUTION_ORDERS: Final[Mapping[str, Order]] = MappingProxyType(
-    {"nhwc": (0, 2, 3, 1), "nchw": (0, 1, 2, 3)}
-)
-_CONVOLUTION_FORMATS: Final[Mapping[str, tuple[Formats, ...]]] = MappingProxyType(
+_CHANNELS_LAST: Final = (0, 2, 3, 1)
+_PLAIN: Final = (0, 1, 2, 3)
+_ORDERS: Final[Mapping[str, Order]] = MappingProxyType({"nhwc": _CHANNELS_LAST, "nchw": _PLAIN})
+# Of both images of a convolution, its input first.
+_IMAGES: Final[Mapping[str, Sequence[tuple[Order | None, Order | None]]]] = MappingProxyType(
     {
-        "nhwc": (("nhwc", "nhwc"), (None, None)),
-        "nchw": (("nchw", "nchw"), ("nchw", None), (None, None), ("nhwc", "nhwc")),
+        "nhwc": ((_CHANNELS_LAST, _CHANNELS_LAST), (None, None)),
+        "nchw": (
+            *((_PLAIN, _PLAIN), (_PLAIN, None), (None, None)),
+            (_CHANNELS_LAST, _CHANNELS_LAST),
+        ),
     }
 )
-_ROWS: Final = "row by row"
+
+
+@dataclass(frozen=True, slots=True)
+class DnnlOperand:
+    """What x, w or y is to the library: the number of the argument, and its dimensions.
+
+    ``order`` has the axes as the problem stores them, from the outermost to the innermost;
+    ``letters`` names them.
+    """
+
+    argument: int
+    dims: tuple[int, ...]
+    order: Order
+    letters: str
+
+    def name(self, order: Order | None) -> str:
+        """A format, as ``nhwc``."""
+        return "any" if order is None else "".join(self.letters[axis] for axis in order)
 
 
 @dataclass(frozen=True, slots=True)
 class DnnlOperator:
     """How the library computes a problem.
 
-    ``dims`` of x, w and y are in the library's order; ``orders`` has the axes of x and y by the
-    name of a format, from the outermost to the innermost, ``layout`` is the problem's own. w is
-    stored in the order of its dimensions. ``x_argument`` and ``w_argument`` say what x and w are to
-    the library; ``scale_mask`` names the axes of w that scales belong to.
+    ``operands`` are x, w and y; ``formats`` are those to try. ``scale_mask`` names the axes of w
+    that scales belong to. ``packed``: w is constant, so that it is brought into a format ahead.
     """
 
-    dims: Mapping[str, tuple[int, ...]]
-    orders: Mapping[str, Order]
-    layout: str
+    operands: Mapping[str, DnnlOperand]
     formats: Sequence[Formats]
     create: Create
-    scale_mask: int
+    scale_mask: int = 0
     algorithms: Sequence[str] = ("direct",)
-    packed: bool = True  # whether w is constant: its format is the library's choice
-    x_argument: int = api.SRC
-    w_argument: int = api.WEIGHTS
+    packed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Direction:
+    """A direction of convolution: the function of its descriptor, and what that takes.
+
+    ``arguments`` are those of x, w and y, ``formats`` those whose memory descriptors the function
+    takes, 0 for a bias; ``kind`` comes before them, and ``hint`` after the window.
+    """
+
+    function: str
+    arguments: tuple[int, int, int]
+    formats: tuple[int, ...]
+    kind: tuple[int, ...] = ()
+    hints: int = 1
+
+
+_FORWARD: Final = _Direction(
+    "convolution_forward", (api.SRC, api.WEIGHTS, api.DST), (api.SRC, api.WEIGHTS, 0, api.DST),
+    kind=(api.FORWARD_INFERENCE,), hints=0,
+)  # fmt: skip
+_BACKWARD_WEIGHTS: Final = _Direction(
+    "convolution_backward_weights", (api.SRC, api.DIFF_DST, api.DIFF_WEIGHTS),
+    (api.SRC, api.DIFF_WEIGHTS, 0, api.DIFF_DST),
+)  # fmt: skip
 
 
 def operator_of(problem: Problem) -> DnnlOperator:
@@ -62,7 +102,58 @@ def operator_of(problem: Problem) -> DnnlOperator:
 
 
 def _convolution(conv: Conv2d) -> DnnlOperator:
-    filters = conv.K // conv.groups, conv.C // conv.groups, conv.R, conv.S
+    return _convolve(conv, _FORWARD)
+
+
+def _backward_weights(gradient: Conv2dBackwardWeights) -> DnnlOperator:
+    return _convolve(gradient.forward, _BACKWARD_WEIGHTS, packed=False)
+
+
+def _convolve(conv: Conv2d, direction: _Direction, *, packed: bool = True) -> DnnlOperator:
+    """A direction of a convolution, of images and filters."""
+    filters: tuple[int, ...] = (conv.K // conv.groups, conv.C // conv.groups, conv.R, conv.S)
+    filters = filters if conv.groups == 1 else (conv.groups, *filters)
+    images, own = _ORDERS[conv.layout], tuple(range(len(filters)))
+    source, results = (conv.N, conv.C, conv.H, conv.W), (conv.N, conv.K, conv.P, conv.Q)
+    window = _window(conv)
+    shapes: dict[int, tuple[tuple[int, ...], Order, str]] = {
+        **dict.fromkeys((api.SRC, api.DIFF_SRC), (source, images, "nchw")),
+        **dict.fromkeys((api.WEIGHTS, api.DIFF_WEIGHTS), (filters, own, "goihw"[-len(filters) :])),
+        **dict.fromkeys((api.DST, api.DIFF_DST), (results, images, "nchw")),
+    }
+
+    def create(dnnl: Dnnl, algorithm: str, of: Mapping[int, Handle], attributes: Handle) -> Handle:
+        none = dnnl.ffi.NULL
+        formats = [of[argument] if argument else none for argument in direction.formats]
+        return dnnl.create(
+            "primitive_desc", f"{direction.function}_primitive_desc_create", dnnl.engine,
+            *direction.kind, api.ALGORITHMS[algorithm], *formats, *window,
+            *([none] * direction.hints), attributes,
+        )  # fmt: skip
+
+    return DnnlOperator(
+        operands={
+            name: DnnlOperand(argument, *shapes[argument])
+            for name, argument in zip("xwy", direction.arguments, strict=True)
+        },
+        formats=[_formats(direction, pair) for pair in _IMAGES[conv.layout]],
+        create=create,
+        scale_mask=1 if conv.groups == 1 else 3,  # output channels: of groups and in them
+        algorithms=tuple(api.ALGORITHMS),
+        packed=packed,
+    )
+
+
+def _formats(direction: _Direction, images: tuple[Order | None, Order | None]) -> Formats:
+    """Formats of x, w and y: of both images, filters as the library chooses."""
+    of = dict.fromkeys((api.SRC, api.DIFF_SRC), images[0])
+    of |= dict.fromkeys((api.DST, api.DIFF_DST), images[1])
+    x, w, y = (of.get(argument) for argument in direction.arguments)
+    return x, w, y
+
+
+def _window(conv: Conv2d) -> tuple[list[int], ...]:
+    """Strides, dilations from 0, padding before and after."""
     after = [
         (getattr(conv, out) - 1) * conv.stride[axis]
         + span(getattr(conv, taps), conv.dilation[axis])
@@ -70,33 +161,18 @@ def _convolution(conv: Conv2d) -> DnnlOperator:
         - conv.pad[axis]
         for size, taps, out, axis in AXES
     ]
-    window = list(conv.stride), [step - 1 for step in conv.dilation], list(conv.pad), after
-
-    def create(dnnl: Dnnl, algorithm: str, of: Mapping[int, Handle], attributes: Handle) -> Handle:
-        return dnnl.create(
-            "primitive_desc", "convolution_forward_primitive_desc_create", dnnl.engine,
-            api.FORWARD_INFERENCE, api.ALGORITHMS[algorithm], of[api.SRC], of[api.WEIGHTS],
-            dnnl.ffi.NULL, of[api.DST], *window, attributes,
-        )  # fmt: skip
-
-    return DnnlOperator(
-        dims={
-            "x": (conv.N, conv.C, conv.H, conv.W),
-            "w": filters if conv.groups == 1 else (conv.groups, *filters),
-            "y": (conv.N, conv.K, conv.P, conv.Q),
-        },
-        orders=_CONVOLUTION_ORDERS,
-        layout=conv.layout,
-        formats=_CONVOLUTION_FORMATS[conv.layout],
-        create=create,
-        scale_mask=1 if conv.groups == 1 else 3,  # output channels: of groups and in them
-        algorithms=tuple(api.ALGORITHMS),
-    )
+    return list(conv.stride), [step - 1 for step in conv.dilation], list(conv.pad), after
 
 
 def _matmul(product: Matmul) -> DnnlOperator:
     """x is the second factor where the first one is constant."""
     swapped = product.constant == "a"
+    factors = (api.SRC, "M K"), (api.WEIGHTS, "K N")
+    arguments = dict(zip("xw", factors[:: -1 if swapped else 1], strict=True))
+    operands = {
+        name: _matrix(product, name, argument, axes)
+        for name, (argument, axes) in {**arguments, "y": (api.DST, "M N")}.items()
+    }
 
     def create(dnnl: Dnnl, algorithm: str, of: Mapping[int, Handle], attributes: Handle) -> Handle:
         return dnnl.create(
@@ -104,21 +180,30 @@ def _matmul(product: Matmul) -> DnnlOperator:
             of[api.WEIGHTS], dnnl.ffi.NULL, of[api.DST], attributes,
         )  # fmt: skip
 
-    x_argument, w_argument = (api.SRC, api.WEIGHTS)[:: -1 if swapped else 1]
-    axes = len(product.y_shape)
+    x, w, y = (operands[name].order for name in "xwy")
     return DnnlOperator(
-        dims={"x": product.x_shape, "w": product.w_shape, "y": product.y_shape},
-        orders={_ROWS: tuple(range(axes))},
-        layout=_ROWS,
-        formats=((_ROWS, _ROWS), (None, None)),
+        operands=operands,
+        formats=((x, None, y) if product.constant else (x, w, y), (None, None, None)),
         create=create,
-        scale_mask=1 << product.bias_axis,
+        scale_mask=1 << (len(operands["w"].dims) - (2 if swapped else 1)),
         packed=bool(product.constant),
-        x_argument=x_argument,
-        w_argument=w_argument,
     )
 
 
+def _matrix(product: Matmul, name: str, argument: int, axes: str) -> DnnlOperand:
+    """A factor or the result; the library has its batch first, then ``axes``, in any order."""
+    stored = product.axes[name].split()
+    own = [*(["batch"] if "batch" in stored else []), *axes.split()]
+    sizes = dict(zip(stored, getattr(product, f"{name}_shape"), strict=True))
+    letters = "".join(axis[0].lower() for axis in own)
+    order = tuple(own.index(axis) for axis in stored)
+    return DnnlOperand(argument, tuple(sizes[axis] for axis in own), order, letters)
+
+
 _OPERATORS: Mapping[type[Problem], Callable[..., DnnlOperator]] = MappingProxyType(
-    {Conv2d: _convolution, Matmul: _matmul}
+    {
+        Conv2d: _convolution,
+        Conv2dBackwardWeights: _backward_weights,
+        Matmul: _matmul,
+    }
 )

@@ -19,7 +19,6 @@ from polysci.peers.onednn.library import Dnnl, DnnlMemory, Execution, Handle
 from polysci.peers.onednn.operators import DnnlOperator, Formats
 
 _PLAIN_LOOPS: Final = "ref"  # of the implementations' names
-_FORMATS_OF: Final = {api.SRC: api.SRC_MD, api.WEIGHTS: api.WEIGHTS_MD, api.DST: api.DST_MD}
 _SCRATCHPADS: Final = (api.LIBRARY_SCRATCHPAD, api.USER_SCRATCHPAD)
 _X, _Y, _W, _SCRATCH = PAGE_OFFSETS
 
@@ -67,21 +66,16 @@ class _Setting:
     algorithm: str
     scratchpad: int
 
-    def __str__(self) -> str:
-        x, y = (form or "any" for form in self.formats)
-        own = ", scratchpad ahead" if self.scratchpad == api.USER_SCRATCHPAD else ""
-        return f"{self.algorithm} in {self.element}, x {x}, y {y}{own}"
-
 
 class DnnlProblem:
     """A problem's x, w and y in memory of the library's, in the problem's formats."""
 
     def __init__(self, dnnl: Dnnl, operator: DnnlOperator, inputs: ExampleInputs) -> None:
         self.dnnl, self.operator, self.inputs = dnnl, operator, inputs
-        dims, (x, w, y) = operator.dims, inputs.elements
-        self._x_form = self._form(x, operator.layout, "x")
-        self._w_form = dnnl.dense_format(dims["w"], w, range(len(dims["w"])))
-        self._y_form = self._form(y, operator.layout, "y")
+        self._x_form, self._w_form, self._y_form = (
+            dnnl.dense_format(operand.dims, element, operand.order)
+            for operand, element in zip(operator.operands.values(), inputs.elements, strict=True)
+        )
         self._x = dnnl.memory(self._x_form, inputs.x, _X)
         self._w = dnnl.memory(self._w_form, inputs.w, _W)
         self._y = dnnl.room(self._y_form, _Y)
@@ -101,7 +95,7 @@ class DnnlProblem:
                 if self._is_new(setting, descriptor):
                     yield from self._paths_of(setting, descriptor)
             except UnsupportedError as error:
-                self.refused[str(setting)] = str(error)
+                self.refused[self._told(setting)] = str(error)
 
     def verify(self, path: DnnlPath) -> None:
         """Run it. Raises UnsupportedError where it fails, CheckError for another result."""
@@ -121,39 +115,33 @@ class DnnlProblem:
     def _own(self) -> str:
         return self.inputs.elements[0]
 
-    def _form(self, element: str, name: str | None, operand: str) -> Handle:
-        """The memory descriptor of x or y in a format."""
-        dims = self.operator.dims[operand]
-        if name is None:
-            return self.dnnl.any_format(dims, element)
-        return self.dnnl.dense_format(dims, element, self.operator.orders[name])
-
     def _quantised(self) -> Iterator[tuple[int, DnnlMemory]]:
         """Scales of the output channels and zero points, by the attribute's argument."""
         quant = self.inputs.quant
         if quant is None:
             return
-        x, w = self.operator.x_argument, self.operator.w_argument
+        x, w, y = (operand.argument for operand in self.operator.operands.values())
         if self.inputs.elements[2] != "s32":
             form = self.dnnl.dense_format([quant.scale.size], "f32", [0])
             yield api.SCALES + w, self.dnnl.memory(form, quant.scale)
-        for argument, zero in ((x, quant.x_zero), (api.DST, quant.y_zero)):
+        for argument, zero in ((x, quant.x_zero), (y, quant.y_zero)):
             if zero:
                 form = self.dnnl.dense_format([1], "s32", [0])
                 memory = self.dnnl.memory(form, np.array([zero], np.int32))
                 yield api.ZERO_POINTS + argument, memory
 
     def _descriptor(self, setting: _Setting) -> Handle:
-        dnnl, operator, (x, w, y) = self.dnnl, self.operator, self._elements(setting)
-        dims, (x_format, y_format) = operator.dims["w"], setting.formats
+        dnnl, operator = self.dnnl, self.operator
+        rows = zip(
+            operator.operands.values(), setting.formats, self._elements(setting), strict=True
+        )
         forms = {
-            operator.x_argument: self._form(x, x_format, "x"),
-            operator.w_argument: dnnl.any_format(dims, w)
-            if operator.packed
-            else dnnl.dense_format(dims, w, range(len(dims))),
-            api.DST: self._form(y, y_format, "y"),
+            operand.argument: dnnl.any_format(operand.dims, element)
+            if order is None
+            else dnnl.dense_format(operand.dims, element, order)
+            for operand, order, element in rows
         }
-        scaled, numbers = operator.w_argument, self._quantities
+        scaled, numbers = operator.operands["w"].argument, self._quantities
         scales = {scaled: operator.scale_mask} if api.SCALES + scaled in numbers else {}
         zeros = [number for number in forms if api.ZERO_POINTS + number in numbers]
         attributes = dnnl.attributes(setting.scratchpad, scales, zeros)
@@ -177,7 +165,7 @@ class DnnlProblem:
         for other, its_name, its_descriptor in self._taken:
             formats = (
                 (dnnl.format_of(descriptor, which), dnnl.format_of(its_descriptor, which))
-                for which in _FORMATS_OF.values()
+                for which in map(self._query, "xwy")
             )
             alike = other.scratchpad == setting.scratchpad and name == its_name
             if alike and all(dnnl.same(*pair) for pair in formats):
@@ -187,17 +175,18 @@ class DnnlProblem:
 
     def _paths_of(self, setting: _Setting, descriptor: Handle) -> Iterator[DnnlPath]:
         """With x and y in the problem's layout; and in the library's, where that differs."""
-        dnnl, roles = self.dnnl, (self.operator.x_argument, self.operator.w_argument, api.DST)
-        src, weights, dst = (dnnl.format_of(descriptor, _FORMATS_OF[role]) for role in roles)
-        x, x_before = self._moved(self._x_form, self._x, src, _X)
-        w, w_before = self._moved(self._w_form, self._w, weights, _W)
-        y, after = self._moved(self._y_form, self._y, dst, _Y, back=True)
+        dnnl = self.dnnl
+        forms = [dnnl.format_of(descriptor, self._query(name)) for name in "xwy"]
+        x, x_before = self._moved(self._x_form, self._x, forms[0], _X)
+        w, w_before = self._moved(self._w_form, self._w, forms[1], _W)
+        y, after = self._moved(self._y_form, self._y, forms[2], _Y, back=True)
         packed = w
         if self.operator.packed:
             self._run(*w_before)
             w_before = ()
         elif w_before:
             packed = self._w
+        roles = [operand.argument for operand in self.operator.operands.values()]
         arguments = dict(zip(roles, (x, w, y), strict=True)) | self._quantities
         if setting.scratchpad == api.USER_SCRATCHPAD:
             scratchpad = dnnl.format_of(descriptor, api.SCRATCHPAD_MD)
@@ -205,15 +194,29 @@ class DnnlProblem:
         name = f"{dnnl.implementation(descriptor)}{self._note(setting)}"
         compute = (Execution(dnnl.primitive(descriptor), arguments),)
         before = (*x_before, *w_before)
-        x_format, y_format = (form or "any" for form in setting.formats)
-        moved = [f"x as {x_format}"] * len(x_before) + ["w"] * len(w_before)
-        what = " and ".join([*moved, *[f"y as {y_format}"] * len(after)])
+        moves = zip("xwy", (x_before, w_before, after), self._format_names(setting), strict=True)
+        what = " and ".join(f"{name} as {form}" for name, steps, form in moves if steps)
         if not what:
             yield DnnlPath(name, compute, packed)
             return
         whole = (*before, *compute, *after)
         yield DnnlPath(f"{name}, {what}: reordered in the call", whole, packed)
         yield DnnlPath(f"{name}, {what}: reordered ahead and after", compute, packed, before, after)
+
+    def _query(self, name: str) -> int:
+        """The query of the memory descriptor of x, w or y."""
+        return api.FORMATS[self.operator.operands[name].argument]
+
+    def _format_names(self, setting: _Setting) -> list[str]:
+        rows = zip(self.operator.operands.values(), setting.formats, strict=True)
+        return [operand.name(order) for operand, order in rows]
+
+    def _told(self, setting: _Setting) -> str:
+        """A setting that the library refuses."""
+        formats = zip("xwy", self._format_names(setting), strict=True)
+        own = ", scratchpad ahead" if setting.scratchpad == api.USER_SCRATCHPAD else ""
+        told = ", ".join(f"{name} {form}" for name, form in formats)
+        return f"{setting.algorithm} in {setting.element}, {told}{own}"
 
     def _note(self, setting: _Setting) -> str:
         own = setting.scratchpad == api.USER_SCRATCHPAD
