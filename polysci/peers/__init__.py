@@ -36,7 +36,8 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
             Peer(
                 "onednn", "", "polysci.peers.onednn.service:OneDNN",
-                operators=("conv", "conv_backward_weights", "matmul"), takes_library=True,
+                operators=("conv", "conv_backward_data", "conv_backward_weights", "matmul"),
+                takes_library=True,
             ),
             Peer(
                 "onnxruntime", "onnxruntime",

@@ -203,6 +203,7 @@ def test_onednn_computes_it(dtype: str, layout: str) -> None:
         *(("mm:24x47x65", dtype) for dtype in ("f32", "bf16", "f16")),
         *(("mm:3:24x17x33 b=constant", dtype) for dtype in PRECISIONS),
         *(("mm:9x48x36 a=constant", dtype) for dtype in ("f32", "bf16", "s8:s8:s32")),
+        *((f"bwd_d {shape}", dtype) for shape in SHAPES.values() for dtype in ("f32", "bf16")),
         *((f"bwd_w {shape}", dtype) for shape in SHAPES.values() for dtype in ("f32", "bf16")),
     ],
 )

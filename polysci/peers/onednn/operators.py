@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.ops import Conv2d, Conv2dBackwardWeights, Matmul
+from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Matmul
 from polysci.ops.conv2d.rules import AXES, span
 from polysci.ops.problem import Problem
 from polysci.peers.onednn import declarations as api
@@ -73,7 +73,7 @@ class _Direction:
     """A direction of convolution: the function of its descriptor, and what that takes.
 
     ``arguments`` are those of x, w and y, ``formats`` those whose memory descriptors the function
-    takes, 0 for a bias; ``kind`` comes before them, and ``hint`` after the window.
+    takes, 0 for a bias; ``kind`` comes before them, ``hints`` null pointers after the window.
     """
 
     function: str
@@ -86,6 +86,10 @@ class _Direction:
 _FORWARD: Final = _Direction(
     "convolution_forward", (api.SRC, api.WEIGHTS, api.DST), (api.SRC, api.WEIGHTS, 0, api.DST),
     kind=(api.FORWARD_INFERENCE,), hints=0,
+)  # fmt: skip
+_BACKWARD_DATA: Final = _Direction(
+    "convolution_backward_data", (api.DIFF_DST, api.WEIGHTS, api.DIFF_SRC),
+    (api.DIFF_SRC, api.WEIGHTS, api.DIFF_DST),
 )  # fmt: skip
 _BACKWARD_WEIGHTS: Final = _Direction(
     "convolution_backward_weights", (api.SRC, api.DIFF_DST, api.DIFF_WEIGHTS),
@@ -103,6 +107,10 @@ def operator_of(problem: Problem) -> DnnlOperator:
 
 def _convolution(conv: Conv2d) -> DnnlOperator:
     return _convolve(conv, _FORWARD)
+
+
+def _backward_data(gradient: Conv2dBackwardData) -> DnnlOperator:
+    return _convolve(gradient.forward, _BACKWARD_DATA)
 
 
 def _backward_weights(gradient: Conv2dBackwardWeights) -> DnnlOperator:
@@ -203,6 +211,7 @@ def _matrix(product: Matmul, name: str, argument: int, axes: str) -> DnnlOperand
 _OPERATORS: Mapping[type[Problem], Callable[..., DnnlOperator]] = MappingProxyType(
     {
         Conv2d: _convolution,
+        Conv2dBackwardData: _backward_data,
         Conv2dBackwardWeights: _backward_weights,
         Matmul: _matmul,
     }
