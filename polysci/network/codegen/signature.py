@@ -42,16 +42,20 @@ class RunArgument:
 def ports_of(program: Program) -> list[RunArgument]:
     """Inputs, then outputs, in the order of the arguments."""
     values = program.values
-    inputs = [RunArgument(f"x{at}", name, values[name]) for at, name in enumerate(program.inputs)]
+    inputs = [
+        RunArgument(f"x{at}", name, values[name]) for at, name in enumerate(program.arguments)
+    ]
     outputs = zip(program.outputs, program.titles, strict=True)
     return inputs + [
-        RunArgument(f"y{at}", title, values[name], _length(program, title))
+        RunArgument(f"y{at}", title, values[name], _note(program, name, title))
         for at, (name, title) in enumerate(outputs)
     ]
 
 
-def _length(program: Program, title: str) -> str:
-    """What the header says of an output of which data decides the length."""
+def _note(program: Program, name: str, title: str) -> str:
+    """What the header says of an output that a run also reads, or whose length data decides."""
+    if name in program.in_place:
+        return f": a run reads {remark(program.in_place[name])} here and replaces it"
     mark = program.counted.get(title)
     if mark is None:
         return ""

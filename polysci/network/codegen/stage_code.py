@@ -94,7 +94,7 @@ class StageCode:
         )
         for name, at in self.weights_file.constants.items():
             self.pointers[name] = f"(m->constants + {at})"
-        for position, name in enumerate(program.inputs):
+        for position, name in enumerate(program.arguments):
             self.pointers[name] = f"m->in[{position}]"
         for position, name in enumerate(program.outputs):
             self.pointers[name] = f"m->out[{position}]"

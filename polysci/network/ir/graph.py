@@ -82,7 +82,7 @@ class Graph:
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
     the version of ONNX's operators that the nodes follow; those of OWN are none of them.
     ``counted`` are outputs of which data decides the length, whose counts are outputs as well,
-    behind the model's.
+    behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Graph:
     tensors: Mapping[str, Tensor]
     opset: int
     counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+    in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def model_outputs(self) -> tuple[Tensor, ...]:

@@ -327,7 +327,8 @@ class Program:
     """Stages in an order that runs, and the tensors that they make and read.
 
     ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
-    those of which data decides the length.
+    those of which data decides the length. ``in_place``, by output: the input whose memory it
+    takes, one argument for both.
     """
 
     name: str
@@ -338,6 +339,13 @@ class Program:
     values: Mapping[str, Value]
     constants: Mapping[str, Array]
     counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+    in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs that are only read."""
+        replaced = {*self.in_place.values()}
+        return tuple(name for name in self.inputs if name not in replaced)
 
     def readers(self) -> dict[str, list[Stage]]:
         """Tensor -> the stages that read it, in order."""

@@ -43,9 +43,15 @@ def lower(graph: Graph) -> Program:
     titles = tuple(tensor.name for tensor in graph.outputs)
     outputs = _made(build, titles)
     stages = _needed(build.stages, outputs)
+    in_place = {
+        name: graph.in_place[title]
+        for name, title in zip(outputs, titles, strict=True)
+        if title in graph.in_place
+    }
     program = Program(
-        graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted
-    )
+        graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted,
+        in_place,
+    )  # fmt: skip
     return program.with_stages(stages)
 
 

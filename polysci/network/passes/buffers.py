@@ -83,6 +83,8 @@ class _Placer:
     def __post_init__(self) -> None:
         self.values = dict(self.program.values)
         self.written = {*self.program.outputs}
+        for name, replaced in self.program.in_place.items():
+            self.places[replaced] = self.place_of(name)
 
     def place_of(self, name: str) -> BufferPlace:
         """The place of a tensor: inside another one, or a buffer of its own."""

@@ -24,13 +24,13 @@ def replaces_in_place(stage: RepeatStage, held: CarriedTensor, program: Program)
         reads = names & {*part.inputs}
         if reads and at > maker:
             return False
-        own = reads == {held.inner} and _reads_own_place(part, held.inner, following.shape)
+        own = reads == {held.inner} and reads_own_place(part, held.inner, following.shape)
         if reads and at == maker and not own:
             return False
     return isinstance(stage.members[maker], LoopStage | LayerStage)
 
 
-def _reads_own_place(part: Stage, name: str, shape: Sequence[int]) -> bool:
+def reads_own_place(part: Stage, name: str, shape: Sequence[int]) -> bool:
     """Whether a loop reads of a tensor no other elements than that which it defines."""
     if not isinstance(part, LoopStage):
         return False

@@ -16,9 +16,9 @@ def order_for_memory(program: Program) -> Program:
 
     One takes next what adds least to the memory in use, the other what continues the last stage,
     where it can. Every order is judged by the arena that it gets.
-    Programs with branches keep their own.
+    Programs with branches, and those that replace inputs, keep their own.
     """
-    if any(isinstance(stage, BranchStage) for stage in program.stages):
+    if program.in_place or any(isinstance(stage, BranchStage) for stage in program.stages):
         return program
     scheduler = _Scheduler(program)
     orders = [range(len(program.stages)), scheduler.order(_least), scheduler.order(_depth_first)]
