@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.network.ir.recurrences import RECURRENT_GRADIENT
+
 Array = NDArray[Any]
 # What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
 # begins, states, tensors to slice) -> (number of the step, states, slices); LOOP_END (that number,
@@ -21,7 +23,13 @@ AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, w
 # An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
 # or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
 QUANTISED_LSTM = "QuantisedLSTM"
-OWN = (AFFINE, QUANTISED_LSTM, LOOP_BEGIN, LOOP_END)  # operators that ONNX lacks
+OWN = (
+    AFFINE,
+    QUANTISED_LSTM,
+    RECURRENT_GRADIENT,
+    LOOP_BEGIN,
+    LOOP_END,
+)  # operators that ONNX lacks
 
 
 @dataclass(frozen=True, slots=True)

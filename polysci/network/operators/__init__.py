@@ -26,6 +26,7 @@ from polysci.network.operators import (
     quantised_recurrent,
     rearrange,
     recurrent,
+    recurrent_gradient,
     reductions,
     resize,
     sampling,
@@ -65,6 +66,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         **quantised.OPERATORS,
         **quantised_products.OPERATORS,
         **recurrent.OPERATORS,
+        **recurrent_gradient.OPERATORS,
         **quantised_recurrent.OPERATORS,
     }
 )

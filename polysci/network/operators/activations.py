@@ -32,6 +32,27 @@ _ACTIVATIONS: Mapping[str, tuple[Callable[[Expr, Parameters], Expr], Parameters]
 )  # fmt: skip
 
 
+# By lower case name: the slope of a function by its value.
+_SLOPES: Mapping[str, Callable[[Expr], Expr]] = MappingProxyType({
+    "relu": lambda y: apply("select", apply("greater", y, 0.0), 1.0, 0.0),
+    "tanh": lambda y: apply("sub", 1.0, apply("mul", y, y)),
+    "sigmoid": lambda y: apply("mul", y, apply("sub", 1.0, y)),
+})  # fmt: skip
+
+
+def slopes(
+    build: Builder, node: Node, directions: int, defaults: Sequence[str]
+) -> list[list[Activation]]:
+    """The slope of each function by its value, by direction; refuses functions without one."""
+    names = [_text(name).lower() for name in node.attributes.get("activations") or ()]
+    names = names or [name.lower() for name in defaults] * directions
+    for name in names:
+        if name not in _SLOPES:
+            build.refuse(f"the gradient of activation {name}")
+    made, size = [_SLOPES[name] for name in names], len(defaults)
+    return [made[first : first + size] for first in range(0, len(made), size)]
+
+
 def activations(
     build: Builder, node: Node, directions: int, defaults: Sequence[str]
 ) -> list[list[Activation]]:

@@ -14,6 +14,7 @@ import numpy as np
 from polysci.network.ir.control import CarriedTensor
 from polysci.network.ir.expressions import Expr, Load, Number, Reduce, axis, combine, constant
 from polysci.network.ir.graph import Node
+from polysci.network.ir.recurrences import FIRST_KEPT, KEPT
 from polysci.network.ir.stages import ConcatStage, ViewStage
 from polysci.network.operators.activations import Activation, activations
 from polysci.network.operators.builder import Builder, apply
@@ -30,11 +31,11 @@ _BACKWARDS = MappingProxyType(
 class Cell:
     """A kind of recurrent node: gates, activations where none are named, what it carries over.
 
-    ``inputs`` are the positions of the first values of what is carried. ``step`` makes the stages
-    of a step.
+    ``order`` has a letter a gate, in the order of their rows. ``inputs`` are the positions of the
+    first values of what is carried. ``step`` makes the stages of a step.
     """
 
-    gates: int
+    order: str
     activations: tuple[str, ...]
     inputs: tuple[int, ...]
     step: Callable[[Direction, str, Sequence[CarriedTensor]], None]
@@ -48,6 +49,7 @@ class Direction:
     node: Node
     steps: Steps
     number: int
+    place: Affine  # of a step, along the axis of time
     functions: Sequence[Activation]
     mask: str  # by batch: 0 beyond the end of a sequence; empty where all are as long
 
@@ -55,9 +57,34 @@ class Direction:
     def hidden(self) -> int:
         return self.build.shape(self.node.inputs[2])[2]
 
-    def gate(self, tensor: str, number: int) -> Load:
+    def gate(self, tensor: str, letter: str) -> Load:
         """An element of a gate before its function."""
+        number = order_of(self.node).index(letter)
         return Load(tensor, (axis(0), combine({"i1": 1}, number * self.hidden)))
+
+    def record(self, letter: str, value: Expr) -> Expr:
+        """A value of a step, written for the backward pass where the node has outputs for it."""
+        kept = KEPT[self.node.op]
+        names = self.node.outputs[FIRST_KEPT + self.number * len(kept) :]
+        if not names:
+            return value
+        part = self.part(names[kept.index(letter)], self.steps.write)
+        return whole(self.build, self.steps.define(part, value))
+
+    def part(self, outer: str, share: Callable[..., str], first: int = 0, columns: int = 0) -> str:
+        """What a step reads or writes, which ``share`` says, of a tensor with an axis of time."""
+        time, shape = time_axis(self.node), self.build.shape(outer)
+        index = (*slice_at(self.place, time, 3)[:2], combine({"i1": 1}, first))
+        return share(outer, index, (shape[1 - time], columns or shape[2]))
+
+    def y_part(self, y: str, share: Callable[..., str]) -> str:
+        """The same of Y, which has an axis of directions behind that of steps."""
+        number, shape = constant(self.number), self.build.shape(y)
+        if time_axis(self.node):
+            index = (axis(0), self.place, number, axis(1))
+        else:
+            index = (self.place, number, axis(0), axis(1))
+        return share(y, index, (shape[0 if time_axis(self.node) else 2], shape[3]))
 
     def own(self, name: str, first: int = 0) -> Load:
         """An element of a vector of this direction, which runs along the last axis."""
@@ -97,19 +124,8 @@ class Direction:
     def product(
         self, x: Matrix, weights: str, shape: Sequence[int], base: str, bias: str = ""
     ) -> str:
-        """``x @ weights' + bias``: a layer of f32, else loops."""
-        build, dtype = self.build, self.build.dtype(x.tensor)
-        y = Matrix(build.fresh(base, shape, dtype), tuple(range(len(shape) - 1)), len(shape) - 1)
-        if dtype == "float32":
-            matrix_product(build, self.node, x, y, weights, bias=bias)
-            return y.tensor
-        index = [axis(at) for at in range(len(shape) - 1)] + [Affine((("k", 1),))]
-        row = Load(weights, (axis(y.columns), index[-1]))
-        depth = (("k", build.shape(weights)[1]),)
-        expr: Expr = Reduce("add", depth, apply("mul", Load(x.tensor, tuple(index)), row))
-        if bias:
-            expr = apply("add", expr, build.along(bias, y.columns))
-        return build.define(self.node, expr, y.tensor)
+        """``x @ weights' + bias``."""
+        return multiply(self.build, self.node, x, weights, shape, base, bias)
 
     def recur(self, x: str, first: int, gates: int, bias: str = "") -> str:
         """The product of what is carried with rows of R: some gates, from one on."""
@@ -126,53 +142,80 @@ class Direction:
         self.steps.define(held.following, value)
 
 
+def multiply(
+    build: Builder, node: Node, x: Matrix, weights: str, shape: Sequence[int], base: str,
+    bias: str = "", *, across: bool = False,
+) -> str:  # fmt: skip
+    """``x @ weights' + bias``, or ``x @ weights`` if ``across``: a layer of f32, else loops."""
+    dtype = build.dtype(x.tensor)
+    y = Matrix(build.fresh(base, shape, dtype), tuple(range(len(shape) - 1)), len(shape) - 1)
+    if dtype == "float32":
+        strides, value = (1, shape[-1]) if across else (), build.constant(weights)
+        if across and value is not None:
+            weights, strides = build.number(weights, np.ascontiguousarray(value.T)), ()
+        matrix_product(build, node, x, y, weights, bias=bias, strides=strides)
+        return y.tensor
+    index = [axis(at) for at in range(len(shape) - 1)] + [Affine((("k", 1),))]
+    places = (axis(y.columns), index[-1])
+    row = Load(weights, places[::-1] if across else places)
+    depth = (("k", build.shape(x.tensor)[x.columns]),)
+    expr: Expr = Reduce("add", depth, apply("mul", Load(x.tensor, tuple(index)), row))
+    if bias:
+        expr = apply("add", expr, build.along(bias, y.columns))
+    return build.define(node, expr, y.tensor)
+
+
 def lstm(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
     """Gates input, output, forget and cell; ``c' = f * c + i * g``, ``h' = o * function(c')``."""
     hidden, memory = carried
     build, node = cell.build, cell.node
+    cell.record("h", whole(build, hidden.inner))
+    old = cell.record("d", whole(build, memory.inner))
     summed = cell.recur(hidden.inner, 0, 4)
     gates = build.fresh(f"{summed}.gates", build.shape(summed), build.dtype(summed))
     cell.steps.define(gates, apply("add", whole(build, summed), whole(build, x)))
     peepholes, (f, g, h) = node.input(7), cell.functions
-    old, new = (whole(build, name) for name in (memory.inner, memory.following))
 
-    def gate(number: int, peephole: int, seen: Expr) -> Expr:
-        value: Expr = cell.gate(gates, number)
+    def gate(letter: str, peephole: int, seen: Expr) -> Expr:
+        value: Expr = cell.gate(gates, letter)
         if peepholes:
             weight = cell.own(peepholes, peephole * cell.hidden)
             value = apply("add", value, apply("mul", weight, seen))
-        return f(cell.clip(value))
+        return cell.record(letter, f(cell.clip(value)))
 
-    entering = gate(0, 0, old)
-    forgetting = gate(2, 2, old)
-    if node.attributes.get("input_forget"):
-        forgetting = apply("sub", 1.0, entering)
-    fresh = g(cell.clip(cell.gate(gates, 3)))
-    cell.keep(memory, apply("add", apply("mul", forgetting, old), apply("mul", entering, fresh)))
-    cell.keep(hidden, apply("mul", gate(1, 1, new), h(new)))
+    entering = gate("i", 0, old)
+    forgetting: Expr = apply("sub", 1.0, entering)
+    if not node.attributes.get("input_forget"):
+        forgetting = gate("f", 2, old)
+    fresh = cell.record("g", g(cell.clip(cell.gate(gates, "g"))))
+    both = apply("add", apply("mul", forgetting, old), apply("mul", entering, fresh))
+    cell.keep(memory, cell.record("c", both))
+    new = whole(build, memory.following)
+    cell.keep(hidden, apply("mul", gate("o", 1, new), h(new)))
 
 
 def gru(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
-    """Gates update, reset and hidden; ``h' = (1 - z) * n + z * h``."""
+    """Gates update, reset and new; ``h' = (1 - z) * n + z * h``."""
     (hidden,) = carried
     build, (f, g) = cell.build, cell.functions
-    old = whole(build, hidden.inner)
+    old = cell.record("h", whole(build, hidden.inner))
     late = bool(cell.node.attributes.get("linear_before_reset"))
     gates = 3 if late else 2
     summed = cell.recur(hidden.inner, 0, gates, cell.bias(1) if late else "")
 
-    def gate(number: int) -> Expr:
-        return f(cell.clip(apply("add", cell.gate(summed, number), cell.gate(x, number))))
+    def gate(letter: str) -> Expr:
+        both = apply("add", cell.gate(summed, letter), cell.gate(x, letter))
+        return cell.record(letter, f(cell.clip(both)))
 
     if late:
-        entering: Expr = apply("mul", gate(1), cell.gate(summed, 2))
+        entering: Expr = apply("mul", gate("r"), cell.record("q", cell.gate(summed, "n")))
     else:
         shape, dtype = build.shape(hidden.inner), build.dtype(hidden.inner)
         reset = build.fresh(f"{hidden.inner}.reset", shape, dtype)
-        cell.steps.define(reset, apply("mul", gate(1), old))
+        cell.steps.define(reset, apply("mul", gate("r"), old))
         entering = whole(build, cell.recur(reset, 2, 1))
-    fresh = g(cell.clip(apply("add", entering, cell.gate(x, 2))))
-    update = gate(0)
+    fresh = cell.record("n", g(cell.clip(apply("add", entering, cell.gate(x, "n")))))
+    update = gate("z")
     stays, enters = apply("mul", update, old), apply("mul", apply("sub", 1.0, update), fresh)
     cell.keep(hidden, apply("add", enters, stays))
 
@@ -180,16 +223,22 @@ def gru(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
 def rnn(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
     """``h' = function(W x + R h + bias)``."""
     (hidden,) = carried
+    cell.record("h", whole(cell.build, hidden.inner))
     summed = cell.recur(hidden.inner, 0, 1)
     both = apply("add", whole(cell.build, summed), whole(cell.build, x))
-    cell.keep(hidden, cell.functions[0](cell.clip(both)))
+    cell.keep(hidden, cell.record("n", cell.functions[0](cell.clip(both))))
 
 
 CELLS: Mapping[str, Cell] = MappingProxyType({
-    "LSTM": Cell(4, ("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
-    "GRU": Cell(3, ("Sigmoid", "Tanh"), (5,), gru),
-    "RNN": Cell(1, ("Tanh",), (5,), rnn),
+    "LSTM": Cell("iofg", ("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
+    "GRU": Cell("zrn", ("Sigmoid", "Tanh"), (5,), gru),
+    "RNN": Cell("n", ("Tanh",), (5,), rnn),
 })  # fmt: skip
+
+
+def order_of(node: Node) -> str:
+    """A letter for each gate, in the order of their rows in W and R: by default ONNX's."""
+    return str(node.attributes.get("order") or CELLS[node.attributes.get("cell", node.op)].order)
 
 
 def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direction) -> None:
@@ -203,35 +252,40 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
         node, *(name for at, name in enumerate(node.inputs) if at not in whole_numbers)
     )
     _check(build, node, cell)
-    backwards, time = _BACKWARDS[_direction(node)], _time_axis(node)
+    places, time = places_of(node, build.shape(x)[time_axis(node)]), time_axis(node)
     count = build.shape(x)[time]
-    mask = _mask(build, node, count)
-    functions = activations(build, node, len(backwards), cell.activations)
+    mask = mask_of(build, node, node.input(4), count)
+    functions = activations(build, node, len(places), cell.activations)
     directions = [
-        make(build, node, Steps(build, str(node), count), number, functions[number], "")
-        for number in range(len(backwards))
+        make(build, node, Steps(build, str(node), count), number, place, functions[number], "")
+        for number, place in enumerate(places)
     ]
     projected = [_project(direction, cell, x) for direction in directions]
     carried = [_carried(direction, cell) for direction in directions]
-    for direction, back, ahead, held in zip(directions, backwards, projected, carried, strict=True):
-        steps, place = direction.steps, moving(count, backwards=back)
+    for direction, ahead, held in zip(directions, projected, carried, strict=True):
+        steps, place = direction.steps, direction.place
         shape = build.shape(ahead)
         own = steps.read(ahead, slice_at(place, time, 3), (shape[1 - time], shape[2]))
         if mask:
             direction.mask = steps.read(mask, (place, axis(0)), build.shape(mask)[1:])
         steps.begin()
         cell.step(direction, own, held)
-        _write(direction, held[0], place)
+        _write(direction, held[0])
         steps.end()
     for position in range(len(cell.inputs)):
-        _last(build, node, 1 + position, [held[position] for held in carried])
+        last_of(build, node, 1 + position, [held[position] for held in carried])
+
+
+def places_of(node: Node, count: int, *, returns: bool = False) -> list[Affine]:
+    """By direction, where along the axis of time a step is; the other way if it ``returns``."""
+    return [moving(count, backwards=back != returns) for back in _BACKWARDS[_direction(node)]]
 
 
 def _direction(node: Node) -> str:
     return str(node.attributes.get("direction", "forward"))
 
 
-def _time_axis(node: Node) -> int:
+def time_axis(node: Node) -> int:
     """Of x: steps are its first axis, or with ``layout`` its second."""
     return int(node.attributes.get("layout", 0))
 
@@ -240,12 +294,12 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
     """Refuses shapes that do not fit, which shape inference lets pass."""
     if _direction(node) not in _BACKWARDS:
         build.refuse(f"direction {_direction(node)}")
-    time, count = _time_axis(node), len(_BACKWARDS[_direction(node)])
+    time, count = time_axis(node), len(_BACKWARDS[_direction(node)])
     x = build.shape(node.inputs[0])
     if len(x) != 3 or time not in (0, 1) or not all(x):
         build.refuse(f"x {list(x)} and layout {time}")
     batch, hidden = x[1 - time], build.shape(node.inputs[2])[-1]
-    rows = cell.gates * hidden
+    rows = len(cell.order) * hidden
     first = (batch, count, hidden) if time else (count, batch, hidden)
     wanted = {
         1: (count, rows, x[2]), 2: (count, rows, hidden), 3: (count, 2 * rows), 4: (batch,),
@@ -254,6 +308,9 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
     for at, name in enumerate(node.inputs):
         if name and at and build.shape(name) != wanted[at]:
             build.refuse(f"input {at} {list(build.shape(name))}; expected {list(wanted[at])}")
+    order = order_of(node)
+    if sorted(order) != sorted(cell.order) or (node.op == "GRU" and order[2] != "n"):
+        build.refuse(f"order {order} of gates {cell.order}")
     if node.attributes.get("hidden_size", hidden) != hidden:
         build.refuse(f"hidden_size {node.attributes['hidden_size']} and R of {hidden}")
 
@@ -261,7 +318,7 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
 def _project(direction: Direction, cell: Cell, x: str) -> str:
     """The products of the inputs of all steps, and what is added in all of them."""
     build, node = direction.build, direction.node
-    rows = cell.gates * direction.hidden
+    rows = len(cell.order) * direction.hidden
     late = node.op == "GRU" and node.attributes.get("linear_before_reset")
     bias = direction.bias(0) if late else direction.bias(0, 1)
     shape = (*build.shape(x)[:2], rows)
@@ -271,7 +328,7 @@ def _project(direction: Direction, cell: Cell, x: str) -> str:
 
 def _carried(direction: Direction, cell: Cell) -> list[CarriedTensor]:
     """What a direction carries over, beginning with inputs of the node or 0."""
-    build, node, time = direction.build, direction.node, _time_axis(direction.node)
+    build, node, time = direction.build, direction.node, time_axis(direction.node)
     x, number = node.inputs[0], constant(direction.number)
     shape = (build.shape(x)[1 - time], direction.hidden)
     carried = []
@@ -283,9 +340,8 @@ def _carried(direction: Direction, cell: Cell) -> list[CarriedTensor]:
     return carried
 
 
-def _mask(build: Builder, node: Node, count: int) -> str:
+def mask_of(build: Builder, node: Node, lengths: str, count: int) -> str:
     """By step and batch: 1 in a sequence, 0 behind its end; empty where all are as long."""
-    lengths = node.input(4)
     known = build.constant(lengths) if lengths else None
     if not lengths or (known is not None and (known >= count).all()):
         return ""
@@ -295,30 +351,25 @@ def _mask(build: Builder, node: Node, count: int) -> str:
     return build.define(node, apply("min", apply("max", left, 0.0), 1.0), made)
 
 
-def _write(direction: Direction, hidden: CarriedTensor, place: Affine) -> None:
+def _write(direction: Direction, hidden: CarriedTensor) -> None:
     """A step's part of Y, which has an axis of directions behind that of steps."""
     build, y = direction.build, direction.node.outputs[0]
     if not y:
         return
-    number = constant(direction.number)
-    index = (
-        (axis(0), place, number, axis(1)) if _time_axis(direction.node)
-        else (place, number, axis(0), axis(1))
-    )  # fmt: skip
-    slice_ = direction.steps.write(y, index, build.shape(hidden.inner))
+    slice_ = direction.y_part(y, direction.steps.write)
     value: Expr = whole(build, hidden.following)
     if direction.mask:
         value = apply("select", Load(direction.mask, (axis(0),)), value, 0.0)
     direction.steps.define(slice_, value)
 
 
-def _last(build: Builder, node: Node, output: int, carried: Sequence[CarriedTensor]) -> None:
-    """Y_h or Y_c: what all directions carried to the end."""
+def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTensor]) -> None:
+    """An output of the node: what all directions carried to the end."""
     name = node.outputs[output] if output < len(node.outputs) else ""
     if not name:
         return
     shape = build.shape(name)
-    time = _time_axis(node)
+    time = time_axis(node)
     part = tuple(1 if at == time else size for at, size in enumerate(shape))
     if len(carried) == 1:
         build.stages.append(ViewStage(str(node), name, carried[0].state))
