@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from polysci.network.gradients import elementwise, moving, products, reductions
+from polysci.network.gradients import elementwise, moving, products, recurrent, reductions
 from polysci.network.gradients.backward import Rules
 
 GRADIENTS: Rules = MappingProxyType(
@@ -12,6 +12,7 @@ GRADIENTS: Rules = MappingProxyType(
         **elementwise.GRADIENTS,
         **moving.GRADIENTS,
         **products.GRADIENTS,
+        **recurrent.GRADIENTS,
         **reductions.GRADIENTS,
     }
 )
