@@ -53,6 +53,9 @@ typedef struct {
     const polysci_scales *to;
 } ps_args;
 
+/* A function of each of `vecs` vectors of finished sums; null: none. */
+typedef void (*ps_activation)(float *x, int64_t vecs);
+
 /* What is applied to C on the last reduction step: by column, or shaped like C. */
 typedef struct {
     const ps_bias *bias;
@@ -62,13 +65,20 @@ typedef struct {
     const int32_t *offset;
     const float *scale;
     const polysci_scales *to;
+    ps_activation activation;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
     ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
                      g->aligned, g->offset ? g->offset + n : 0, g->to ? g->to->scale + n : 0,
-                     g->to};
+                     g->to, 0};
+    return e;
+}
+
+PS_INLINE ps_epilogue ps_then(ps_epilogue e, ps_activation activation)
+{
+    e.activation = activation;
     return e;
 }
 

@@ -140,6 +140,8 @@ PS_INLINE void ps_end_gaps(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e
         ps_add_bias_rows(acc, t, e->bias);
     if (e && e->residual)
         ps_accumulate_gaps(acc, t, e->residual, g);
+    if (e)
+        ps_activate(acc, t.rows * t.vecs, e->activation);
     if (e && e->clamp)
         ps_clamp(acc, t, e->clamp);
     PS_UNROLL

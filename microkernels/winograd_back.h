@@ -18,14 +18,16 @@ PS_INLINE void ps_winograd_out(ps_vec *t, const ps_vec *d, int m, int half)
     }
 }
 
-/* What is added to y = A^T M A and the bounds that cut it. */
+/* What is added to y = A^T M A, the function of that, and the bounds that cut it. */
 typedef struct {
     const float *bias, *residual;
+    ps_activation activation;
     float low, high;
 } ps_winograd_end;
 
 PS_INLINE ps_vec ps_winograd_cut(const ps_winograd_end *e, ps_vec x)
 {
+    ps_activate(&x, 1, e->activation);
     return ps_min(ps_splat(e->high), ps_max(ps_splat(e->low), x)); /* a NaN stays one */
 }
 
@@ -173,10 +175,11 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
 
 /* Channels k0..k0+count-1 of y of tiles first..last-1, from M, which starts at the first one's. */
 PS_INLINE void ps_winograd_output(ps_winograd g, const ps_args *args, const float *restrict points,
-                                  int64_t first, int64_t last, int64_t k0, int64_t count)
+                                  int64_t first, int64_t last, int64_t k0, int64_t count,
+                                  ps_activation activation)
 {
     const float far = __builtin_inff();
-    const ps_winograd_end e = {args->bias, args->residual, args->clamp ? args->clamp[0] : -far,
+    const ps_winograd_end e = {args->bias, args->residual, activation, args->clamp ? args->clamp[0] : -far,
                                args->clamp ? args->clamp[1] : far};
     if (g.y_channel == 1)
         ps_winograd_along(g, &e, args->y, points, first, last, k0, count);

@@ -25,6 +25,7 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
     roles = contraction(scop).with_precision(precision_named(problem.dtype))
+    roles = replace(roles, activation=problem.activation)
     return scop, replace(roles, packs_b=problem.w_kind == "activation"), strides
 
 

@@ -9,6 +9,7 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import denormals, interface
+from polysci.codegen.activation_calls import activation_headers
 from polysci.codegen.definitions import arrange
 from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
 from polysci.codegen.packing import (
@@ -138,6 +139,7 @@ def emit(
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
+        activation_headers(contraction.activation),
         workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
         pool=team is Team.POOL, columns=columns_at_a_time(plan, strides[contraction.w.array], team),
     )  # fmt: skip

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from polysci.codegen import ctree as c
+from polysci.codegen.activation_calls import activation_function
 from polysci.codegen.reduction import reduction
 from polysci.codegen.stacked import stacked_calls
 from polysci.codegen.stencil import stencil_calls
 from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_swapped
 from polysci.codegen.tiles import Tile
+from polysci.polyhedral.contraction import Contraction
 from polysci.space.resolve import Plan
 from polysci.space.rows_ahead import LEAST_SWAPPED, STEPS, RowsAhead
 from polysci.space.weights_ahead import LINE, PanelReuse, share_lines
@@ -32,6 +34,12 @@ def _operands(plan: Plan) -> tuple[str, str]:
 def _begins_with_offset(plan: Plan) -> bool:
     """Whether accumulators begin with offset and bias: of vectors those of scaled sums do."""
     return plan.precision.scaled and plan.kernel.tile_registers is None
+
+
+def _epilogue(contraction: Contraction) -> str:
+    """The C of what is done to the sums of a tile, with the function that ends them."""
+    place, activation = "ps_shifted(g, n, c)", activation_function(contraction.activation)
+    return f"ps_then({place}, {activation})" if activation else place
 
 
 def _beginning(plan: Plan, first: str) -> str:
@@ -152,7 +160,7 @@ def tile_function(name: str, tile: Tile) -> c.Generable:
     body = [
         *shape,
         *map(c.Statement, _operands(plan)),
-        c.Statement("const ps_epilogue e = ps_shifted(g, n, c)"),
+        c.Statement(f"const ps_epilogue e = {_epilogue(plan.contraction)}"),
         c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
         *gaps(plan),

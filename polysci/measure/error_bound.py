@@ -8,7 +8,8 @@ import numpy as np
 
 from polysci.algorithms.algorithm import Algorithm
 from polysci.algorithms.registry import DEFAULT, algorithm_named
-from polysci.measure.integer_reference import Array
+from polysci.measure.integer_reference import Array, Arrays
+from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.arrays import Doubles
 from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, to_stored, values
 from polysci.ops.problem import Problem, bias_shape, input_shapes
@@ -19,6 +20,11 @@ _EPILOGUE: Final = 2  # additions: bias and residual; a clamp rounds nothing
 # Largest relative error of rounding to a type, and half of its least denormal.
 _ROUNDING: Final = {"f32": (0.0, 0.0), "bf16": (2.0**-8, 2.0**-134), "f16": (2.0**-11, 2.0**-25)}
 _FLUSHED: Final = 2.0**-126  # a product or sum below it may count as zero (VDPBF16PS)
+
+
+def without_activation(problem: Problem) -> Problem:
+    """The problem whose results are the sums."""
+    return problem.with_(activation="") if problem.activation else problem
 
 
 def gamma(count: int) -> float:
@@ -35,7 +41,7 @@ class Reals:
 
     ``inputs`` as of ``exact.Arrays``; ``sums`` is the result in float64, ``sizes`` the same of
     absolute values, ``terms`` the roundings on the way into one of them, ``along`` the shape that
-    adds a bias to y, ``dtype`` the type of y.
+    adds a bias to y, ``dtype`` the type of y, ``activation`` the function of finished sums.
     """
 
     inputs: dict[str, Array]
@@ -44,6 +50,7 @@ class Reals:
     terms: int
     along: tuple[int, ...]
     dtype: DType = PRECISIONS["f32"].y
+    activation: str = ""
 
     @classmethod
     def of(
@@ -67,12 +74,25 @@ class Reals:
             for name, shape in input_shapes(problem).items()
         }
         x, w = (values(inputs[name], types[name]).astype(np.float64) for name in "xw")
+        problem, activation = without_activation(problem), problem.activation
         sums = problem.reference(x, w)
         limit = float(np.std(sums)) or 1.0
         inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
         terms = (algorithm or algorithm_named(DEFAULT)).error_terms(problem, numbers, x, w)
         shape = bias_shape(problem)
-        return cls(inputs, sums, terms.sizes, terms.roundings, shape, precision.y)
+        return cls(inputs, sums, terms.sizes, terms.roundings, shape, precision.y, activation)
+
+    @classmethod
+    def of_integers(cls, problem: Problem, exact: Arrays) -> "Reals":
+        """Inputs whose sums are exact: the activation alone has an error."""
+        precision = precision_named(problem.dtype)
+        x, w = (
+            values(exact.inputs[name], dtype).astype(np.float64)
+            for name, dtype in (("x", precision.x), ("w", precision.w))
+        )
+        sums = without_activation(problem).reference(x, w)
+        shape, none = bias_shape(problem), np.zeros_like(sums)
+        return cls(exact.inputs, sums, none, 0, shape, precision.y, problem.activation)
 
     def share(self, variant: str, result: Array) -> Doubles:
         """Error over bound, element by element; above 1, or NaN, where the result is wrong.
@@ -83,10 +103,16 @@ class Reals:
         if variant == "fused":
             bias = self.inputs["bias"].reshape(self.along)
             residual = values(self.inputs["residual"], self.dtype).astype(np.float64)
-            expected = np.clip(expected + bias + residual, *self.inputs["clamp"])
+            expected = expected + bias + residual
             sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
-        error = abs(values(result, self.dtype).astype(np.float64) - expected)
         bound = gamma(count) * _REFERENCE * sizes
+        if self.activation:
+            activation = ACTIVATIONS[self.activation]
+            bound = activation.bound(expected, bound) + _FLUSHED
+            expected = activation.values(expected)
+        if variant == "fused":
+            expected = np.clip(expected, *self.inputs["clamp"])
+        error = abs(values(result, self.dtype).astype(np.float64) - expected)
         if self.dtype.bytes < 4 or self.inputs["x"].dtype.itemsize < 4:
             relative, least = _ROUNDING[self.dtype.name]
             bound = bound + count * _FLUSHED

@@ -56,7 +56,9 @@ class Arrays:
         }
         reals["w"] = exact_weights(reals["w"], exact)
         sums = np.asarray(problem.reference(reals["x"], reals["w"]), np.float32)
-        fused = sums + reals["residual"] + reals["bias"].reshape(bias_shape(problem))
+        fused = np.asarray(
+            problem.reference(reals["x"], reals["w"], reals["bias"], reals["residual"]), np.float32
+        )
         limit = max(1.0, float(np.rint(np.std(fused))))
         clamp = np.array([-limit, limit + 1], np.float32)
         types = {"x": precision.x, "w": precision.w, "bias": precision.sum, "residual": precision.y}

@@ -89,7 +89,7 @@ class Worker:
         self._problem: tuple[Problem, int]
         self._arrays: Arrays
         self._backend: Backend = CPU
-        self._special: tuple[ExactInputs, Arrays] | None = None
+        self._special: tuple[ExactInputs, Arrays | Reals] | None = None
         self._reals: Arrays | Reals | None = None
         self._bound: tuple[str, tuple[int, ...]]  # of the reals: an algorithm and its numbers
         self._guarded: dict[tuple[int, str, Side], Guarded] = {}
@@ -243,12 +243,15 @@ class Worker:
                 runs.append({"seconds": seconds / amount, **shares})
         return {"runs": [run | {"clock": median(rates)} for run in runs]}
 
-    def _integers(self, exact: ExactInputs) -> Arrays:
+    def _integers(self, exact: ExactInputs) -> Arrays | Reals:
         """Exact inputs with their results; those of one algorithm beside the usual ones."""
-        if exact == ExactInputs():
+        activated = bool(self._problem[0].activation)
+        if exact == ExactInputs() and not activated:
             return self._arrays
         if self._special is None or self._special[0] != exact:
-            self._special, self._guarded = (exact, Arrays.of(*self._problem, exact)), {}
+            arrays = Arrays.of(*self._problem, exact)
+            reference = Reals.of_integers(self._problem[0], arrays) if activated else arrays
+            self._special, self._guarded = (exact, reference), {}
         return self._special[1]
 
     def _verify(

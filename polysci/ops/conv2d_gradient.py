@@ -35,6 +35,10 @@ class Conv2dGradient(ProblemBase):
         if not isinstance(self.forward, Conv2d):
             kind = type(self.forward).__name__
             raise TypeError(f"{name}: forward must be a Conv2d, got {kind}")
+        if self.forward.activation:
+            raise UnsupportedError(
+                f"{name}: activation={self.forward.activation!r}: gradients are of sums without one"
+            )
         if precision_named(self.dtype).integer:
             raise UnsupportedError(
                 f"{name}: dtype={self.dtype!r}: gradients are computed from reals"

@@ -13,6 +13,7 @@ import numpy as np
 from polysci.border.arguments import check_clamp, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import DType, precision_named, values
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Problem(Protocol):
 
     @property
     def dtype(self) -> str: ...
+
+    @property
+    def activation(self) -> str:
+        """A row of ACTIVATIONS, applied to ``y + bias + residual`` before a clamp; or empty."""
 
     @property
     def key(self) -> str:
@@ -115,7 +120,7 @@ class Problem(Protocol):
         residual: NDArray[Any] | None = None,
         clamp: tuple[float, float] | None = None,
     ) -> NDArray[Any]:
-        """``clip(y + bias + residual, *clamp)`` by NumPy in the dtype of ``x``."""
+        """``clip(activation(y + bias + residual), *clamp)`` by NumPy in the dtype of ``x``."""
 
     def check_memory(self, available: int | None = None) -> None:
         """Raise SpecError if the arrays need more bytes than ``available``."""
@@ -132,6 +137,11 @@ class ProblemBase:
 
     __slots__ = ()
 
+    @property
+    def activation(self) -> str:
+        """Empty: results are sums."""
+        return ""
+
     def with_batch(self: P, batch: int) -> P:
         """A copy for another number of images. Raises SpecError where no axis counts them."""
         return self.with_(N=batch)
@@ -145,7 +155,7 @@ class ProblemBase:
         residual: NDArray[Any] | None = None,
         clamp: tuple[float, float] | None = None,
     ) -> NDArray[Any]:
-        """``clip(sums + bias + residual, *clamp)`` by NumPy in the dtype of ``x``.
+        """``clip(activation(sums + bias + residual), *clamp)`` by NumPy in the dtype of ``x``.
 
         Operands as the precision stores them are widened first: integers to int64, narrow reals to
         float64. Raises TypeError for what is no array of numbers, ValueError for another shape.
@@ -162,6 +172,8 @@ class ProblemBase:
             y += bias.reshape(bias_shape(self))
         if residual is not None:
             y += _widen(residual, precision.y)
+        if self.activation:
+            y = ACTIVATIONS[self.activation].values(y.astype(np.float64)).astype(y.dtype)
         return y if bounds is None else np.clip(y, *bounds, out=y, casting="unsafe")
 
     def check_memory(self: Problem, available: int | None = None) -> None:

@@ -16,10 +16,12 @@ from types import MappingProxyType
 
 from polysci.border.arguments import check_type
 from polysci.errors import PolysciError, SpecError
+from polysci.numerics.activations import ACTIVATIONS
 from polysci.text.suggestions import suggest
 
 LIMIT = 2**63  # values and products stay below
 SHOWN = 100  # columns of the text in a message
+_ACTIVATION = re.compile(r"\s+act=(\w*)(?:\s+|\Z)")
 _NUMBER = re.compile(r"[0-9]+")
 _LETTERS = re.compile(r"[A-Za-z]+")
 _NEGATIVE = re.compile(r"-[0-9]{1,20}")
@@ -68,10 +70,11 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a text says: values by key, name and multiplicity."""
+    """What a text says: values by key, activation, name and multiplicity."""
 
     line: Line
     values: Mapping[str, Word]
+    activation: str = ""
     name: str = ""
     multiplicity: int = 1
 
@@ -90,7 +93,7 @@ def read(line: Line, keys: Sequence[str]) -> Words:
         raise line.error(at, "no words", f"Words are {_list(keys)}.")
     pattern = re.compile("|".join(sorted(keys, key=len, reverse=True)))
     values: dict[str, Word] = {}
-    while at < len(text) and text[at] not in "n*":
+    while at < len(text) and text[at] not in "n*" and not _ACTIVATION.match(text, at):
         key = pattern.match(text, at)
         if key is None:
             raise _unknown(line, at, keys)
@@ -100,8 +103,27 @@ def read(line: Line, keys: Sequence[str]) -> Words:
         end = _number_end(line, key)
         values[key.group()] = Word(_number(line, key.end(), text[key.end() : end]), at)
         at = end + (text[end : end + 1] == "_")
+    activation, at = activation_at(line, at)
+    if text[at : at + 1] not in ("", "n", "*"):
+        raise line.error(at, f"{text[at : at + 8]!r} behind the activation", "A name may follow.")
     name, multiplicity = ending(line, at)
-    return Words(line, MappingProxyType(values), name, multiplicity)
+    return Words(line, MappingProxyType(values), activation, name, multiplicity)
+
+
+def activation_at(line: Line, at: int) -> tuple[str, int]:
+    """The activation of ``act=gelu`` in column ``at``, if any, and the column behind it."""
+    match = _ACTIVATION.match(line.text, at)
+    if match is None:
+        return "", at
+    if match[1] not in ACTIVATIONS:
+        what = f"activation {match[1]!r} is none of {', '.join(ACTIVATIONS)}"
+        raise line.error(match.start(1), what + suggest(match[1], ACTIVATIONS))
+    return match[1], match.end()
+
+
+def activation_words(name: str) -> str:
+    """The words of an activation; none for none."""
+    return f" act={name}" if name else ""
 
 
 def label(name: str, multiplicity: int) -> str:

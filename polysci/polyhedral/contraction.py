@@ -113,6 +113,7 @@ class Contraction:
     ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b`` is x; its
     columns are positions of ``image``, or, without one, the pixels of a copy.
     ``channels``: of a stencil, the dimension that a bias runs along.
+    ``activation``: the function of finished sums, a row of ACTIVATIONS; empty: none.
     """
 
     dims: tuple[Dim, ...]
@@ -125,6 +126,7 @@ class Contraction:
     swapped: bool = False
     image: FlatImage | None = None
     channels: str = ""
+    activation: str = ""
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""

@@ -86,7 +86,7 @@ static PS_KERNEL void domain_input(const float *x, float *v, int64_t t0, int64_t
 static PS_KERNEL void domain_output(const ps_args *g, const float *sums, int64_t t0,
                                       int64_t t1, int64_t k0, int64_t count)
 {
-    ps_winograd_output(domain_shape, g, sums, t0, t1, k0, count);
+    ps_winograd_output(domain_shape, g, sums, t0, t1, k0, count, 0);
 }
 
 static PS_KERNEL void domain_multiply(const float *v, const float *u, float *sums,

@@ -2,11 +2,15 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source, assemble
-from polysci.ops.conv2d import Conv2d
+from polysci.measure.bench import bound_of
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache
 from polysci.runtime.build.process import Child
 from tests.support.flags import QUICK
@@ -17,9 +21,12 @@ class Judge:
 
     def __init__(self) -> None:
         self._child = Child([sys.executable, "-m", "polysci.measure.worker"])
-        self._prepared: Conv2d | None = None
+        self._prepared: Problem | None = None
 
-    def judge(self, problem: Conv2d, so: Path, symbol: str) -> None:
+    def judge(
+        self, problem: Problem, so: Path, symbol: str, schedule: Schedule | None = None
+    ) -> None:
+        """Fail unless both modes pass; ``schedule`` says whose integers and bound they are."""
         if not self._child.alive:
             self._child.restart()
             self._prepared = None
@@ -27,8 +34,10 @@ class Judge:
             words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
             self._ask(op="prepare", **words, seed=0)
             self._prepared = problem
-        self._ask(op="check", so=str(so), symbol=symbol)
-        assert self._ask(op="bound", so=str(so), symbol=symbol)["worst"] <= 1
+        exact = {"exact": asdict(algorithm_of(schedule).exact_inputs)} if schedule else {}
+        terms = bound_of(schedule) if schedule else {}
+        self._ask(op="check", so=str(so), symbol=symbol, **exact)
+        assert self._ask(op="bound", so=str(so), symbol=symbol, **terms)["worst"] <= 1
 
     def _ask(self, **question: Any) -> dict[str, Any]:
         answer = self._child.ask(question, 60)

@@ -25,6 +25,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_results_are_within_the_bound_between_guard_pages": 0,
         "test_faults_are_noticed": None,
     },
+    "codegen/test_activations.py": {
+        "test_every_kind_of_code": 5,
+        "test_every_instruction_set": 5,
+    },
     "cli/test_calibrating.py": {"test_calibrating_is_told_once": 6},
     "cli/test_cli.py": {
         "test_optimize_prints_a_table_and_reuses_wisdom": None,

@@ -8,6 +8,7 @@ from polysci.algorithms.algorithm import EmitOptions
 from polysci.algorithms.winograd.plan import WinogradPlan
 from polysci.codegen import ctree as c
 from polysci.codegen import denormals, interface
+from polysci.codegen.activation_calls import activation_function, activation_headers
 from polysci.codegen.emit import Source
 from polysci.codegen.sharing import share_threads
 from polysci.codegen.team import Team
@@ -34,20 +35,21 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
         raise SpecError(f"threads={plan.threads}: at least one thread is needed")
     unit, precision = HeaderSet(plan.kernel.isa), PRECISIONS["f32"]
     pool = options.team is Team.POOL
-    head = Source("", symbol, unit, schedule, precision, HEADERS, pool=pool)
+    beside = (*HEADERS, *activation_headers(plan.problem.activation))
+    head = Source("", symbol, unit, schedule, precision, beside, pool=pool)
     rows = [plan.kernel.rows, *plan.rests]
     parts = [
         _shape(plan, symbol, options.strides),
         c.Collection([c.Line(f"/* {symbol}: {schedule} */"), _entry(plan, symbol, options)]),
         _sizes(plan, symbol),
         *(_tile(plan, symbol, count) for count in dict.fromkeys(rows)),
-        _steps(symbol),
+        _steps(symbol, activation_function(plan.problem.activation) or "0"),
         _multiply(plan, symbol),
         _block(plan, symbol),
     ]
     text = head.declarations + "\n".join(c.text(part) + "\n" for part in parts)
     return Source(
-        text, symbol, unit, schedule, precision, HEADERS,
+        text, symbol, unit, schedule, precision, beside,
         workspace=4 * plan.workspace, packed=4 * plan.packed, pool=pool,
     )  # fmt: skip
 
@@ -98,7 +100,7 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> c.Generable:
     return c.function(head, [*map(c.Statement, body)])
 
 
-def _steps(symbol: str) -> c.Generable:
+def _steps(symbol: str, activation: str) -> c.Generable:
     """The transforms, each a function of its own."""
     return c.Collection([
         c.function(
@@ -110,7 +112,11 @@ def _steps(symbol: str) -> c.Generable:
             f"static PS_KERNEL void {symbol}_output"
             "(const ps_args *g, const float *sums, int64_t t0,\n"
             "                                      int64_t t1, int64_t k0, int64_t count)",
-            [c.Statement(f"ps_winograd_output({symbol}_shape, g, sums, t0, t1, k0, count)")],
+            [
+                c.Statement(
+                    f"ps_winograd_output({symbol}_shape, g, sums, t0, t1, k0, count, {activation})"
+                )
+            ],
         ),
     ])  # fmt: skip
 

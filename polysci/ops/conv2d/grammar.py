@@ -3,7 +3,8 @@
 ``g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw n``; mb is 2, strides are 1 and
 dilations 0 unless given. An axis is spoken of when one of its words says something but a default.
 No w: the shape is square. No h: it is 1-D, an image of height 1. No output: computed from a padding
-that is 0 unless given. Output but no padding: the padding that centres it.
+that is 0 unless given. Output but no padding: the padding that centres it. The words of an
+activation, ``act=gelu``, stand before the name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d.extents import Conv2dExtents
 from polysci.ops.conv2d.rules import FieldError, span
-from polysci.ops.words import Words, label
+from polysci.ops.words import Words, activation_words, label
 
 KEYS = (
     *("g", "mb"),
@@ -60,6 +61,7 @@ def arguments(words: Words) -> dict[str, Any]:
         **{"H": h.i, "W": w.i, "R": h.k, "S": w.k, "P": h.o, "Q": w.o},
         **{"stride": (h.s, w.s), "pad": (h.p, w.p), "dilation": (h.d + 1, w.d + 1)},
         **{"groups": _or(words.get("g"), 1), "name": words.name},
+        "activation": words.activation,
         "multiplicity": words.multiplicity,
     }
 
@@ -88,9 +90,11 @@ def write(problem: Conv2dExtents, *, named: bool = True) -> str:
         spell("s") if any(axis.s != 1 for axis in axes) else "",
         spell("p"),
         spell("d") if any(axis.d != 0 for axis in axes) else "",
-        label(problem.name, problem.multiplicity) if named else "",
     )
-    return "".join(parts)
+    end = label(problem.name, problem.multiplicity) if named else ""
+    if not problem.activation:
+        return "".join((*parts, end))
+    return "".join((*parts, activation_words(problem.activation), " " * bool(end), end))
 
 
 def locate_error(words: Words, error: FieldError) -> Exception:

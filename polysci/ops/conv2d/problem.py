@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
 from polysci.ops.conv2d.extents import Pair
@@ -53,6 +54,7 @@ class Conv2d(ProblemBase):
     dtype: str
     name: str
     multiplicity: int
+    activation: str
 
     def __init__(
         self,
@@ -73,12 +75,13 @@ class Conv2d(ProblemBase):
         dtype: str = "f32",
         name: str = "",
         multiplicity: int = 1,
+        activation: str = "",
     ) -> None:
         """Ints may be any integers, pairs one int for both axes; None computes P or Q.
 
         A given P or Q decides the padding at the bottom or right, which may crop the input. N may
-        be 0. ``dtype`` names a row of PRECISIONS. Raises TypeError for a value that is no integer
-        and SpecError for a broken rule.
+        be 0. ``dtype`` names a row of PRECISIONS, ``activation`` one of ACTIVATIONS. Raises
+        TypeError for a value that is no integer, SpecError or UnsupportedError for a broken rule.
         """
         sizes = {"N": N, "C": C, "H": H, "W": W, "K": K, "R": R, "S": S}
         counts = sizes | {"groups": groups, "multiplicity": multiplicity}
@@ -87,7 +90,7 @@ class Conv2d(ProblemBase):
         fixed = {field: rules.pair(field, value) for field, value in pairs.items()}
         flat = values | rules.flat(fixed)
         rules.check_values(flat)
-        texts = _texts(layout=layout, dtype=dtype, name=name)
+        texts = _texts(layout=layout, dtype=dtype, name=name, activation=activation)
         stated = {o: rules.integer(o, v) for o, v in (("P", P), ("Q", Q)) if v is not None}
         outputs = dict(zip("PQ", rules.outputs(flat), strict=True)) | stated
         rules.check_output(flat | outputs, stated, precision_named(dtype).sum.bytes)
@@ -202,15 +205,16 @@ class Conv2d(ProblemBase):
         return (n, channels, height, width)
 
 
-def _texts(*, layout: str, dtype: str, name: str) -> dict[str, str]:
+def _texts(*, layout: str, dtype: str, name: str, activation: str) -> dict[str, str]:
     """The text fields, checked."""
-    texts = {"layout": layout, "dtype": dtype, "name": name}
+    texts = {"layout": layout, "dtype": dtype, "name": name, "activation": activation}
     texts = {field: rules.text(field, value) for field, value in texts.items()}
     texts["layout"] = known_name(texts["layout"], LAYOUTS)
     if texts["layout"] not in LAYOUTS:
         known = f"{', '.join(LAYOUTS)}{suggest(layout, LAYOUTS)}"
         raise SpecError(f"Conv2d: layout={layout!r} is none of {known}")
     texts["dtype"] = str(precision_named(texts["dtype"]))
+    check_activation("Conv2d", texts["activation"], texts["dtype"])
     bad = next((c for c in texts["name"] if not c.isprintable()), None)
     if bad is not None:
         raise SpecError(f"Conv2d: name holds {bad!r}; a name is printable text")
