@@ -205,8 +205,7 @@ class _Emitter:
     def _copies_of_a(self) -> int:
         if self.plan.box is None:
             return 0
-        alone = self.by_rows or self.shared or not self.parameters
-        copies = 1 if alone else self.threads
+        copies = 1 if self.by_rows or self.shared or not self.parameters else self.threads
         behind = ALIGNMENT if reads_on(self.plan) else 0  # the last word may end there
         return self.plan.box.bytes * self.plan.box.size * copies + behind
 
@@ -322,14 +321,14 @@ class _Emitter:
         return share_threads(self.team, self.threads, c.Block(body), last=True)
 
     def _pack_shared(self) -> list[c.Generable]:
-        rows, name = box_rows(self.plan), f"{self.symbol}_pack"
-        moved = c.Statement("args.a = workspace")
+        rows, moved = box_rows(self.plan), c.Statement("args.a = workspace")
+        call = f"{self.symbol}_pack(x, workspace, {self._zero}"
         if not self.parameters:
-            return [c.Statement(f"{name}(x, workspace, {self._zero}, 0, {rows})"), moved]
+            return [c.Statement(f"{call}, 0, {rows})"), moved]
         first = f"{rows} * thread / {self.threads}"
         last = f"{rows} * (thread + 1) / {self.threads}"
-        call = c.Statement(f"{name}(x, workspace, {self._zero}, {first}, {last})")
-        return [*share_threads(self.team, self.threads, c.Block([call])), moved]
+        block = c.Block([c.Statement(f"{call}, {first}, {last})")])
+        return [*share_threads(self.team, self.threads, block), moved]
 
     def _pack_b(self) -> list[c.Generable]:
         """Pack B, which changes from call to call, into panels behind the copies of A."""
@@ -338,9 +337,8 @@ class _Emitter:
         moved = c.Statement(f"args.packed = {panels}")
         if not self.parameters or count == 1:
             return [c.Statement(f"{name}(packed, {panels}, 0, {count})"), moved]
-        first = f"{count} * thread / {self.threads}"
-        last = f"{count} * (thread + 1) / {self.threads}"
-        call = c.Statement(f"{name}(packed, {panels}, {first}, {last})")
+        ends = [f"{count} * {thread} / {self.threads}" for thread in ("thread", "(thread + 1)")]
+        call = c.Statement(f"{name}(packed, {panels}, {', '.join(ends)})")
         return [*share_threads(self.team, self.threads, c.Block([call])), moved]
 
     @property
