@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from polysci.network.gradients import elementwise, moving, products, recurrent, reductions
+from polysci.network.gradients import (
+    elementwise,
+    moving,
+    normalisation,
+    pooling,
+    products,
+    recurrent,
+    reductions,
+    softmax,
+)
 from polysci.network.gradients.backward import Rules
 
 GRADIENTS: Rules = MappingProxyType(
     {
         **elementwise.GRADIENTS,
         **moving.GRADIENTS,
+        **normalisation.GRADIENTS,
+        **pooling.GRADIENTS,
         **products.GRADIENTS,
         **recurrent.GRADIENTS,
         **reductions.GRADIENTS,
+        **softmax.GRADIENTS,
     }
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polysci.network.ir.graph import Node
+from polysci.network.ir.graph import Node, Tensor
 from polysci.network.ir.growing import GrowingGraph
 
 FLOATS = ("float32", "float64")
@@ -25,6 +25,16 @@ class Backward(GrowingGraph):
     def wants(self, name: str) -> bool:
         """Whether the gradient of this tensor is needed."""
         return name in self.wanted
+
+    def also(self, node: Node, position: int, shape: Sequence[int], dtype: str) -> str:
+        """An output of a forward node, which makes it from now on if it did not before."""
+        at = next(at for at, own in enumerate(self.nodes) if own.outputs[0] == node.outputs[0])
+        outputs = [*self.nodes[at].outputs, *[""] * (position + 1 - len(self.nodes[at].outputs))]
+        if not outputs[position]:
+            outputs[position] = self.fresh(f"{node.op}.{position}")
+            self.tensors[outputs[position]] = Tensor(outputs[position], tuple(shape), dtype)
+            self.nodes[at] = replace(self.nodes[at], outputs=tuple(outputs))
+        return outputs[position]
 
     def sum(self, parts: Sequence[str]) -> str:
         """Of gradients that reach one tensor; empty where none does."""

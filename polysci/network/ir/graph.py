@@ -23,13 +23,12 @@ AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, w
 # An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
 # or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
 QUANTISED_LSTM = "QuantisedLSTM"
-OWN = (
-    AFFINE,
-    QUANTISED_LSTM,
-    RECURRENT_GRADIENT,
-    LOOP_BEGIN,
-    LOOP_END,
-)  # operators that ONNX lacks
+# The gradient of x of a pool with its attributes: of (dy, x), or of dy alone.
+MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradient"
+OWN = (  # operators that ONNX lacks
+    *(AFFINE, QUANTISED_LSTM, RECURRENT_GRADIENT, LOOP_BEGIN, LOOP_END),
+    *(MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,19 +177,6 @@ def affine(build: Builder, node: Node) -> None:
     build.define(node, apply("add", product, second))
 
 
-def batch_normalisation(build: Builder, node: Node) -> None:
-    """Batch normalisation whose parameters are not all constants, or of other types."""
-    if node.attributes.get("training_mode") or any(node.outputs[1:]):
-        build.refuse("training")
-    build.check_floats(node, *node.inputs)
-    x, *names = node.inputs
-    scale, bias, mean, variance = (build.along(name, 1) for name in names)
-    epsilon = float(node.attributes.get("epsilon", 1e-5))
-    root = apply("sqrt", apply("add", variance, epsilon))
-    centred = apply("sub", build.load(x, node.outputs[0]), mean)
-    build.define(node, apply("add", apply("mul", apply("div", centred, root), scale), bias))
-
-
 def same(build: Builder, node: Node) -> None:
     """Identity, and Dropout where nothing is learned."""
     trains = node.input(2) and build.known(node, 2, "training_mode")
@@ -211,7 +198,6 @@ OPERATORS = {
     "Mod": remainder,
     "BitShift": shift_bits,
     "Clip": clip,
-    "BatchNormalization": batch_normalisation,
     "Identity": same,
     "Dropout": same,
     AFFINE: affine,

@@ -77,6 +77,56 @@ def _publish(build: Builder, node: Node, outputs: Sequence[tuple[int, str]]) -> 
             build.stages.append(ViewStage(str(node), node.outputs[position], name))
 
 
+def batch_normalisation(build: Builder, node: Node) -> None:
+    """By statistics that are known, or in training by those of x over all axes but the channels'.
+
+    In training the second and third output are ``given * momentum + own * (1 - momentum)``: means,
+    and variances divided by the number of elements.
+    """
+    x, scale, bias, *given = node.inputs
+    if not node.attributes.get("training_mode"):
+        if any(node.outputs[1:]):
+            build.refuse("training")
+        build.check_floats(node, *node.inputs)
+        mean, variance = given
+    else:
+        rank, _ = _check(build, node)
+        sums = reduce(build, x, [at for at in range(rank) if at != 1], "add", keep=False)
+        mean, variance = _batch_statistics(build, node, sums)
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    root = apply("sqrt", apply("add", build.along(variance, 1), epsilon))
+    centred = apply("sub", build.load(x, node.outputs[0]), build.along(mean, 1))
+    factor: Expr = apply("div", build.along(scale, 1), root)
+    if node.attributes.get("training_mode"):  # one that is known is folded
+        root = apply("sqrt", apply("add", build.along(variance, 0), epsilon))
+        factors = apply("div", build.along(scale, 0), root)
+        shape = build.shape(variance)
+        factor = build.along(statistic(build, node, "factor", factors, shape), 1)
+    build.define(node, apply("add", apply("mul", centred, factor), build.along(bias, 1)))
+
+
+def _batch_statistics(build: Builder, node: Node, sums: Reduce) -> tuple[str, str]:
+    """The mean and the variance of every channel; and the node's outputs made of them."""
+    shape, made = [build.shape(node.inputs[0])[1]], list[str]()
+    momentum = float(node.attributes.get("momentum", 0.9))
+    share, value = 1 / prod(extent for _, extent in sums.over), sums.body
+    for position, base in ((1, "mean"), (2, "variance")):
+        total = Reduce("add", sums.over, value)
+        output = node.outputs[position] if position < len(node.outputs) else ""
+        own = apply("mul", total, share)
+        if output and momentum == 0:
+            made.append(build.define(node, own, output))
+        else:
+            made.append(statistic(build, node, base, own, shape))
+        here = build.along(made[-1], 0)
+        if output and momentum:
+            old = apply("mul", build.along(node.inputs[2 + position], 0), momentum)
+            build.define(node, apply("add", old, apply("mul", here, 1 - momentum)), output)
+        centred = apply("sub", sums.body, here)
+        value = apply("mul", centred, centred)
+    return made[0], made[1]
+
+
 def layer_normalisation(build: Builder, node: Node) -> None:
     """Over all axes from one on."""
     rank, epsilon = _check(build, node)
@@ -146,6 +196,7 @@ def _every(channels: int, parts: int) -> Index:
 
 
 OPERATORS = {
+    "BatchNormalization": batch_normalisation,
     "LayerNormalization": layer_normalisation,
     "RMSNormalization": root_mean_square,
     "GroupNormalization": group_normalisation,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from math import prod
 
@@ -18,19 +18,19 @@ from polysci.network.ir.expressions import (
     axis,
     combine,
 )
-from polysci.network.ir.graph import Node
+from polysci.network.ir.graph import Array, Node
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.reductions import root_of, to_power
 from polysci.network.operators.windows import Span, spans
 from polysci.polyhedral.affine import Affine
 
 
-def _windows(build: Builder, node: Node) -> tuple[Span, ...]:
+def windows_of(build: Builder, node: Node) -> tuple[Span, ...]:
     shape = node.attributes["kernel_shape"]
     return spans(node, build.shape(node.inputs[0]), shape, build.shape(node.outputs[0]))
 
 
-def _over(
+def over_windows(
     windows: tuple[Span, ...],
     function: str,
     x: str,
@@ -49,7 +49,7 @@ def _over(
 def maximum(build: Builder, node: Node) -> None:
     """The largest element of a window, and its place among all of x where that is asked for."""
     build.check_numbers(node, node.inputs[0])
-    build.define(node, _over(_windows(build, node), "max", node.inputs[0]))
+    build.define(node, over_windows(windows_of(build, node), "max", node.inputs[0]))
     if len(node.outputs) > 1 and node.outputs[1]:
         _places(build, node)
 
@@ -57,9 +57,9 @@ def maximum(build: Builder, node: Node) -> None:
 def _places(build: Builder, node: Node) -> None:
     """From the tap that holds the largest element; column-major where ``storage_order`` is 1."""
     x, y = node.inputs[0], node.outputs[1]
-    shape, windows = build.shape(x), _windows(build, node)
+    shape, windows = build.shape(x), windows_of(build, node)
     taps = build.fresh(f"{y}.tap", build.shape(y), "int32")
-    build.define(node, _over(windows, "argmax", x), taps)
+    build.define(node, over_windows(windows, "argmax", x), taps)
     tap = build.load(taps, y)
     sizes = shape[2:]
     whole = prod(sizes)
@@ -78,17 +78,9 @@ def _places(build: Builder, node: Node) -> None:
 def average(build: Builder, node: Node) -> None:
     """The mean of what is inside x, or of the padding as well, but never of more than that."""
     build.check_floats(node, node.inputs[0])
-    padded = bool(node.attributes.get("count_include_pad", 0))
-    expr: Expr = _over(_windows(build, node), "add", node.inputs[0])
-    for at, window in enumerate(_windows(build, node)):
-        low = -window.before if padded else 0
-        high = window.size + (window.after if padded else 0)
-        first = np.arange(window.out) * window.stride - window.before
-        before = np.maximum(0, -((first - low) // window.dilation))
-        behind = np.minimum(window.taps, -((first - high) // window.dilation))
-        counts = (behind - before).clip(0)
-        share = 1 / np.maximum(counts, 1)
-        if len(set(counts)) == 1:
+    expr: Expr = over_windows(windows_of(build, node), "add", node.inputs[0])
+    for at, share in enumerate(shares(node, windows_of(build, node))):
+        if len(set(share)) == 1:
             expr = apply("mul", expr, float(share[0]))
             continue
         name = build.number(
@@ -98,12 +90,27 @@ def average(build: Builder, node: Node) -> None:
     build.define(node, expr)
 
 
+def shares(node: Node, windows: Sequence[Span]) -> list[Array]:
+    """By axis, what an element of each window along it counts in an average."""
+    padded, made = bool(node.attributes.get("count_include_pad", 0)), list[Array]()
+    for window in windows:
+        low = -window.before if padded else 0
+        high = window.size + (window.after if padded else 0)
+        first = np.arange(window.out) * window.stride - window.before
+        before = np.maximum(0, -((first - low) // window.dilation))
+        behind = np.minimum(window.taps, -((first - high) // window.dilation))
+        made.append(1 / np.maximum((behind - before).clip(0), 1))
+    return made
+
+
 def norm(build: Builder, node: Node) -> None:
     """LpPool: the norm of what is inside x."""
     x = node.inputs[0]
     build.check_floats(node, x)
     power = float(node.attributes.get("p", 2))
-    terms = _over(_windows(build, node), "add", x, lambda element: to_power(element, power))
+    terms = over_windows(
+        windows_of(build, node), "add", x, lambda element: to_power(element, power)
+    )
     build.define(node, root_of(terms, power))
 
 

@@ -19,6 +19,7 @@ from polysci.network.gradients.elementwise import UNARY
 STEP = 1e-5
 Case = tuple[str, list[tuple[int, ...]], dict[str, Any], list[np.ndarray]]
 INTS = np.int64
+F32 = np.float32
 
 
 def _case(op: str, *shapes: tuple[int, ...], told: Sequence[np.ndarray] = (), **words: Any) -> Case:
@@ -62,16 +63,54 @@ CASES = [
         ((2, 3, 4), (2, 4, 5)), ((6, 1, 3, 4), (2, 4, 5)), ((3, 4), (2, 4, 5)), ((2, 3, 4), (4,)),
         ((4,), (2, 4, 5)), ((3, 4), (1, 4, 5)),
     )),
+    _case("LayerNormalization", (3, 5), (5,), (5,)),
+    _case("LayerNormalization", (2, 3, 4), (3, 1), axis=1, epsilon=0.1),
+    _case("RMSNormalization", (3, 5), (5,)),
+    _case("RMSNormalization", (2, 3, 4), (1, 4), axis=-2),
+    *(_case("GroupNormalization", (2, 6, *rest), (6,), (6,), num_groups=groups)
+      for rest, groups in (((3, 2), 2), ((4,), 1))),
+    *(_case("InstanceNormalization", (images, 3, 2, 4), (3,), (3,)) for images in (1, 2)),
+    _case("BatchNormalization", (3, 4, 2, 5), (4,), (4,), (4,), (4,), training_mode=1),
+    _case("BatchNormalization", (7, 3), (3,), (3,), (3,), (3,), training_mode=1, momentum=0.0),
+    _case("BatchNormalization", (3, 4, 2), (4,), (4,),
+          told=[np.array([0.1, 0, -0.2, 0.3], F32), np.array([1, 2, 0.5, 1], F32)]),
+    *(_case(op, (3, 4, 2), axis=axis) for op in ("Softmax", "LogSoftmax") for axis in (1, -1)),
+    *(_case("SoftmaxCrossEntropyLoss", (5, 4), told=told, reduction=kind, **ignored)
+      for kind in ("none", "sum", "mean") for ignored in ({}, {"ignore_index": 2})
+      for told in ([np.array([3, 0, 2, 2, 1])],
+                   [np.array([3, 0, 2, 2, 1]), np.array([1, 2, 0.5, 3], F32)])),
+    _case("SoftmaxCrossEntropyLoss", (2, 3, 4), told=[np.arange(8).reshape(2, 4) % 3]),
+    *(_case(op, (2, 3, 5, 4)) for op in ("GlobalMaxPool", "GlobalAveragePool")),
+    *(_case(op, (2, 3, *size), kernel_shape=taps, **words)
+      for op in ("MaxPool", "AveragePool") for size, taps, words in (
+          ((6, 7), [2, 2], {"strides": [2, 2]}),
+          ((6, 7), [3, 3], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+          ((7, 6), [3, 2], {"strides": [1, 3], "pads": [2, 0, 1, 1]}),
+          ((7, 6), [3, 2], {"strides": [2, 2], "ceil_mode": 1}),
+          ((9, 8), [3, 2], {"strides": [2, 3], "auto_pad": "SAME_UPPER"}),
+          ((9,), [3], {"strides": [2]}),
+      )),
+    _case("MaxPool", (1, 2, 9, 8), kernel_shape=[2, 3], dilations=[3, 2]),
+    _case("AveragePool", (2, 1, 5, 6), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1],
+          count_include_pad=1),
 ]  # fmt: skip
-OPSETS = {"Gelu": 20, "Swish": 24, "Mish": 18, "Sum": 13}
+OPSETS = {
+    "GroupNormalization": 21,
+    "RMSNormalization": 23,
+    "Gelu": 20,
+    "Swish": 24,
+    "Mish": 18,
+    "Sum": 13,
+}
 
 
-def _loss_of(case: Case) -> onnx.ModelProto:
+def loss_of(case: Case) -> onnx.ModelProto:
     """A weighted sum of what the operator gives."""
     op, shapes, words, told = case
     names = [f"x{at}" for at in range(len(shapes))]
     constants = [onnx.numpy_helper.from_array(v, f"c{at}") for at, v in enumerate(told)]
-    node = helper.make_node(op, [*names, *(value.name for value in constants)], ["y"], **words)
+    outputs = ["y", "mean", "variance"] if words.get("training_mode") else ["y"]
+    node = helper.make_node(op, [*names, *(value.name for value in constants)], outputs, **words)
     nodes = [
         node, helper.make_node("Mul", ["y", "share"], ["weighted"]),
         helper.make_node("ReduceSum", ["weighted"], ["loss"], keepdims=0),
@@ -84,8 +123,8 @@ def _loss_of(case: Case) -> onnx.ModelProto:
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in zip(names, shapes, strict=True)
     ]
-    outputs = [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])]
-    graph = helper.make_graph(nodes, "case", inputs, outputs, constants)
+    loss = [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])]
+    graph = helper.make_graph(nodes, "case", inputs, loss, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
@@ -119,7 +158,7 @@ def _values(case: Case) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{at}" for at, case in enumerate(CASES)])
 def test_central_differences(case: Case) -> None:
     """Along a random direction of each input."""
-    graph = importer.load(_loss_of(case))
+    graph = importer.load(loss_of(case))
     values, rng = _values(case), np.random.default_rng(3)
     names = [tensor.name for tensor in graph.inputs]
     whole = reference.run(differentiate(graph, "loss", names), values)
@@ -166,7 +205,7 @@ OTHERS = {"Split", "Where", "Round", "Ceil"}
 
 
 def test_bad_input() -> None:
-    graph = importer.load(_loss_of(_case("Trilu", (3, 4))))
+    graph = importer.load(loss_of(_case("Trilu", (3, 4))))
     with pytest.raises(UnsupportedError, match=r"1 unsupported node: 1 x Trilu.*no gradient"):
         differentiate(graph, "loss", ["x0"])
     with pytest.raises(SpecError, match="'nothing': the graph has no such tensor"):

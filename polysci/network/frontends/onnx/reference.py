@@ -20,6 +20,7 @@ from polysci.network.frontends.onnx.reference_indexing import (
     max_unpool,
     with_places_inside,
 )
+from polysci.network.frontends.onnx.reference_pools import POOL_GRADIENTS, run_pool_gradient
 from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
 from polysci.network.frontends.onnx.regions import max_roi_pool
 from polysci.network.ir.graph import AFFINE, LOOP_BEGIN, Array, Graph, Node, end_of_loop
@@ -138,6 +139,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return list(COUNTED[node.op](node, known))
     if node.op in RECURRENT:
         return run_recurrent(node, known)
+    if node.op in POOL_GRADIENTS:
+        return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
     if node.op == "QLinearConv":
         return [_linear_conv(graph, node, known)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
