@@ -1,6 +1,11 @@
 """Which cases of tests below network/ only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
+    "network/layers/test_recurrent_layers.py": {
+        "test_both_directions_are_those_of_onnx": 0,
+        "test_the_last_step_alone": None,
+        "test_results_and_gradients_are_those_of_pytorch": 0,
+    },
     "network/gradients/test_recurrent.py": {
         "test_central_differences_of_doubles": 5,
         "test_single_precision_by_layers": 4,

@@ -29,10 +29,11 @@ from polysci.network.frontends.layers.plain import FlattenLayer as Flatten
 from polysci.network.frontends.layers.plain import MaxPool2dLayer as MaxPool2d
 from polysci.network.frontends.layers.plain import ResidualLayer as Residual
 from polysci.network.frontends.layers.plain import SoftmaxLayer as Softmax
+from polysci.network.frontends.layers.recurrent import GRU, LSTM, RNN
 
 __all__ = [
-    "ELU", "GELU", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv1d",
-    "Conv2d", "ConvTranspose2d", "Dropout", "Flatten", "GroupNorm", "Hardswish", "LayerNorm",
-    "LeakyReLU", "Linear", "MaxPool2d", "Mish", "RMSNorm", "ReLU", "Residual", "SiLU", "Sigmoid",
-    "Softmax", "Softplus", "Tanh", "build_model",
+    "ELU", "GELU", "GRU", "LSTM", "RNN", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d",
+    "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose2d", "Dropout", "Flatten", "GroupNorm",
+    "Hardswish", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Mish", "RMSNorm", "ReLU",
+    "Residual", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "build_model",
 ]  # fmt: skip

@@ -1,0 +1,121 @@
+"""Recurrent layers: whole sequences, in PyTorch's layouts and order of gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polysci.errors import SpecError
+from polysci.network.frontends.layers.model import LayerGraph, check_axes, check_extent
+
+
+@dataclass(frozen=True, slots=True)
+class _Recurrent:
+    """What recurrent layers have in common.
+
+    x is (steps, batch, input_size), or with ``batch_first`` (batch, steps, input_size); y has
+    ``hidden_size`` columns for each direction. ``last``: of y the last step alone, of the other
+    direction the first one: (batch, columns). Parameters of layer n are ``weight_ih_ln`` (gates *
+    hidden_size, columns of x), ``weight_hh_ln``, ``bias_ih_ln``, ``bias_hh_ln``, and with
+    ``_reverse`` behind them those of the other direction. All begin uniform within
+    ``1 / sqrt(hidden_size)``, and states with 0.
+    """
+
+    input_size: int
+    hidden_size: int
+    num_layers: int = 1
+    bias: bool = True
+    batch_first: bool = False
+    bidirectional: bool = False
+    last: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises SpecError for sizes below 1."""
+        for name in ("input_size", "hidden_size", "num_layers"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise SpecError(f"{name}={value!r:.40}: expected a whole number of at least 1")
+
+    def recur(self, graph: LayerGraph, x: str, name: str, op: str, order: str, **words: Any) -> str:
+        """ONNX's operator with gates in an order, once a layer."""
+        shape = check_axes(graph, x, 3)
+        check_extent("input_size", self.input_size, shape[2])
+        for number in range(self.num_layers):
+            y, ends = self._layer(graph, x, f"{name}.", f"_l{number}", op, order, words)
+            x = y
+        return ends if self.last else y
+
+    def _layer(
+        self, graph: LayerGraph, x: str, name: str, layer: str, op: str, order: str,
+        words: dict[str, Any],
+    ) -> tuple[str, str]:  # fmt: skip
+        """y of all steps, and that of each direction's last one."""
+        outer, inner, columns = graph.shape(x)
+        rows, hidden = len(order) * self.hidden_size, self.hidden_size
+        ends = ["", "_reverse"][: 1 + self.bidirectional]
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, columns),
+            "weight_hh": (rows, hidden),
+        }
+        shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
+        parts: dict[str, list[str]] = {word: [] for word in shapes}
+        for end in ends:
+            for word, shape in shapes.items():
+                parts[word].append(graph.uniform(f"{name}{word}{layer}{end}", shape, hidden))
+        inputs = [x, *(_join(graph, parts[word], 1) for word in ("weight_ih", "weight_hh"))]
+        if self.bias:
+            pairs = zip(parts["bias_ih"], parts["bias_hh"], strict=True)
+            inputs.append(_join(graph, [part for pair in pairs for part in pair], 2))
+        count, batch = len(ends), outer if self.batch_first else inner
+        wide = (outer, inner, count, hidden) if self.batch_first else (outer, count, inner, hidden)
+        state = (batch, count, hidden) if self.batch_first else (count, batch, hidden)
+        y, last, *_ = graph.add_many(
+            op, inputs, [(wide, "float32"), *[(state, "float32")] * (1 + (op == "LSTM"))],
+            hidden_size=hidden, layout=int(self.batch_first), order=order,
+            direction="bidirectional" if self.bidirectional else "forward", **words,
+        )  # fmt: skip
+        if count > 1 and not self.batch_first:
+            y, last = graph.transpose(y, (0, 2, 1, 3)), graph.transpose(last, (1, 0, 2))
+        flat = (batch, count * hidden)
+        return graph.reshape(y, (outer, inner, flat[1])), graph.reshape(last, flat)
+
+
+@dataclass(frozen=True, slots=True)
+class LSTM(_Recurrent):
+    """Gates i, f, g, o: ``c' = f * c + i * g``, ``h' = o * tanh(c')``."""
+
+    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
+        return self.recur(graph, x, name, "LSTM", "ifgo")
+
+
+@dataclass(frozen=True, slots=True)
+class GRU(_Recurrent):
+    """Gates r, z, n: ``n = tanh(W x + b + r * (R h + b'))``, ``h' = (1 - z) * n + z * h``."""
+
+    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
+        return self.recur(graph, x, name, "GRU", "rzn", linear_before_reset=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RNN(_Recurrent):
+    """``h' = f(W x + b + R h + b')``; ``nonlinearity`` is tanh or relu."""
+
+    nonlinearity: str = "tanh"
+
+    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
+        known = {"tanh": "Tanh", "relu": "Relu"}
+        if self.nonlinearity not in known:
+            raise SpecError(f"nonlinearity {self.nonlinearity!r:.40}: expected tanh or relu")
+        functions = [known[self.nonlinearity]] * (1 + self.bidirectional)
+        return self.recur(graph, x, name, "RNN", "n", activations=functions)
+
+
+def _join(graph: LayerGraph, parts: Sequence[str], together: int) -> str:
+    """Parameters of directions, some ``together`` each, with an axis of directions before all."""
+    rows, *columns = graph.shape(parts[0])
+    shape = (len(parts) // together, rows * together, *columns)
+    if len(parts) > 1:
+        whole = (rows * len(parts), *columns)
+        return graph.reshape(graph.add("Concat", parts, whole, axis=0), shape)
+    return graph.reshape(parts[0], shape)
