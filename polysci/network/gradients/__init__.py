@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from polysci.network.gradients import (
+    convolution,
     elementwise,
     moving,
     normalisation,
@@ -18,6 +19,7 @@ from polysci.network.gradients.backward import Rules
 
 GRADIENTS: Rules = MappingProxyType(
     {
+        **convolution.GRADIENTS,
         **elementwise.GRADIENTS,
         **moving.GRADIENTS,
         **normalisation.GRADIENTS,

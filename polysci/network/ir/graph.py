@@ -23,11 +23,13 @@ AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, w
 # An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
 # or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
 QUANTISED_LSTM = "QuantisedLSTM"
+# (x, dy) of a Conv, with its attributes: the gradient of its weights. Of a ConvTranspose (dy, x).
+CONV_WEIGHTS_GRADIENT = "ConvWeightsGradient"
 # The gradient of x of a pool with its attributes: of (dy, x), or of dy alone.
 MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradient"
 OWN = (  # operators that ONNX lacks
     *(AFFINE, QUANTISED_LSTM, RECURRENT_GRADIENT, LOOP_BEGIN, LOOP_END),
-    *(MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT),
+    *(CONV_WEIGHTS_GRADIENT, MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT),
 )
 
 

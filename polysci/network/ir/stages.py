@@ -78,7 +78,8 @@ class LayerStage:
     """A problem by a primitive: ``y = clamp(problem(x, w) + bias + residual)``.
 
     ``weights`` names a constant of the problem's ``w_shape``, or a tensor that is packed on every
-    run; ``w`` are its strides in elements where they are not row-major. It runs once for each
+    run; ``w`` are its strides in elements where they are not row-major. ``w_axes`` are the axes
+    of such a tensor, as a window has them, where it may lie in any order. It runs once for each
     position in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights
     and y lie behind the first ones there.
     """
@@ -94,6 +95,7 @@ class LayerStage:
     scales: Scales | None = None
     x_zero: int = 0
     w: tuple[int, ...] = ()
+    w_axes: tuple[tuple[int, ...], ...] = ()
     stack: tuple[tuple[int, ...], ...] = ()
     copies: tuple[tuple[int, int, int], ...] = ()
 

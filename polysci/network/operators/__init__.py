@@ -36,6 +36,8 @@ from polysci.network.operators import (
     scatter,
     selection,
     softmax,
+    transposed,
+    weights_gradient,
 )
 from polysci.network.operators.builder import Builder
 
@@ -67,6 +69,8 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         **products.OPERATORS,
         **einsum.OPERATORS,
         **convolution.OPERATORS,
+        **transposed.OPERATORS,
+        **weights_gradient.OPERATORS,
         **quantised.OPERATORS,
         **quantised_products.OPERATORS,
         **recurrent.OPERATORS,

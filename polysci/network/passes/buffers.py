@@ -236,7 +236,12 @@ class _Placer:
     def layer(self, stage: LayerStage) -> None:
         """Channels of x must be neighbours, and what counts as one axis must run on."""
         x, weights, bias = self.operand(stage.x, stage), stage.weights, stage.bias
-        if weights not in self.program.constants or stage.stack:
+        steps: tuple[int, ...] | None = stage.w
+        if stage.w_axes:
+            window = self.operand(Window(weights, stage.w_axes), stage, 1)
+            weights = window.tensor
+            steps = stretch(window, self.values[weights].shape, self.place_of(weights).strides)
+        elif weights not in self.program.constants or stage.stack:
             weights = self.plain(weights, self.kind(stage))
         if bias:
             bias = self.plain(
@@ -250,16 +255,13 @@ class _Placer:
                 residual = self.copy_like(residual, y)
         self.place_of(weights)
         names = (x.tensor, weights, target.tensor)
+        offset = self.matrix_offset
         copies = tuple(
-            (
-                self.matrix_offset(names[0], at),
-                self.matrix_offset(names[1], at),
-                self.matrix_offset(names[2], at),
-            )
-            for at in stage.stack
+            (offset(names[0], at), offset(names[1], at), offset(names[2], at)) for at in stage.stack
         )
         self.stages.append(replace(
-            stage, x=x, y=target, weights=weights, bias=bias, residual=residual, copies=copies
+            stage, x=x, y=target, weights=weights, bias=bias, residual=residual, copies=copies,
+            w=steps or (),
         ))  # fmt: skip
         if target.tensor != stage.y.tensor:
             made, name = self.whole(target.tensor), stage.y.tensor
@@ -315,11 +317,12 @@ class _Placer:
         own = self.values[stage.x.tensor].dtype
         return wanted or ("float32" if stage.problem.dtype == "f32" else own)
 
-    def operand(self, window: Window, stage: LayerStage) -> Window:
+    def operand(self, window: Window, stage: LayerStage, number: int = 0) -> Window:
+        """A factor of a layer: where it lies, or a copy with the problem's neighbours."""
         place, value = self.place_of(window.tensor), self.values[window.tensor]
         kind = self.kind(stage)
         strides = stretch(window, value.shape, place.strides)
-        x, _, _ = operands_of(stage.problem)
+        x = operands_of(stage.problem)[number]
         neighbours = strides is not None and (strides[x.fastest] == 1 or x.shape[x.fastest] == 1)
         if neighbours and place.dtype == kind:
             return window

@@ -26,6 +26,7 @@ from polysci.network.ir.stages import (
     UpdateStage,
     Value,
     ViewStage,
+    Window,
     channels_last,
 )
 from polysci.network.passes.buffers import PlacedProgram, place_buffers, stretch
@@ -83,8 +84,9 @@ class _Costs:
 
     def layer(self, stage: LayerStage) -> None:
         """Channels are neighbours, or they are packed; products of matrices know no channels."""
-        x, _, y = operands_of(stage.problem)
-        for window, operand in ((stage.x, x), (stage.y, y)):
+        x, w, y = operands_of(stage.problem)
+        factors = [(Window(stage.weights, stage.w_axes), w)] * bool(stage.w_axes)
+        for window, operand in ((stage.x, x), (stage.y, y), *factors):
             if self.choice(window.tensor):
                 table = self.plain if window.axes[operand.fastest] == (1,) else self.last
                 self.add(table, window.tensor, self.gather(window.tensor))

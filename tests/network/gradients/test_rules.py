@@ -93,6 +93,15 @@ CASES = [
     _case("MaxPool", (1, 2, 9, 8), kernel_shape=[2, 3], dilations=[3, 2]),
     _case("AveragePool", (2, 1, 5, 6), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1],
           count_include_pad=1),
+    _case("Conv", (2, 4, 7, 6), (6, 2, 3, 2), (6,), group=2, strides=[2, 1], pads=[1, 0, 1, 1]),
+    _case("Conv", (1, 3, 9), (2, 3, 3), dilations=[2], strides=[3]),
+    _case("Conv", (1, 2, 5, 8), (2, 2, 3, 3), auto_pad="SAME_UPPER", strides=[2, 3]),
+    _case("Conv", (1, 2, 5, 8), (2, 2, 3, 4), auto_pad="SAME_LOWER"),
+    _case("Conv", (1, 2, 5, 8), (2, 2, 3, 4), auto_pad="VALID"),
+    _case("Conv", (1, 2, 4, 5, 3), (3, 2, 2, 2, 1), (3,), strides=[2, 1, 1]),
+    _case("ConvTranspose", (2, 4, 5, 6), (4, 3, 3, 2), (6,), group=2, strides=[2, 1],
+          pads=[1, 0, 1, 1], output_padding=[1, 0]),
+    _case("ConvTranspose", (1, 3, 5), (3, 2, 3), dilations=[2], strides=[3]),
 ]  # fmt: skip
 OPSETS = {
     "GroupNormalization": 21,

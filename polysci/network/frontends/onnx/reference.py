@@ -15,6 +15,7 @@ from polysci.network.frontends.onnx.model_file import is_implemented, onnx_modul
 from polysci.network.frontends.onnx.older import as_newer
 from polysci.network.frontends.onnx.reductions import compute_reduction
 from polysci.network.frontends.onnx.reference_counts import COUNTED
+from polysci.network.frontends.onnx.reference_gradients import GRADIENTS
 from polysci.network.frontends.onnx.reference_indexing import (
     gather_elements,
     max_unpool,
@@ -137,6 +138,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return [known[name] for name in (names[:half] if known[condition].any() else names[half:])]
     if node.op in COUNTED:
         return list(COUNTED[node.op](node, known))
+    if node.op in GRADIENTS:
+        return list(GRADIENTS[node.op](node, known))
     if node.op in RECURRENT:
         return run_recurrent(node, known)
     if node.op in POOL_GRADIENTS:
