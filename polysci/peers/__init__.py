@@ -10,6 +10,8 @@ from typing import Final, Literal
 Scope = Literal["layers", "networks"]
 REMEDY: Final = "pip install 'polysci[peers]'"
 
+_OPERATORS: Final = ("conv", "conv_backward_data", "conv_backward_weights", "matmul")
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -33,11 +35,10 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         peer.name: peer
         for peer in (
-            Peer("torch", "torch", "polysci.peers.pytorch:PyTorch"),
+            Peer("torch", "torch", "polysci.peers.pytorch:PyTorch", operators=_OPERATORS),
             Peer(
                 "onednn", "", "polysci.peers.onednn.service:OneDNN",
-                operators=("conv", "conv_backward_data", "conv_backward_weights", "matmul"),
-                takes_library=True,
+                operators=_OPERATORS, takes_library=True,
             ),
             Peer(
                 "onnxruntime", "onnxruntime",

@@ -276,12 +276,10 @@ def test_bench_names_precision_and_peak() -> None:
     assert nothing["peak_unit"] is None and nothing["failed"] == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["mm:24x16x32", "bwd_w mb1ic16ih8oc16oh8kh3ph1"], ids=["matmul", "backward weights"]
-)
 def test_bench_times_ours_where_the_peer_lacks_the_operator(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    text = "nest C[24][32]+=A[24][16]*B[16][32] for i:24 j:32 k:16 : C[i][j] A[i][k] B[k][j]"
     monkeypatch.setattr("polysci.peers.process.peer_named", lambda name: PEERS[name])
     command = ["bench", text, "--against", "torch", "--level", "estimate", "--rounds", "9"]
     assert main([*command, "--threads", "1"]) == 0
@@ -309,6 +307,48 @@ def test_pytorch_computes_it(dtype: str, layout: str, shape: str) -> None:
     assert chosen["path"] in answer["paths"] and peer.sample(0.0)["seconds"] > 0
     for name in answer["paths"]:
         assert ("padded ahead" in name) is (shape == "lopsided")
+
+
+@torch_only
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("word", ["bwd_d", "bwd_w"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pytorch_computes_gradients(word: str, layout: str, shape: str) -> None:
+    peer, text = PyTorch(), f"{word} {SHAPES[shape]}"
+    if (word, shape) == ("bwd_d", "lopsided"):
+        with pytest.raises(UnsupportedError, match="alike on both sides"):
+            peer.prepare(text, layout, "f32", 1, 3)
+        return
+    answer = peer.prepare(text, layout, "f32", 1, 3)
+    assert any("convolution_backward" in name for name in answer["paths"])
+    assert (word == "bwd_d") is any("transpose_pointwise" in name for name in answer["paths"])
+    assert peer.load(1e-5)["path"] in answer["paths"] and peer.sample(0.0)["seconds"] > 0
+
+
+@torch_only
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        ("mm:24x47x65", ["eager matmul"]),
+        ("mm:3:24x17x33 b=constant", ["eager matmul"]),
+        ("mm:9x48x36 a=constant", ["eager matmul"]),
+        ("mm:9x48x36 b=constant", ["eager", "mkldnn._linear", "oneDNN Graph", "torch.compile"]),
+    ],
+)
+def test_pytorch_multiplies_matrices(dtype: str, text: str, ways: list[str]) -> None:
+    peer = PyTorch()
+    answer = peer.prepare(text, "", dtype, 1, 3)
+    for way in ways:
+        assert any(name.startswith(way) for name in answer["paths"]) or dtype != "f32", answer
+    assert peer.load(1e-5, 1 << 16)["path"] in answer["paths"]
+    assert peer.sample(0.0, cold=True)["seconds"] > 0
+
+
+@torch_only
+def test_pytorch_lacks_integer_products() -> None:
+    with pytest.raises(UnsupportedError, match="expected a convolution"):
+        PyTorch().prepare("mm:9x48x36 b=constant", "", "u8:s8:s32", 1, 3)
 
 
 @torch_only

@@ -203,7 +203,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_onednn_has_other_operators": 6,
         "test_onednn_computes_it": 3,
     },
-    "peers/test_peers.py": {"test_bench_times_ours_where_the_peer_lacks_the_operator": None},
     "polyhedral/test_footprint.py": {
         "test_no_schedule_moves_less_than_the_lower_bound": 3,
         "test_farther_levels_see_less_traffic": 3,

@@ -1,15 +1,17 @@
-"""The ways to convolve f32, bf16 and f16."""
+"""The ways to compute with f32, bf16 and f16."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Matmul
+from polysci.ops.problem import Problem
+from polysci.peers.pytorch import gradients, products
 from polysci.peers.pytorch.graph import compile_graph
-from polysci.peers.pytorch.operands import Operands, Path, Run, Step, chain
+from polysci.peers.pytorch.operands import Operands, Path, Run, Step, Way, chain
 
 _TYPES: Final = MappingProxyType({"f32": "float32", "bf16": "bfloat16", "f16": "float16"})
 
@@ -29,44 +31,48 @@ def _eager(operands: Operands, w: Any) -> Step:
     return lambda x: call(x, *fixed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A call, whether it takes and leaves NHWC alone, and whether TorchScript compiles it."""
-
-    name: str
-    call: Callable[[Operands, Any], Step]
-    before: bool = False
-    after: bool = False
-    script: bool = False
-
-
 _NAME: Final = "mkldnn._convolution_pointwise"
-_ANY: Final = (_Way("oneDNN Graph", _eager, script=True), _Way("eager conv2d", _eager))
-_WAYS: Final[Mapping[str, Sequence[_Way]]] = MappingProxyType(
+_ANY: Final = (Way("oneDNN Graph", _eager, script=True), Way("eager conv2d", _eager))
+_CONVOLUTIONS: Final[Mapping[str, Sequence[Way]]] = MappingProxyType(
     {
-        "nhwc": (_Way(f"{_NAME}, channels_last", _pointwise), *_ANY),
+        "nhwc": (Way(f"{_NAME}, channels_last", _pointwise), *_ANY),
         "nchw": (
-            _Way(f"{_NAME}, layouts changed before and after", _pointwise, True, True),
-            _Way(f"{_NAME}, layout changed after", _pointwise, False, True),
+            Way(f"{_NAME}, layouts changed before and after", _pointwise, True, True),
+            Way(f"{_NAME}, layout changed after", _pointwise, False, True),
             *_ANY,
         ),
     }
 )
 
 
+def _convolve(operands: Operands) -> Sequence[Way]:
+    return _CONVOLUTIONS[operands.conv.layout]
+
+
+_OPERATORS: Final[Mapping[type[Problem], Callable[[Operands], Sequence[Way]]]] = MappingProxyType(
+    {
+        Conv2d: _convolve,
+        Conv2dBackwardData: gradients.of_input,
+        Conv2dBackwardWeights: gradients.of_filters,
+        Matmul: products.ways,
+    }
+)
+
+
 def paths(operands: Operands) -> Iterator[Path]:
-    """Every call, in f32 as well: oneDNN may lack the instructions of a type of 16 bits."""
+    """Every call; constant w in f32 as well: oneDNN may lack instructions of a type of 16 bits."""
     own, _, result = operands.inputs.elements
-    for element in dict.fromkeys((own, "f32")):
+    constant = operands.problem.w_kind == "constant"
+    for element in dict.fromkeys((own, "f32") if constant else (own,)):
         note = "" if element == own else f", computed in {element}"
         note += "" if element == result else f", {result} made after"
         rounded = result if element == "f32" else element
-        for way in _WAYS[operands.conv.layout]:
+        for way in _OPERATORS[type(operands.problem)](operands):
             make = partial(_run, operands, way, element)
-            yield Path(f"{way.name}{note}{operands.note}", make, rounded)
+            yield Path(f"{way.name}{note}{operands.note}", make, rounded, once=way.once)
 
 
-def _run(operands: Operands, way: _Way, element: str) -> Run:
+def _run(operands: Operands, way: Way, element: str) -> Run:
     own, _, result = operands.inputs.elements
     kinds = {name: getattr(operands.torch, kind) for name, kind in _TYPES.items()}
     steps: list[Step] = [operands.channels_last] if way.before else []

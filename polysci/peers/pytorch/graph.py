@@ -46,3 +46,18 @@ def script_call(torch: Any, expression: str, packed: Any) -> Step:
     script = torch.jit.script(owner)
     script.define(f"def forward(self, x):\n    return {expression}\n")
     return script.forward  # type: ignore[no-any-return]
+
+
+def compile_module(torch: Any, step: Step, x: Any) -> Step:
+    """A step compiled by inductor, its constants frozen, products tuned by trial.
+
+    Raises RuntimeError for what it cannot compile.
+    """
+    from torch._inductor import config
+
+    torch._dynamo.reset()  # it compiles a function only some times
+    module = type("Compiled", (torch.nn.Module,), {"forward": lambda self, x: step(x)})()
+    compiled = torch.compile(module.eval(), mode="max-autotune-no-cudagraphs", dynamic=False)
+    with config.patch(freezing=True):
+        compiled(x)
+    return compiled  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""A convolution's arrays as tensors, the ways to compute with them, and results as numbers."""
+"""A problem's arrays as tensors, the ways to compute with them, and results as numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.errors import CheckError
-from polysci.ops.conv2d import Conv2d
+from polysci.errors import CheckError, UnsupportedError
+from polysci.ops import (
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardWeights,
+    Matmul,
+    convolution,
+)
 from polysci.ops.conv2d.rules import AXES, extent, span
+from polysci.ops.problem import Problem
 from polysci.peers.example_inputs import ExampleInputs, fault
 
 Step = Callable[[Any], Any]
@@ -20,29 +27,46 @@ Run = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """A call, whether it takes and leaves NHWC alone, and whether TorchScript compiles it.
+
+    ``call`` takes w in the type that is computed in. ``once``: it takes seconds to make.
+    """
+
+    name: str
+    call: Callable[[Operands, Any], Step]
+    before: bool = False
+    after: bool = False
+    script: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Path:
     """A way to compute: ``make`` packs weights and answers the function that returns y.
 
     Results were rounded to ``element`` and lie ``above`` those asked for. ``make`` and its function
-    raise RuntimeError for what PyTorch does not have on this CPU.
+    raise RuntimeError for what PyTorch does not have on this CPU. ``once``: ``make`` takes too long
+    for copies of the weights.
     """
 
     name: str
     make: Callable[[], Run]
     element: str
     above: int = 0
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """x (logically NCHW, stored in the layout) and w in memory of PyTorch's, 64-byte aligned.
+    """x and w in memory of PyTorch's, 64-byte aligned; images are logically NCHW.
 
     ``pad`` is (top, left); a padding that differs between both sides is put around x ahead of all
     calls, and ``note`` says so.
     """
 
     torch: Any
-    conv: Conv2d
+    problem: Problem
     inputs: ExampleInputs
     x: Any
     w: Any
@@ -50,19 +74,34 @@ class Operands:
     note: str
 
     @classmethod
-    def of(cls, torch: Any, conv: Conv2d, inputs: ExampleInputs) -> Self:
-        """The tensors of a problem."""
+    def of(cls, torch: Any, problem: Problem, inputs: ExampleInputs) -> Self:
+        """The tensors of a problem. Raises UnsupportedError for a gradient padded unevenly."""
         x = _tensor(torch, inputs.x, inputs.elements[0])
         w = _tensor(torch, inputs.w, inputs.elements[1])
-        x = x.permute(0, 3, 1, 2) if conv.layout == "nhwc" else x
+        own = cls(torch, problem, inputs, x, w, [0, 0], "")
+        if isinstance(problem, Matmul):
+            return own
+        conv = own.conv
+        if conv.layout == "nhwc":
+            x = x.permute(0, 3, 1, 2)
+            w = w.permute(0, 3, 1, 2) if isinstance(problem, Conv2dBackwardWeights) else w
         if _symmetric(conv):
-            return cls(torch, conv, inputs, x, w, list(conv.pad), "")
+            return cls(torch, problem, inputs, x, w, list(conv.pad), "")
+        if isinstance(problem, Conv2dBackwardData):
+            raise UnsupportedError("PyTorch pads gradients of inputs alike on both sides")
         (top, left), (bottom, right) = conv.pad, conv.pad_end
         zero = inputs.quant.x_zero if inputs.quant else 0
         x = torch.nn.functional.pad(x, (left, right, top, bottom), value=zero)
         last = torch.channels_last if conv.layout == "nhwc" else torch.contiguous_format
         x = x.contiguous(memory_format=last)
-        return cls(torch, conv, inputs, x, w, [0, 0], ", padded ahead")
+        return cls(torch, problem, inputs, x, w, [0, 0], ", padded ahead")
+
+    @property
+    def conv(self) -> Conv2d:
+        """The convolution, of a gradient the forward one. Raises UnsupportedError for neither."""
+        if isinstance(self.problem, Conv2dBackwardData | Conv2dBackwardWeights):
+            return self.problem.forward
+        return convolution(self.problem)
 
     @property
     def geometry(self) -> tuple[list[int], list[int], list[int], int]:
@@ -80,7 +119,8 @@ class Operands:
     def verify(self, path: Path, y: Any) -> None:
         """Raise CheckError unless ``y`` is in the layout and holds the expected results."""
         y = y.int_repr() if y.is_quantized else y
-        y = y.permute(0, 2, 3, 1) if self.conv.layout == "nhwc" else y
+        images = not isinstance(self.problem, Matmul | Conv2dBackwardWeights)
+        y = y.permute(0, 2, 3, 1) if images and self.conv.layout == "nhwc" else y
         expected = self.inputs.expected
         if tuple(y.shape) != expected.shape or not y.is_contiguous():
             shape = tuple(y.shape)
