@@ -7,8 +7,10 @@ from math import prod
 
 from polysci import tune
 from polysci.algorithms.registry import algorithm_of
+from polysci.codegen.definitions import trim
 from polysci.codegen.interface import SCALES, Function, Role, function
 from polysci.export.project import Entry, Project, fill_template
+from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
 
@@ -30,9 +32,16 @@ def text(whole: Project, values: dict[str, str]) -> str:
         "EVERY": ", by everything that can run here" if several else "",
         "SCALES": SCALES,
         "TYPES": fill_template("selftest_types.c", {}),
+        "ACTIVATIONS": _activations(whole),
         "REFERENCE": fill_template("selftest_loops.c", {}),
     }
     return fill_template("selftest.c", values | holes | _signatures(whole))
+
+
+def _activations(whole: Project) -> str:
+    """The functions that end the sums of some layer, as C computes them in double."""
+    names = " ".join(f"exact_{entry.layer.problem.activation}" for entry in whole.entries)
+    return trim([fill_template("selftest_activations.c", {})], names)
 
 
 def _signatures(whole: Project) -> dict[str, str]:
@@ -120,10 +129,12 @@ def _row(entry: Entry) -> tuple[str, int, int]:
     types = (precision.x, precision.w, precision.y, precision.sum)
     plans = (entry.layer.schedule, *entry.layer.others)
     exact = max((algorithm_of(plan).exact_inputs for plan in plans), key=lambda it: it.scale)
+    name = problem.activation
+    activation = (f"exact_{name}", ACTIVATIONS[name].error) if name else (0, 0)
     lines = [
         f'"{entry.identifier}", AS_{_word(precision)}, {", ".join(t.name.upper() for t in types)}',
         ", ".join(map(str, [*sizes, inner, w.const])),
-        ", ".join(map(str, [*ends, len(axes), exact.scale, exact.channels])),
+        ", ".join(map(str, [*ends, len(axes), exact.scale, exact.channels, *activation])),
         f"{{{', '.join(steps or ['{1, 0, 0, {0}}'])}}}",
         f"{{{', '.join(axes)}}}",
     ]

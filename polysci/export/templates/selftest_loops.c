@@ -126,16 +126,30 @@ static double scaled(const layer *l, int64_t i, double sum, operands o)
     return rint(clamped(real, o.clamp)) + o.to->y_zero;
 }
 
+/* A sum with all that is added to it. */
+static double total(const layer *l, int64_t i, double sum, operands o)
+{
+    sum += o.bias ? value(l->sum_type, o.bias, i / l->inner % l->bias) : 0;
+    return sum + (o.residual && !narrow(l->y_type) ? value(l->y_type, o.residual, i) : 0);
+}
+
+/* How far element i may be from `expected`: the activation's error, then two roundings to y. */
+static double error_of(const layer *l, int64_t i, double sum, operands o, double expected)
+{
+    const double rounded = l->y_type == F32 ? 0x1p-23 : l->y_type == BF16 ? 0x1p-7 : 0x1p-10;
+    if (!l->activation)
+        return 0;
+    return l->error * fmax(fabs(total(l, i, sum, o)), 1) + rounded * fabs(expected);
+}
+
 /* Element i of the result as y holds it. */
 static double finished(const layer *l, int64_t i, double sum, operands o)
 {
     unsigned char held[4];
-    if (o.bias)
-        sum += value(l->sum_type, o.bias, i / l->inner % l->bias);
-    if (narrow(l->y_type))
-        sum = scaled(l, i, sum, o);
-    else
-        sum = clamped(sum + (o.residual ? value(l->y_type, o.residual, i) : 0), o.clamp);
+    sum = total(l, i, sum, o);
+    if (l->activation)
+        sum = l->activation(sum);
+    sum = narrow(l->y_type) ? scaled(l, i, sum, o) : clamped(sum, o.clamp);
     put(l->y_type, held, 0, sum);
     return value(l->y_type, held, 0);
 }
