@@ -22,7 +22,16 @@ SAME = ("Concat", "Split", "Slice", "Pad", "Reshape", "Flatten", "Transpose", "S
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool",
           "ReduceMean", "Resize")  # fmt: skip
 STEEP = {
-    **{"Sigmoid": 1, "Tanh": 1, "LeakyRelu": 1, "HardSigmoid": 1, "HardSwish": 2, "Erf": 1.2},
+    **{
+        "Sigmoid": 1,
+        "Tanh": 1,
+        "LeakyRelu": 1,
+        "HardSigmoid": 1,
+        "HardSwish": 2,
+        "Erf": 1.2,
+        "Gelu": 1.13,
+        "Mish": 1.1,
+    },
     **dict.fromkeys(("Abs", "Neg", "Sin", "Atan", "Elu", "Softplus", "Softsign"), 1),
 }
 
