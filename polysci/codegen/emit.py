@@ -11,7 +11,7 @@ from polysci.codegen import ctree as c
 from polysci.codegen import denormals, interface
 from polysci.codegen.activation_calls import activation_headers
 from polysci.codegen.definitions import arrange
-from polysci.codegen.loops import TileCall, declare_origins, nest, tap_range, tile_schedule
+from polysci.codegen.loops import declare_origins, nest, tile_schedule
 from polysci.codegen.packing import (
     box_function,
     box_origins,
@@ -23,11 +23,11 @@ from polysci.codegen.packing import (
     panels_function,
     weights_function,
 )
-from polysci.codegen.prefetch import call_number, next_panel
+from polysci.codegen.private_sums import call_sums, copy_of, sums_function
 from polysci.codegen.reduction import reads_on
 from polysci.codegen.sharing import share_threads
-from polysci.codegen.swapped_tiles import phase, result_offset
 from polysci.codegen.team import Team
+from polysci.codegen.tile_calls import tile_call
 from polysci.codegen.tile_functions import tile_function
 from polysci.codegen.tiles import Tile
 from polysci.codegen.weight_pieces import columns_at_a_time, columns_functions, declare_columns
@@ -35,7 +35,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
-from polysci.space.packed_copy import ALIGNMENT
+from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.resolve import Plan, resolve
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
@@ -135,7 +135,7 @@ def emit(
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, comments)
-    if by_rows and (emitter.shared or contraction.packs_b or not schedule.loops):
+    if by_rows and (emitter.shared or contraction.packs_b or plan.private or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
@@ -173,6 +173,8 @@ class _Emitter:
         parts += columns_functions(self.symbol, plan, self.strides[w.array], self.team)
         if plan.contraction.packs_b:
             parts.append(panels_function(self.symbol, plan, self.strides[w.array]))
+        if plan.private:
+            parts.append(sums_function(self.symbol, plan, plan.private))
         return (
             interface.declare(self.functions, self.symbol)
             + "\n"
@@ -194,12 +196,26 @@ class _Emitter:
         """Loops whose iterators become variables around the rest: those that threads share."""
         if self.by_rows:
             return 1
-        return len(self.plan.schedule.parallel) if self.threads > 1 else 0
+        shares = self.threads > 1 or self.plan.private
+        return len(self.plan.schedule.parallel) if shares else 0
+
+    @property
+    def several(self) -> bool:
+        """Whether threads share its loops."""
+        return self.threads > 1 and self.parameters > 0 and not self.by_rows
 
     @property
     def workspace(self) -> int:
-        """Bytes of packed copies: of A one for all threads, or one a thread; then of B."""
-        return self._copies_of_a + (panel_bytes(self.plan) if self.plan.contraction.packs_b else 0)
+        """Bytes of packed copies: of A one for all threads, or one a thread; of B; then of C."""
+        private = self.plan.private
+        return self._sums_at + private.bytes if private else self._sums_at
+
+    @property
+    def _sums_at(self) -> int:
+        """Bytes before the private copies of C."""
+        of_b = panel_bytes(self.plan) if self.plan.contraction.packs_b else 0
+        used = self._copies_of_a + of_b
+        return round_up(used, ALIGNMENT) if self.plan.private else used
 
     @property
     def _copies_of_a(self) -> int:
@@ -223,7 +239,9 @@ class _Emitter:
         body: list[c.Generable] = [
             c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
             c.Statement(
-                "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
+                "ps_args args = {.a = x, .packed = packed}"
+                if self.plan.private
+                else "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
                 ".residual = residual, .clamp = clamp}"
             ),
             *integer_arguments(self.plan),
@@ -233,7 +251,7 @@ class _Emitter:
             body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
         if self.plan.contraction.packs_b:
             body += self._pack_b()
-        elif self.plan.box is None:
+        elif self.plan.box is None and not self.plan.private:
             body.append(c.Statement("(void)workspace"))
         if self.shared:
             body += self._pack_shared()
@@ -241,7 +259,7 @@ class _Emitter:
             body += self._band()
         else:
             body += self._parallel() if self.parameters else self._serial()
-        if self.team is Team.POOL and not self.parameters:
+        if self.team is Team.POOL and not self.several:
             body.insert(0, c.Statement("(void)team"))
         body.append(c.Statement(f"return {interface.OK}"))
         return c.function(run.head(self.symbol), body)
@@ -260,7 +278,8 @@ class _Emitter:
         names = tile_schedule(self.plan).names
         comments = dict(zip(names, self.comments[1:], strict=False))
         pack = partial(self._pack, thread)
-        return nest(self.plan, parameters, self._call, pack, comments)
+        call = partial(tile_call, self.symbol, self.plan)
+        return nest(self.plan, parameters, call, pack, comments)
 
     def _about(self, loops: int) -> list[c.Generable]:
         """Comments of the whole nest and of its first loops."""
@@ -298,19 +317,22 @@ class _Emitter:
         return last
 
     def _parallel(self) -> list[c.Generable]:
-        loops = self.plan.schedule.loops[: self.parameters]
-        counts = [-(-self.plan.extent(loop.dim) // loop.step) for loop in loops]
-        total, origin, names = prod(counts), {}, tile_schedule(self.plan).names
+        plan, private = self.plan, self.plan.private
+        loops = plan.schedule.loops[: self.parameters]
+        counts = [-(-plan.extent(loop.dim) // loop.step) for loop in loops]
+        total, origin, names = prod(counts), {}, tile_schedule(plan).names
         for position, (name, loop) in enumerate(zip(names, loops, strict=False)):
             below = prod(counts[position + 1 :])
             origin[name] = f"task / {below} % {counts[position]} * {loop.step}"
-        inner = self._nest(self.parameters, "thread")
-        tasks = c.loop(
-            f"int64_t task = {total} * thread / {self.threads}",
-            f"task < {total} * (thread + 1) / {self.threads}",
-            "++task",
-            c.Block([*declare_origins(origin, inner), *c.items(inner)]),
-        )
+        turn = [*c.items(self._nest(self.parameters, "thread" if self.several else "0"))]
+        if private:
+            of_dim = {loop.dim: name for name, loop in zip(names, loops, strict=False)}
+            turn.insert(0, copy_of(private, of_dim, self._sums_at))
+        turn = [*declare_origins(origin, c.Block(turn)), *turn]
+        first, last = "0", f"{total}"
+        if self.several:
+            first, last = (f"{total} * {at} / {self.threads}" for at in ("thread", "(thread + 1)"))
+        tasks = c.loop(f"int64_t task = {first}", f"task < {last}", "++task", c.Block(turn))
         body = self._flush([
             c.Statement("ps_args local = args, *const g = &local"),
             *self._tiles("local"),
@@ -318,12 +340,20 @@ class _Emitter:
             tasks,
             *self._fence(),
         ])  # fmt: skip
-        return share_threads(self.team, self.threads, c.Block(body), last=True)
+        if not private:
+            return share_threads(self.team, self.threads, c.Block(body), last=True)
+        sums = self._flush(call_sums(self.symbol, plan, self._sums_at, self.threads))
+        if not self.several:
+            return [c.Block(body), c.Block(sums)]
+        return [
+            *share_threads(self.team, self.threads, c.Block(body)),
+            *share_threads(self.team, self.threads, c.Block(sums), last=True),
+        ]
 
     def _pack_shared(self) -> list[c.Generable]:
         rows, moved = box_rows(self.plan), c.Statement("args.a = workspace")
         call = f"{self.symbol}_pack(x, workspace, {self._zero}"
-        if not self.parameters:
+        if not self.several:
             return [c.Statement(f"{call}, 0, {rows})"), moved]
         first = f"{rows} * thread / {self.threads}"
         last = f"{rows} * (thread + 1) / {self.threads}"
@@ -335,7 +365,7 @@ class _Emitter:
         count, name = panel_count(self.plan), f"{self.symbol}_pack_b"
         panels = f"(ps_b *)((char *)workspace + {self._copies_of_a})"
         moved = c.Statement(f"args.packed = {panels}")
-        if not self.parameters or count == 1:
+        if not self.several or count == 1:
             return [c.Statement(f"{name}(packed, {panels}, 0, {count})"), moved]
         ends = [f"{count} * {thread} / {self.threads}" for thread in ("thread", "(thread + 1)")]
         call = c.Statement(f"{name}(packed, {panels}, {', '.join(ends)})")
@@ -360,41 +390,3 @@ class _Emitter:
             c.Statement(f"{target}.a = {box}"),
             c.Statement(f"{self.symbol}_pack(x, {box}, {self._zero}, {', '.join(arguments)})"),
         ]
-
-    def _call(self, call: TileCall) -> c.Generable:
-        plan, origin = self.plan, call.origin
-        out = plan.contraction.out
-        channel = next(affine for affine in out.index if affine.coef(plan.panel_dim))
-        n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
-        factors = [
-            c.linear(plan.coef["x"], self._inside_box(origin), plan.base),
-            c.linear(call.tile.panel_strides(), origin),
-        ]
-        arguments = [
-            *(reversed(factors) if plan.contraction.swapped else factors),
-            result_offset(plan, origin),
-            c.linear(n, origin),
-        ]
-        if plan.blocked:
-            ends = [f"{origin[d]} + {call.tile.size(d)} == {plan.extent(d)}" for d in plan.split]
-            starts = [f"{origin[dim]} == 0" for dim in plan.split]
-            arguments += [" && ".join(starts), " && ".join(ends)]
-        for tap, row in plan.ranges.items():
-            arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
-        arguments += phase(plan, origin)
-        if plan.ahead:
-            number, packed = call_number(plan.ahead, origin), packed_bytes(plan)
-            arguments += [number, next_panel(plan.ahead, call.tile, origin, packed)]
-        return c.Statement(f"{self.symbol}_t{call.index}(g, {', '.join(arguments)})")
-
-    def _inside_box(self, origin: Mapping[str, str]) -> dict[str, str]:
-        """Origin of a call relative to the tile whose packed copy it reads."""
-        around = self.plan.schedule.loops[: self.plan.schedule.pack_depth if self.plan.box else 0]
-        moved = dict(origin)
-        for dim, step in {loop.dim: loop.step for loop in around}.items():
-            text = origin[dim]
-            if step == self.plan.tile[dim]:
-                moved[dim] = "0"
-            else:
-                moved[dim] = str(int(text) % step) if text.isdigit() else f"({text}) % {step}"
-        return moved

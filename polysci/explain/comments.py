@@ -22,6 +22,10 @@ def loop_comments(
     first = f"{_sizes(names, whole)}; {caches_text(caches)}"
     if schedule.ahead:
         first += f"; while one panel of {names[1]} is used, the next one comes into L2"
+    if schedule.private:
+        reduced = roles.reductions
+        turns = " ".join(loop.dim for loop in schedule.parallel if loop.dim in reduced)
+        first += f"; each turn over {turns} sums into a copy of {names[2]} of its own"
     rows = zip(schedule.steps, inner, strict=True)
     return first, *(_comment(names, step, row) for step, row in rows if isinstance(step, Loop))
 

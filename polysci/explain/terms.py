@@ -19,7 +19,7 @@ OTHER, HIDDEN = "other", "hidden"
 MEANING: Mapping[str, str] = MappingProxyType(
     {
         "compute": "microkernel at its measured rate, tails included",
-        "calls": "entering register tiles, moving C",
+        "calls": "entering register tiles, moving C, summing its private copies",
         "transfer": "traffic that compute does not hide",
         "packing": "copying A",
         "imbalance": "the busiest thread over the mean",

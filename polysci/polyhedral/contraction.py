@@ -14,6 +14,7 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.scop import Access, Scop, Statement, bound_operations
 
 ROLES = ("m", "n", "k", "br", "batch")
+REDUCTIONS = ("k", "br")
 
 # (in O, in A, in B) -> role. Afterwards reductions are divided into k and br, and of several n all
 # but the one that runs along the vectors become batch: each of their steps is a product of its own.
@@ -159,6 +160,11 @@ class Contraction:
 
     def by_role(self, role: str) -> tuple[Dim, ...]:
         return tuple(dim for dim in self.dims if dim.role == role)
+
+    @property
+    def reductions(self) -> frozenset[str]:
+        """Dimensions that are summed over."""
+        return frozenset(dim.name for dim in self.dims if dim.role in REDUCTIONS)
 
     def extent(self, name: str) -> int:
         return next(dim.extent for dim in self.dims if dim.name == name)

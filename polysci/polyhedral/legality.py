@@ -19,7 +19,8 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
     * The tiles cover the iteration domain, every point once.
     * Every dependence is respected, except that a reduction's own updates may be reordered: they
       change the rounding of a sum, not its terms.
-    * No parallel loop carries a dependence, the reduction's included.
+    * No parallel loop carries a dependence; the reduction's own only where its turns sum into
+      private copies.
     """
     tiles = TileSchedule.of(schedule, {d.name: d.extent for d in contraction.dims})
     domain, length = scop.domain(), len(tiles.loops) + len(tiles.extents)
@@ -30,8 +31,9 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
     late = dependences_to_keep(scop).apply_domain(order).apply_range(order)
     if not late.is_empty() and not _forward(late, length):
         raise IllegalScheduleError(f"{schedule}: reverses a dependence")
+    shared = dependences_to_keep(scop) if schedule.private else _dependences(scop)
     for position, loop in enumerate(tiles.loops):
-        if loop.parallel and _carries(scop, order, position, length):
+        if loop.parallel and _carries(shared, order, position, length):
             raise IllegalScheduleError(f"{schedule}: parallel loop {loop} carries a dependence")
 
 
@@ -54,9 +56,9 @@ def _forward(moved: isl.UnionMap, length: int) -> bool:
     return bool(moved.is_subset(isl.UnionMap.from_map(times)))
 
 
-def _carries(scop: Scop, order: isl.UnionMap, position: int, length: int) -> bool:
+def _carries(dependences: isl.UnionMap, order: isl.UnionMap, position: int, length: int) -> bool:
     """Whether two iterations of a loop, equal in all loops around it, depend on each other."""
-    moved = _dependences(scop).apply_domain(order).apply_range(order)
+    moved = dependences.apply_domain(order).apply_range(order)
     before = ", ".join(f"a{i}" for i in range(length))
     after = ", ".join(f"b{i}" for i in range(length))
     same = " and ".join(f"a{i} = b{i}" for i in range(position)) or "true"

@@ -16,9 +16,11 @@ AHEAD = "ahead(B)"
 STREAM = "stream(C)"
 _LAST = (AHEAD, STREAM)  # in this order
 SWAP = "swap(A,B)"
+PRIVATE = "private(C)"
+_FIRST = (SWAP, PRIVATE)  # in this order
 _PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
 _TRANSFORM = re.compile(
-    r"(?!pack\(|ahead\(|stream\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
+    r"(?!pack\(|ahead\(|stream\(|private\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
 )
 
 
@@ -70,7 +72,9 @@ class Schedule:
     At the end, ``ahead(B)`` prefetches the next panel of weights into L2 while one is used, and
     ``stream(C)`` stores C past the caches, for outputs larger than those. ``swap(A,B)`` at the
     beginning lets the factors change places: rows of a call are then what columns are otherwise,
-    and vectors run along the pixels of an image (``space.swapped_roles``).
+    and vectors run along the pixels of an image (``space.swapped_roles``). ``private(C)`` behind it
+    lets parallel loops run over reductions: each of their turns sums into a copy of C of its own,
+    and the copies are summed at the end (``space.private_copies``).
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
@@ -81,6 +85,7 @@ class Schedule:
     stream: bool = False
     ahead: bool = False
     swap: bool = False
+    private: bool = False
 
     @classmethod
     @guard
@@ -104,7 +109,8 @@ class Schedule:
             raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
-        first, last = [SWAP] * self.swap, [AHEAD] * self.ahead + [STREAM] * self.stream
+        first = [SWAP] * self.swap + [PRIVATE] * self.private
+        last = [AHEAD] * self.ahead + [STREAM] * self.stream
         return f"{' '.join([*first, *map(str, self.steps), *last])} > {self.kernel}"
 
     @property
@@ -175,7 +181,7 @@ _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
         Loop: {"dim": str, "step": int, "parallel": bool},
         Pack: {"pad": int},
         Transform: {"name": str, "numbers": tuple},
-        Schedule: {"kernel": str, "stream": bool, "ahead": bool, "swap": bool},
+        Schedule: {"kernel": str, "stream": bool, "ahead": bool, "swap": bool, "private": bool},
     }
 )
 
@@ -191,8 +197,10 @@ def parse(text: str) -> Schedule:
     for mark in reversed(_LAST):
         if words[-1:] == [mark]:
             marks.add(words.pop())
-    swap = words[:1] == [SWAP]
-    for word in words[swap:]:
+    for mark in _FIRST:
+        if words[:1] == [mark]:
+            marks.add(words.pop(0))
+    for word in words:
         if match := _LOOP.fullmatch(word):
             steps.append(Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None))
         elif match := _PACK.fullmatch(word):
@@ -207,7 +215,9 @@ def parse(text: str) -> Schedule:
         else:
             raise SpecError(
                 f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a first {SWAP!r} "
+                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a first {' '.join(_FIRST)!r} "
                 f"nor a last {' '.join(_LAST)!r}"
             )
-    return Schedule(tuple(steps), kernel, STREAM in marks, AHEAD in marks, swap)
+    return Schedule(
+        tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, SWAP, PRIVATE))
+    )

@@ -74,6 +74,7 @@ def _family(
         np.array([schedule.stream for schedule in members], dtype=np.bool_),
         np.array([schedule.ahead for schedule in members], dtype=np.bool_),
         pad,
+        context.contraction.reductions,
     )
 
 

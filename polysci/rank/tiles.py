@@ -287,9 +287,11 @@ def _with_knobs(
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
         np.array(stream, dtype=np.bool_),
         follow_in_cache(contraction, kernel, dims, steps, context.target.l2),
-        pad_of(contraction, kernel),
+        pad_of(contraction, kernel), contraction.reductions,
     )  # fmt: skip
-    return _select(family, [i for i in range(len(family)) if _resolves(context, family, i)])
+    few = family.select(space.sums_in_few_copies(family, context.threads))
+    right = np.array([i for i in range(len(few)) if _resolves(context, few, i)], dtype=np.intp)
+    return few.select(right) if len(right) else None
 
 
 def _resolves(context: Context, family: Family, index: int) -> bool:
@@ -298,14 +300,3 @@ def _resolves(context: Context, family: Family, index: int) -> bool:
     except (SpecError, UnsupportedError):
         return False
     return True
-
-
-def _select(family: Family, members: Sequence[int]) -> Family | None:
-    """The family of those members."""
-    if not members:
-        return None
-    at = np.array(members, dtype=np.intp)
-    return replace(
-        family, steps=family.steps[at], which=family.which[at], pack=family.pack[at],
-        parallel=family.parallel[at], stream=family.stream[at], ahead=family.ahead[at],
-    )  # fmt: skip

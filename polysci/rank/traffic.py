@@ -31,6 +31,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     counts = _counts(nest, compute, levels)
     cost = {name: count * machine.coefficient(name) for name, count in counts.items()}
     calls = _sum(cost, "call_ns", "run_ns", "store_ns", "reload_ns", "prefetch_ns")
+    calls = calls + _sum_seconds(nest)
     packing = _sum(cost, "copy_ns", "gather_ns")
     hidden = _sum(
         cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
@@ -38,7 +39,8 @@ def traffic(context: Context, family: Family) -> Estimate:
     transfer = hidden + _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
-    started = machine.fork_us * 1e-6 * (1 + (family.pack == 0)) * shared
+    regions = 1 + (family.pack == 0) + (nest.copies() > 1)
+    started = machine.fork_us * 1e-6 * regions * shared
     threads = np.where(shared, context.threads, 1)
     seconds = (compute + calls + transfer + packing) / threads * imbalance + started
 
@@ -121,6 +123,17 @@ def _exposed_seconds(
     under = panels.shares(nest.family.ahead & panels.follow(nest.l2_bytes))
     waits: Count = np.maximum(of_b[0], of_b[1]) - compute * under
     return np.maximum(beyond, waits)
+
+
+def _sum_seconds(nest: TrafficCounts) -> Count:
+    """Seconds of one core that sums the private copies: it reads them, and C comes and goes."""
+    context, copies = nest.context, nest.copies()
+    machine, target = context.machine, context.target
+    size = prod(nest.contraction.out.shape) * (4.0 * copies + 2.0 * nest.contraction.out.bytes)
+    slower = np.where(size > USABLE * target.l3, machine.memory, machine.l3)
+    rate = np.where(size > USABLE * nest.l2_bytes * context.threads, slower, machine.l2)
+    seconds: Count = np.where(copies > 1, size / (rate * 1e9), 0.0)
+    return seconds
 
 
 def _panels(nest: TrafficCounts) -> Panels | None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Dim, Operand, columns_of
+from polysci.polyhedral.contraction import REDUCTIONS, Dim, Operand, columns_of
 from polysci.polyhedral.footprint import (
     LINE,
     Count,
@@ -132,9 +132,19 @@ class TrafficCounts:
         cuts = [
             trip
             for dim, trip in zip(self.family.dims, self.trips, strict=False)
-            if self.dim(dim).role in ("k", "br")
+            if self.dim(dim).role in REDUCTIONS
         ]
-        return prod(cuts, start=np.ones(1))
+        return prod(cuts, start=np.ones(1)) / self.copies()
+
+    def copies(self) -> Count:
+        """Private copies of C; 1 where it is written as it is summed."""
+        inside, trips = self._shared_loops()
+        turns = [
+            np.where(on, trip, 1.0)
+            for dim, on, trip in zip(self.family.dims, inside, trips, strict=False)
+            if dim in self.family.reductions
+        ]
+        return prod(turns, start=np.ones(len(self.family)))
 
     def levels(self) -> tuple[LevelTraffic, LevelTraffic, LevelTraffic]:
         """Traffic into L1, L2 and the last level, in bytes."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
 from polysci.space.padding import cut_axes
+from polysci.space.private_copies import MOST_COPIES
 from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.space.weights_ahead import follow_in_cache
 from polysci.target.isas import isa_named
@@ -44,7 +46,8 @@ class Family:
     ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
     its padding; ``stream[i]`` says whether C goes past the caches, ``ahead[i]`` whether the next
-    panel of B is prefetched. Loops that run once are kept, so that all members have the same loops.
+    panel of B is prefetched. Parallel loops over ``reductions`` sum into private copies. Loops that
+    run once are kept, so that all members have the same loops.
     """
 
     dims: tuple[str, ...]
@@ -57,22 +60,19 @@ class Family:
     stream: NDArray[np.bool_]
     ahead: NDArray[np.bool_]
     pad: int = 0
+    reductions: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def member(self, index: int) -> Family:
         """The family of that schedule alone."""
-        place = slice(index, index + 1)
-        return replace(
-            self,
-            steps=self.steps[place],
-            which=self.which[place],
-            pack=self.pack[place],
-            parallel=self.parallel[place],
-            stream=self.stream[place],
-            ahead=self.ahead[place],
-        )
+        return self.select(slice(index, index + 1))
+
+    def select(self, at: slice | NDArray[Any]) -> Family:
+        """The family of some of its schedules."""
+        parts = ("steps", "which", "pack", "parallel", "stream", "ahead")
+        return replace(self, **{part: getattr(self, part)[at] for part in parts})
 
     def schedule(self, index: int) -> Schedule:
         """One member as a schedule, without the loops that run once."""
@@ -87,7 +87,9 @@ class Family:
             words.append(Pack(self.pad))
         kernel = self.tiles[self.which[index]].kernel
         marks = bool(self.stream[index]), bool(self.ahead[index])
-        return Schedule(tuple(words), str(kernel), *marks)
+        loops = (word for word in words if isinstance(word, Loop))
+        private = any(loop.parallel and loop.dim in self.reductions for loop in loops)
+        return Schedule(tuple(words), str(kernel), *marks, private=private)
 
 
 def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
@@ -269,7 +271,7 @@ def schedules(
                 wide = np.array([_streams(contraction, tile) for tile in shapes])[base]
                 ahead = follow_in_cache(contraction, kernel, dims, steps, l2)
                 every = np.tile(steps, (copies, 1))
-                yield Family(
+                family = Family(
                     dims,
                     every,
                     np.tile(base, copies),
@@ -280,7 +282,21 @@ def schedules(
                     stream.astype(bool) & np.tile(wide, copies),
                     np.tile(ahead, copies),
                     pad_of(contraction, kernel),
+                    contraction.reductions,
                 )
+                yield family.select(sums_in_few_copies(family, threads))
+
+
+def sums_in_few_copies(family: Family, threads: int) -> NDArray[np.bool_]:
+    """Which members have no private copies, or a few that every thread has a part in."""
+    copies, around = np.ones(len(family)), dict[str, Any](family.extents)
+    for position, dim in enumerate(family.dims):
+        turns = -(-around[dim] // family.steps[:, position])
+        around[dim] = family.steps[:, position]
+        if dim in family.reductions:
+            copies = copies * np.where(position < family.parallel, turns, 1)
+    few: NDArray[np.bool_] = (copies == 1) | (copies <= min(MOST_COPIES, max(4, 2 * threads)))
+    return few
 
 
 def _streams(contraction: Contraction, tile: RegisterTile) -> bool:

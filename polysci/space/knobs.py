@@ -8,12 +8,13 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.numerics.dtypes import COMPUTES
+from polysci.numerics.dtypes import COMPUTES, DTYPES
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.polyhedral.contraction import REDUCTIONS, Contraction, columns_of
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel
 
+LEAST_SUMMED = 512  # products in a sum of which threads may have parts each
 SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
 
 Strides = Mapping[str, tuple[int, ...]]
@@ -30,7 +31,7 @@ def knobs_of(
     """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
     out = contraction.out.offset(strides[contraction.out.array])
     reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
-    written_once = not any(d.name in dims for d in reduced)
+    written_once = not any(d.name in dims for d in reduced)  # and no copies are summed
     streams = (
         large
         and written_once
@@ -48,13 +49,15 @@ def knobs_of(
 
 
 def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> list[int]:
-    """How many leading loops may be parallel: distinct dimensions, none of the reduction."""
+    """How many leading loops may be parallel: distinct dimensions, reductions if sums are long."""
     if threads == 1:
         return [0]
     free = 0
     roles = {d.name: d.role for d in contraction.dims}
+    copies = prod(d.extent for d in contraction.dims if d.role in REDUCTIONS) >= LEAST_SUMMED
+    copies = copies and not DTYPES[contraction.a.dtype].integer
     for dim in dims:
-        if roles[dim] in ("k", "br") or dim in dims[:free]:
+        if dim in dims[:free] or (roles[dim] in REDUCTIONS and not copies):
             break
         free += 1
     return list(range(1, min(free, 4) + 1))

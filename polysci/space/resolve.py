@@ -21,6 +21,7 @@ from polysci.space.packed_copy import (
     swapped_copy_of,
 )
 from polysci.space.padding import Piece, cut, skips
+from polysci.space.private_copies import PrivateCopies, copies_of
 from polysci.space.stencil_roles import (
     check_window,
     stencil_refusal,
@@ -41,7 +42,7 @@ class Plan:
     the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
     reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
     schedule are those that the kernel takes (``group_views``): of ``merged`` groups, rotated, or
-    swapped. ``copied`` is what ``box`` is a copy of.
+    swapped. ``copied`` is what ``box`` is a copy of. With ``private`` copies C is one of them.
     """
 
     contraction: Contraction
@@ -60,6 +61,7 @@ class Plan:
     copied: Operand
     merged: int = 1
     ahead: PanelReuse | None = None
+    private: PrivateCopies | None = None
 
     def extent(self, dim: str) -> int:
         return next(d.extent for d in self.contraction.dims if d.name == dim)
@@ -98,9 +100,8 @@ class Plan:
     @property
     def precision(self) -> Precision:
         contraction = self.contraction
-        return Precision(
-            *(DTYPES[operand.dtype] for operand in (contraction.a, contraction.b, contraction.out))
-        )
+        y = self.private.y if self.private else DTYPES[contraction.out.dtype]
+        return Precision(DTYPES[contraction.a.dtype], DTYPES[contraction.b.dtype], y)
 
     @property
     def header_set(self) -> HeaderSet:
@@ -192,9 +193,7 @@ def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -
 
 
 def resolve(
-    contraction: Contraction,
-    strides: Mapping[str, tuple[int, ...]],
-    schedule: Schedule,
+    contraction: Contraction, strides: Mapping[str, tuple[int, ...]], schedule: Schedule
 ) -> Plan:
     """Resolve ``schedule`` for a contraction whose arrays have these storage strides.
 
@@ -207,6 +206,11 @@ def resolve(
     view = group_views.group_view_of(contraction, schedule)
     if not view.swapped:
         schedule.check({d.name: d.extent for d in contraction.dims})
+    out = contraction.out.array
+    private = copies_of(contraction, strides[out], schedule, kernel)
+    if private:
+        contraction = private.sums(contraction, kernel)
+        strides = {**strides, out: private.strides}
     original = contraction
     schedule, contraction = view.inside(contraction, schedule), view.of(contraction)
     extents = {d.name: d.extent for d in contraction.dims}
@@ -239,18 +243,25 @@ def resolve(
         raise UnsupportedError(
             f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
         )
-    ahead = None
-    if schedule.ahead and view.swapped:
-        check_pixels_ahead(contraction, schedule)
-    elif schedule.ahead:
-        ahead = PanelReuse.of(contraction, schedule, kernel)
     pieces, ranges = cut(contraction, tile, packed=box is not None)
     taps = tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name))
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         taps_of(contraction) if kernel.stencil else taps,
-        coef, base, box, pieces, ranges, source.x, view.groups, ahead,
+        coef, base, box, pieces, ranges, source.x, view.groups,
+        _panel_reuse(contraction, schedule, kernel), private,
     )  # fmt: skip
+
+
+def _panel_reuse(
+    contraction: Contraction, schedule: Schedule, kernel: Microkernel
+) -> PanelReuse | None:
+    """Which calls prefetch panels of w; of pixels those of swapped factors do it themselves."""
+    if schedule.ahead and contraction.swapped:
+        check_pixels_ahead(contraction, schedule)
+    elif schedule.ahead:
+        return PanelReuse.of(contraction, schedule, kernel)
+    return None
 
 
 def _check_roles(

@@ -71,6 +71,8 @@ def test_the_factors_may_change_places() -> None:
     assert str(schedule) == f"swap(A,B) q:32 k:8 > {KERNEL}"
     assert [loop.dim for loop in schedule.loops] == ["q", "k"]
     assert parse(f"swap(A,B) stream(C) > {KERNEL}") == Schedule((), KERNEL, stream=True, swap=True)
+    both = parse(f"swap(A,B) private(C) c:8* k > {KERNEL}")
+    assert both.swap and both.private and str(both) == f"swap(A,B) private(C) c:8* k > {KERNEL}"
 
 
 def test_the_output_may_be_streamed() -> None:

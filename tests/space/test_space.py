@@ -93,8 +93,10 @@ def test_loops_come_in_every_order() -> None:
     assert {("c", "k", "p"), ("c", "p", "k"), ("k", "c", "p"), ("p", "c", "k")} <= orders
 
 
-def test_threads_never_share_a_reduction(wide: list[Schedule]) -> None:
-    assert all(schedule.parallel and schedule.loops[0].dim != "c" for schedule in wide)
+def test_threads_share_a_reduction_of_private_copies_alone(wide: list[Schedule]) -> None:
+    shared = [any(loop.dim == "c" for loop in schedule.parallel) for schedule in wide]
+    assert shared == [schedule.private for schedule in wide]
+    assert all(schedule.parallel for schedule in wide) and any(shared)
 
 
 def test_steps_need_not_divide(wide: list[Schedule]) -> None:

@@ -122,8 +122,10 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
     packs = any(isinstance(step, Pack) for step in schedule.steps)
-    if packs or schedule.stream or schedule.swap:
-        raise UnsupportedError(f"schedule {schedule}: winograd(m) packs, streams and swaps nothing")
+    if packs or schedule.stream or schedule.swap or schedule.private:
+        raise UnsupportedError(
+            f"schedule {schedule}: winograd(m) packs, streams and swaps nothing, and has one result"
+        )
     across, down = -(-conv.Q // m), -(-conv.P // m)
     filters = _up(conv.K, kernel.cols)
     extents = {"t": max(1, conv.N * across * down), "k": filters}

@@ -133,7 +133,9 @@ def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
 
 
 def serial(schedule: Schedule) -> Schedule:
-    """The same schedule for one thread."""
+    """The same schedule for one thread; private copies stay, so that sums are the same."""
+    if schedule.private:
+        return schedule
     steps = tuple(
         replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
     )
@@ -146,7 +148,7 @@ def by_rows(schedule: Schedule, row: str) -> Schedule:
     What was packed once before all loops is packed once for every few rows. Raises
     UnsupportedError where a call takes all rows.
     """
-    schedule = serial(schedule)
+    schedule = serial(replace(schedule, private=False))
     steps = schedule.steps
     loops = [step for step in steps if isinstance(step, Loop)]
     rows = [loop for loop in loops if loop.dim == row]

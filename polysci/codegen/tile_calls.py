@@ -1,0 +1,56 @@
+"""The call of a tile function from the loops around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polysci.codegen import ctree as c
+from polysci.codegen.loops import TileCall, tap_range
+from polysci.codegen.packing import packed_bytes
+from polysci.codegen.prefetch import call_number, next_panel
+from polysci.codegen.private_sums import starts_of
+from polysci.codegen.swapped_tiles import phase, result_offset
+from polysci.space.resolve import Plan
+
+
+def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
+    """The call of a tile function: offsets in elements, and what else changes from tile to tile."""
+    origin = call.origin
+    out = plan.contraction.out
+    channel = next(affine for affine in out.index if affine.coef(plan.panel_dim))
+    n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
+    factors = [
+        c.linear(plan.coef["x"], _inside_box(plan, origin), plan.base),
+        c.linear(call.tile.panel_strides(), origin),
+    ]
+    arguments = [
+        *(reversed(factors) if plan.contraction.swapped else factors),
+        result_offset(plan, origin),
+        c.linear(n, origin),
+    ]
+    if plan.private:  # the epilogue is that of the copies' sum
+        arguments += [starts_of(plan, plan.private, origin), "0"]
+    elif plan.blocked:
+        ends = [f"{origin[d]} + {call.tile.size(d)} == {plan.extent(d)}" for d in plan.split]
+        starts = [f"{origin[dim]} == 0" for dim in plan.split]
+        arguments += [" && ".join(starts), " && ".join(ends)]
+    for tap, row in plan.ranges.items():
+        arguments += tap_range(plan, call.tile, tap, origin.get(row, "0"), origin.get(tap, "0"))
+    arguments += phase(plan, origin)
+    if plan.ahead:
+        number, packed = call_number(plan.ahead, origin), packed_bytes(plan)
+        arguments += [number, next_panel(plan.ahead, call.tile, origin, packed)]
+    return c.Statement(f"{symbol}_t{call.index}(g, {', '.join(arguments)})")
+
+
+def _inside_box(plan: Plan, origin: Mapping[str, str]) -> dict[str, str]:
+    """Origin of a call relative to the tile whose packed copy it reads."""
+    around = plan.schedule.loops[: plan.schedule.pack_depth if plan.box else 0]
+    moved = dict(origin)
+    for dim, step in {loop.dim: loop.step for loop in around}.items():
+        text = origin[dim]
+        if step == plan.tile[dim]:
+            moved[dim] = "0"
+        else:
+            moved[dim] = str(int(text) % step) if text.isdigit() else f"({text}) % {step}"
+    return moved

@@ -1,0 +1,95 @@
+"""Private copies of the result: one for each turn of the parallel loops over reductions.
+
+Their number follows from the schedule alone: whatever threads there are, the same sums are formed
+in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import COMPUTES, DTYPES, DType
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.space.packed_copy import ALIGNMENT, round_up
+from polysci.target.microkernels import Microkernel
+
+MOST_COPIES = 32  # that the end sums: their bytes grow with them
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateCopies:
+    """Copies of a result of type ``y``, each dense and of sums.
+
+    ``turns`` has the parallel reductions in order: the step of the loop, and its turns. Of a copy
+    ``shape`` and ``strides`` are those of the array, strides of dense storage; a call stores the
+    result where ``stored`` says.
+    """
+
+    y: DType
+    turns: Mapping[str, tuple[int, int]]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    stored: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return prod(turns for _, turns in self.turns.values())
+
+    @property
+    def size(self) -> int:
+        """Sums from one copy to the next: whole cache lines."""
+        return round_up(prod(self.shape), ALIGNMENT // 4)
+
+    @property
+    def bytes(self) -> int:
+        """Of all copies."""
+        return 4 * self.size * self.count
+
+    def sums(self, contraction: Contraction, kernel: Microkernel) -> Contraction:
+        """The contraction that calls compute: its result is a copy."""
+        name = COMPUTES[kernel.compute].sum.name
+        return replace(contraction, out=replace(contraction.out, dtype=name))
+
+
+def copies_of(
+    contraction: Contraction, stored: tuple[int, ...], schedule: Schedule, kernel: Microkernel
+) -> PrivateCopies | None:
+    """The copies that a schedule needs; None where its result is written as it is summed.
+
+    Raises UnsupportedError where it marks them without a parallel reduction, for whole numbers, and
+    for more than MOST_COPIES.
+    """
+    if not schedule.private:
+        return None
+    reduced = contraction.reductions
+    turns = {
+        loop.dim: (loop.step, -(-contraction.extent(loop.dim) // loop.step))
+        for loop in schedule.parallel
+        if loop.dim in reduced
+    }
+    shape = contraction.out.shape
+    copies = PrivateCopies(
+        DTYPES[contraction.out.dtype], turns, shape, dense_strides(shape, stored), stored
+    )
+    if not turns:
+        raise UnsupportedError(f"schedule {schedule}: no parallel loop runs over a reduction")
+    if COMPUTES[kernel.compute].sum.integer:
+        raise UnsupportedError(f"schedule {schedule}: private copies hold sums of reals")
+    if copies.count > MOST_COPIES:
+        raise UnsupportedError(
+            f"schedule {schedule}: {copies.count} private copies of {contraction.out.array}: "
+            f"expected at most {MOST_COPIES}"
+        )
+    return copies
+
+
+def dense_strides(shape: Sequence[int], stored: Sequence[int]) -> tuple[int, ...]:
+    """Strides without gaps, the axes in the order in which they are stored."""
+    strides, step = [0] * len(shape), 1
+    for axis in sorted(range(len(shape)), key=lambda axis: (stored[axis], -axis)):
+        strides[axis], step = step, step * shape[axis]
+    return tuple(strides)
