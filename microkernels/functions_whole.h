@@ -105,3 +105,15 @@ PS_INLINE uint64_t ps_u_place(uint64_t at, uint64_t extent) { return at < extent
     }
 PS_PLACE(w, int32_t)
 PS_PLACE(l, int64_t)
+
+/* Random bits, 32 of them: the first word of Philox2x32-10 (Salmon et al., Parallel Random Numbers,
+ * SC 2011) of a counter of two words and a key of one; of each argument the lowest 32 bits count. */
+PS_INLINE uint64_t ps_u_philox(uint64_t low, uint64_t high, uint64_t key)
+{
+    for (int round = 0; round < 10; ++round, key += 0x9E3779B9) {
+        const uint64_t product = (low & 0xFFFFFFFF) * 0xD256D193;
+        low = (product >> 32) ^ key ^ high;
+        high = product;
+    }
+    return low & 0xFFFFFFFF;
+}

@@ -102,7 +102,7 @@ FUNCTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         WHOLE: _whole("w"),
         LONG: _whole("l"),
-        UNSIGNED: _whole("u"),
+        UNSIGNED: {**_whole("u"), **_calls("ps_u_", 3, "philox")},
     }
 )
 # Functions whose results are 0 or 1, whatever they compare.

@@ -27,9 +27,11 @@ QUANTISED_LSTM = "QuantisedLSTM"
 CONV_WEIGHTS_GRADIENT = "ConvWeightsGradient"
 # The gradient of x of a pool with its attributes: of (dy, x), or of dy alone.
 MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradient"
+# (seed and step, int64[2]) -> bools, false with probability ``ratio``; ``key`` tells masks apart.
+DROPOUT_MASK = "DropoutMask"
 OWN = (  # operators that ONNX lacks
     *(AFFINE, QUANTISED_LSTM, RECURRENT_GRADIENT, LOOP_BEGIN, LOOP_END),
-    *(CONV_WEIGHTS_GRADIENT, MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT),
+    *(CONV_WEIGHTS_GRADIENT, MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT, DROPOUT_MASK),
 )
 
 

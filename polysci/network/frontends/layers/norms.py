@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,20 @@ class _BatchNorm:
         inputs = (x, scale, shift, mean, variance)
         if not graph.training:
             return graph.add("BatchNormalization", inputs, shape, epsilon=self.eps)
-        vector = (shape[1:2], "float32")
+        vector, count = (shape[1:2], "float32"), prod(shape) // shape[1]
+        if count < 2:
+            raise SpecError(f"x {list(shape)}: expected more than one value a channel in training")
         y, *statistics = graph.add_many(
             "BatchNormalization", inputs, [(shape, "float32"), vector, vector],
-            epsilon=self.eps, momentum=1 - self.momentum, training_mode=1,
+            epsilon=self.eps, momentum=0.0, training_mode=1,
         )  # fmt: skip
-        graph.replaced |= dict(zip((mean, variance), statistics, strict=True))
+        shares = (self.momentum, self.momentum * count / (count - 1))  # unbiased variances
+        for old, new, share in zip((mean, variance), statistics, shares, strict=True):
+            parts = [
+                graph.add("Mul", (part, graph.number(factor)), shape[1:2])
+                for part, factor in ((old, 1 - self.momentum), (new, share))
+            ]
+            graph.replaced[old] = graph.add("Add", parts, shape[1:2])
         return y
 
 

@@ -19,6 +19,9 @@ from polysci.network.frontends.layers.model import (
     extend_all,
     per_axis,
 )
+from polysci.network.ir.graph import DROPOUT_MASK
+
+DROPOUT_COUNTER = "dropout.counter"  # state: a seed, and the number of the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,17 @@ class DropoutLayer:
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         if not graph.training or not self.p:
             return x
-        trains = graph.constant(np.array(True))
-        return graph.add("Dropout", (x, graph.number(self.p), trains), graph.shape(x))
+        shape = graph.shape(x)
+        if DROPOUT_COUNTER not in graph.state:
+            seed = graph.random.integers(1 << 32)
+            counter = graph.keep(DROPOUT_COUNTER, np.array([seed, 0], np.int64))
+            one = graph.constant(np.array([0, 1], np.int64))
+            graph.replaced[counter] = graph.add("Add", (counter, one), (2,), "int64")
+        stream = sum(node.op == DROPOUT_MASK for node in graph.nodes)
+        words = {"ratio": self.p, "key": stream * 0x85EBCA6B}
+        mask = graph.add(DROPOUT_MASK, (DROPOUT_COUNTER,), shape, "bool", **words)
+        scaled = graph.add("Mul", (x, graph.number(1 / (1 - self.p))), shape)
+        return graph.add("Where", (mask, scaled, graph.number(0.0)), shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,18 @@ from polysci.network.frontends.onnx.reference_indexing import (
     with_places_inside,
 )
 from polysci.network.frontends.onnx.reference_pools import POOL_GRADIENTS, run_pool_gradient
+from polysci.network.frontends.onnx.reference_random import dropout_mask
 from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
 from polysci.network.frontends.onnx.regions import max_roi_pool
-from polysci.network.ir.graph import AFFINE, LOOP_BEGIN, Array, Graph, Node, end_of_loop
+from polysci.network.ir.graph import (
+    AFFINE,
+    DROPOUT_MASK,
+    LOOP_BEGIN,
+    Array,
+    Graph,
+    Node,
+    end_of_loop,
+)
 
 
 def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
@@ -144,6 +153,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return run_recurrent(node, known)
     if node.op in POOL_GRADIENTS:
         return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
+    if node.op == DROPOUT_MASK:
+        return [dropout_mask(node, known[node.inputs[0]], graph.tensors[node.outputs[0]].shape)]
     if node.op == "QLinearConv":
         return [_linear_conv(graph, node, known)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
