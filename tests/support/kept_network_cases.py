@@ -1,6 +1,13 @@
 """Which cases of tests below network/ only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
+    "network/gradients/test_compiled.py": {"test_as_the_reference_has_them": 2},
+    "network/gradients/test_rules.py": {"test_central_differences": 4},
+    "network/gradients/test_training_nodes.py": {
+        "test_cross_entropy": 3,
+        "test_optimizers": 2,
+        "test_cross_entropy_beside_torch": 3,
+    },
     "network/layers/test_recurrent_layers.py": {
         "test_both_directions_are_those_of_onnx": 0,
         "test_the_last_step_alone": None,
