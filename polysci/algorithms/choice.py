@@ -28,12 +28,14 @@ LEAST: Final = 2  # of each algorithm that auto measures, however they are predi
 
 
 def resolve_algorithm(problem: Problem, algorithm: str) -> str:
-    """The algorithm to search with: auto is the only one that applies where no other does.
+    """The algorithm to search with: the only one that applies where no other does.
+
+    The default is that one as well, where it does not compute the problem itself.
 
     Raises SpecError for a name that does not exist, UnsupportedError for an algorithm that does not
     compute the problem.
     """
-    if algorithm == AUTO:
+    if algorithm == AUTO or (algorithm == DEFAULT and algorithm_named(DEFAULT).refusal(problem)):
         applicable = [name for name in names() if not algorithm_named(name).refusal(problem)]
         return applicable[0] if len(applicable) == 1 else AUTO
     if algorithm not in names():

@@ -34,6 +34,10 @@ ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
             "polysci.algorithms.winograd.algorithm:Winograd",
             "rounds more, within a bound, and needs fewer of them",
         ),
+        "residues": AlgorithmRow(
+            "polysci.algorithms.residues.algorithm:Residues",
+            "computes gradients of strided inputs, each residue class of pixels by itself",
+        ),
     }
 )
 

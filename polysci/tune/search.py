@@ -78,7 +78,7 @@ def optimize(
         raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
     target = target or detect(isa)
     ranker_of(ranker)
-    choice.resolve_algorithm(problem, algorithm)
+    algorithm = choice.resolve_algorithm(problem, algorithm)
     if again and level == "wisdom-only":
         raise SpecError(f"level {level!r}: takes a record; it cannot measure again")
     if machine and LEVELS[level].measured != 0:

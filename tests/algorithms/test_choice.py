@@ -102,7 +102,9 @@ def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
-    with pytest.raises(SpecError, match="algorithm 'fft': expected one of direct, winograd, auto"):
+    with pytest.raises(
+        SpecError, match="algorithm 'fft': expected one of direct, winograd, residues, auto"
+    ):
         tune.optimize(CONV, "estimate", algorithm="fft")
 
 
@@ -319,4 +321,4 @@ def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_names_of_algorithms_are_those_of_the_option() -> None:
-    assert options() == ("direct", "winograd", "auto")
+    assert options() == ("direct", "winograd", "residues", "auto")

@@ -1,0 +1,82 @@
+int64_t gradient_workspace_size(void);
+int64_t gradient_packed_size(void);
+void gradient_pack_weights(const float *w, float *packed);
+int gradient(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace);
+
+/* gradient: h c:16 > brgemm_avx512_f32_8x16 */
+int gradient(const float *x, const float *packed, float *y, const float *bias,
+        const float *residual, const float *clamp, void *workspace)
+{
+    if (!PS_CPU_OK())
+        return 1;
+    ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
+    (void)workspace;
+    const uint64_t mode = ps_flush_denormals();
+    const ps_args *const g = &args;
+    for (int64_t h0 = 0; h0 <= 7; ++h0) {
+        gradient_t0(g, 128 * h0 - 144, 0, 160 * h0, 0, ps_ceil_div(-h0 + 1, 1), ps_least(3, ps_ceil_div(-h0 + 9, 1)));
+        gradient_t1(g, 128 * h0 - 144, 2304, 160 * h0 + 16, 16, ps_ceil_div(-h0 + 1, 1), ps_least(3, ps_ceil_div(-h0 + 9, 1)));
+    }
+    ps_restore_mode(mode);
+    return 0;
+}
+
+void gradient_pack_weights(const float *restrict w, float *restrict packed)
+{
+    for (int64_t c0 = 0; c0 < 20; c0 += 16) {
+        const int64_t width = ps_least((20 - c0 + 15) / 16 * 16, 16);
+        for (int64_t k0 = 0; k0 < 16; k0 += 16) {
+            const int64_t deep = ps_least(16 - k0, 16);
+            for (int64_t r0 = 0; r0 < 3; ++r0)
+                for (int64_t s0 = 0; s0 < 3; ++s0)
+                    for (int64_t i = 0; i < deep; ++i)
+                        for (int64_t j = 0; j < width; ++j)
+                            *packed++ = c0 + j < 20 ? w[8 + -3 * r0 + -1 * s0 + 9 * (c0 + j) + 180 * (k0 + i)] : 0.0f;
+        }
+    }
+}
+
+int64_t gradient_packed_size(void)
+{
+    return 18432;
+}
+
+int64_t gradient_workspace_size(void)
+{
+    return 0;
+}
+
+static PS_KERNEL void gradient_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
+{
+    static const ps_tile t = {.rows = 8, .vecs = 1, .wrap = 8, .lanes = 16, .a_outer = 0, .a_inner = 16, .c_outer = 0, .c_inner = 20, .c_col = 1, .diagonal = 0};
+    const ps_a *restrict A = (const ps_a *)g->a + a;
+    const ps_b *restrict B = g->packed + b;
+    const ps_epilogue e = ps_shifted(g, n, c);
+    ps_acc acc[8];
+    ps_begin(acc, t, g->y + c, 0);
+    ps_ahead(t, e.residual);
+    for (int64_t r0 = r_first; r0 < r_last; ++r0) {
+        ps_run(acc, t, 0xfeu, A + 128 * r0, B + 768 * r0, 16, 1);
+        ps_run(acc, t, 0xffu, A + 128 * r0 + 16, B + 768 * r0 + 256, 16, 1);
+        ps_run(acc, t, 0x7fu, A + 128 * r0 + 32, B + 768 * r0 + 512, 16, 1);
+    }
+    ps_end(acc, t, g->y + c, &e);
+}
+
+static PS_KERNEL void gradient_t1(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t r_first, int64_t r_last)
+{
+    static const ps_tile t = {.rows = 8, .vecs = 1, .wrap = 8, .lanes = 4, .a_outer = 0, .a_inner = 16, .c_outer = 0, .c_inner = 20, .c_col = 1, .diagonal = 0};
+    const ps_a *restrict A = (const ps_a *)g->a + a;
+    const ps_b *restrict B = g->packed + b;
+    const ps_epilogue e = ps_shifted(g, n, c);
+    ps_acc acc[8];
+    ps_begin(acc, t, g->y + c, 0);
+    ps_ahead(t, e.residual);
+    for (int64_t r0 = r_first; r0 < r_last; ++r0) {
+        ps_run(acc, t, 0xfeu, A + 128 * r0, B + 768 * r0, 16, 1);
+        ps_run(acc, t, 0xffu, A + 128 * r0 + 16, B + 768 * r0 + 256, 16, 1);
+        ps_run(acc, t, 0x7fu, A + 128 * r0 + 32, B + 768 * r0 + 512, 16, 1);
+    }
+    ps_end(acc, t, g->y + c, &e);
+}
