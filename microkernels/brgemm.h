@@ -56,7 +56,8 @@ typedef struct {
 /* A function of each of `vecs` vectors of finished sums; null: none. */
 typedef void (*ps_activation)(float *x, int64_t vecs);
 
-/* What is applied to C on the last reduction step: by column, or shaped like C. */
+/* What is applied to C on the last reduction step: by column, or shaped like C; alpha is a factor
+ * of the sums, beta of the residual. */
 typedef struct {
     const ps_bias *bias;
     const ps_y *residual;
@@ -66,13 +67,21 @@ typedef struct {
     const float *scale;
     const polysci_scales *to;
     ps_activation activation;
+    float alpha, beta;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
     ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
                      g->aligned, g->offset ? g->offset + n : 0, g->to ? g->to->scale + n : 0,
-                     g->to, 0};
+                     g->to, 0, 1.0f, 1.0f};
+    return e;
+}
+
+PS_INLINE ps_epilogue ps_times(ps_epilogue e, float alpha, float beta)
+{
+    e.alpha = alpha;
+    e.beta = beta;
     return e;
 }
 

@@ -24,9 +24,38 @@ PS_INLINE void ps_clamp(ps_acc *acc, ps_tile t, const float *clamp)
         acc[i] = ps_min(highest, ps_max(lowest, acc[i]));
 }
 
+/* acc *= alpha */
+PS_INLINE void ps_times_alpha(ps_acc *acc, ps_tile t, float alpha)
+{
+    PS_UNROLL
+    for (int i = 0; alpha != 1 && i < t.rows * t.vecs; ++i)
+        acc[i] = ps_mul(acc[i], ps_splat(alpha));
+}
+
+/* acc += beta * residual: where beta is not 1, vector by vector, so that one register holds it. */
+PS_INLINE void ps_add_residual(ps_acc *acc, ps_tile t, const ps_y *residual, float beta)
+{
+    if (beta == 1) {
+        ps_accumulate(acc, t, residual);
+        return;
+    }
+    ps_tile one = t;
+    one.rows = one.wrap = one.vecs = 1;
+    PS_UNROLL
+    for (int i = 0; i < t.rows * t.vecs; ++i) {
+        const int v = i % t.vecs;
+        ps_acc x = ps_splat(0);
+        one.lanes = ps_used(t, v);
+        ps_accumulate(&x, one, residual + ps_c_row(t, i / t.vecs) + v * PS_LANES * t.c_col);
+        acc[i] = ps_add(acc[i], ps_mul(x, ps_splat(beta)));
+    }
+}
+
 PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
 {
     ps_settle(acc, t);
+    if (e)
+        ps_times_alpha(acc, t, e->alpha);
     if (e && e->bias) {
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
@@ -39,7 +68,7 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
         }
     }
     if (e && e->residual)
-        ps_accumulate(acc, t, e->residual);
+        ps_add_residual(acc, t, e->residual, e->beta);
     if (e)
         ps_activate(acc, t.rows * t.vecs, e->activation);
     if (e && e->clamp)

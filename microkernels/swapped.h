@@ -76,10 +76,12 @@ PS_INLINE void ps_end_rows(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e
         return;
     }
     ps_settle(acc, t);
+    ps_times_alpha(acc, t, e->alpha);
     if (e->bias)
         ps_add_bias_rows(acc, t, e->bias);
     ps_epilogue rest = *e;
     rest.bias = 0;
+    rest.alpha = 1;
     ps_end(acc, t, c, &rest);
 }
 

@@ -111,8 +111,9 @@ class Direct(Algorithm[LegalSchedule]):
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
     ) -> ErrorTerms:
-        """``|W| * |X|``, and the products in one sum."""
-        return ErrorTerms(problem.reference(abs(x), abs(w)), problem.terms)
+        """``|W| * |X|``, and the products in one sum; a factor of it rounds, and is rounded."""
+        scaled = 2 * (problem.factors[0] != 1)
+        return ErrorTerms(abs(problem.reference(abs(x), abs(w))), problem.terms + scaled)
 
     def explain(self, request: ExplainRequest) -> NestExplanation:
         it, scop = request, model_of(request.problem)[0]

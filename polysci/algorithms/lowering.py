@@ -25,7 +25,8 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
     roles = contraction(scop).with_precision(precision_named(problem.dtype))
-    roles = replace(roles, activation=problem.activation)
+    alpha, beta = problem.factors
+    roles = replace(roles, activation=problem.activation, alpha=alpha, beta=beta)
     return scop, replace(roles, packs_b=problem.w_kind == "activation"), strides
 
 

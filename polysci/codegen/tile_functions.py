@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from polysci.codegen import ctree as c
 from polysci.codegen.activation_calls import activation_function
 from polysci.codegen.reduction import reduction
@@ -37,8 +39,12 @@ def _begins_with_offset(plan: Plan) -> bool:
 
 
 def _epilogue(contraction: Contraction) -> str:
-    """The C of what is done to the sums of a tile, with the function that ends them."""
+    """The C of what is done to the sums of a tile: factors, and the function that ends them."""
     place, activation = "ps_shifted(g, n, c)", activation_function(contraction.activation)
+    factors = (contraction.alpha, contraction.beta)
+    if factors != (1, 1):
+        numbers = ", ".join(f"{float(np.float32(factor))!r}f" for factor in factors)
+        place = f"ps_times({place}, {numbers})"
     return f"ps_then({place}, {activation})" if activation else place
 
 

@@ -16,7 +16,8 @@ from polysci.ops.problem import Problem, bias_shape, input_shapes
 
 UNIT: Final = 2.0**-24  # largest relative error of one f32 rounding
 _REFERENCE: Final = 1 + 2.0**-28  # float64 rounds as often, with errors 2^-29 of f32's
-_EPILOGUE: Final = 2  # additions: bias and residual; a clamp rounds nothing
+# Additions of bias and residual, and the residual's factor; a clamp rounds nothing.
+_EPILOGUE: Final = 4
 # Largest relative error of rounding to a type, and half of its least denormal.
 _ROUNDING: Final = {"f32": (0.0, 0.0), "bf16": (2.0**-8, 2.0**-134), "f16": (2.0**-11, 2.0**-25)}
 _FLUSHED: Final = 2.0**-126  # a product or sum below it may count as zero (VDPBF16PS)
@@ -41,7 +42,8 @@ class Reals:
 
     ``inputs`` as of ``exact.Arrays``; ``sums`` is the result in float64, ``sizes`` the same of
     absolute values, ``terms`` the roundings on the way into one of them, ``along`` the shape that
-    adds a bias to y, ``dtype`` the type of y, ``activation`` the function of finished sums.
+    adds a bias to y, ``dtype`` the type of y, ``activation`` the function of finished sums and
+    ``beta`` the residual's factor.
     """
 
     inputs: dict[str, Array]
@@ -51,6 +53,7 @@ class Reals:
     along: tuple[int, ...]
     dtype: DType = PRECISIONS["f32"].y
     activation: str = ""
+    beta: float = 1.0
 
     @classmethod
     def of(
@@ -80,19 +83,23 @@ class Reals:
         inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
         terms = (algorithm or algorithm_named(DEFAULT)).error_terms(problem, numbers, x, w)
         shape = bias_shape(problem)
-        return cls(inputs, sums, terms.sizes, terms.roundings, shape, precision.y, activation)
+        beta = problem.factors[1]
+        return cls(inputs, sums, terms.sizes, terms.roundings, shape, precision.y, activation, beta)
 
     @classmethod
     def of_integers(cls, problem: Problem, exact: Arrays) -> "Reals":
-        """Inputs whose sums are exact: the activation alone has an error."""
+        """Inputs whose sums are exact: factors and the activation alone have an error."""
         precision = precision_named(problem.dtype)
         x, w = (
             values(exact.inputs[name], dtype).astype(np.float64)
             for name, dtype in (("x", precision.x), ("w", precision.w))
         )
         sums = without_activation(problem).reference(x, w)
-        shape, none = bias_shape(problem), np.zeros_like(sums)
-        return cls(exact.inputs, sums, none, 0, shape, precision.y, problem.activation)
+        (alpha, beta), shape = problem.factors, bias_shape(problem)
+        sizes: Doubles = np.zeros_like(sums)
+        if alpha != 1:
+            sizes = np.absolute(sums, dtype=np.float64)
+        return cls(exact.inputs, sums, sizes, 2, shape, precision.y, problem.activation, beta)
 
     def share(self, variant: str, result: Array) -> Doubles:
         """Error over bound, element by element; above 1, or NaN, where the result is wrong.
@@ -102,7 +109,8 @@ class Reals:
         expected, sizes, count = self.sums, self.sizes, self.terms
         if variant == "fused":
             bias = self.inputs["bias"].reshape(self.along)
-            residual = values(self.inputs["residual"], self.dtype).astype(np.float64)
+            stored = values(self.inputs["residual"], self.dtype).astype(np.float64)
+            residual = self.beta * stored
             expected = expected + bias + residual
             sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
         bound = gamma(count) * _REFERENCE * sizes

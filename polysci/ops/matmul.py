@@ -1,7 +1,8 @@
 """Matmul: matrix products, one or a batch, of which either factor may be constant.
 
-Text: ``mm:[BATCH:]MxKxN [a=constant | b=constant]`` and a name as in benchdnn's words. Both factors
-change from call to call unless the text says otherwise.
+Text: ``mm:[BATCH:]MxKxN [ta] [tb] [to] [a=constant | b=constant] [alpha=X] [beta=X]`` and a name as
+in benchdnn's words, or an einsum's subscripts in place of the extents (``ops.einsum``). Both
+factors change from call to call unless the text says otherwise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
+from polysci.ops.einsum import read_subscripts
 from polysci.ops.nest.text import Reference, c_text
 from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
 from polysci.ops.words import LIMIT, Line, ending, label
@@ -24,22 +26,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORD: Final = "mm"
-RULE: Final = 'As in: mm:64x32x48, mm:8:64x32x48 b=constant n"name"'
+RULE: Final = 'As in: mm:64x32x48, mm:8:64x32x48 tb b=constant n"name", mm:mk,nk->mn m=64 n=48 k=32'
 CONSTANTS: Final = ("", "a", "b")
 _SIZES: Final = ("M", "K", "N")
+_AXES: Final = {"a": "MK", "b": "KN", "o": "MN"}  # of the operands that are not transposed
+_ITERATORS: Final = {"M": "i", "N": "j", "K": "k"}
 _NUMBER = re.compile(r"[0-9]+")
-_CONSTANT = re.compile(r"\s+([ab])=constant(?=\s|\Z)")
+_OPTION = re.compile(
+    r"\s+(?:t(?P<transposed>[abo])|(?P<constant>[ab])=constant|(?P<factor>alpha|beta)=(?P<by>[-+.0-9e]+))"
+    r"(?=\s|\Z)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Matmul(ProblemBase):
-    """``O[i,j] = sum over p of A[i,p] * B[p,j]``, of ``batch`` pairs of matrices if that is given.
+    """``O[i,j] = alpha * sum over p of A[i,p] * B[p,j]``, of ``batch`` pairs if that is given.
 
     A is M x K, B is K x N, O is M x N, all stored row by row, the batch outermost. ``constant``
     names the factor that is packed ahead, ``a`` or ``b``; empty: both change from call to call.
+    ``transposed`` names the operands that are stored column by column instead, some of ``abo``:
+    with ``b`` B is stored N x K, as PyTorch's Linear has it. A call adds ``beta`` times its
+    residual to the result, after the bias.
 
     A primitive's x is A and its w is B; with ``constant="a"`` x is B and w is A, as w is what is
-    packed. A bias runs along the columns of the microkernel: along N, with ``constant="a"`` M.
+    packed, and so they are where O is transposed and no factor constant. A bias runs along the
+    columns of the microkernel: along N, or M where w is A.
     """
 
     M: int
@@ -50,6 +61,9 @@ class Matmul(ProblemBase):
     dtype: str = "f32"
     name: str = ""
     multiplicity: int = 1
+    transposed: str = ""
+    alpha: float = 1.0
+    beta: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises TypeError for a value of another type, SpecError for a broken rule."""
@@ -64,6 +78,11 @@ class Matmul(ProblemBase):
         check_text("Matmul", "constant", self.constant)
         if self.constant not in CONSTANTS:
             raise SpecError(f"Matmul: constant={self.constant!r}: expected 'a', 'b' or ''")
+        check_text("Matmul", "transposed", self.transposed)
+        if list(self.transposed) != sorted(set(self.transposed) & set(_AXES)):
+            raise SpecError(f"Matmul: transposed={self.transposed!r}: expected letters of 'abo'")
+        for factor in ("alpha", "beta"):
+            self._check_factor(factor, getattr(self, factor))
         check_text("Matmul", "name", self.name)
         check_text("Matmul", "dtype", self.dtype)
         precision = precision_named(self.dtype)
@@ -72,7 +91,21 @@ class Matmul(ProblemBase):
                 f"Matmul: dtype={self.dtype!r}: integers need a constant factor, whose sums are "
                 "corrected for the zero point ahead of the calls: constant='a' or 'b'"
             )
+        if precision.integer and not self.alpha == self.beta == 1:
+            raise UnsupportedError(
+                f"Matmul: dtype={self.dtype!r}: alpha and beta are of real numbers; integers have "
+                "scales"
+            )
         object.__setattr__(self, "dtype", str(precision))
+
+    def _check_factor(self, name: str, factor: object) -> None:
+        """Raise TypeError or SpecError for what no result can be multiplied by."""
+        if not isinstance(factor, (int, float)) or isinstance(factor, bool):
+            raise TypeError(f"Matmul: {name} must be a number, got {type(factor).__name__}")
+        least, most = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))
+        if not least <= abs(factor) <= most:
+            raise SpecError(f"Matmul: {name}={factor}: expected a number of f32 that is not zero")
+        object.__setattr__(self, name, float(factor))
 
     @classmethod
     @guard
@@ -85,16 +118,15 @@ class Matmul(ProblemBase):
             raise SpecError(f"layout {layout!r}: matrices are stored row by row")
         line = Line(text, where)
         at = line.after(WORD, RULE)
-        numbers, at = _extents(line, at)
-        constant, at = _constant(line, at)
+        subscripts = line.text[at + 1 : at + 2].isalpha()
+        sizes, at = (read_subscripts if subscripts else _extents)(line, at)
+        options, at = _options(line, at)
+        if subscripts and "transposed" in options:
+            raise line.error(at, "the subscripts say which operands are transposed", RULE)
         name, multiplicity = ending(line, at)
-        sizes = dict(zip(_SIZES, numbers[-3:], strict=True))
-        batch = numbers[0] if len(numbers) == 4 else None
+        own = {"dtype": dtype, "name": name, "multiplicity": multiplicity}
         try:
-            return cls(
-                **sizes, batch=batch, constant=constant, dtype=dtype, name=name,
-                multiplicity=multiplicity,
-            )  # fmt: skip
+            return cls(**sizes | options | own)
         except SpecError as error:
             raise line.error(line.after(WORD) - len(WORD), str(error), RULE) from None
 
@@ -104,8 +136,13 @@ class Matmul(ProblemBase):
     @property
     def _words(self) -> str:
         batch = "" if self.batch is None else f"{self.batch}:"
-        constant = f" {self.constant}=constant" if self.constant else ""
-        return f"{WORD}:{batch}{self.M}x{self.K}x{self.N}{constant}"
+        words = [f"{WORD}:{batch}{self.M}x{self.K}x{self.N}"]
+        words += [f"t{operand}" for operand in self.transposed]
+        words += [f"{self.constant}=constant"] if self.constant else []
+        factors = {"alpha": self.alpha, "beta": self.beta}
+        words += [f"{name}={value:g}" if float(f"{value:g}") == value else f"{name}={value!r}"
+                  for name, value in factors.items() if value != 1]  # fmt: skip
+        return " ".join(words)
 
     @property
     def key(self) -> str:
@@ -125,7 +162,7 @@ class Matmul(ProblemBase):
 
     @property
     def layout(self) -> str:
-        """Empty: matrices are stored row by row."""
+        """Empty: ``transposed`` says how matrices are stored."""
         return ""
 
     @property
@@ -144,28 +181,48 @@ class Matmul(ProblemBase):
         return "constant" if self.constant else "activation"
 
     @property
+    def factors(self) -> tuple[float, float]:
+        """alpha and beta."""
+        return self.alpha, self.beta
+
+    @property
+    def w_is_a(self) -> bool:
+        """Whether w is A and x is B: A is constant, or its rows run along those of O in memory."""
+        return self.constant == "a" or (not self.constant and "o" in self.transposed)
+
+    @property
+    def _letters(self) -> str:
+        """x and w."""
+        return "ba" if self.w_is_a else "ab"
+
+    @property
     def x_shape(self) -> Shape:
-        """Of A; of B where A is constant."""
-        return self._shape("KN" if self.constant == "a" else "MK")
+        """Of A as it is stored, or B (see above)."""
+        return self._shape(self._letters[0])
 
     @property
     def w_shape(self) -> Shape:
-        """Of B; of A where A is constant."""
-        return self._shape("MK" if self.constant == "a" else "KN")
+        """Of B as it is stored, or A (see above)."""
+        return self._shape(self._letters[1])
 
     @property
     def y_shape(self) -> Shape:
-        """Of O."""
-        return self._shape("MN")
+        """Of O as it is stored."""
+        return self._shape("o")
 
-    def _shape(self, axes: str) -> Shape:
+    def stored_axes(self, operand: str) -> str:
+        """The axes of ``a``, ``b`` or ``o`` as they are stored, without the batch: ``MK``."""
+        return _AXES[operand][:: -1 if operand in self.transposed else 1]
+
+    def _shape(self, operand: str) -> Shape:
         batch = () if self.batch is None else (self.batch,)
-        return (*batch, *(int(getattr(self, axis)) for axis in axes))
+        return (*batch, *(int(getattr(self, axis)) for axis in self.stored_axes(operand)))
 
     @property
     def bias_axis(self) -> int:
-        """The axis of y that w indexes: the last one, or that of M where A is constant."""
-        return len(self.y_shape) - (2 if self.constant == "a" else 1)
+        """The axis of y that w indexes: that of N, or that of M where w is A."""
+        along = "M" if self.w_is_a else "N"
+        return len(self.y_shape) - 2 + self.stored_axes("o").index(along)
 
     @property
     def batched(self) -> bool:
@@ -175,38 +232,43 @@ class Matmul(ProblemBase):
     @property
     def axes(self) -> Mapping[str, str]:
         """Names of the axes of ``x``, ``w``, ``bias`` and ``y``."""
-        batch = "" if self.batch is None else "batch "
-        a, b = f"{batch}M K", f"{batch}K N"
-        x, w = (b, a) if self.constant == "a" else (a, b)
-        return {"x": x, "w": w, "bias": "M" if self.constant == "a" else "N", "y": f"{batch}M N"}
+        batch = () if self.batch is None else ("batch",)
+        a, b, o = (" ".join((*batch, *self.stored_axes(operand))) for operand in "abo")
+        x, w = (b, a) if self.w_is_a else (a, b)
+        return {"x": x, "w": w, "bias": "M" if self.w_is_a else "N", "y": o}
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """The nest's arrays A, B and O: shape, and strides in elements."""
-        shapes = {"A": self._shape("MK"), "B": self._shape("KN"), "O": self._shape("MN")}
+        shapes = {operand.upper(): self._shape(operand) for operand in _AXES}
         return {name: (shape, row_strides(shape)) for name, shape in shapes.items()}
 
     def nest(self) -> str:
         """The textbook loop nest in C; the factor that is packed comes second."""
-        loops = [("i", str(self.M)), ("j", str(self.N)), ("k", str(self.K))]
+        loops = [(_ITERATORS[axis], str(getattr(self, axis))) for axis in "MNK"]
         batch = () if self.batch is None else ("t",)
-        index = {"A": (*batch, "i", "k"), "B": (*batch, "k", "j"), "O": (*batch, "i", "j")}
-        arrays = {
-            name: Reference(name, tuple(map(str, shape)), index[name])
-            for name, (shape, _) in self.arrays().items()
-        }
-        order = "OBA" if self.constant == "a" else "OAB"
+        references = [
+            Reference(
+                operand.upper(),
+                tuple(map(str, self._shape(operand))),
+                (*batch, *(_ITERATORS[axis] for axis in self.stored_axes(operand))),
+            )
+            for operand in f"o{self._letters}"
+        ]
         outer = [("t", str(self.batch))] if batch else []
-        return c_text([*outer, *loops], [arrays[name] for name in order], ())
+        return c_text([*outer, *loops], references, ())
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """``A @ B`` by NumPy."""
-        a, b = (w, x) if self.constant == "a" else (x, w)
-        product: NDArray[Any] = np.matmul(a, b)
-        return product
+        """``A @ B`` by NumPy, its operands stored as ``transposed`` says."""
+        a, b = (w, x) if self.w_is_a else (x, w)
+        product: NDArray[Any] = np.matmul(self._turned("a", a), self._turned("b", b))
+        return np.ascontiguousarray(self._turned("o", product))
+
+    def _turned(self, operand: str, array: NDArray[Any]) -> NDArray[Any]:
+        return array.swapaxes(-1, -2) if operand in self.transposed else array
 
 
-def _extents(line: Line, at: int) -> tuple[list[int], int]:
-    """M, K, N, the batch before them if there is one; and the column where they end."""
+def _extents(line: Line, at: int) -> tuple[dict[str, Any], int]:
+    """M, K, N and the batch before them if there is one; and the column where they end."""
     first, at = _extent(line, at, ":")
     numbers = [first]
     if line.text[at : at + 1] == ":":
@@ -215,7 +277,8 @@ def _extents(line: Line, at: int) -> tuple[list[int], int]:
     for _ in range(2):
         value, at = _extent(line, at, "x")
         numbers.append(value)
-    return numbers, at
+    batch = {"batch": numbers[0]} if len(numbers) == 4 else {}
+    return dict(zip(_SIZES, numbers[-3:], strict=True)) | batch, at
 
 
 def _extent(line: Line, at: int, sign: str) -> tuple[int, int]:
@@ -231,12 +294,25 @@ def _extent(line: Line, at: int, sign: str) -> tuple[int, int]:
     return int(digits), number.end()
 
 
-def _constant(line: Line, at: int) -> tuple[str, int]:
-    """The factor that the text calls constant, and the column of the name."""
-    match = _CONSTANT.match(line.text, at)
-    constant, at = (match.group(1), match.end()) if match else ("", at)
+def _options(line: Line, at: int) -> tuple[dict[str, Any], int]:
+    """The fields that words after the extents set, and the column of the name."""
+    options: dict[str, Any] = {}
+    while match := _OPTION.match(line.text, at):
+        word = match.start() + len(match.group()) - len(match.group().lstrip())
+        field = match["factor"] or ("constant" if match["constant"] else "transposed")
+        letter = match["constant"] or match["transposed"]
+        if field in options and (field != "transposed" or letter in options[field]):
+            raise line.error(word, f"{field} is repeated", RULE)
+        if match["factor"]:
+            try:
+                options[field] = float(match["by"])
+            except ValueError:
+                raise line.error(word, f"{match['by']!r} is no number", RULE) from None
+        else:
+            options[field] = "".join(sorted(options.get(field, "") + letter))
+        at = match.end()
     rest = line.text[at:].rstrip()
     at += len(rest) - len(rest.lstrip())
     if rest and line.text[at] not in "n*":
         raise line.error(at, f"unknown word {line.text[at : at + 12]!r}", RULE)
-    return constant, at
+    return options, at

@@ -77,6 +77,10 @@ class Problem(Protocol):
         """Products summed into one element of y."""
 
     @property
+    def factors(self) -> tuple[float, float]:
+        """alpha and beta: of the sums, and of the residual that a call adds."""
+
+    @property
     def x_shape(self) -> Shape: ...
 
     @property
@@ -120,7 +124,7 @@ class Problem(Protocol):
         residual: NDArray[Any] | None = None,
         clamp: tuple[float, float] | None = None,
     ) -> NDArray[Any]:
-        """``clip(activation(y + bias + residual), *clamp)`` by NumPy in the dtype of ``x``."""
+        """``clip(activation(alpha * y + bias + beta * residual), *clamp)`` by NumPy, as ``x``."""
 
     def check_memory(self, available: int | None = None) -> None:
         """Raise SpecError if the arrays need more bytes than ``available``."""
@@ -142,6 +146,11 @@ class ProblemBase:
         """Empty: results are sums."""
         return ""
 
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Sums and residual are added as they are."""
+        return 1.0, 1.0
+
     def with_batch(self: P, batch: int) -> P:
         """A copy for another number of images. Raises SpecError where no axis counts them."""
         return self.with_(N=batch)
@@ -155,7 +164,7 @@ class ProblemBase:
         residual: NDArray[Any] | None = None,
         clamp: tuple[float, float] | None = None,
     ) -> NDArray[Any]:
-        """``clip(activation(sums + bias + residual), *clamp)`` by NumPy in the dtype of ``x``.
+        """``clip(activation(alpha * sums + bias + beta * residual), *clamp)`` by NumPy, as ``x``.
 
         Operands as the precision stores them are widened first: integers to int64, narrow reals to
         float64. Raises TypeError for what is no array of numbers, ValueError for another shape.
@@ -167,11 +176,14 @@ class ProblemBase:
         bounds = None if clamp is None else check_clamp(clamp)
         precision = precision_named(self.dtype)
         x, w = _widen(x, precision.x), _widen(w, precision.w)
-        y = self.sums(x, w.astype(x.dtype, copy=False))
+        (alpha, beta), y = self.factors, self.sums(x, w.astype(x.dtype, copy=False))
+        if alpha != 1:
+            y = y * y.dtype.type(alpha)
         if bias is not None:
             y += bias.reshape(bias_shape(self))
         if residual is not None:
-            y += _widen(residual, precision.y)
+            added = _widen(residual, precision.y)
+            y += added if beta == 1 else added * added.dtype.type(beta)
         if self.activation:
             y = ACTIVATIONS[self.activation].values(y.astype(np.float64)).astype(y.dtype)
         return y if bounds is None else np.clip(y, *bounds, out=y, casting="unsafe")

@@ -115,6 +115,7 @@ class Contraction:
     columns are positions of ``image``, or, without one, the pixels of a copy.
     ``channels``: of a stencil, the dimension that a bias runs along.
     ``activation``: the function of finished sums, a row of ACTIVATIONS; empty: none.
+    ``alpha`` and ``beta``: factors of the sums, and of the residual that the epilogue adds.
     """
 
     dims: tuple[Dim, ...]
@@ -128,6 +129,8 @@ class Contraction:
     image: FlatImage | None = None
     channels: str = ""
     activation: str = ""
+    alpha: float = 1.0
+    beta: float = 1.0
 
     def __str__(self) -> str:
         """``m=(n,p,q) n=k k=c br=(r,s) batch=g``; roles that no dim plays are left out."""

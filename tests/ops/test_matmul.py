@@ -18,6 +18,7 @@ from polysci.tune import optimize
 from polysci.tune.wisdom import Wisdom
 
 SIZES = st.integers(1, 1 << 15)
+FACTORS = st.floats(-99, 99, allow_nan=False).filter(lambda factor: abs(factor) > 1e-30)
 
 
 @given(
@@ -30,6 +31,9 @@ SIZES = st.integers(1, 1 << 15)
         constant=st.sampled_from(["", "a", "b"]),
         name=st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(' "*3n_\\')),
         multiplicity=st.integers(1, 99),
+        transposed=st.sampled_from(["", "a", "bo", "abo"]),
+        alpha=FACTORS,
+        beta=FACTORS,
     )
 )
 def test_round_trip(problem: Matmul) -> None:
@@ -37,7 +41,7 @@ def test_round_trip(problem: Matmul) -> None:
     assert parse_key(problem.key) == problem.with_(name="", multiplicity=1)
 
 
-@given(st.text(st.sampled_from('mm:x0123456789 ab=constn"*é')))
+@given(st.text(st.sampled_from('mm:x0123456789 abt=constnlphe,->."*é')))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         problem = parse_problem("mm" + text)
@@ -55,6 +59,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("mm:8x0x8", "extent 0: expected 1 to 2", 5),
         ("mm:8x8x8 b=packed", "unknown word 'b=packed'", 9),
         ("mm:8x8x8x8", "unknown word 'x8'", 8),
+        ("mm:8x8x8 ta tb ta", "transposed is repeated", 15),
+        ("mm:8x8x8 alpha=1e", "'1e' is no number", 9),
+        ("mm:8x8x8 alpha=0.0", "alpha=0.0: expected a number", 0),
+        ("mm:8x8x8 beta=1e99", "beta=1e.99: expected a number", 0),
+        ("mm:mk,kn m=8", "expected subscripts of two factors", 3),
+        ("mm:mk,kn->mnk m=8 n=8 k=8", "expected km: the batch", 3),
+        ("mm:mkx,kn->mn m=8 n=8 k=8", "x is in one operand alone", 5),
+        ("mm:mk,kkn->mn m=8 n=8 k=8", "k is repeated", 7),
+        ("mm:mk,kn->mn m=8 n=8", "expected the extent of k: k=64", 20),
+        ("mm:mk,kn->mn m=8 n=8 k=8 ta", "the subscripts say which", 27),
         ("mm:99999999999x99999999999x9", "count of operations is beyond", 0),
     ],
 )
@@ -69,6 +83,12 @@ def test_a_caret_points_at_what_is_wrong(text: str, message: str, column: int) -
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(SpecError, match="constant='c': expected 'a', 'b' or ''"):
         Matmul(2, 3, 4, constant="c")
+    with pytest.raises(SpecError, match="transposed='ba': expected letters of 'abo'"):
+        Matmul(2, 3, 4, transposed="ba")
+    with pytest.raises(TypeError, match="alpha must be a number, got str"):
+        Matmul(2, 3, 4, alpha="1")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="alpha and beta are of real numbers"):
+        Matmul(2, 3, 4, constant="b", dtype="int8", beta=2)
     with pytest.raises(UnsupportedError, match="integers need a constant factor"):
         Matmul(2, 3, 4, dtype="int8")
     with pytest.raises(TypeError, match="M must be an int"):
@@ -90,6 +110,21 @@ def test_operands_say_what_is_packed_when() -> None:
     assert kinds["a"] == [("activation", b), ("constant", a), result]
 
 
+@pytest.mark.parametrize(
+    ("subscripts", "text"),
+    [
+        ("mk,kn->mn m=8 n=9 k=5", "mm:8x5x9"),
+        ("bmk,bnk->bmn b=3 m=8 n=9 k=5 a=constant", "mm:3:8x5x9 tb a=constant"),
+        ("km,nk->nm m=8 n=9 k=5 alpha=0.5", "mm:8x5x9 ta tb to alpha=0.5"),
+        ("bsh,oh->bso b=2 s=8 h=5 o=9 b=constant", "mm:16x5x9 tb b=constant"),
+        ("mk,k->m m=8 k=5 n", "mm:8x5x1"),
+        ("m,n->mn m=8 n=9", "mm:8x1x9"),
+    ],
+)
+def test_subscripts_are_short_for_extents(subscripts: str, text: str) -> None:
+    assert str(parse_problem(f"mm:{subscripts.removesuffix(' n')}")) == text
+
+
 @pytest.mark.parametrize("constant", ["", "a", "b"])
 def test_the_nest_says_what_the_reference_computes(constant: str) -> None:
     from polysci.ops.nest.reference import contract
@@ -107,6 +142,23 @@ def test_the_nest_says_what_the_reference_computes(constant: str) -> None:
     assert roles.packs_b == (constant == "")
 
 
+@pytest.mark.parametrize("transposed", ["", "a", "b", "abo"])
+def test_transposed_operands_and_factors(transposed: str) -> None:
+    problem = Matmul(5, 7, 6, 3, "b", transposed=transposed, alpha=0.5, beta=-3)
+    random = np.random.default_rng(0)
+    turn = {name: (0, 2, 1) if name in transposed else (0, 1, 2) for name in "abo"}
+    x, w, residual = (
+        random.integers(-9, 10, shape).astype(np.float64)
+        for shape in (problem.x_shape, problem.w_shape, problem.y_shape)
+    )
+    product = np.einsum("tik,tkj->tij", x.transpose(turn["a"]), w.transpose(turn["b"]))
+    expected = (0.5 * product).transpose(turn["o"]) - 3 * residual
+    assert (problem.reference(x, w, residual=residual) == expected).all()
+    bias = random.integers(-9, 10, 6)
+    along = bias[:, None] if "o" in transposed else bias
+    assert (problem.reference(x, w, bias, residual) == expected + along).all()
+
+
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize(
     ("text", "dtype", "threads"),
@@ -116,6 +168,11 @@ def test_the_nest_says_what_the_reference_computes(constant: str) -> None:
         ("mm:2:9x130x33 b=constant", "f32", 1),
         ("mm:2:17x40x35", "bf16", 1),
         ("mm:9x40x35 b=constant", "int8", 1),
+        ("mm:19x23x50 ta tb alpha=-0.3 beta=2.5", "f32", 1),
+        ("mm:9x130x33 ta to b=constant alpha=3", "f32", 2),
+        ("mm:19x23x50 tb a=constant alpha=0.5 beta=0.1", "f32", 1),
+        ("mm:2:17x40x35 ta tb to b=constant beta=0.7", "bf16", 1),
+        ("mm:9x40x35 ta tb b=constant", "int8", 1),
     ],
 )
 def test_code_is_right(text: str, dtype: str, threads: int, isa: str) -> None:

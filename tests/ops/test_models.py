@@ -8,6 +8,7 @@ import pytest
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load, names
+from polysci.ops.matmul import Matmul
 from polysci.target.resources import resource
 
 # Convolutions, and multiply-adds in G without the fully connected layers. Published totals with
@@ -16,6 +17,7 @@ from polysci.target.resources import resource
 PUBLISHED = {
     "alexnet": (5, 0.6658),
     "fastrcnn": (3 + 100 + 3 + 1, 69.06),
+    "gemm": (40, 127.186),
     "googlenet_v1": (57, 1.582),
     "inception_v3": (94, 5.711),
     "maskrcnn": (104 + 8 + 15 + 8, 321.9),
@@ -74,7 +76,8 @@ def test_header_tells_the_totals(name: str) -> None:
     total = sum(layer.multiplicity * layer.flops for layer in layers) / 2e9
     count = sum(layer.multiplicity for layer in layers)
     text = resource("models", f"{name}.txt").read_text(encoding="utf-8")
-    facts = f"# {count} convolutions, {len(layers)} shapes, {total:.3f} G multiply-adds."
+    kind = "matrix products" if isinstance(layers[0], Matmul) else "convolutions"
+    facts = f"# {count} {kind}, {len(layers)} shapes, {total:.3f} G multiply-adds."
     assert facts in text.splitlines()
 
 
@@ -88,7 +91,7 @@ def test_layers_are_distinct_named_and_at_batch_1(name: str) -> None:
     layers = load(name)
     assert len({layer.key for layer in layers}) == len(layers)
     assert len({layer.name for layer in layers}) == len(layers)
-    assert all(layer.name and layer.N == 1 for layer in layers)
+    assert all(layer.name and (isinstance(layer, Matmul) or layer.N == 1) for layer in layers)
 
 
 @pytest.mark.parametrize("name", ROWS)

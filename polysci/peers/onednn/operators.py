@@ -173,8 +173,10 @@ def _window(conv: Conv2d) -> tuple[list[int], ...]:
 
 
 def _matmul(product: Matmul) -> DnnlOperator:
-    """x is the second factor where the first one is constant."""
-    swapped = product.constant == "a"
+    """x may be the second factor, and w the first."""
+    if product.alpha != 1:
+        raise UnsupportedError(f"{product}: oneDNN is timed without alpha")
+    swapped = product.w_is_a
     factors = (api.SRC, "M K"), (api.WEIGHTS, "K N")
     arguments = dict(zip("xw", factors[:: -1 if swapped else 1], strict=True))
     operands = {
