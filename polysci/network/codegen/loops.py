@@ -53,6 +53,9 @@ MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
+TURNED = 64  # elements of a transposition along each axis from which on it goes by blocks
+BLOCK = 16  # of elements along both: a cache line of floats
+ALIASED = 256  # lines so many floats apart share few sets of an L1 of 8 ways
 CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
 
 
@@ -211,10 +214,48 @@ class LoopWriter:
         if not names:
             return self.alone(store)
         *outer, last = names
+        turned = self.turned_by(outer, last)
+        if turned:
+            return self.by_blocks([name for name in outer if name != turned], turned, last, store)
         few = prod(self.extents[name] for name in outer) < 2 * self.threads
         if few or not outer:
             return self.nest(outer, self.share([last], store, simd=True))
         return self.share(outer, [c.Line(openmp.SIMD), *self.nest([last], store)])
+
+    def turned_by(self, outer: Sequence[str], last: str) -> str:
+        """The iterator along which a tensor runs on that jumps from element to element of y.
+
+        Empty where there is none, or a row of y reads few cache lines.
+        """
+        if self.rows or self.extents[last] < TURNED:
+            return ""
+        across = [
+            name
+            for access in self.accesses.values()
+            for name in outer
+            if access.terms.get(name) == 1 and abs(access.terms.get(last, 0)) >= TURNED
+        ]
+        return across[0] if across and self.extents[across[0]] >= TURNED else ""
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether it is a transposition whose blocks threads share."""
+        names = [name for name, _ in self.order]
+        return bool(names and self.turned_by(names[:-1], names[-1]))
+
+    def by_blocks(self, outer: Sequence[str], turned: str, last: str, body: c.Body) -> c.Body:
+        """Both loops a block at a time, so that lines are used while they are in the cache."""
+        jumps = [
+            access.terms.get(last, 0)
+            for access in self.accesses.values()
+            if access.terms.get(turned) == 1
+        ]
+        size = BLOCK if any(jump % ALIASED for jump in jumps) else BLOCK // 2
+        for name in (last, turned):
+            end = f"ps_least({name}_block + {size}, {self.extents[name]})"
+            body = [self.loop(name, end, body, f"{name}_block")]
+        blocks = [(f"{name}_block", self.extents[name], size) for name in (turned, last)]
+        return self.share(outer, body, blocks)
 
     def table_definitions(self) -> c.Body:
         """Constants that accesses look up."""

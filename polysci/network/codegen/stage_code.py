@@ -199,13 +199,14 @@ class StageCode:
 
     def shared_loops(self) -> dict[Spot, tuple[tuple[str, int], ...]]:
         """Repeated loop stages without sums: their loops, the outermost first."""
-        return {
-            (at, inside): self.loop_writer((at, inside), member).order
+        writers = {
+            (at, inside): self.loop_writer((at, inside), member)
             for at, stage in enumerate(self.placed.program.stages)
             if isinstance(stage, RepeatStage)
             for inside, member in enumerate(stage.members)
             if isinstance(member, LoopStage) and not reductions(member.expr)
         }
+        return {spot: writer.order for spot, writer in writers.items() if not writer.in_blocks}
 
     def loop_writer(self, spot: Spot, stage: LoopStage | UpdateStage) -> LoopWriter:
         """The function of a loop on its way to C."""
