@@ -64,8 +64,10 @@ def _spreads(shape: Axes, to: Axes) -> bool:
 
 
 def _column_bias(build: Builder, added: str, y: str, beta: float) -> str:
-    """A constant C that is one number a column, as a vector; empty for any other."""
+    """A C that is one number a column, as a vector; empty for any other."""
     value, columns = build.constant(added), build.shape(y)[1]
+    if value is None and beta == 1 and build.shape(added) == (columns,):
+        return added
     if value is None or (value.size > 1 and value.shape[-1:] != (value.size,)):
         return ""
     if value.size not in (1, columns):

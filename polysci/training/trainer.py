@@ -1,0 +1,173 @@
+"""compile_training: a model to an object that learns step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.border.arguments import check_type
+from polysci.border.guard import guard
+from polysci.errors import SpecError
+from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.frontends.onnx.simplify import simplify
+from polysci.network.gradients.differentiate import differentiate
+from polysci.network.gradients.optimizers import SGD, Optimizer
+from polysci.network.ir.graph import Array, Graph
+from polysci.network.runtime.runner import check_inputs
+from polysci.numerics import arrays as aligned
+from polysci.training.model import Source, TrainedModel, model_of
+from polysci.training.step_graph import RATE, TARGET, build_step, with_loss
+
+
+@dataclass(slots=True)
+class Trainer:
+    """A model that learns: ``loss = trainer.step(x, target)``.
+
+    ``network`` is the library of a step. ``parameters`` and ``state`` are arrays that every step
+    changes where they lie; what is written to them counts from the next step on. ``lr`` is the
+    learning rate of the next step.
+    """
+
+    model: TrainedModel
+    loss: str
+    network: Network
+    parameters: Mapping[str, Array]
+    state: Mapping[str, Array]
+    lr: float
+    compile: Callable[[Graph, str], Network] = field(repr=False)
+    _others: dict[str, Network] = field(default_factory=dict, repr=False)
+    _arrays: dict[str, Array] = field(default_factory=dict, repr=False)
+    _run: Callable[[], None] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        runner, program = self.network.runner, self.network.prepared.program
+        held = {**self.parameters, **self.state}
+        for port in runner.inputs:
+            own = held.get(port.name)
+            kind = np.dtype(port.dtype)
+            self._arrays[port.name] = aligned.empty(port.shape, dtype=kind) if own is None else own
+        self._arrays["loss"] = aligned.empty(())
+        results = [
+            held[program.in_place[name]] if name in program.in_place else self._arrays["loss"]
+            for name in program.outputs
+        ]
+        arrays = [self._arrays[port.name] for port in runner.inputs]
+        self._run = runner.bind(runner.context(), arrays, results)
+
+    @guard
+    def step(self, x: Array, target: Array) -> float:
+        """Learn from a batch; the loss before that. Raises TypeError or ValueError as networks."""
+        for port in self.network.inputs:
+            if port.name in (self.model.x, TARGET):
+                given = x if port.name == self.model.x else target
+                self._arrays[port.name][...] = check_inputs(port, given)
+        self._arrays[RATE][...] = self.lr
+        self._run()
+        return float(self._arrays["loss"])
+
+    @guard
+    def predict(self, x: Array) -> Array:
+        """What the model makes of x, as it is when nothing is learned."""
+        graph = self.model.predicting.graph
+        return self._call("predict", graph, {self.model.x: x})[graph.outputs[0].name]
+
+    @guard
+    def evaluate(self, x: Array, target: Array) -> float:
+        """The loss of a batch, as the model is when nothing is learned."""
+        graph = with_loss(TrainedModel(self.model.predicting, self.model.predicting), self.loss)
+        made = self._call("evaluate", graph, {self.model.x: x, TARGET: target})
+        return float(made[graph.outputs[0].name])
+
+    @guard
+    def gradients(self, x: Array, target: Array) -> dict[str, Array]:
+        """The gradient of the loss of a batch by every parameter; nothing changes."""
+        graph = with_loss(self.model, self.loss)
+        whole = differentiate(graph, graph.outputs[0].name, [*self.parameters])
+        made = self._call("gradients", whole, {self.model.x: x, TARGET: target})
+        return {name: made[f"{name}.gradient"] for name in self.parameters}
+
+    def _call(self, name: str, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The results of another graph of the same parameters, compiled when it is first needed."""
+        if name not in self._others:
+            self._others[name] = self.compile(graph, f"{self.network.name}_{name}")
+        network = self._others[name]
+        held = {**self.parameters, **self.state, **inputs}
+        made = network({port.name: held[port.name] for port in network.inputs})
+        return dict(made)
+
+    @guard
+    def save(self, path: str | PathLike[str]) -> None:
+        """Parameters and state as a NumPy archive (npz)."""
+        with Path(path).open("wb") as file:
+            np.savez(file, **{**self.parameters, **self.state})  # type: ignore[arg-type]
+
+    @guard
+    def load(self, path: str | PathLike[str]) -> None:
+        """What ``save`` wrote, of a trainer of the same model and optimizer.
+
+        Raises SpecError for an archive of other names, shapes or types; then nothing changes.
+        """
+        held = {**self.parameters, **self.state}
+        with np.load(path, allow_pickle=False) as archive:
+            values = {name: archive[name] for name in archive.files}
+        if values.keys() != held.keys():
+            names = sorted(values.keys() ^ held.keys())
+            raise SpecError(f"{path}: only in one of file and model: {', '.join(names)[:200]}")
+        for name, array in held.items():
+            value = values[name]
+            if value.shape != array.shape or value.dtype != array.dtype:
+                raise SpecError(
+                    f"{path}: {name}: expected {array.dtype}{list(array.shape)}, "
+                    f"got {value.dtype}{list(value.shape)}"
+                )
+        for name, array in held.items():
+            array[...] = values[name]
+
+
+@guard
+def compile_training(
+    model: Source,
+    shape: Sequence[int],
+    loss: str = "cross_entropy",
+    optimizer: Optimizer | None = None,
+    *,
+    level: str = "measure",
+    threads: int = 1,
+    seed: int = 0,
+    clip_norm: float | None = None,
+    name: str = "model",
+    **options: Any,
+) -> Trainer:
+    """Forward pass, backward pass and update of a model on batches of ``shape``, as one library.
+
+    ``model`` is a list of ``polysci.layers``, whose first values come from ``seed``, or an ONNX
+    model as ``compile_network`` takes it, whose real initializers are the parameters; it
+    normalises by the statistics that it holds. ``loss`` is ``cross_entropy`` (of scores and the
+    indices of classes, int64), ``mse`` or ``bce_with_logits`` (of a target like the result), each
+    the mean over the batch. ``optimizer`` is SGD (the default) or Adam; ``clip_norm`` limits the
+    norm of all gradients together. ``level``, ``threads``, and further options as
+    ``compile_network`` has them. Raises SpecError for a model or loss that does not fit,
+    UnsupportedError with every node that has no gradient, TypeError for what is no layer.
+    """
+    check_type("loss", loss, str)
+    check_type("shape", shape, list, tuple)
+    chosen: Optimizer = SGD() if optimizer is None else optimizer
+    trained = model_of(model, shape, seed=seed)
+    step = build_step(trained, loss, chosen, clip_norm)
+
+    def compile_graph(graph: Graph, name: str) -> Network:
+        return compile_network(simplify(graph), level, threads, name=name, **options)
+
+    network = compile_graph(step.graph, name)
+    values = {key: aligned.reserve_copy(value) for key, value in step.first.items()}
+    parameters = {key: values.pop(key) for key in trained.learning.parameters}
+    return Trainer(
+        trained, loss, network, MappingProxyType(parameters), MappingProxyType(values),
+        chosen.lr, compile_graph,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""Training: what a step computes and changes, what is kept, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from polysci import layers
+from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.training import SGD, Adam, Trainer, compile_training, gradcheck
+from tests.support.flags import QUICK
+from tests.support.onnxmodels import model, node, reals
+
+MLP = [layers.Linear(6, 8), layers.Tanh(), layers.Linear(8, 3)]
+X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+CLASSES = np.array([0, 2, 1, 1, 0])
+
+
+def _trainer(source: object = MLP, shape: tuple[int, ...] = (5, 6), **options: object) -> Trainer:
+    words = {"level": "estimate", "isa": "portable", "flags": QUICK, **options}
+    return compile_training(source, shape, **words)  # type: ignore[arg-type]
+
+
+def test_a_step_is_that_of_the_formula() -> None:
+    trainer = _trainer(optimizer=SGD(lr=0.5, momentum=0.5))
+    before = {name: value.copy() for name, value in trainer.parameters.items()}
+    gradients = trainer.gradients(X, CLASSES)
+    loss = trainer.step(X, CLASSES)
+    assert loss == pytest.approx(_loss(before, X, CLASSES), rel=1e-5)
+    for name, value in trainer.parameters.items():
+        np.testing.assert_allclose(
+            value, before[name] - 0.5 * gradients[name], rtol=1e-5, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            trainer.state[f"{name}.momentum_buffer"], gradients[name], rtol=1e-5, atol=1e-7
+        )  # fmt: skip
+    assert trainer.state["step"] == 1
+
+
+def _loss(parameters: dict[str, np.ndarray], x: np.ndarray, classes: np.ndarray) -> float:
+    values = {name: value.astype(np.float64) for name, value in parameters.items()}
+    hidden = np.tanh(x @ values["0.weight"].T + values["0.bias"])
+    scores = hidden @ values["2.weight"].T + values["2.bias"]
+    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    return float(-np.log(shares[np.arange(len(x)), classes]).mean())
+
+
+@pytest.mark.parametrize("optimizer", [SGD(lr=0.3, momentum=0.9, nesterov=True), Adam(lr=0.03)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_loss_falls(optimizer: SGD, threads: int) -> None:
+    trainer = _trainer(optimizer=optimizer, threads=threads)
+    first = trainer.evaluate(X, CLASSES)
+    losses = [trainer.step(X, CLASSES) for _ in range(60)]
+    assert losses[0] == pytest.approx(first, rel=1e-6)
+    assert losses[-1] < 0.1 * first
+    assert (trainer.predict(X).argmax(axis=1) == CLASSES).all()
+    assert trainer.evaluate(X, CLASSES) < losses[-1] * 1.01
+
+
+def test_the_learning_rate_is_that_of_the_next_step() -> None:
+    trainer = _trainer(optimizer=SGD(lr=0.5))
+    trainer.lr = 0.0
+    before = trainer.parameters["0.weight"].copy()
+    trainer.step(X, CLASSES)
+    assert np.array_equal(trainer.parameters["0.weight"], before)
+    trainer.lr = 1.0
+    trainer.step(X, CLASSES)
+    assert not np.array_equal(trainer.parameters["0.weight"], before)
+
+
+def test_gradients_are_limited_together() -> None:
+    free, limited = (_trainer(optimizer=SGD(lr=1.0), clip_norm=norm) for norm in (None, 0.01))
+    gradients = free.gradients(X, CLASSES)
+    norm = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values()))
+    before = limited.parameters["2.weight"].copy()
+    limited.step(X, CLASSES)
+    expected = before - gradients["2.weight"] * (0.01 / norm)
+    np.testing.assert_allclose(limited.parameters["2.weight"], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_what_is_saved_goes_on_alike(tmp_path: Path) -> None:
+    trainer = _trainer(optimizer=Adam(lr=0.02))
+    for _ in range(3):
+        trainer.step(X, CLASSES)
+    trainer.save(tmp_path / "model.npz")
+    losses = [trainer.step(X, CLASSES) for _ in range(3)]
+    other = _trainer(optimizer=Adam(lr=0.02), seed=9)
+    other.load(tmp_path / "model.npz")
+    assert [other.step(X, CLASSES) for _ in range(3)] == losses
+    with pytest.raises(SpecError, match=r"only in one of file and model: 0\.bias\.exp_avg"):
+        _trainer(optimizer=SGD()).load(tmp_path / "model.npz")
+
+
+def test_initializers_of_onnx_are_parameters() -> None:
+    weights = {"w": reals(6, 3), "b": reals(3, seed=1)}
+    proto = model(
+        [node("Gemm", "x w b", "h"), node("Relu", "h", "y")], {"x": ["n", 6]}, {"y": ["n", 3]},
+        weights,
+    )  # fmt: skip
+    trainer = _trainer(proto, loss="mse", optimizer=SGD(lr=0.1))
+    assert trainer.parameters.keys() == {"w", "b"}
+    target = np.zeros((5, 3), np.float32)
+    exact = np.maximum(X @ weights["w"] + weights["b"], 0)
+    assert trainer.step(X, target) == pytest.approx(float((exact**2).mean()), rel=1e-5)
+    slope = 2 * exact / exact.size
+    np.testing.assert_allclose(
+        trainer.parameters["b"], weights["b"] - 0.1 * slope.sum(axis=0), rtol=1e-5, atol=1e-6
+    )
+
+
+CNN = [
+    layers.Conv2d(1, 4, 3, padding=1), layers.BatchNorm2d(4), layers.ReLU(), layers.MaxPool2d(2),
+    layers.Residual([layers.Conv2d(4, 4, 3, padding=1, groups=2), layers.GELU()]),
+    layers.Conv2d(4, 6, 3, stride=2), layers.AdaptiveAvgPool2d(1), layers.Flatten(),
+    layers.Linear(6, 3),
+]  # fmt: skip
+
+
+def test_a_convolutional_network_learns() -> None:
+    trainer = _trainer(CNN, (5, 1, 10, 10), optimizer=SGD(lr=0.2, momentum=0.9))
+    x = np.random.default_rng(1).normal(size=(5, 1, 10, 10)).astype(np.float32)
+    losses = [trainer.step(x, CLASSES) for _ in range(60)]
+    assert losses[-1] < 0.3 * losses[0]
+    assert trainer.state["1.running_mean"].any()
+
+
+def test_gradcheck() -> None:
+    worst = gradcheck(CNN, (2, 1, 7, 8))
+    assert worst.keys() == {
+        *(f"{at}.{word}" for at in ("0", "1", "4.0", "5", "8") for word in ("weight", "bias"))
+    }
+    with pytest.raises(CheckError, match=r"gradient of .* from central differences"):
+        gradcheck(MLP, (2, 6), tolerance=1e-30)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(SpecError, match="loss 'hinge': expected one of cross_entropy, mse"):
+        _trainer(loss="hinge")
+    with pytest.raises(TypeError, match="layer 0: expected a layer"):
+        _trainer([3])
+    with pytest.raises(UnsupportedError, match=r"1 x Trilu .*no gradient"):
+        _trainer(model([node("MatMul", "x w", "h"), node("Trilu", "h", "y")], {"x": [5, 6]},
+                       {"y": [5, 6]}, {"w": reals(6, 6)}), loss="mse")  # fmt: skip
+    two = model([node("Relu", "x", "y"), node("Neg", "x", "z")], {"x": [2]}, {"y": [2], "z": [2]})
+    with pytest.raises(SpecError, match="1 inputs and 2 outputs"):
+        _trainer(two)
+    trainer = _trainer()
+    with pytest.raises(ValueError, match=r"x: expected shape \(5, 6\), got \(4, 6\)"):
+        trainer.step(X[:4], CLASSES)
+    with pytest.raises(TypeError, match="target: expected dtype int64, got float32"):
+        trainer.step(X, CLASSES.astype(np.float32))
+
+
+def test_a_model_of_other_shapes() -> None:
+    proto = model([node("Relu", "x", "y")], {"x": [2, 3]}, {"y": [2, 3]})
+    assert isinstance(proto, onnx.ModelProto)
+    with pytest.raises(SpecError, match=r"shape \[5, 6\]: the model takes \[2, 3\]"):
+        _trainer(proto, loss="mse")
