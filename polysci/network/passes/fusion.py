@@ -176,7 +176,7 @@ class _Fuser:
     def absorb(self, reader: LoopStage, position: int) -> bool:
         """Let a layer do what ``reader`` does to its results."""
         epilogue = _epilogue(reader.expr)
-        if epilogue is None:
+        if epilogue is None or reader.output in self.program.in_place:
             return False
         values = self.program.values
         domain = iterators(values[reader.output].shape)
