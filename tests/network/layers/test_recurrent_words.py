@@ -1,0 +1,48 @@
+"""Words of recurrent layers: round trips, models, and errors that point into the text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polysci.errors import SpecError
+from polysci.network.frontends.layers.recurrent_words import CELLS, RecurrentWords
+
+EXTENTS = st.integers(1, 10**6)
+
+
+@given(st.sampled_from([*CELLS]), EXTENTS, EXTENTS, EXTENTS, EXTENTS, st.integers(1, 2),
+       st.integers(1, 9), st.booleans())  # fmt: skip
+def test_text_is_read_back(
+    cell: str, t: int, n: int, c: int, k: int, dirs: int, layers: int, backward: bool
+) -> None:
+    words = RecurrentWords(cell, t, n, c, k, dirs, layers, backward)
+    assert RecurrentWords.parse(str(words)) == words
+
+
+def test_words_come_in_any_order() -> None:
+    text = "  gru:T5xN1xC3xK4 bwd  dirs=2 "
+    assert str(RecurrentWords.parse(text)) == "gru:T5xN1xC3xK4 dirs=2 bwd"
+
+
+def test_the_model() -> None:
+    model = RecurrentWords.parse("gru:T5xN2xC3xK4 dirs=2 layers=2").build()
+    assert model.graph.inputs[0].shape == (5, 2, 3)
+    assert model.graph.outputs[0].shape == (5, 2, 8)
+    assert model.parameters["0.weight_ih_l1_reverse"].shape == (12, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "column"),
+    [
+        ("lstm:T5xN1xC3", "expected T, N, C and K", 5),
+        ("gru:T5xN0xC3xK4", "with extents from 1", 4),
+        ("rnn:T5xN1xC3xK4 dirs=3", "unknown word 'dirs=3'", 16),
+        ("rnn:T5xN1xC3xK4 bwd bwd", "repeated word 'bwd'", 20),
+        ("lsmt:T5xN1xC3xK4", "expected 'lstm:'", 0),
+    ],
+)
+def test_refused(text: str, told: str, column: int) -> None:
+    with pytest.raises(SpecError, match=told) as error:
+        RecurrentWords.parse(text)
+    lines = str(error.value).splitlines()
+    assert lines[2].index("^") - 4 == column
