@@ -10,7 +10,7 @@ import numpy as np
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.gradients import GRADIENTS
 from polysci.network.gradients.backward import FLOATS, Backward
-from polysci.network.ir.graph import Graph, Node
+from polysci.network.ir.graph import Graph, Node, Tensor
 from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
 
 NO_GRADIENT = "polysci has no gradient of this operator"
@@ -22,13 +22,28 @@ def differentiate(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
     A tensor on which the loss does not depend has a gradient of zeros. Raises as
     ``add_gradients`` does.
     """
+    return _with_gradients(Backward(graph, wanted=dependents(graph, wrt)), graph.inputs, loss, wrt)
+
+
+def pull_back(graph: Graph, y: str, wrt: Sequence[str]) -> Graph:
+    """The same for a tensor of any shape, whose gradient is one more input: ``Y.gradient``."""
     back = Backward(graph, wanted=dependents(graph, wrt))
-    made = add_gradients(back, loss, wrt)
-    outputs = [loss]
+    dy = Tensor(f"{y}.gradient", back.shape(y), back.dtype(y))
+    if dy.name in back.tensors:
+        raise SpecError(f"{dy.name!r:.200}: a tensor of the model has this name")
+    back.tensors[dy.name] = dy
+    return _with_gradients(back, (*graph.inputs, dy), y, wrt, dy.name)
+
+
+def _with_gradients(
+    back: Backward, inputs: Sequence[Tensor], y: str, wrt: Sequence[str], dy: str = ""
+) -> Graph:
+    made = add_gradients(back, y, wrt, dy)
+    outputs = [y]
     for name in wrt:
         gradient = made.get(name) or back.constant(np.zeros(back.shape(name), back.dtype(name)))
         outputs.append(_publish(back, gradient, f"{name}.gradient"))
-    return back.grown(graph.inputs, outputs)
+    return back.grown(inputs, outputs)
 
 
 def dependents(graph: Graph, sources: Sequence[str]) -> frozenset[str]:
@@ -42,18 +57,19 @@ def dependents(graph: Graph, sources: Sequence[str]) -> frozenset[str]:
     return frozenset(reached)
 
 
-def add_gradients(back: Backward, loss: str, wrt: Sequence[str]) -> Mapping[str, str]:
+def add_gradients(back: Backward, loss: str, wrt: Sequence[str], dy: str = "") -> Mapping[str, str]:
     """Nodes for the gradients of ``loss`` by each of ``wrt``; the names of those that exist.
 
-    ``loss`` has one element. Raises SpecError for names that the graph lacks, or that hold no real
-    numbers; RefusedNodesError with every node whose operator has no rule.
+    ``loss`` has one element; or ``dy`` is its gradient. Raises SpecError for names that the graph
+    lacks, or that hold no real numbers; RefusedNodesError with every node whose operator has no
+    rule.
     """
     for name in (loss, *wrt):
         if name not in back.tensors or back.dtype(name) not in FLOATS:
             raise SpecError(f"{name!r:.200}: the graph has no such tensor of real numbers")
-    if int(np.prod(back.shape(loss))) != 1:
+    if not dy and int(np.prod(back.shape(loss))) != 1:
         raise SpecError(f"loss {loss!r:.200}: expected one element, got {back.shape(loss)}")
-    parts = {loss: [back.constant(np.ones(back.shape(loss), back.dtype(loss)))]}
+    parts = {loss: [dy or back.constant(np.ones(back.shape(loss), back.dtype(loss)))]}
     refusals, made = list[NodeRefusal](), dict[str, str]()
     for node in reversed(back.graph.nodes):
         dys = [back.sum(parts.pop(name, [])) for name in node.outputs]
