@@ -26,6 +26,7 @@ from polysci.codegen.packing import (
 from polysci.codegen.private_sums import call_sums, copy_of, sums_function
 from polysci.codegen.reduction import reads_on
 from polysci.codegen.sharing import share_threads
+from polysci.codegen.tasks import HEADER, origins_of_task
 from polysci.codegen.team import Team
 from polysci.codegen.tile_calls import tile_call
 from polysci.codegen.tile_functions import tile_function
@@ -135,11 +136,12 @@ def emit(
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, comments)
-    if by_rows and (emitter.shared or contraction.packs_b or plan.private or not schedule.loops):
+    whole = emitter.shared or contraction.packs_b or plan.private or schedule.hilbert
+    if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
-        activation_headers(contraction.activation),
+        (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),
         workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
         pool=team is Team.POOL, columns=columns_at_a_time(plan, strides[contraction.w.array], team),
     )  # fmt: skip
@@ -194,15 +196,15 @@ class _Emitter:
     @property
     def parameters(self) -> int:
         """Loops whose iterators become variables around the rest: those that threads share."""
-        if self.by_rows:
-            return 1
+        if self.by_rows or self.schedule.hilbert:
+            return 2 - self.by_rows
         shares = self.threads > 1 or self.plan.private
         return len(self.plan.schedule.parallel) if shares else 0
 
     @property
     def several(self) -> bool:
         """Whether threads share its loops."""
-        return self.threads > 1 and self.parameters > 0 and not self.by_rows
+        return self.threads > 1 and bool(self.plan.schedule.parallel) and not self.by_rows
 
     @property
     def workspace(self) -> int:
@@ -318,12 +320,9 @@ class _Emitter:
 
     def _parallel(self) -> list[c.Generable]:
         plan, private = self.plan, self.plan.private
-        loops = plan.schedule.loops[: self.parameters]
+        loops, names = plan.schedule.loops[: self.parameters], tile_schedule(plan).names
         counts = [-(-plan.extent(loop.dim) // loop.step) for loop in loops]
-        total, origin, names = prod(counts), {}, tile_schedule(plan).names
-        for position, (name, loop) in enumerate(zip(names, loops, strict=False)):
-            below = prod(counts[position + 1 :])
-            origin[name] = f"task / {below} % {counts[position]} * {loop.step}"
+        total, origin = prod(counts), origins_of_task(plan, counts)
         turn = [*c.items(self._nest(self.parameters, "thread" if self.several else "0"))]
         if private:
             of_dim = {loop.dim: name for name, loop in zip(names, loops, strict=False)}

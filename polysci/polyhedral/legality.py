@@ -19,8 +19,8 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
     * The tiles cover the iteration domain, every point once.
     * Every dependence is respected, except that a reduction's own updates may be reordered: they
       change the rounding of a sum, not its terms.
-    * No parallel loop carries a dependence; the reduction's own only where its turns sum into
-      private copies.
+    * No loop that is parallel or follows a curve carries a dependence; the reduction's own only
+      where its turns sum into private copies.
     """
     tiles = TileSchedule.of(schedule, {d.name: d.extent for d in contraction.dims})
     domain, length = scop.domain(), len(tiles.loops) + len(tiles.extents)
@@ -33,8 +33,11 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
         raise IllegalScheduleError(f"{schedule}: reverses a dependence")
     shared = dependences_to_keep(scop) if schedule.private else _dependences(scop)
     for position, loop in enumerate(tiles.loops):
-        if loop.parallel and _carries(shared, order, position, length):
-            raise IllegalScheduleError(f"{schedule}: parallel loop {loop} carries a dependence")
+        free = loop.parallel or (schedule.hilbert and position < 2)
+        if free and _carries(shared, order, position, length):
+            raise IllegalScheduleError(
+                f"{schedule}: loop {loop}, parallel or on a curve, carries a dependence"
+            )
 
 
 @lru_cache(maxsize=64)

@@ -17,10 +17,11 @@ STREAM = "stream(C)"
 _LAST = (AHEAD, STREAM)  # in this order
 SWAP = "swap(A,B)"
 PRIVATE = "private(C)"
-_FIRST = (SWAP, PRIVATE)  # in this order
+HILBERT = "hilbert(C)"
+_FIRST = (SWAP, PRIVATE, HILBERT)  # in this order
 _PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
 _TRANSFORM = re.compile(
-    r"(?!pack\(|ahead\(|stream\(|private\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
+    r"(?!pack\(|ahead\(|stream\(|private\(|hilbert\(C)(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
 )
 
 
@@ -74,7 +75,9 @@ class Schedule:
     beginning lets the factors change places: rows of a call are then what columns are otherwise,
     and vectors run along the pixels of an image (``space.swapped_roles``). ``private(C)`` behind it
     lets parallel loops run over reductions: each of their turns sums into a copy of C of its own,
-    and the copies are summed at the end (``space.private_copies``).
+    and the copies are summed at the end (``space.private_copies``). ``hilbert(C)`` lets the turns
+    of the two outermost loops, the blocks of C, follow a generalised Hilbert curve; where both are
+    parallel, each thread has a piece of the curve.
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
@@ -86,6 +89,7 @@ class Schedule:
     ahead: bool = False
     swap: bool = False
     private: bool = False
+    hilbert: bool = False
 
     @classmethod
     @guard
@@ -109,7 +113,7 @@ class Schedule:
             raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
-        first = [SWAP] * self.swap + [PRIVATE] * self.private
+        first = [SWAP] * self.swap + [PRIVATE] * self.private + [HILBERT] * self.hilbert
         last = [AHEAD] * self.ahead + [STREAM] * self.stream
         return f"{' '.join([*first, *map(str, self.steps), *last])} > {self.kernel}"
 
@@ -174,6 +178,21 @@ class Schedule:
             raise SpecError(f"schedule: {self}: a dimension can be parallel once")
         if self.pack and 0 < self.pack_depth < len(self.parallel):
             raise SpecError(f"schedule: {self}: packing may not stand between parallel loops")
+        if self.hilbert and (why := self._curve_fault()):
+            raise SpecError(f"schedule: {self}: {HILBERT} orders blocks of C: {why}")
+
+    def _curve_fault(self) -> str:
+        """Why the two outermost loops cannot follow a curve; empty where they can."""
+        if len({loop.dim for loop in self.loops[:2]}) < 2:
+            return "it needs two outermost loops over different dimensions"
+        if len(self.parallel) not in (0, 2):
+            return "its two loops are both parallel or neither is"
+        if self.pack and self.pack_depth == 1:
+            return "nothing is packed between its two loops"
+        other = next(
+            (mark for mark, on in ((AHEAD, self.ahead), (PRIVATE, self.private)) if on), ""
+        )
+        return f"{other} follows the order of loops" if other else ""
 
 
 _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
@@ -181,7 +200,8 @@ _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
         Loop: {"dim": str, "step": int, "parallel": bool},
         Pack: {"pad": int},
         Transform: {"name": str, "numbers": tuple},
-        Schedule: {"kernel": str, "stream": bool, "ahead": bool, "swap": bool, "private": bool},
+        Schedule: {"kernel": str}
+        | dict.fromkeys(("stream", "ahead", "swap", "private", "hilbert"), bool),
     }
 )
 
@@ -219,5 +239,5 @@ def parse(text: str) -> Schedule:
                 f"nor a last {' '.join(_LAST)!r}"
             )
     return Schedule(
-        tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, SWAP, PRIVATE))
+        tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, SWAP, PRIVATE, HILBERT))
     )

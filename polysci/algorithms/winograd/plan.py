@@ -122,7 +122,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
     packs = any(isinstance(step, Pack) for step in schedule.steps)
-    if packs or schedule.stream or schedule.swap or schedule.private:
+    if packs or schedule.stream or schedule.swap or schedule.private or schedule.hilbert:
         raise UnsupportedError(
             f"schedule {schedule}: winograd(m) packs, streams and swaps nothing, and has one result"
         )
