@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polysci.ops.conv2d import Conv2d
     from polysci.ops.conv2d_backward_data import Conv2dBackwardData
     from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
+    from polysci.ops.conv3d import Conv3d
     from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
     from polysci.polyhedral import extract
@@ -31,6 +32,7 @@ __all__ = [
     "Conv2d",
     "Conv2dBackwardData",
     "Conv2dBackwardWeights",
+    "Conv3d",
     "Matmul",
     "Nest",
     "Network",
@@ -60,6 +62,7 @@ _HOMES = MappingProxyType(
         "Conv2d": "polysci.ops.conv2d",
         "Conv2dBackwardData": "polysci.ops.conv2d_backward_data",
         "Conv2dBackwardWeights": "polysci.ops.conv2d_backward_weights",
+        "Conv3d": "polysci.ops.conv3d",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",
         "Network": "polysci.network.compile.compiled",

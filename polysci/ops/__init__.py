@@ -3,6 +3,7 @@
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d_backward_data import Conv2dBackwardData
 from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
+from polysci.ops.conv3d import Conv3d
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.parsing import convolution, in_direction, parse_key, parse_problem, problem_of
@@ -13,6 +14,7 @@ __all__ = [
     "Conv2d",
     "Conv2dBackwardData",
     "Conv2dBackwardWeights",
+    "Conv3d",
     "Matmul",
     "Nest",
     "Operator",

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d_backward_data import Conv2dBackwardData
 from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
+from polysci.ops.conv3d import Conv3d, parse_words
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
@@ -29,7 +30,8 @@ class Operator:
 
 OPS: Mapping[str, Operator] = MappingProxyType(
     {
-        "conv": Operator(Conv2d, "", Conv2d.parse),
+        "conv": Operator(Conv2d, "", parse_words),
+        "conv3d": Operator(Conv3d, Conv3d.WORD, Conv3d.parse),
         "nest": Operator(Nest, "nest", Nest.parse),
         "conv_backward_data": Operator(Conv2dBackwardData, "bwd_d", Conv2dBackwardData.parse),
         "conv_backward_weights": Operator(

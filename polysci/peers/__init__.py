@@ -10,7 +10,7 @@ from typing import Final, Literal
 Scope = Literal["layers", "networks"]
 REMEDY: Final = "pip install 'polysci[peers]'"
 
-_OPERATORS: Final = ("conv", "conv_backward_data", "conv_backward_weights", "matmul")
+_OPERATORS: Final = ("conv", "conv3d", "conv_backward_data", "conv_backward_weights", "matmul")
 
 
 @dataclass(frozen=True, slots=True)

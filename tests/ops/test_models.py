@@ -155,8 +155,8 @@ def test_a_bad_line_is_located(tmp_path: Path, line: str, place: str, message: s
 
 def test_a_3d_line_is_located(tmp_path: Path) -> None:
     path = tmp_path / "net.txt"
-    path.write_text("ic3id8oc4kd3\n", encoding="utf-8")
-    with pytest.raises(UnsupportedError, match=r"net\.txt:1:4: id8: 3-D"):
+    path.write_text("bwd_d ic3id8oc4kd3\n", encoding="utf-8")
+    with pytest.raises(UnsupportedError, match=r"net\.txt:1:10: id8: 3-D"):
         load(path)
 
 

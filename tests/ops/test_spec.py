@@ -225,8 +225,8 @@ def test_misuse_is_located_and_named(words: str, column: int, message: str) -> N
 @pytest.mark.parametrize(
     "words", ["ic3id4ih8oc4kh3", "ic3ih8oc4kh3kd3", "ic3ih8oc4kh3pd1", "ic3id8oc4kd3"]
 )
-def test_3d_words_are_unsupported(words: str) -> None:
-    with pytest.raises(UnsupportedError, match="3-D convolutions are not supported"):
+def test_3d_words_are_for_another_class(words: str) -> None:
+    with pytest.raises(UnsupportedError, match="3-D words, which Conv3d reads"):
         Conv2d.parse(words)
 
 

@@ -105,8 +105,8 @@ class Tensor:
 
     shape = property(lambda self: self.values.shape)
 
-    def permute(self, *axes: int) -> "Tensor":
-        return Tensor(self.values.transpose(axes))
+    def movedim(self, source: int, to: int) -> "Tensor":
+        return Tensor(np.moveaxis(self.values, source, to))
 
     def is_contiguous(self) -> bool:
         return bool(self.values.flags.c_contiguous)

@@ -51,6 +51,13 @@ def test_pytorch_computes_gradients(word: str, layout: str, shape: str) -> None:
     assert peer.load(1e-5)["path"] in answer["paths"] and peer.sample(0.0)["seconds"] > 0
 
 
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("words", ["ic16id5ih6iw7oc32kd3kh3kw3pd1ph1pw1", "g4ic16id7oc32od3kd3sd2"])
+def test_pytorch_computes_three_axes(words: str, layout: str) -> None:
+    answer = PyTorch().prepare(f"conv3d mb1{words}", layout, "f32", 1, 3)
+    assert len(answer["paths"]) > 1
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize(
     ("text", "ways"),

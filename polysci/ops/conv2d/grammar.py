@@ -2,9 +2,9 @@
 
 ``g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw n``; mb is 2, strides are 1 and
 dilations 0 unless given. An axis is spoken of when one of its words says something but a default.
-No w: the shape is square. No h: it is 1-D, an image of height 1. No output: computed from a padding
-that is 0 unless given. Output but no padding: the padding that centres it. The words of an
-activation, ``act=gelu``, stand before the name.
+No w: the shape is square, or with depth and no h a cube. No h: it is 1-D, an image of height 1. No
+output: computed from a padding that is 0 unless given. Output but no padding: the padding that
+centres it. The words of an activation, ``act=gelu``, stand before the name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d.extents import Conv2dExtents
-from polysci.ops.conv2d.rules import FieldError, span
+from polysci.ops.conv2d.extents import ConvolutionExtents
+from polysci.ops.conv2d.rules import Family, FieldError, span
 from polysci.ops.words import Words, activation_words, label
 
 KEYS = (
@@ -25,11 +25,8 @@ KEYS = (
 BATCH = 2  # benchdnn's
 _NEUTRAL = {"i": 1, "o": 1, "k": 1, "s": 1, "p": 0, "d": 0}
 _POSITIVE = ("g", "ic", "oc", *(kind + axis for axis in "dhw" for kind in "ioks"))
-_WORDS = {
-    **{"groups": "g", "N": "mb", "C": "ic", "K": "oc"},
-    **{"H": "ih", "P": "oh", "R": "kh", "stride[0]": "sh", "pad[0]": "ph", "dilation[0]": "dh"},
-    **{"W": "iw", "Q": "ow", "S": "kw", "stride[1]": "sw", "pad[1]": "pw", "dilation[1]": "dw"},
-}
+_CUBE = "Only a cube may leave two axes out."
+_COUNTS = {"groups": "g", "N": "mb", "C": "ic", "K": "oc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +44,49 @@ class Axis:
 _POINT = Axis(1, 1, 1, 1, 0, 0)
 
 
-def arguments(words: Words) -> dict[str, Any]:
-    """The arguments of Conv2d that ``words`` stand for. Raises SpecError or UnsupportedError."""
+def arguments(words: Words, family: Family) -> dict[str, Any]:
+    """The arguments of a convolution that ``words`` stand for.
+
+    Raises SpecError, or UnsupportedError for depth where there is none.
+    """
     for key in _POSITIVE:
         if words.get(key) == 0:
             raise words.line.error(words.at(key), f"{key}0 must be positive")
     for key in ("ic", "oc"):
         if words.get(key) is None:
             raise words.line.error(words.at(), f"{key} is missing", "ic and oc have no default.")
-    h, w = _axes(words)
+    axes = (_deep_axes if "d" in family.letters else _flat_axes)(words)
+    extents = {
+        field: value
+        for (size, taps, out, _), axis in zip(family.axes, axes, strict=True)
+        for field, value in ((size, axis.i), (taps, axis.k), (out, axis.o))
+    }
     return {
         **{"N": _or(words.get("mb"), BATCH), "C": words.get("ic"), "K": words.get("oc")},
-        **{"H": h.i, "W": w.i, "R": h.k, "S": w.k, "P": h.o, "Q": w.o},
-        **{"stride": (h.s, w.s), "pad": (h.p, w.p), "dilation": (h.d + 1, w.d + 1)},
+        **extents,
+        "stride": tuple(axis.s for axis in axes),
+        "pad": tuple(axis.p for axis in axes),
+        "dilation": tuple(axis.d + 1 for axis in axes),
         **{"groups": _or(words.get("g"), 1), "name": words.name},
         "activation": words.activation,
         "multiplicity": words.multiplicity,
     }
 
 
-def write(problem: Conv2dExtents, *, named: bool = True) -> str:
+def write(problem: ConvolutionExtents, *, named: bool = True) -> str:
     """The canonical words: as benchdnn echoes them, w left out of square shapes."""
+    family = problem.FAMILY
+    places = zip(problem.stride, problem.pad, problem.dilation, strict=True)
     axes = [
-        Axis(*numbers)
-        for numbers in zip(
-            *((problem.H, problem.W), (problem.P, problem.Q), (problem.R, problem.S)),
-            *(problem.stride, problem.pad, (problem.dilation[0] - 1, problem.dilation[1] - 1)),
-            strict=True,
-        )
+        Axis(getattr(problem, i), getattr(problem, o), getattr(problem, k), s, p, d - 1)
+        for (i, k, o, _), (s, p, d) in zip(family.axes, places, strict=True)
     ]
-    spoken = axes if axes[0] != axes[1] else axes[:1]
+    spoken = axes if any(axis != axes[0] for axis in axes) else axes[:1]
 
     def spell(kind: str) -> str:
         return "".join(
-            f"{kind}{letter}{getattr(a, kind)}" for letter, a in zip("hw", spoken, strict=False)
+            f"{kind}{letter}{getattr(axis, kind)}"
+            for letter, axis in zip(family.letters, spoken, strict=False)
         )
 
     parts = (
@@ -99,21 +105,36 @@ def write(problem: Conv2dExtents, *, named: bool = True) -> str:
 
 def locate_error(words: Words, error: FieldError) -> Exception:
     """What a rule of the fields says, said of the words, with a caret."""
-    names = {}
+    family, names = error.family, {}
+    of = _COUNTS | {
+        field: f"{kind}{letter}"
+        for letter, (size, taps, out, at) in zip(family.letters, family.axes, strict=True)
+        for field, kind in (
+            *((size, "i"), (out, "o"), (taps, "k")),
+            *((f"stride[{at}]", "s"), (f"pad[{at}]", "p"), (f"dilation[{at}]", "d")),
+        )
+    }
     for field, value in error.values.items():
-        key = _WORDS.get(field, field)
-        names[field] = f"{key}{value - 1 if field.startswith('dilation') else value}"
-    keys = [_WORDS.get(field, field) for field in error.fields()]
-    computed = [f"i{key[1]}" for key in keys if key in ("oh", "ow")]
-    squares = [f"{key[0]}h" for key in keys + computed if key[1:] == "w"]
+        said = value - 1 if field.startswith("dilation") else value
+        names[field] = f"{of.get(field, field)}{said}"
+    keys = [of.get(field, field) for field in error.fields()]
+    computed = [f"i{key[1]}" for key in keys if key in ("od", "oh", "ow")]
+    spoken, first = keys + computed, family.letters[0]
+    squares = [f"{key[0]}{first}" for key in spoken if key[1:] in tuple(family.letters[1:])]
     return words.line.error(words.at(*keys, *computed, *squares), error.told(names))
+
+
+def speaks_of_depth(words: Words) -> bool:
+    """Whether some word of the depth says anything but what an image has."""
+    values = ((words.get(f"{kind}d"), neutral) for kind, neutral in _NEUTRAL.items())
+    return any(value not in (None, neutral) for value, neutral in values)
 
 
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _axes(words: Words) -> tuple[Axis, Axis]:
+def _flat_axes(words: Words) -> tuple[Axis, Axis]:
     _refuse_depth(words)
     h, w = _axis(words, "h"), _axis(words, "w")
     if h is None and w is None:
@@ -121,10 +142,26 @@ def _axes(words: Words) -> tuple[Axis, Axis]:
     deep = next((key for key in ("id", "od", "kd") if key in words.values), None)
     if deep and (h is None or w is None):
         what = f"{deep} asks for both the h and the w words"
-        raise words.line.error(words.at(deep), what, "Only a cube may leave two axes out.")
+        raise words.line.error(words.at(deep), what, _CUBE)
     if w is None and h is not None:
-        _refuse_overruled(words, h)
+        _refuse_overruled(words, "h", h, "w")
     return h or _POINT, w or h or _POINT
+
+
+def _deep_axes(words: Words) -> tuple[Axis, Axis, Axis]:
+    d, h, w = (
+        _axis(words, letter) or (_POINT if f"i{letter}" in words.values else None)
+        for letter in "dhw"
+    )
+    if d is None:
+        raise words.line.error(words.at(), "id and kd are missing", "They have no default.")
+    if h is None and w is None:
+        for letter in "hw":
+            _refuse_overruled(words, "d", d, letter)
+        return d, d, d
+    if h is None or w is None:
+        raise words.line.error(words.at("id"), "id asks for both the h and the w words", _CUBE)
+    return d, h, w
 
 
 def _axis(words: Words, letter: str) -> Axis | None:
@@ -163,16 +200,18 @@ def _refuse_depth(words: Words) -> None:
     for kind, neutral in _NEUTRAL.items():
         value = words.get(f"{kind}d")
         if value is not None and value != neutral:
-            what = f"{kind}d{value}: 3-D convolutions are not supported"
+            what = f"{kind}d{value}: 3-D words, which Conv3d reads"
             rule = "Depth words may only say what a 2-D problem has: id1 od1 kd1 sd1 pd0 dd0."
             raise words.line.error(words.at(f"{kind}d"), what, rule, UnsupportedError)
 
 
-def _refuse_overruled(words: Words, h: Axis) -> None:
-    """A square shape takes w from h; benchdnn then drops sw1, pw0 and dw0 without a word."""
-    for kind, value in zip(_NEUTRAL, astuple(h), strict=True):
-        said = words.get(f"{kind}w")
+def _refuse_overruled(words: Words, letter: str, axis: Axis, other: str) -> None:
+    """Squares take w from h, cubes both from d; benchdnn then drops sw1, pw0 and dw0 silently."""
+    for kind, value in zip(_NEUTRAL, astuple(axis), strict=True):
+        said = words.get(f"{kind}{other}")
         if said is not None and said != value:
-            what = f"{kind}w{said} disagrees with {kind}h{value} of a square shape"
-            rule = "A shape without iw and kw takes every w value from h: give all w words."
-            raise words.line.error(words.at(f"{kind}w"), what, rule)
+            shape = "square" if letter == "h" else "cubic"
+            what = f"{kind}{other}{said} disagrees with {kind}{letter}{value} of a {shape} shape"
+            rule = f"A shape without i{other} and k{other} takes every {other} value from {letter}"
+            advice = f"{rule}: give all {other} words."
+            raise words.line.error(words.at(f"{kind}{other}"), what, advice)

@@ -5,13 +5,36 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from polysci.border.arguments import describe
 from polysci.errors import SpecError
 from polysci.ops.words import LIMIT
 
 AXES = (("H", "R", "P", 0), ("W", "S", "Q", 1))  # input, filter, output, place in the pairs
-SIZES = ("C", "H", "W", "K", "R", "S", "groups", "multiplicity")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Convolutions over the same axes: their class's name, and the fields of each axis.
+
+    Of an axis: the fields of its extents in input, filter and output, and its place in ``stride``,
+    ``pad`` and ``dilation``.
+    """
+
+    name: str
+    axes: tuple[tuple[str, str, str, int], ...]
+
+    @property
+    def letters(self) -> str:
+        """The axes as words call them: ``hw``."""
+        return "".join(size.lower() for size, *_ in self.axes)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The fields of output extents."""
+        return tuple(out for _, _, out, _ in self.axes)
 
 
 class FieldError(SpecError):
@@ -21,9 +44,10 @@ class FieldError(SpecError):
     same of its words, with a caret.
     """
 
-    def __init__(self, template: str, values: Mapping[str, int]) -> None:
-        self.template, self.values = template, dict(values)
-        super().__init__(f"Conv2d: {self.told({k: f'{k}={_shown(v)}' for k, v in values.items()})}")
+    def __init__(self, family: Family, template: str, values: Mapping[str, int]) -> None:
+        self.family, self.template, self.values = family, template, dict(values)
+        told = self.told({k: f"{k}={_shown(v)}" for k, v in values.items()})
+        super().__init__(f"{family.name}: {told}")
 
     def told(self, names: Mapping[str, str]) -> str:
         """The message, with the fields called ``names``."""
@@ -37,35 +61,57 @@ class FieldError(SpecError):
         named = [field for field in self.values if f"{{{field}}}" in self.template]
         return sorted(named, key=lambda field: self.template.index(f"{{{field}}}"))
 
-    def __reduce__(self) -> tuple[type[FieldError], tuple[str, dict[str, int]]]:
-        return FieldError, (self.template, self.values)
+    def __reduce__(self) -> tuple[type[FieldError], tuple[Family, str, dict[str, int]]]:
+        return FieldError, (self.family, self.template, self.values)
 
 
-def integer(field: str, value: object) -> int:
+def integer(family: Family, field: str, value: object) -> int:
     """``value`` as an int. Raises TypeError for anything else, bool and float included."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         pass
-    raise TypeError(f"Conv2d: {field} must be an int, got {_told(value)}")
+    raise TypeError(f"{family.name}: {field} must be an int, got {_told(value)}")
 
 
-def pair(field: str, value: object) -> tuple[int, int]:
-    """``value`` as a pair (h, w); one int stands for both. Raises TypeError."""
+def spread(family: Family, field: str, value: object) -> tuple[int, ...]:
+    """``value`` as an int for each axis; one int stands for all. Raises TypeError."""
+    count = len(family.axes)
     if not isinstance(value, tuple | list):
-        value = (value, value)
-    if len(value) != 2:
-        raise TypeError(f"Conv2d: {field} must be an int or a pair (h, w), got {_told(value)}")
-    first, second = (integer(field, item) for item in value)
-    return first, second
+        value = (value,) * count
+    if len(value) != count:
+        kind = f"a {'pair' if count == 2 else 'triple'} ({', '.join(family.letters)})"
+        raise TypeError(f"{family.name}: {field} must be an int or {kind}, got {_told(value)}")
+    return tuple(integer(family, field, item) for item in value)
 
 
-def text(field: str, value: object) -> str:
+def text(family: Family, field: str, value: object) -> str:
     """``value`` as a str. Raises TypeError."""
     if not isinstance(value, str):
-        raise TypeError(f"Conv2d: {field} must be a str, got {_told(value)}")
+        raise TypeError(f"{family.name}: {field} must be a str, got {_told(value)}")
     return str(value)
+
+
+def complete(
+    family: Family,
+    counts: Mapping[str, object],
+    tuples: Mapping[str, object],
+    stated: Mapping[str, object],
+    item: int,
+) -> dict[str, Any]:
+    """All fields that count: the outputs that are not ``stated`` (None) are those of the padding.
+
+    ``item`` is the size of an element in bytes. Raises TypeError, and FieldError for a broken rule.
+    """
+    values = {field: integer(family, field, value) for field, value in counts.items()}
+    fixed = {field: spread(family, field, value) for field, value in tuples.items()}
+    known = values | flat(fixed)
+    check_values(family, known)
+    chosen = {o: integer(family, o, v) for o, v in stated.items() if v is not None}
+    results = dict(zip(family.outputs, outputs(family, known), strict=True)) | chosen
+    check_output(family, known | results, chosen, item)
+    return {**values, **fixed, **results}
 
 
 def extent(size: int, span: int, stride: int, pad: int) -> int:
@@ -78,73 +124,76 @@ def span(taps: int, dilation: int) -> int:
     return (taps - 1) * dilation + 1
 
 
-def flat(pairs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+def flat(tuples: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """``{"pad": (1, 2)}`` as ``{"pad[0]": 1, "pad[1]": 2}``."""
-    return {f"{field}[{axis}]": value[axis] for field, value in pairs.items() for axis in (0, 1)}
+    return {
+        f"{field}[{at}]": item for field, value in tuples.items() for at, item in enumerate(value)
+    }
 
 
-def outputs(v: Mapping[str, int]) -> tuple[int, int]:
-    """The extents P and Q of symmetric padding; below 1 if the filter does not fit."""
-    p, q = (
+def outputs(family: Family, v: Mapping[str, int]) -> list[int]:
+    """The output extents of symmetric padding; below 1 if the filter does not fit."""
+    return [
         extent(
             v[size],
             span(v[taps], v[f"dilation[{axis}]"]),
             v[f"stride[{axis}]"],
             v[f"pad[{axis}]"],
         )
-        for size, taps, _, axis in AXES
-    )
-    return p, q
+        for size, taps, _, axis in family.axes
+    ]
 
 
-def check_values(values: Mapping[str, int]) -> None:
+def check_values(family: Family, values: Mapping[str, int]) -> None:
     """Signs, 64 bits and divisibility of every field but the output. Raises FieldError."""
     for field, value in values.items():
-        least = 1 if field in SIZES or field.startswith(("stride", "dilation")) else 0
+        least = 0 if field == "N" or field.startswith("pad") else 1
         if value < least:
             rule = "must be positive" if least else "must not be negative"
-            raise FieldError(f"{{{field}}} {rule}", values)
+            raise FieldError(family, f"{{{field}}} {rule}", values)
         if value >= LIMIT:
-            raise FieldError(f"{{{field}}} is beyond 2^63", values)
+            raise FieldError(family, f"{{{field}}} is beyond 2^63", values)
     for field in ("C", "K"):
         if values[field] % values["groups"]:
-            raise FieldError(f"{{{field}}} is not divisible by {{groups}}", values)
+            raise FieldError(family, f"{{{field}}} is not divisible by {{groups}}", values)
 
 
-def check_output(values: Mapping[str, int], names: Container[str], item: int) -> None:
+def check_output(
+    family: Family, values: Mapping[str, int], names: Container[str], item: int
+) -> None:
     """A positive output and products below 2^63; ``item`` is the size of an element in bytes.
 
-    ``given`` holds those of P and Q that the caller chose. Raises FieldError.
+    ``names`` are the outputs that the caller chose. Raises FieldError.
     """
-    for size, taps, out, axis in AXES:
+    for size, taps, out, axis in family.axes:
         if values[out] >= 1:
             continue
         if out in names:
-            raise FieldError(f"{{{out}}} must be positive", values)
+            raise FieldError(family, f"{{{out}}} must be positive", values)
         used = span(values[taps], values[f"dilation[{axis}]"])
         raise FieldError(
+            family,
             f"{{{taps}}} gives an empty output: the filter spans {used} elements with "
             f"{{dilation[{axis}]}}, and {{{size}}} has "
             f"{values[size] + 2 * values[f'pad[{axis}]']} with {{pad[{axis}]}} on both sides",
             values,
         )
-    for what, field, product in _products(values, item):
+    for what, field, product in _products(family, values, item):
         if product >= LIMIT:
-            raise FieldError(f"{{{field}}}: {what} is {_shown(product)}, beyond 2^63", values)
+            told = f"{{{field}}}: {what} is {_shown(product)}, beyond 2^63"
+            raise FieldError(family, told, values)
 
 
-def _products(v: Mapping[str, int], item: int) -> Iterator[tuple[str, str, int]]:
+def _products(family: Family, v: Mapping[str, int], item: int) -> Iterator[tuple[str, str, int]]:
     """What is counted in 64 bits, and the field to blame: its largest factor."""
     batch, per_group = max(v["N"], 1), v["C"] // v["groups"]
+    sizes, taps, outs, _ = zip(*family.axes, strict=True)
+    padded = {axis[0]: _padded(v, *axis) for axis in family.axes}
     counts = {
-        "bytes of the input": {"N": batch, "C": v["C"], "H": v["H"], "W": v["W"]},
-        "bytes of the weights": {"K": v["K"], "C": per_group, "R": v["R"], "S": v["S"]},
-        "bytes of the output": {"N": batch, "K": v["K"], "P": v["P"], "Q": v["Q"]},
-        "bytes of the padded input": {
-            "N": batch,
-            "C": v["C"],
-            **{size: _padded(v, size, taps, out, axis) for size, taps, out, axis in AXES},
-        },
+        "bytes of the input": {"N": batch, "C": v["C"], **{size: v[size] for size in sizes}},
+        "bytes of the weights": {"K": v["K"], "C": per_group, **{tap: v[tap] for tap in taps}},
+        "bytes of the output": {"N": batch, "K": v["K"], **{out: v[out] for out in outs}},
+        "bytes of the padded input": {"N": batch, "C": v["C"], **padded},
     }
     for what, factors in counts.items():
         yield f"the count of {what}", max(factors, key=factors.__getitem__), item * _of(factors)

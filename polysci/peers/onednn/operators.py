@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Matmul
-from polysci.ops.conv2d.rules import AXES, span
+from polysci.ops import Conv2dBackwardData, Conv2dBackwardWeights, Matmul
+from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.onednn import declarations as api
 from polysci.peers.onednn.library import Dnnl, Handle
@@ -19,17 +19,11 @@ Formats = tuple[Order | None, Order | None, Order | None]  # of x, w, y; None: t
 # The primitive descriptor: library, algorithm, memory descriptors by argument, attributes.
 Create = Callable[[Dnnl, str, Mapping[int, Handle], Handle], Handle]
 
-_CHANNELS_LAST: Final = (0, 2, 3, 1)
-_PLAIN: Final = (0, 1, 2, 3)
-_ORDERS: Final[Mapping[str, Order]] = MappingProxyType({"nhwc": _CHANNELS_LAST, "nchw": _PLAIN})
-# Of both images of a convolution, its input first.
-_IMAGES: Final[Mapping[str, Sequence[tuple[Order | None, Order | None]]]] = MappingProxyType(
+# Layouts of both images of a convolution, its input first; None: the library's choice.
+_IMAGES: Final[Mapping[str, Sequence[tuple[str | None, str | None]]]] = MappingProxyType(
     {
-        "nhwc": ((_CHANNELS_LAST, _CHANNELS_LAST), (None, None)),
-        "nchw": (
-            *((_PLAIN, _PLAIN), (_PLAIN, None), (None, None)),
-            (_CHANNELS_LAST, _CHANNELS_LAST),
-        ),
+        "nhwc": (("nhwc", "nhwc"), (None, None)),
+        "nchw": (("nchw", "nchw"), ("nchw", None), (None, None), ("nhwc", "nhwc")),
     }
 )
 
@@ -105,7 +99,7 @@ def operator_of(problem: Problem) -> DnnlOperator:
     raise UnsupportedError(f"{problem}: oneDNN has no such operator")
 
 
-def _convolution(conv: Conv2d) -> DnnlOperator:
+def _convolution(conv: Convolution) -> DnnlOperator:
     return _convolve(conv, _FORWARD)
 
 
@@ -117,17 +111,23 @@ def _backward_weights(gradient: Conv2dBackwardWeights) -> DnnlOperator:
     return _convolve(gradient.forward, _BACKWARD_WEIGHTS, packed=False)
 
 
-def _convolve(conv: Conv2d, direction: _Direction, *, packed: bool = True) -> DnnlOperator:
+def _convolve(conv: Convolution, direction: _Direction, *, packed: bool = True) -> DnnlOperator:
     """A direction of a convolution, of images and filters."""
-    filters: tuple[int, ...] = (conv.K // conv.groups, conv.C // conv.groups, conv.R, conv.S)
+    filters: tuple[int, ...] = (conv.K // conv.groups, conv.C // conv.groups, *conv.taps)
     filters = filters if conv.groups == 1 else (conv.groups, *filters)
-    images, own = _ORDERS[conv.layout], tuple(range(len(filters)))
-    source, results = (conv.N, conv.C, conv.H, conv.W), (conv.N, conv.K, conv.P, conv.Q)
-    window = _window(conv)
+    own = tuple(range(len(filters)))
+    (source, _), (results, _) = (conv.arrays()[name] for name in "IO")
+    images = _order(conv.layout, len(source))
+    letters = conv.FAMILY.letters
+    of_filters = f"{'g' if conv.groups > 1 else ''}oi{letters}"
+    window = (
+        *(list(conv.stride), [step - 1 for step in conv.dilation]),
+        *(list(conv.pad), list(conv.pad_end)),
+    )
     shapes: dict[int, tuple[tuple[int, ...], Order, str]] = {
-        **dict.fromkeys((api.SRC, api.DIFF_SRC), (source, images, "nchw")),
-        **dict.fromkeys((api.WEIGHTS, api.DIFF_WEIGHTS), (filters, own, "goihw"[-len(filters) :])),
-        **dict.fromkeys((api.DST, api.DIFF_DST), (results, images, "nchw")),
+        **dict.fromkeys((api.SRC, api.DIFF_SRC), (source, images, f"nc{letters}")),
+        **dict.fromkeys((api.WEIGHTS, api.DIFF_WEIGHTS), (filters, own, of_filters)),
+        **dict.fromkeys((api.DST, api.DIFF_DST), (results, images, f"nc{letters}")),
     }
 
     def create(dnnl: Dnnl, algorithm: str, of: Mapping[int, Handle], attributes: Handle) -> Handle:
@@ -144,7 +144,10 @@ def _convolve(conv: Conv2d, direction: _Direction, *, packed: bool = True) -> Dn
             name: DnnlOperand(argument, *shapes[argument])
             for name, argument in zip("xwy", direction.arguments, strict=True)
         },
-        formats=[_formats(direction, pair) for pair in _IMAGES[conv.layout]],
+        formats=[
+            _formats(direction, [_order(name, len(source)) if name else None for name in pair])
+            for pair in _IMAGES[conv.layout]
+        ],
         create=create,
         scale_mask=1 if conv.groups == 1 else 3,  # output channels: of groups and in them
         algorithms=tuple(api.ALGORITHMS),
@@ -152,24 +155,17 @@ def _convolve(conv: Conv2d, direction: _Direction, *, packed: bool = True) -> Dn
     )
 
 
-def _formats(direction: _Direction, images: tuple[Order | None, Order | None]) -> Formats:
+def _order(layout: str, axes: int) -> Order:
+    """The axes of images, from the outermost to the innermost."""
+    return (0, *range(2, axes), 1) if layout == "nhwc" else tuple(range(axes))
+
+
+def _formats(direction: _Direction, images: Sequence[Order | None]) -> Formats:
     """Formats of x, w and y: of both images, filters as the library chooses."""
     of = dict.fromkeys((api.SRC, api.DIFF_SRC), images[0])
     of |= dict.fromkeys((api.DST, api.DIFF_DST), images[1])
     x, w, y = (of.get(argument) for argument in direction.arguments)
     return x, w, y
-
-
-def _window(conv: Conv2d) -> tuple[list[int], ...]:
-    """Strides, dilations from 0, padding before and after."""
-    after = [
-        (getattr(conv, out) - 1) * conv.stride[axis]
-        + span(getattr(conv, taps), conv.dilation[axis])
-        - getattr(conv, size)
-        - conv.pad[axis]
-        for size, taps, out, axis in AXES
-    ]
-    return list(conv.stride), [step - 1 for step in conv.dilation], list(conv.pad), after
 
 
 def _matmul(product: Matmul) -> DnnlOperator:
@@ -212,7 +208,7 @@ def _matrix(product: Matmul, name: str, argument: int, axes: str) -> DnnlOperand
 
 _OPERATORS: Mapping[type[Problem], Callable[..., DnnlOperator]] = MappingProxyType(
     {
-        Conv2d: _convolution,
+        Convolution: _convolution,
         Conv2dBackwardData: _backward_data,
         Conv2dBackwardWeights: _backward_weights,
         Matmul: _matmul,

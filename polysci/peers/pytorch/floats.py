@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Matmul
+from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv3d, Matmul
 from polysci.ops.problem import Problem
 from polysci.peers.pytorch import gradients, products
 from polysci.peers.pytorch.graph import compile_graph
@@ -27,7 +27,8 @@ def _pointwise(operands: Operands, w: Any) -> Step:
 
 
 def _eager(operands: Operands, w: Any) -> Step:
-    call, fixed = operands.torch.conv2d, (w, None, *operands.geometry)
+    call = operands.torch.conv2d if w.ndim == 4 else operands.torch.conv3d
+    fixed = (w, None, *operands.geometry)
     return lambda x: call(x, *fixed)
 
 
@@ -54,6 +55,7 @@ _OPERATORS: Final[Mapping[type[Problem], Callable[[Operands], Sequence[Way]]]] =
         Conv2d: _convolve,
         Conv2dBackwardData: gradients.of_input,
         Conv2dBackwardWeights: gradients.of_filters,
+        Conv3d: _convolve,
         Matmul: products.ways,
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from polysci.ops.conv2d.rules import AXES, span
+from polysci.ops.conv2d.rules import span
 from polysci.peers.pytorch.operands import Operands, Step, Way
 
 _EAGER: Final = "eager convolution_backward"
@@ -45,7 +45,7 @@ def _transpose(operands: Operands, w: Any) -> Step:
     left = [
         (getattr(conv, size) + 2 * pad[axis] - span(getattr(conv, taps), dilation[axis]))
         % stride[axis]
-        for size, taps, _, axis in AXES
+        for size, taps, _, axis in conv.FAMILY.axes
     ]
     window = (pad, left, stride, dilation, groups)
     pack = torch.ops.mkldnn._reorder_convolution_transpose_weight
@@ -60,7 +60,7 @@ def _input_channels_last(operands: Operands, w: Any) -> Step:
 
 def _input(operands: Operands, w: Any) -> Step:
     conv = operands.conv
-    like = operands.torch.empty((conv.N, conv.C, conv.H, conv.W), dtype=w.dtype)
+    like = operands.torch.empty(conv.arrays()["I"][0], dtype=w.dtype)
     like = operands.channels_last(like) if conv.layout == "nhwc" else like
     call, window = _backward(operands)
     return lambda dy: call(dy, like, w, *window, [True, False, False])[0]

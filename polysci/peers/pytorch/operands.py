@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from polysci.errors import CheckError, UnsupportedError
 from polysci.ops import (
-    Conv2d,
     Conv2dBackwardData,
     Conv2dBackwardWeights,
     Matmul,
     convolution,
 )
-from polysci.ops.conv2d.rules import AXES, extent, span
+from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.conv2d.rules import extent, span
 from polysci.ops.problem import Problem
 from polysci.peers.example_inputs import ExampleInputs, fault
 
@@ -61,8 +61,8 @@ class Path:
 class Operands:
     """x and w in memory of PyTorch's, 64-byte aligned; images are logically NCHW.
 
-    ``pad`` is (top, left); a padding that differs between both sides is put around x ahead of all
-    calls, and ``note`` says so.
+    ``pad`` is that before each axis; a padding that differs between both sides is put around x
+    ahead of all calls, and ``note`` says so.
     """
 
     torch: Any
@@ -83,22 +83,23 @@ class Operands:
             return own
         conv = own.conv
         if conv.layout == "nhwc":
-            x = x.permute(0, 3, 1, 2)
-            w = w.permute(0, 3, 1, 2) if isinstance(problem, Conv2dBackwardWeights) else w
+            x = x.movedim(-1, 1)
+            w = w.movedim(-1, 1) if isinstance(problem, Conv2dBackwardWeights) else w
         if _symmetric(conv):
             return cls(torch, problem, inputs, x, w, list(conv.pad), "")
         if isinstance(problem, Conv2dBackwardData):
             raise UnsupportedError("PyTorch pads gradients of inputs alike on both sides")
-        (top, left), (bottom, right) = conv.pad, conv.pad_end
+        sides = zip(reversed(conv.pad), reversed(conv.pad_end), strict=True)
         zero = inputs.quant.x_zero if inputs.quant else 0
-        x = torch.nn.functional.pad(x, (left, right, top, bottom), value=zero)
-        last = torch.channels_last if conv.layout == "nhwc" else torch.contiguous_format
-        x = x.contiguous(memory_format=last)
-        return cls(torch, problem, inputs, x, w, [0, 0], ", padded ahead")
+        x = torch.nn.functional.pad(x, [size for side in sides for size in side], value=zero)
+        x = own.channels_last(x) if conv.layout == "nhwc" else x.contiguous()
+        return cls(torch, problem, inputs, x, w, [0] * len(conv.pad), ", padded ahead")
 
     @property
-    def conv(self) -> Conv2d:
+    def conv(self) -> Convolution:
         """The convolution, of a gradient the forward one. Raises UnsupportedError for neither."""
+        if isinstance(self.problem, Convolution):
+            return self.problem
         if isinstance(self.problem, Conv2dBackwardData | Conv2dBackwardWeights):
             return self.problem.forward
         return convolution(self.problem)
@@ -110,7 +111,9 @@ class Operands:
 
     def channels_last(self, tensor: Any) -> Any:
         """The tensor stored as NHWC."""
-        return tensor.contiguous(memory_format=self.torch.channels_last)
+        torch = self.torch
+        last = torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d
+        return tensor.contiguous(memory_format=last)
 
     def plain(self, tensor: Any) -> Any:
         """The tensor stored as NCHW."""
@@ -120,7 +123,7 @@ class Operands:
         """Raise CheckError unless ``y`` is in the layout and holds the expected results."""
         y = y.int_repr() if y.is_quantized else y
         images = not isinstance(self.problem, Matmul | Conv2dBackwardWeights)
-        y = y.permute(0, 2, 3, 1) if images and self.conv.layout == "nhwc" else y
+        y = y.movedim(1, -1) if images and self.conv.layout == "nhwc" else y
         expected = self.inputs.expected
         if tuple(y.shape) != expected.shape or not y.is_contiguous():
             shape = tuple(y.shape)
@@ -151,9 +154,9 @@ def _tensor(torch: Any, array: NDArray[Any], element: str) -> Any:
     return torch.from_numpy(array).clone()
 
 
-def _symmetric(conv: Conv2d) -> bool:
+def _symmetric(conv: Convolution) -> bool:
     """Whether the leading padding, put on both sides, gives just this output."""
-    for size, taps, out, axis in AXES:
+    for size, taps, out, axis in conv.FAMILY.axes:
         used = span(getattr(conv, taps), conv.dilation[axis])
         own = extent(getattr(conv, size), used, conv.stride[axis], conv.pad[axis])
         if own != getattr(conv, out):
