@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polysci
@@ -42,6 +42,7 @@ def test_round_trip(conv: Conv3d) -> None:
     assert parse_key(conv.key) == conv.with_(name="", multiplicity=1)
 
 
+@settings(max_examples=25)
 @given(convolutions)
 def test_the_reference_is_the_sum_over_taps(conv: Conv3d) -> None:
     random = np.random.default_rng(0)
