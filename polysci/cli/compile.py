@@ -39,7 +39,10 @@ def add(commands: Any) -> None:
         "compile", help=_HELP, allow_abbrev=False,
         description=f"{_HELP}. Without -o, print the time of each stage.",
     )  # fmt: skip
-    command.add_argument("model", metavar="MODEL.onnx", help="the ONNX file")
+    command.add_argument(
+        "model", metavar="MODEL.onnx",
+        help="the ONNX file, or the words of linear layers: 'mlp:16x1024x4096x1024 act=relu'",
+    )  # fmt: skip
     _model_options(command)
     _output_options(command)
     command.add_argument(
@@ -180,8 +183,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that exclude each other, before any work is done."""
+    from polysci.network.frontends.layers.words import describes_model
     from polysci.peers.contest import LEAST_ROUNDS
 
+    if arguments.compare and describes_model(arguments.model):
+        raise SpecError("--compare: the libraries read ONNX files")
     check_output(arguments)
     check_bindings(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):

@@ -31,6 +31,8 @@ from polysci.network.compile.prepare import (
     prepare,
 )
 from polysci.network.compile.report import NetworkReport, report_of
+from polysci.network.frontends.layers.model import LayeredModel
+from polysci.network.frontends.layers.words import describes_model
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.runner import Runner, TensorPort, array_of
@@ -133,7 +135,7 @@ class Network(PlannedNetwork):
 
 @guard
 def compile_network(
-    model: ModelSource | Graph,
+    model: ModelSource | Graph | LayeredModel,
     level: str = "measure",
     threads: int = 1,
     dtype: str = "f32",
@@ -155,6 +157,9 @@ def compile_network(
 ) -> Network:
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
+    Or it is a model of ``polysci.layers``, or the words of one (``mlp:16x1024x1024 act=relu``), and
+    its parameters are constants.
+
     ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
     dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to constants, such as a sample
     rate or a shape; ``external`` allows files of weights beside the model. ``dtype`` ``bf16`` keeps
@@ -171,6 +176,7 @@ def compile_network(
     check_options(level, threads, target, isa, wisdom, time_limit)
     graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
     stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
+    stem = str(model).split(":")[0].strip() if describes_model(model) else stem
     chosen = target or detect(isa)
     prepared = partial(prepare, graph, fuse=fuse, target=chosen, optimize=optimize)
     plain = prepared("f32") if dtype == "bf16" else None

@@ -12,6 +12,8 @@ from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import PassContext, run_passes
+from polysci.network.frontends.layers.model import LayeredModel
+from polysci.network.frontends.layers.words import describes_model, model_of
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.control import BranchStage
@@ -77,13 +79,22 @@ class PreparedNetwork:
 
 
 def graph_of(
-    model: ModelSource,
+    model: ModelSource | LayeredModel,
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
     *,
     external: bool = False,
 ) -> Graph:
-    """The simplified graph of an ONNX model: its path, itself, or its bytes."""
+    """The simplified graph of an ONNX model: its path, itself, or its bytes.
+
+    A model of layers, or the words of one, has its first parameters as constants.
+    """
+    if isinstance(model, str) and describes_model(model):
+        model = model_of(model)
+    if isinstance(model, LayeredModel):
+        if dims or values:
+            raise SpecError("dims, values: a model of layers has every extent fixed")
+        return simplify.simplify(model.fixed())
     graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
     return simplify.simplify(graph)
 

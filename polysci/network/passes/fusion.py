@@ -258,11 +258,13 @@ def _in_place(part: Expr, maker: LoopStage) -> Expr:
 
 
 def _silu(part: Expr) -> Expr:
-    """``x * sigmoid(x)`` by its name."""
+    """``x * sigmoid(x)``, also as a Swish, by its name."""
     match part:
         case Apply("mul", (left, Apply("sigmoid", (right,)))) if left == right:
             return Apply("silu", (left,))
         case Apply("mul", (Apply("sigmoid", (left,)), right)) if left == right:
+            return Apply("silu", (left,))
+        case Apply("swish", (left, Number(1.0))):
             return Apply("silu", (left,))
         case _:
             return part

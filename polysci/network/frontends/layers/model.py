@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
@@ -71,6 +71,26 @@ class LayeredModel:
     parameters: Mapping[str, Array]
     state: Mapping[str, Array]
     replaced: Mapping[str, str]
+
+    def fixed(self, values: Mapping[str, Array] | None = None) -> Graph:
+        """The graph for inference: parameters and state are constants, ``values`` or the first.
+
+        Raises SpecError where ``values`` lack one of them or give it another shape.
+        """
+        first = {**self.parameters, **self.state}
+        chosen = first if values is None else {name: values.get(name) for name in first}
+        constants = {}
+        for name, array in chosen.items():
+            if array is None or np.shape(array) != first[name].shape:
+                shape = None if array is None else np.shape(array)
+                raise SpecError(f"{name}: expected shape {first[name].shape}, got {shape}")
+            constants[name] = np.ascontiguousarray(array, first[name].dtype)
+        return replace(
+            self.graph,
+            inputs=tuple(one for one in self.graph.inputs if one.name not in first),
+            outputs=self.graph.outputs[:1],
+            constants={**self.graph.constants, **constants},
+        )
 
 
 def build_model(

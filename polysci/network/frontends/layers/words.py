@@ -1,0 +1,70 @@
+"""Models in one line of text: ``mlp:16x1024x4096x1024 act=relu``, and recurrent layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+from polysci.network.frontends.layers.dense import LinearLayer
+from polysci.network.frontends.layers.model import Layer, LayeredModel, build_model
+from polysci.network.frontends.layers.plain import (
+    GELU,
+    Hardswish,
+    Mish,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
+from polysci.network.frontends.layers.recurrent_words import CELLS, RecurrentWords
+from polysci.numerics.activations import ACTIVATIONS
+from polysci.ops.words import LIMIT, Line, activation_at
+
+WORD: Final = "mlp:"
+RULE: Final = "As in: mlp:16x1024x4096x1024 act=relu, the rows and then the features of each layer."
+_EXTENTS = re.compile(r"[0-9]+(?:x[0-9]+)*")
+# The layer of each row of ACTIVATIONS.
+_LAYERS: Mapping[str, Callable[[], Layer]] = MappingProxyType(
+    {
+        "relu": ReLU, "gelu": GELU, "gelu_tanh": lambda: GELU("tanh"), "sigmoid": Sigmoid,
+        "tanh": Tanh, "silu": SiLU, "hard_swish": Hardswish, "softplus": Softplus, "mish": Mish,
+    }
+)  # fmt: skip
+assert {*_LAYERS} == {*ACTIVATIONS}
+
+
+def describes_model(model: object) -> bool:
+    """Whether it is the text of a model."""
+    return isinstance(model, str) and model.lstrip().startswith((WORD, *CELLS))
+
+
+def model_of(text: str, seed: int = 0) -> LayeredModel:
+    """Linear layers with a bias, of which each ends in the activation; without ``act`` in none.
+
+    Or the recurrent layers of ``RecurrentWords``, forward. Raises SpecError, with a caret under the
+    offending part.
+    """
+    line = Line(text)
+    if text.lstrip().startswith(tuple(CELLS)):
+        words = RecurrentWords.parse(text)
+        if words.backward:
+            raise line.error(text.rindex("bwd"), "a network is compiled forward")
+        return words.build(seed)
+    at = line.after(WORD, RULE)
+    match = _EXTENTS.match(text, at)
+    extents = [int(digits) for digits in match.group().split("x")] if match else []
+    if match is None or len(extents) < 3:
+        raise line.error(at, "expected rows and two or more numbers of features", RULE)
+    if not all(0 < extent < LIMIT for extent in extents):
+        raise line.error(at, "expected extents from 1 to 2^63 - 1", RULE)
+    name, end = activation_at(line, match.end())
+    if text[end:].strip():
+        raise line.error(end, f"unknown word {text[end : end + 12].strip()!r}", RULE)
+    rows, *features = extents
+    activation = [_LAYERS[name]()] if name else []
+    layers = [layer for sizes in pairwise(features) for layer in (LinearLayer(*sizes), *activation)]
+    return build_model(layers, (rows, features[0]), seed=seed, name="mlp")

@@ -1,0 +1,76 @@
+"""Linear layers in one line of text: what it says, what it computes, what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+
+import polysci
+from polysci.errors import SpecError
+from polysci.network.compile.compiled import compile_network
+from polysci.network.compile.prepare import graph_of
+from polysci.network.frontends.layers.words import model_of
+from polysci.numerics.activations import ACTIVATIONS
+from tests.support.command import polysci as command
+
+
+@pytest.mark.parametrize("activation", ["", *ACTIVATIONS])
+def test_every_layer_ends_in_the_activation(activation: str) -> None:
+    words = f" act={activation}" if activation else ""
+    network = compile_network(f"mlp:5x19x33x7{words}", "estimate", isa="portable")
+    x = np.random.default_rng(0).standard_normal((5, 19), dtype=np.float32)
+    y = x.astype(np.float64)
+    held = model_of(f"mlp:5x19x33x7{words}").parameters
+    for layer in {name.split(".")[0]: None for name in held}:
+        y = y @ held[f"{layer}.weight"].T.astype(np.float64) + held[f"{layer}.bias"]
+        y = ACTIVATIONS[activation].values(y) if activation else y
+    np.testing.assert_allclose(network(x), y, rtol=0, atol=2e-6)
+    stages = network.prepared.program.stages
+    assert len(stages) == 2, "each activation is part of its layer"
+
+
+def test_parameters_of_ones_own() -> None:
+    model = polysci.layers.build_model([polysci.layers.Linear(3, 2)], (4, 3))
+    own = {name: np.full(value.shape, 2.0) for name, value in model.parameters.items()}
+    x = np.ones((4, 3), np.float32)
+    assert np.array_equal(compile_network(model.fixed(own), "estimate")(x), np.full((4, 2), 8.0))
+    with pytest.raises(SpecError, match=re.escape("0.bias: expected shape (2,), got None")):
+        model.fixed({"0.weight": own["0.weight"]})
+    with pytest.raises(SpecError, match=re.escape("0.weight: expected shape (2, 3), got (3, 2)")):
+        model.fixed(own | {"0.weight": own["0.weight"].T})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("mlp:4x5", "two or more numbers of features"),
+        ("mlp:", "expected rows"),
+        ("mlp:4x0x3", "extents from 1"),
+        ("mlp:4x5x3 act=rellu", "did you mean 'relu'"),
+        ("mlp:4x5x3 relu", "unknown word 'relu'"),
+        ("mlp:4x5x3 act=relu more", "unknown word 'more'"),
+        ("lstm:T5xN1xC3xK4 bwd", "compiled forward"),
+    ],
+)
+def test_wrong_words(words: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        graph_of(words)
+    assert "^" in str(raised.value)
+
+
+def test_recurrent_words() -> None:
+    graph = graph_of("gru:T5xN2xC3xK4 dirs=2")
+    (x,), (y, *_) = graph.inputs, graph.outputs
+    assert (x.shape, y.shape) == ((5, 2, 3), (5, 2, 8))
+
+
+def test_a_model_of_layers_has_no_free_dimensions() -> None:
+    with pytest.raises(SpecError, match="every extent fixed"):
+        graph_of("mlp:4x5x3", {"batch": 3})
+
+
+def test_the_command_takes_words() -> None:
+    done = command("compile", "mlp:4x16x16 act=gelu", "--explain", "--isa", "portable")
+    assert done.returncode == 0 and "Gelu" in done.stdout
+    done = command("compile", "mlp:4x16x16", "--compare", "onnxruntime")
+    assert done.returncode == 2 and "the libraries read ONNX files" in done.stderr
