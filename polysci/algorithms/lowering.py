@@ -9,10 +9,10 @@ from functools import lru_cache
 from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source
-from polysci.numerics.dtypes import precision_named
+from polysci.numerics.dtypes import COMPUTES, computes, precision_named
 from polysci.ops.nest.text import c_expression
 from polysci.ops.problem import Problem
-from polysci.polyhedral.contraction import Contraction, contraction
+from polysci.polyhedral.contraction import Contraction, contraction, run_along_storage
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
@@ -24,10 +24,13 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
-    roles = contraction(scop).with_precision(precision_named(problem.dtype))
-    alpha, beta = problem.factors
-    roles = replace(roles, activation=problem.activation, alpha=alpha, beta=beta)
-    return scop, replace(roles, packs_b=problem.w_kind == "activation"), strides
+    precision = precision_named(problem.dtype)
+    roles = contraction(scop).with_precision(precision)
+    (alpha, beta), packs_b = problem.factors, problem.w_kind == "activation"
+    roles = replace(roles, activation=problem.activation, alpha=alpha, beta=beta, packs_b=packs_b)
+    if all(COMPUTES[name].vnni_factor == 1 for name in computes(precision.x.name, "brgemm")):
+        roles = run_along_storage(roles, strides[roles.a.array])
+    return scop, roles, strides
 
 
 @lru_cache(maxsize=256)

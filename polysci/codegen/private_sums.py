@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+import numpy as np
+
 from polysci.codegen import ctree as c
 from polysci.space.private_copies import PrivateCopies
 from polysci.space.resolve import Plan
@@ -54,6 +56,10 @@ def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> c.Generabl
     y, channel = private.y, _channel(plan)
     _, around, run = _rows(private, channel)
     activation = plan.contraction.activation
+    alpha, beta = (
+        "" if factor == 1 else f"{float(np.float32(factor)).hex()}f * "
+        for factor in (plan.contraction.alpha, plan.contraction.beta)
+    )
     where, rest = list[c.Generable](), "row"
     bias = "bias[i]" if channel not in around else f"bias[at{channel}_]"
     for axis in reversed(around):
@@ -64,9 +70,9 @@ def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> c.Generabl
     copies = [f"from[{at} + i]" if at else "from[i]" for at in places]
     read, written = (table.get(y.name, "{}") for table in (_READ, _WRITTEN))
     body = [
-        c.Statement(f"float sum = {_tree(copies)}"),
+        c.Statement(f"float sum = {alpha}{_tree(copies)}"),
         c.when("bias", c.Statement(f"sum += {bias}")),
-        c.when("residual", c.Statement(f"sum += {read.format('beside[i]')}")),
+        c.when("residual", c.Statement(f"sum += {beta}{read.format('beside[i]')}")),
         *([c.Statement(f"sum = ps_f_{activation}(sum)")] if activation else []),
         c.when("clamp", c.Block([
             c.Statement("sum = clamp[0] > sum ? clamp[0] : sum"),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Dim, columns_of
+from polysci.polyhedral.contraction import Contraction, Dim, columns_of, long_reductions
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
@@ -25,6 +25,7 @@ from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
+FEW_SHARES = (2, 4)  # where images and their rows may both be split
 LONGEST_FILTER = 16  # taps along an axis: longer reductions over one are images
 LOADS_OF_X = 1.75  # that take as long as one multiplication: most of them cross a cache line
 LEAST_DEPTH = 32  # reduction steps below which a call costs more than it computes
@@ -114,8 +115,9 @@ def row_dims(contraction: Contraction, strides: Strides) -> list[Dim]:
 def _is_window(contraction: Contraction, row: Dim) -> bool:
     """Whether a row slides along a longer reduction, as a filter's taps do along an image."""
     along = [affine for affine in contraction.a.index if affine.coef(row.name)]
+    long = long_reductions(contraction)
     return any(
-        affine.coef(dim.name) and dim.extent > max(row.extent, LONGEST_FILTER)
+        affine.coef(dim.name) and (dim in long or dim.extent > max(row.extent, LONGEST_FILTER))
         for affine in along
         for dim in contraction.by_role("br")
     )
@@ -319,7 +321,7 @@ def _orders(
     images = [d.name for d in rows[:-2]]
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
     depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
-    depths += [d.name for d in contraction.by_role("br") if splits and d.extent > LONGEST_FILTER]
+    depths += [d.name for d in _images(contraction) if splits]
     blockable = [column.name, *(d.name for d in rows[-2:-1]), *depths]
     for count in range(min(blocks, len(blockable)) + 1):
         for blocked in combinations(blockable, count):
@@ -348,15 +350,23 @@ def _choices(
 
 def _tap_blocks(contraction: Contraction, sizes: Mapping[str, int]) -> dict[str, list[int]]:
     """Blocks of reductions longer than a filter; where padding cuts, of one row a tile alone."""
-    images = [dim for dim in contraction.by_role("br") if dim.extent > LONGEST_FILTER]
+    images = _images(contraction)
     if not images:
         return {}
     rows = {tap: row for row, (_, tap) in cut_axes(contraction).items()}
+    shares = FEW_SHARES if long_reductions(contraction) else SHARES
     return {
-        dim.name: sorted({1, *(-(-dim.extent // share) for share in SHARES)} - {dim.extent})
+        dim.name: sorted({1, *(-(-dim.extent // share) for share in shares)} - {dim.extent})
         for dim in images
         if dim.name not in rows or sizes.get(rows[dim.name], 1) == 1
     }
+
+
+def _images(contraction: Contraction) -> tuple[Dim, ...]:
+    """Reductions longer than a filter: of images all but their rows, which are runs of steps."""
+    if long := long_reductions(contraction):
+        return long[:-1] or long
+    return tuple(dim for dim in contraction.by_role("br") if dim.extent > LONGEST_FILTER)
 
 
 def _point_orders(rows: list[str], column: str) -> list[tuple[str, ...]]:

@@ -73,9 +73,15 @@ def test_the_gradient_is_that_of_the_convolution(words: str, layout: str) -> Non
 
 def test_the_roles_follow_from_the_accesses() -> None:
     _, roles, _ = model_of(parse_problem("bwd_w mb4ic5ih7oc9kh3ph1"))
-    assert str(roles) == "m=(c,r,s) n=k k=n br=(p,q)"
+    assert str(roles) == "m=(c,r,s) n=k br=(n,p,q)"
     assert roles.packs_b and roles.padded
     assert (roles.a.array, roles.b.array, roles.out.array) == ("I", "O", "W")
+
+
+def test_words_of_pixels_are_of_several_images() -> None:
+    """Neighbours in a word must have the same padding, whatever the tap."""
+    _, roles, _ = model_of(parse_problem("bwd_w mb4ic5ih7oc9kh3ph1", dtype="bf16"))
+    assert str(roles) == "m=(c,r,s) n=k k=n br=(p,q)"
 
 
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
