@@ -12,8 +12,9 @@ from polysci.codegen.emit import Source
 from polysci.numerics.dtypes import COMPUTES, computes, precision_named
 from polysci.ops.nest.text import c_expression
 from polysci.ops.problem import Problem
-from polysci.polyhedral.contraction import Contraction, contraction, run_along_storage
+from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
+from polysci.polyhedral.long_reductions import run_along_storage
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import GroupView

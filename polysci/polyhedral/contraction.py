@@ -229,38 +229,6 @@ def contraction(scop: Scop) -> Contraction:
     return Contraction(dims, out_op, a_op, b_op, padded=cut[1], clipped=cut[0])
 
 
-def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contraction:
-    """The same sums without a k whose steps lie further apart in A than those of another reduction.
-
-    A kernel that takes one element of A at a time runs along that one, where A lies.
-    """
-    offset = contraction.a.offset(strides)
-    steps = {d.name: abs(offset.coef(d.name)) for d in contraction.dims if d.extent > 1}
-    deep = [d.name for d in contraction.by_role("k") if d.name in steps]
-    others = [steps[d.name] for d in contraction.by_role("br") if steps.get(d.name)]
-    if not contraction.packs_b or not deep or not others or steps[deep[0]] < min(others):
-        return contraction
-    dims = (replace(d, role="br") if d.role == "k" else d for d in contraction.dims)
-    return replace(contraction, dims=tuple(dims))
-
-
-def long_reductions(contraction: Contraction) -> tuple[Dim, ...]:
-    """Reductions of a call's operands that are no filter's taps: images, and their rows.
-
-    A filter is shorter than the rows of the result that it slides along.
-    """
-    if not contraction.packs_b:
-        return ()
-    rows = {d.name: d.extent for d in contraction.by_role("m")}
-
-    def slides(dim: Dim) -> bool:
-        axes = [affine for affine in contraction.a.index if affine.coef(dim.name)]
-        along = (rows.get(name, 0) for affine in axes for name, _ in affine.terms)
-        return max(along, default=0) >= dim.extent
-
-    return tuple(d for d in contraction.by_role("br") if d.extent > 1 and not slides(d))
-
-
 def _refused(statement: Statement, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"line {statement.line}: {statement.text}: no contraction here: {why}. "

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Dim, columns_of, long_reductions
+from polysci.polyhedral.contraction import Contraction, Dim, columns_of
+from polysci.polyhedral.long_reductions import long_reductions
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
