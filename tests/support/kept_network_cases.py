@@ -15,6 +15,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     },
     "network/gradients/test_recurrent.py": {
         "test_central_differences_of_doubles": 5,
+        "test_the_reference_knows_backward_passes": 6,
         "test_single_precision_by_layers": 4,
     },
     "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},

@@ -10,6 +10,10 @@ from types import MappingProxyType
 # of the recurrent node, and ``cell``, its type.
 RECURRENT_GRADIENT = "RecurrentGradient"
 
+# By type of node, a letter for each gate, in ONNX's order of their rows; the attribute ``order``
+# has the same letters in another one.
+ORDERS: Mapping[str, str] = MappingProxyType({"LSTM": "iofg", "GRU": "zrn", "RNN": "n"})
+
 # By type of node, a letter for each tensor that a recurrent node makes for its backward pass, when
 # it has such outputs behind its first three, direction by direction. Each is (steps, batch, hidden)
 # or with ``layout`` (batch, steps, hidden). Letters of gates: what their functions made; h and d:

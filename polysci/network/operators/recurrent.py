@@ -14,7 +14,7 @@ import numpy as np
 from polysci.network.ir.control import CarriedTensor
 from polysci.network.ir.expressions import Expr, Load, Number, Reduce, axis, combine, constant
 from polysci.network.ir.graph import Node
-from polysci.network.ir.recurrences import FIRST_KEPT, KEPT
+from polysci.network.ir.recurrences import FIRST_KEPT, KEPT, ORDERS
 from polysci.network.ir.stages import ConcatStage, ViewStage
 from polysci.network.operators.activations import Activation, activations
 from polysci.network.operators.builder import Builder, apply
@@ -31,11 +31,10 @@ _BACKWARDS = MappingProxyType(
 class Cell:
     """A kind of recurrent node: gates, activations where none are named, what it carries over.
 
-    ``order`` has a letter a gate, in the order of their rows. ``inputs`` are the positions of the
-    first values of what is carried. ``step`` makes the stages of a step.
+    ``inputs`` are the positions of the first values of what is carried. ``step`` makes the stages
+    of a step.
     """
 
-    order: str
     activations: tuple[str, ...]
     inputs: tuple[int, ...]
     step: Callable[[Direction, str, Sequence[CarriedTensor]], None]
@@ -230,15 +229,15 @@ def rnn(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
 
 
 CELLS: Mapping[str, Cell] = MappingProxyType({
-    "LSTM": Cell("iofg", ("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
-    "GRU": Cell("zrn", ("Sigmoid", "Tanh"), (5,), gru),
-    "RNN": Cell("n", ("Tanh",), (5,), rnn),
+    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
+    "GRU": Cell(("Sigmoid", "Tanh"), (5,), gru),
+    "RNN": Cell(("Tanh",), (5,), rnn),
 })  # fmt: skip
 
 
 def order_of(node: Node) -> str:
     """A letter for each gate, in the order of their rows in W and R: by default ONNX's."""
-    return str(node.attributes.get("order") or CELLS[node.attributes.get("cell", node.op)].order)
+    return str(node.attributes.get("order") or ORDERS[node.attributes.get("cell", node.op)])
 
 
 def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direction) -> None:
@@ -299,7 +298,7 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
     if len(x) != 3 or time not in (0, 1) or not all(x):
         build.refuse(f"x {list(x)} and layout {time}")
     batch, hidden = x[1 - time], build.shape(node.inputs[2])[-1]
-    rows = len(cell.order) * hidden
+    rows = len(ORDERS[node.op]) * hidden
     first = (batch, count, hidden) if time else (count, batch, hidden)
     wanted = {
         1: (count, rows, x[2]), 2: (count, rows, hidden), 3: (count, 2 * rows), 4: (batch,),
@@ -309,8 +308,8 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
         if name and at and build.shape(name) != wanted[at]:
             build.refuse(f"input {at} {list(build.shape(name))}; expected {list(wanted[at])}")
     order = order_of(node)
-    if sorted(order) != sorted(cell.order) or (node.op == "GRU" and order[2] != "n"):
-        build.refuse(f"order {order} of gates {cell.order}")
+    if sorted(order) != sorted(ORDERS[node.op]) or (node.op == "GRU" and order[2] != "n"):
+        build.refuse(f"order {order} of gates {ORDERS[node.op]}")
     if node.attributes.get("hidden_size", hidden) != hidden:
         build.refuse(f"hidden_size {node.attributes['hidden_size']} and R of {hidden}")
 
@@ -318,7 +317,7 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
 def _project(direction: Direction, cell: Cell, x: str) -> str:
     """The products of the inputs of all steps, and what is added in all of them."""
     build, node = direction.build, direction.node
-    rows = len(cell.order) * direction.hidden
+    rows = len(ORDERS[node.op]) * direction.hidden
     late = node.op == "GRU" and node.attributes.get("linear_before_reset")
     bias = direction.bias(0) if late else direction.bias(0, 1)
     shape = (*build.shape(x)[:2], rows)

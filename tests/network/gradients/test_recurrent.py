@@ -9,7 +9,9 @@ import onnx
 import pytest
 
 from polysci.errors import UnsupportedError
+from polysci.network.frontends.onnx.reference import run as run_reference
 from polysci.network.gradients.differentiate import differentiate
+from polysci.network.ir.graph import Graph
 from tests.network.test_recurrent import (
     NAMES,
     arrays_of,
@@ -58,11 +60,11 @@ def exact_loss(
     return float(sum(np.sum(a * b) for a, b in zip(made, shares, strict=True)))
 
 
-def gradients_of(
+def gradient_graph(
     op: str, attributes: Mapping[str, Any], arrays: Sequence[Array | None],
-    shares: Sequence[Array], threads: int = 1, dtype: str = "float64", **options: Any,
-) -> tuple[float, dict[str, Array]]:  # fmt: skip
-    """The loss, and its gradients by all inputs but lengths, from a compiled network."""
+    shares: Sequence[Array], dtype: str,
+) -> tuple[Graph, dict[str, Array], list[str]]:  # fmt: skip
+    """The graph of the loss and its gradients by all inputs but lengths, and its inputs."""
     words = dict(attributes)
     order = words.pop("order", "")
     arrays = [v if v is None or v.dtype == np.int32 else v.astype(dtype) for v in arrays]
@@ -90,8 +92,16 @@ def gradients_of(
         graph = replace(graph, nodes=(first, *graph.nodes[1:]))
     known = {n: v for n, v in zip(NAMES, arrays, strict=False) if v is not None}
     wanted = [name for name in known if name != "lengths"]
-    network = network_of(differentiate(graph, "loss", wanted), threads, **options)
-    made = network(known)
+    return differentiate(graph, "loss", wanted), known, wanted
+
+
+def gradients_of(
+    op: str, attributes: Mapping[str, Any], arrays: Sequence[Array | None],
+    shares: Sequence[Array], threads: int = 1, dtype: str = "float64",
+) -> tuple[float, dict[str, Array]]:  # fmt: skip
+    """The loss and its gradients from a compiled network."""
+    graph, known, wanted = gradient_graph(op, attributes, arrays, shares, dtype)
+    made = network_of(graph, threads)(known)
     return float(made["loss"]), {name: made[f"{name}.gradient"] for name in wanted}
 
 
@@ -122,6 +132,19 @@ def test_central_differences_of_doubles(name: str) -> None:
         ]  # fmt: skip
         slope = (ends[1] - ends[0]) / (2 * STEP)
         assert np.sum(made[what] * direction) == pytest.approx(slope, rel=1e-6, abs=1e-7), what
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reference_knows_backward_passes(name: str) -> None:
+    """What ONNX's reference lacks: orders of gates, what is kept, and the way back."""
+    op, attributes, given = CASES[name]
+    arrays = arrays_of(op, attributes, given)
+    shares = shares_of(op, attributes, arrays)
+    graph, known, wanted = gradient_graph(op, attributes, arrays, shares, "float64")
+    tensors = run_reference(graph, known)
+    _, made = gradients_of(op, attributes, arrays, shares)
+    for what in wanted:
+        assert np.allclose(tensors[f"{what}.gradient"], made[what], rtol=1e-9, atol=1e-12), what
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -24,6 +24,7 @@ from polysci.network.frontends.onnx.reference_indexing import (
 from polysci.network.frontends.onnx.reference_pools import POOL_GRADIENTS, run_pool_gradient
 from polysci.network.frontends.onnx.reference_random import dropout_mask
 from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
+from polysci.network.frontends.onnx.reference_returning import run_recurrent_gradient
 from polysci.network.frontends.onnx.regions import max_roi_pool
 from polysci.network.ir.graph import (
     AFFINE,
@@ -34,6 +35,7 @@ from polysci.network.ir.graph import (
     Node,
     end_of_loop,
 )
+from polysci.network.ir.recurrences import RECURRENT_GRADIENT
 
 
 def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
@@ -151,6 +153,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return list(GRADIENTS[node.op](node, known))
     if node.op in RECURRENT:
         return run_recurrent(node, known)
+    if node.op == RECURRENT_GRADIENT:
+        return run_recurrent_gradient(node, known)
     if node.op in POOL_GRADIENTS:
         return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
     if node.op == DROPOUT_MASK:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.network.ir.graph import QUANTISED_LSTM, Array, Node
+from polysci.network.ir.recurrences import FIRST_KEPT, KEPT, ORDERS
 
 Function = Callable[[Array], Any]
 # By lower case name: the function of x and its parameters, and the defaults of these.
@@ -70,7 +71,7 @@ def _narrow(x: Array) -> tuple[Array, Any]:
 
 
 def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
-    """Y, Y_h, and Y_c of an LSTM."""
+    """Y, Y_h, and Y_c of an LSTM; then what is kept for the backward pass, if it is asked for."""
     arrays = [known[name] if name else None for name in node.inputs] + [None] * 10
     (x, w, r), (lengths, *first) = arrays[:3], arrays[4:7]
     assert x is not None and w is not None and r is not None
@@ -78,7 +79,7 @@ def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
     x = x.swapaxes(0, 1) if time_last else x
     steps, batch, _ = x.shape
     functions, own = _functions(node, count), len(_DEFAULTS[node.op])
-    y, last = np.zeros((steps, count, batch, hidden), x.dtype), []
+    y, last, kept = np.zeros((steps, count, batch, hidden), x.dtype), [], []
     for d in range(count):
         backwards = node.attributes.get("direction", "forward") == "reverse" or d == 1
         state = [
@@ -86,22 +87,37 @@ def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
             else (value[:, d] if time_last else value[d])
             for value in first[: 2 if "LSTM" in node.op else 1]
         ]  # fmt: skip
-        weights = _weights(node, arrays, d, x.dtype)
+        weights, seen = _weights(node, arrays, d, x.dtype), [dict[str, Array]()] * steps
         ahead = weights.of_x(x)
         for t in range(steps)[:: -1 if backwards else 1]:
-            new = _step(node, functions[d * own :][:own], weights, ahead[t], state)
+            new, seen[t] = _step(node, functions[d * own :][:own], weights, ahead[t], state)
             alive = np.ones((batch, 1), bool) if lengths is None else (t < lengths)[:, None]
             state = [np.where(alive, *pair) for pair in zip(new, state, strict=True)]
             y[t, d] = np.where(alive, new[0], 0)
         last.append(state)
+        if len(node.outputs) > FIRST_KEPT:
+            kept += [np.stack([step[letter] for step in seen]) for letter in KEPT[node.op]]
     results = [np.stack(values, 1 if time_last else 0) for values in zip(*last, strict=True)]
-    return [y.transpose(2, 0, 1, 3) if time_last else y, *results]
+    made = [y.transpose(2, 0, 1, 3) if time_last else y, *results]
+    if not kept:
+        return made
+    none = [np.zeros(0)] * (FIRST_KEPT - len(made))
+    return [*made, *none, *(part.swapaxes(0, 1) if time_last else part for part in kept)]
 
 
 def _weights(node: Node, arrays: Sequence[Array | None], d: int, dtype: Any) -> _Weights:
     w, r, b, peepholes = (arrays[at] for at in (1, 2, 3, 7))
     assert w is not None and r is not None
     bias = np.zeros(2 * w.shape[1], dtype) if b is None else b[d]
+    if "order" in node.attributes:
+        places = [node.attributes["order"].index(letter) for letter in ORDERS[node.op]]
+        bias = bias.reshape(2, len(places), -1)[:, places].reshape(-1)
+        w, r = (
+            part.reshape(part.shape[0], len(places), -1, part.shape[2])[:, places].reshape(
+                part.shape
+            )
+            for part in (w, r)
+        )
     seen = np.zeros(3 * r.shape[2], dtype) if peepholes is None else peepholes[d]
     scales = tuple(arrays[at][d] for at in (8, 9)) if node.op == QUANTISED_LSTM else None  # type: ignore[index]
     return _Weights(w[d], r[d], bias, seen, scales)
@@ -122,8 +138,8 @@ def _functions(node: Node, directions: int) -> list[Function]:
 
 def _step(
     node: Node, f: Sequence[Function], weights: _Weights, ahead: Array, state: Sequence[Array]
-) -> list[Array]:
-    """What one step carries over: h, and c of an LSTM."""
+) -> tuple[list[Array], dict[str, Array]]:
+    """What one step carries over: h, and c of an LSTM; and what KEPT has letters for."""
     bound, h, hidden = node.attributes.get("clip") or np.inf, state[0], state[0].shape[1]
     of_x, of_h = np.split(weights.bias, 2)
     before, after = ahead + of_x, weights.of_h(h) + of_h
@@ -133,7 +149,8 @@ def _step(
         return clipped
 
     if node.op == "RNN":
-        return [f[0](clip(before + after))]
+        made = f[0](clip(before + after))
+        return [made], {"n": made, "h": h}
     if node.op == "GRU":
         z, reset = np.split(f[0](clip((before + after)[:, : 2 * hidden])), 2, 1)
         last = slice(2 * hidden, None)
@@ -141,10 +158,14 @@ def _step(
             fresh = before[:, last] + reset * after[:, last]
         else:
             fresh = before[:, last] + weights.of_h(reset * h)[:, last] + of_h[last]
-        return [(1 - z) * f[1](clip(fresh)) + z * h]
+        n = f[1](clip(fresh))
+        seen = {"z": z, "r": reset, "n": n, "q": after[:, last], "h": h}
+        return [(1 - z) * n + z * h], seen
     i, o, forget, g = np.split(before + after, 4, 1)
     c, (p_i, p_o, p_f) = state[1], np.split(weights.peepholes, 3)
     i = f[0](clip(i + p_i * c))
     forget = 1 - i if node.attributes.get("input_forget") else f[0](clip(forget + p_f * c))
-    c = forget * c + i * f[1](clip(g))
-    return [f[0](clip(o + p_o * c)) * f[2](c), c]
+    g, memory = f[1](clip(g)), c
+    c = forget * c + i * g
+    o = f[0](clip(o + p_o * c))
+    return [o * f[2](c), c], {"i": i, "o": o, "f": forget, "g": g, "c": c, "d": memory, "h": h}
