@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
@@ -19,6 +20,8 @@ from polysci.network.ir.expressions import Guard, Reduce, loads, reductions
 from polysci.network.ir.functions import kind_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
+WIDE = 512  # of long reductions, which read whole rows so that memory streams
+LONG = 128  # terms of such
 SHORTEST = 16  # loop whose values are reduced side by side
 
 
@@ -28,10 +31,30 @@ class ReductionWriter(LoopWriter):
 
     def body(self, names: Sequence[str]) -> c.Body:
         """The loops over iterators."""
-        (reduction, *_) = reductions(self.stage.expr)
+        reduction = self.merge_reduced(reductions(self.stage.expr)[0])
         if names and self.by_columns(reduction, names[-1]):
             return self.columns(reduction, names, names[-1])
         return self.scalars(reduction, names)
+
+    def merge_reduced(self, reduction: Reduce) -> Reduce:
+        """The same over fewer iterators: neighbours that walk all tensors as one are one."""
+        fixed = {name for form in self.forms() for name, _ in form.terms}
+        every = [self.accesses[load] for load in loads(reduction.body)]
+        over = [item for item in reduction.over if item[1] > 1 or item[0] in fixed]
+        merged = over[:1] or [*reduction.over[:1]]
+        for name, size in over[1:]:
+            outer, count = merged[-1]
+            if {name, outer} & fixed or any(
+                a.terms.get(outer, 0) != size * a.terms.get(name, 0) for a in every
+            ):
+                merged.append((name, size))
+                continue
+            merged[-1] = (name, count * size)
+        gone = {name for name, _ in reduction.over} - {name for name, _ in merged}
+        for access in every:
+            for name in gone:
+                access.terms.pop(name, None)  # type: ignore[attr-defined]
+        return replace(reduction, over=tuple(merged))
 
     def by_columns(self, reduction: Reduce, inner: str) -> bool:
         """Whether neighbouring results are reduced side by side in a vector."""
@@ -43,20 +66,23 @@ class ReductionWriter(LoopWriter):
     def columns(self, reduction: Reduce, names: Sequence[str], inner: str) -> c.Body:
         """Neighbouring results side by side, up to CHUNK of them."""
         extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
-        whole = extent <= CHUNK
-        length = str(extent) if whole else f"ps_least({CHUNK}, {extent} - j0)"
+        chunk = WIDE if prod(size for _, size in reduction.over) >= LONG else CHUNK
+        whole = extent <= chunk
+        length = str(extent) if whole else f"ps_least({chunk}, {extent} - j0)"
         gathered = self.accumulator(reduction)
         result = self.convert_result(self.text(self.stage.expr, self.kind, at, gathered.at("j")))
         bounds, guards = bounds_of(reduction, {inner}, self.busy)
         step = self.vector(*self.add(reduction, gathered.at("j"), guards, at))
-        chunk = [
-            *gathered.declare(extent if whole else CHUNK),
+        if chunk == WIDE:  # GCC takes two rows at a time, and stores sums twice: a third as fast
+            step = [c.Statement('__asm__ volatile("")'), *step]
+        body = [
+            *gathered.declare(extent if whole else chunk),
             c.Statement(f"const int64_t length = {length}"),
             *self.vector(*gathered.at("j").start()),
             *self.reduce(reduction, bounds, step),
             *self.vector(f"y[{self.out.text(at)}] = {result}"),
         ]
-        return self.share(outer, chunk, [("j0", extent, CHUNK)])
+        return self.share(outer, body, [("j0", extent, chunk)])
 
     def vector(self, *statements: str) -> c.Body:
         return [c.Line(openmp.SIMD), self.loop("j", "length", [*map(c.Statement, statements)])]

@@ -15,6 +15,7 @@ from polysci.network.passes.concat import concat_in_place
 from polysci.network.passes.fusion import Fusion, fuse_loops
 from polysci.network.passes.in_place import replace_in_place
 from polysci.network.passes.layouts import with_dtype, with_orders
+from polysci.network.passes.partial_sums import split_sums
 from polysci.target.machine import Machine
 
 
@@ -35,6 +36,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "fuse loops": lambda program, _: fuse_loops(program),
         "element types": lambda program, context: (with_dtype(program, context.dtype), ()),
         "axis orders": lambda program, context: (with_orders(program, context.machine), ()),
+        "partial sums": lambda program, _: (split_sums(program), ()),
         "concat in place": lambda program, _: (program, concat_in_place(program)),
         "updates": lambda program, _: (replace_in_place(program), ()),
     }

@@ -133,6 +133,29 @@ def test_long_sums_lose_no_more_than_short_ones(isa: str, axis: int) -> None:
     assert np.abs(results["y"] / exact - 1).max() < 2.0**-23
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((5000, 40), (0,)), ((40, 5000), (1,)), ((3, 70, 1, 41, 600), (0, 1, 3)), ((9, 5000), (0, 1)),
+     ((2, 5, 70, 71), (0, 2, 3)), ((1, 33000), (0, 1))],
+)  # fmt: skip
+def test_sums_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """Whole numbers exactly; others to the same bits for any threads, near the sum in double."""
+    graph = read(model([node("ReduceSum", "x axes", "y", keepdims=0)], {"x": shape}, {"y": None},
+                       {"axes": listed(axes)}))  # fmt: skip
+    networks = [network_of(graph, threads) for threads in (1, 2)]
+    random = np.random.default_rng(3)
+    whole = random.integers(-8, 9, shape).astype(np.float32)
+    for network in networks:
+        results = network({"x": whole})
+        assert isinstance(results, dict)
+        assert np.array_equal(results["y"], whole.sum(axes))
+    x = random.normal(size=shape).astype(np.float32)
+    first, second = (network({"x": x})["y"] for network in networks)
+    assert np.array_equal(first, second)
+    limit = 1024 * 2.0**-24 * np.abs(x).sum(axes, dtype=np.float64)
+    assert (np.abs(first - x.sum(axes, dtype=np.float64)) <= limit).all()
+
+
 def test_pools_of_everything_and_norms() -> None:
     cases = [
         Case("GlobalMaxPool", (x,), exact=x.max(tuple(range(2, x.ndim)), keepdims=True))
