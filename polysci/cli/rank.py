@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli.rank_table import RankedLayer, as_json, as_text
-from polysci.errors import NoCompilerError, PolysciError, SpecError
+from polysci.errors import NoCompilerError, PolysciError, SpecError, UnsupportedError
 
 if TYPE_CHECKING:
     from polysci.cli.display import Display
@@ -104,6 +104,7 @@ def _fill(
     layer: RankedLayer, arguments: argparse.Namespace, names: list[str], display: Display
 ) -> None:
     """Rank, measure and score a layer; after Ctrl-C, what was measured is scored as well."""
+    from polysci.algorithms.registry import DEFAULT, algorithm_named
     from polysci.runtime.backend import backend_of
     from polysci.tune import Progress, context_of
     from polysci.tune.ranker_scores import distinct, measure_choices, ranking
@@ -114,6 +115,8 @@ def _fill(
     threads, target = shared.threads_of(arguments), shared.target_of(arguments)
     machine, calibrating = shared.machine_of(arguments), partial(watch, "calibrating")
     try:
+        if why := algorithm_named(DEFAULT).refusal(layer.problem):
+            raise UnsupportedError(f"rankers order direct schedules, but {why}")
         context = context_of(layer.problem, threads, target, calibrating, machine)
         for at, name in enumerate(names):
             watch(f"ranking: {name}", at, len(names))

@@ -12,6 +12,7 @@ from polysci.algorithms.algorithm import EmitOptions
 from polysci.algorithms.choice import candidates, key_of, parse_record_key, resolve_algorithm
 from polysci.algorithms.lowering import emit, model_of
 from polysci.algorithms.residues.plan import classes_of
+from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError
 from polysci.measure.check import check
 from polysci.ops import Conv2d, Conv2dBackwardData, parse_problem
@@ -181,3 +182,8 @@ def test_the_explanation_lists_the_classes() -> None:
     assert "2i+0, 2i+0" in told and "none: zeros" in told and explanation.nest is None
     assert [it["taps"] for it in members["classes"]] == [1, 0, 0, 0]
     assert members["predicted"] == sum(it["predicted"] for it in members["classes"])
+
+
+def test_rankers_refuse_what_is_not_direct(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rank", TEXT, "--isa", "portable"]) == 1
+    assert "rankers order direct schedules, but it scatters" in capsys.readouterr().out
