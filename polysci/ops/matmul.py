@@ -1,8 +1,9 @@
 """Matmul: matrix products, one or a batch, of which either factor may be constant.
 
-Text: ``mm:[BATCH:]MxKxN [ta] [tb] [to] [a=constant | b=constant] [alpha=X] [beta=X]`` and a name as
-in benchdnn's words, or an einsum's subscripts in place of the extents (``ops.einsum``). Both
-factors change from call to call unless the text says otherwise.
+Text: ``mm:[BATCH:]MxKxN [ta] [tb] [to] [a=constant | b=constant] [alpha=X] [beta=X] [act=gelu]``
+and a name as in benchdnn's words, or an einsum's subscripts in place of the extents
+(``ops.einsum``). Both factors change from call to call unless the text says otherwise.
+``linear:ROWSxINxOUT [act=gelu]`` is ``mm:ROWSxINxOUT tb b=constant``, PyTorch's layer.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ import numpy as np
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.einsum import read_subscripts
 from polysci.ops.nest.text import Reference, c_text
 from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
-from polysci.ops.words import LIMIT, Line, ending, label
+from polysci.ops.words import LIMIT, Line, activation_at, activation_words, ending, label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORD: Final = "mm"
-RULE: Final = 'As in: mm:64x32x48, mm:8:64x32x48 tb b=constant n"name", mm:mk,nk->mn m=64 n=48 k=32'
+LINEAR: Final = "linear"
+RULE: Final = (
+    'As in: mm:64x32x48, mm:8:64x32x48 tb b=constant n"name", mm:mk,nk->mn m=64 n=48 k=32, '
+    "linear:16x1024x4096 act=gelu"
+)
 CONSTANTS: Final = ("", "a", "b")
 _SIZES: Final = ("M", "K", "N")
 _AXES: Final = {"a": "MK", "b": "KN", "o": "MN"}  # of the operands that are not transposed
@@ -64,6 +70,7 @@ class Matmul(ProblemBase):
     transposed: str = ""
     alpha: float = 1.0
     beta: float = 1.0
+    activation: str = ""
 
     def __post_init__(self) -> None:
         """Raises TypeError for a value of another type, SpecError for a broken rule."""
@@ -85,6 +92,8 @@ class Matmul(ProblemBase):
             self._check_factor(factor, getattr(self, factor))
         check_text("Matmul", "name", self.name)
         check_text("Matmul", "dtype", self.dtype)
+        check_text("Matmul", "activation", self.activation)
+        check_activation("Matmul", self.activation, self.dtype)
         precision = precision_named(self.dtype)
         if precision.integer and not self.constant:
             raise UnsupportedError(
@@ -130,6 +139,22 @@ class Matmul(ProblemBase):
         except SpecError as error:
             raise line.error(line.after(WORD) - len(WORD), str(error), RULE) from None
 
+    @classmethod
+    @guard
+    def parse_linear(
+        cls, text: str, layout: str = "", dtype: str = "f32", *, where: str = ""
+    ) -> Self:
+        """PyTorch's Linear: B, stored out_features x in_features, is constant. Raises as parse."""
+        line = Line(text, where)
+        end = line.after(LINEAR, RULE)
+        extents, at = _extents(line, end)
+        options, after = _options(line, at)
+        if "batch" in extents or {*options} - {"activation"}:
+            raise line.error(end, "expected ROWSxINxOUT and an activation", RULE)
+        name, multiplicity = ending(line, after)
+        own = {"dtype": dtype, "name": name, "multiplicity": multiplicity}
+        return cls(**extents | options | own, transposed="b", constant="b")
+
     def __str__(self) -> str:
         return " ".join(filter(None, (self._words, label(self.name, self.multiplicity))))
 
@@ -142,7 +167,7 @@ class Matmul(ProblemBase):
         factors = {"alpha": self.alpha, "beta": self.beta}
         words += [f"{name}={value:g}" if float(f"{value:g}") == value else f"{name}={value!r}"
                   for name, value in factors.items() if value != 1]  # fmt: skip
-        return " ".join(words)
+        return " ".join(words) + activation_words(self.activation)
 
     @property
     def key(self) -> str:
@@ -311,6 +336,8 @@ def _options(line: Line, at: int) -> tuple[dict[str, Any], int]:
         else:
             options[field] = "".join(sorted(options.get(field, "") + letter))
         at = match.end()
+    activation, at = activation_at(line, at)
+    options |= {"activation": activation} if activation else {}
     rest = line.text[at:].rstrip()
     at += len(rest) - len(rest.lstrip())
     if rest and line.text[at] not in "n*":

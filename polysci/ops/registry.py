@@ -38,5 +38,6 @@ OPS: Mapping[str, Operator] = MappingProxyType(
             Conv2dBackwardWeights, "bwd_w", Conv2dBackwardWeights.parse
         ),
         "matmul": Operator(Matmul, "mm", Matmul.parse),
+        "linear": Operator(Matmul, "linear", Matmul.parse_linear),
     }
 )

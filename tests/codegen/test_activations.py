@@ -10,9 +10,11 @@ from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.activations import ACTIVATIONS
+from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
+from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import parse
 from polysci.target.host import detect
@@ -32,8 +34,8 @@ LAYERS = (
 def rotated(names: Iterator[str]) -> Iterator[tuple[Problem, str]]:
     """The golden schedules of real numbers, each with the next activation."""
     for words, layout, schedule, _, *dtype in GOLDEN.values():
-        if dtype not in (["int8"], ["s8:s8:s32"]):
-            problem = parse_problem(words, layout, *dtype)
+        problem = parse_problem(words, layout, *dtype)
+        if isinstance(problem, Conv2d) and not precision_named(problem.dtype).integer:
             yield problem.with_(activation=next(names)), schedule
 
 
@@ -63,6 +65,28 @@ def test_every_instruction_set(judge: Judge, activation: str, isa: str) -> None:
         ]
         for source in sources:
             judge.judge(problem, build([source]), source.symbol)
+
+
+PRODUCTS = {
+    "mm:9x33x21 tb b=constant alpha=0.5 beta=2 act=gelu": "f32",
+    "mm:3:5x17x9 to act=silu": "f32",
+    "mm:7x19x40 ta a=constant act=tanh": "f32",
+    "linear:12x24x40 act=gelu_tanh": "bf16",
+    "mm:1x50x37 b=constant act=sigmoid": "f16",
+}
+
+
+@pytest.mark.parametrize("words", PRODUCTS)
+def test_products_of_matrices(judge: Judge, words: str) -> None:
+    """Random schedules on the best instruction set."""
+    problem = parse_problem(words, dtype=PRODUCTS[words])
+    context = samples.fixed_context(problem, 2, detect(ISAS[-1]))
+    sources = [
+        emit(problem, schedule, 2, EmitOptions(f"s{at}"))
+        for at, schedule in enumerate(samples.members(context, 3, 1))
+    ]
+    for source in sources:
+        judge.judge(problem, build([source]), source.symbol)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -95,6 +119,11 @@ def test_words() -> None:
     assert parse_problem(str(problem)) == problem
     assert problem.key != problem.with_(activation="").key
     assert parse_problem("ic8ih8oc8kh1 act=tanh").activation == "tanh"
+    linear = parse_problem('linear:16x64x32 act=silu n"up"', dtype="bf16")
+    assert linear == Matmul(
+        16, 64, 32, transposed="b", constant="b", activation="silu", dtype="bf16", name="up"
+    )
+    assert parse_problem(str(linear), dtype="bf16") == linear
 
 
 @pytest.mark.parametrize(
@@ -103,6 +132,10 @@ def test_words() -> None:
         ("ic8ih8oc8kh1 act=gellu", "activation 'gellu' is none of relu, gelu"),
         ("ic8ih8oc8kh1 act=gellu", "did you mean 'gelu'"),
         ("ic8ih8oc8kh1 act=", "activation '' is none of"),
+        ("mm:4x4x4 act=gelo", "did you mean 'gelu'"),
+        ("mm:4x4x4 act=gelu tb", "unknown word 'tb'"),
+        ("linear:2:4x4x4", "expected ROWSxINxOUT and an activation"),
+        ("linear:4x4x4 alpha=2", "expected ROWSxINxOUT and an activation"),
         ("ic8ih8oc8kh1 act=gelu act=gelu", "'act=gelu' behind the activation"),
     ],
 )
