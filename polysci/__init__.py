@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polysci import errors
+    from polysci import errors, training
     from polysci.api import compile, conv2d
     from polysci.network.compile.compiled import Network, compile_network
     from polysci.network.frontends import layers
@@ -53,6 +53,7 @@ __all__ = [
     "optimize",
     "parse_problem",
     "to_bf16",
+    "training",
 ]
 
 # Imported on first use (PEP 562): NumPy, islpy and cgen together take half a second.
@@ -87,6 +88,7 @@ _MODULES = MappingProxyType(
         "errors": "polysci.errors",
         "extract": "polysci.polyhedral.extract",
         "layers": "polysci.network.frontends.layers",
+        "training": "polysci.training",
     }
 )
 

@@ -65,8 +65,13 @@ def test_resnet50_is_written_as_a_model(tmp_path: Path) -> None:
     assert file.stat().st_size == pytest.approx(4 * 25.5e6, rel=0.01)
 
 
+def test_a_model_learns() -> None:
+    printed = run("train.py", "mlp", 60)
+    assert re.search(r"mlp: loss 2\.\d+, after 60 steps 1\.", printed), printed
+
+
 def test_every_example_is_listed_and_run() -> None:
     files = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
-    assert files == {*SCRIPTS, "microcontroller", "resnet50.py"}
+    assert files == {*SCRIPTS, "microcontroller", "resnet50.py", "train.py"}
     text = (EXAMPLES / "README.md").read_text()
     assert all(f"`{name}" in text for name in files)

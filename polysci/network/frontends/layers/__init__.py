@@ -4,7 +4,7 @@ from polysci.network.frontends.layers.dense import Conv1dLayer as Conv1d
 from polysci.network.frontends.layers.dense import Conv2dLayer as Conv2d
 from polysci.network.frontends.layers.dense import ConvTranspose2dLayer as ConvTranspose2d
 from polysci.network.frontends.layers.dense import LinearLayer as Linear
-from polysci.network.frontends.layers.model import build_model
+from polysci.network.frontends.layers.model import Layer, build_model
 from polysci.network.frontends.layers.norms import BatchNorm1dLayer as BatchNorm1d
 from polysci.network.frontends.layers.norms import BatchNorm2dLayer as BatchNorm2d
 from polysci.network.frontends.layers.norms import GroupNormLayer as GroupNorm
@@ -34,6 +34,6 @@ from polysci.network.frontends.layers.recurrent import GRU, LSTM, RNN
 __all__ = [
     "ELU", "GELU", "GRU", "LSTM", "RNN", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d",
     "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose2d", "Dropout", "Flatten", "GroupNorm",
-    "Hardswish", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Mish", "RMSNorm", "ReLU",
-    "Residual", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "build_model",
+    "Hardswish", "Layer", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Mish", "RMSNorm",
+    "ReLU", "Residual", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "build_model",
 ]  # fmt: skip
