@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
 _DTYPES = ("f32", "bf16")
+_PEERS = {"onnxruntime", "openvino", "torch.nn"}
 
 
 def add(commands: Any) -> None:
@@ -47,7 +48,8 @@ def add(commands: Any) -> None:
     _output_options(command)
     command.add_argument(
         "--compare", type=name_list, metavar="NAME,NAME",
-        help="time the model in turns with onnxruntime, openvino or both, each in its own process",
+        help="time the model in turns with onnxruntime, openvino or both, or words of layers with "
+        "torch.nn; each in its own process",
     )  # fmt: skip
     command.add_argument(
         "--rounds", type=shared.positive, metavar="N", help="timed turns of --compare (15)"
@@ -186,8 +188,9 @@ def _check(arguments: argparse.Namespace) -> None:
     from polysci.network.frontends.layers.words import describes_model
     from polysci.peers.contest import LEAST_ROUNDS
 
-    if arguments.compare and describes_model(arguments.model):
-        raise SpecError("--compare: the libraries read ONNX files")
+    readers = ["torch.nn"] if describes_model(arguments.model) else ["onnxruntime", "openvino"]
+    if arguments.compare and (other := [*set(arguments.compare) & _PEERS - {*readers}]):
+        raise SpecError(f"--compare {other[0]}: this model is for {' and '.join(readers)}")
     check_output(arguments)
     check_bindings(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):

@@ -45,6 +45,9 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
                 "polysci.peers.networks.onnxruntime:OnnxRuntime", "networks",
             ),
             Peer("openvino", "openvino", "polysci.peers.networks.openvino:OpenVINO", "networks"),
+            Peer(
+                "torch.nn", "torch", "polysci.network.tools.torch_modules:TorchModules", "networks"
+            ),
         )
     }
 )  # fmt: skip

@@ -43,18 +43,21 @@ class NetworkRival(PeerProcess):
         dims: Mapping[str, int] | None = None,
         dtype: str = "f32",
     ) -> None:
-        """Run the ONNX file on ``inputs``, by name, with the fastest setting; f32 or bf16.
+        """Run the ONNX file, or the words of a model, on ``inputs``, by name; f32 or bf16.
+
+        The fastest setting of the peer stays loaded.
 
         ``dims`` binds free dimensions, by name or as ``INPUT.AXIS``. Raises UnsupportedError for
         what the peer lacks (its package, bf16) and CheckError where it fails.
         """
         if dtype not in DTYPES:
             raise SpecError(f"dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
+        path = Path(model)
         with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
             inputs_file, outputs_file = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
             np.savez(inputs_file, *inputs.values())
             words: dict[str, Any] = {
-                "model": str(Path(model).resolve()), "dims": dict(dims or {}),
+                "model": str(path.resolve() if path.exists() else model), "dims": dict(dims or {}),
                 "threads": self.threads, "dtype": dtype,
                 "inputs": str(inputs_file), "names": list(inputs),
             }  # fmt: skip

@@ -84,4 +84,6 @@ def _run(operands: Operands, way: Way, element: str) -> Run:
     steps += [operands.plain] if way.after else []
     if way.script:
         steps = [compile_graph(operands.torch, steps, operands.x)]
+    if operands.x.ndim == 5 and operands.conv.layout == "nhwc":
+        steps += [operands.channels_last]  # of three axes, not all calls leave it so
     return chain(operands.x, steps)

@@ -70,10 +70,17 @@ class RecurrentWords:
             "bwd" in words,
         )  # fmt: skip
 
+    @property
+    def layer(self) -> Layer:
+        """The layer, or as many of them as ``layers`` says."""
+        cell = CELLS[self.cell]
+        return cell(self.columns, self.hidden, self.layers, bidirectional=self.directions > 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of x."""
+        return (self.steps, self.batch, self.columns)
+
     def build(self, seed: int = 0) -> LayeredModel:
         """The forward pass."""
-        layer = CELLS[self.cell](
-            self.columns, self.hidden, self.layers, bidirectional=self.directions > 1
-        )
-        shape = (self.steps, self.batch, self.columns)
-        return build_model([layer], shape, seed=seed, name=self.cell[:-1])
+        return build_model([self.layer], self.shape, seed=seed, name=self.cell[:-1])

@@ -43,17 +43,23 @@ def describes_model(model: object) -> bool:
 
 
 def model_of(text: str, seed: int = 0) -> LayeredModel:
+    """The model of ``layers_of``."""
+    layers, shape = layers_of(text)
+    return build_model(layers, shape, seed=seed, name=text.split(":")[0].strip())
+
+
+def layers_of(text: str) -> tuple[list[Layer], tuple[int, ...]]:
     """Linear layers with a bias, of which each ends in the activation; without ``act`` in none.
 
-    Or the recurrent layers of ``RecurrentWords``, forward. Raises SpecError, with a caret under the
-    offending part.
+    Or the recurrent layers of ``RecurrentWords``, forward. Behind them the shape of x. Raises
+    SpecError, with a caret under the offending part.
     """
     line = Line(text)
     if text.lstrip().startswith(tuple(CELLS)):
         words = RecurrentWords.parse(text)
         if words.backward:
             raise line.error(text.rindex("bwd"), "a network is compiled forward")
-        return words.build(seed)
+        return [words.layer], words.shape
     at = line.after(WORD, RULE)
     match = _EXTENTS.match(text, at)
     extents = [int(digits) for digits in match.group().split("x")] if match else []
@@ -67,4 +73,4 @@ def model_of(text: str, seed: int = 0) -> LayeredModel:
     rows, *features = extents
     activation = [_LAYERS[name]()] if name else []
     layers = [layer for sizes in pairwise(features) for layer in (LinearLayer(*sizes), *activation)]
-    return build_model(layers, (rows, features[0]), seed=seed, name="mlp")
+    return layers, (rows, features[0])
