@@ -42,6 +42,32 @@ PS_INLINE void ps_run_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const
     }
 }
 
+/* acc += A * B over `length` steps with both where they lie: A moves by a_k, B by b_k. */
+PS_INLINE void ps_run_plain(ps_acc *acc, ps_tile t, const ps_a *restrict a, const ps_b *restrict b,
+                            int64_t length, int64_t a_k, int64_t b_k)
+{
+    for (int64_t k = 0; k < length; ++k, a += a_k, b += b_k) {
+        if (t.soon) {
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                __builtin_prefetch(b + t.soon * b_k + v * PS_LANES);
+        }
+        __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+        ps_vec bv[8];
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v)
+            bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
+                                              : ps_load_first(b + v * PS_LANES, ps_used(t, v));
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                acc[i * t.vecs + v] =
+                    ps_fma(ps_splat(a[ps_a_row(t, i)]), bv[v], acc[i * t.vecs + v]);
+        }
+    }
+}
+
 /* `count` taps of a filter, and how many elements further in B each reads. */
 typedef struct {
     int64_t count, step;

@@ -76,7 +76,12 @@ class Direct(Algorithm[LegalSchedule]):
             shortlist.rank_all(context, **space) if count is None
             else shortlist.choices(context, count, kinds=limits.kinds, **space)
         )  # fmt: skip
-        return [Candidate(choice.schedule, choice.seconds) for choice in ranked]
+        chosen = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
+        if count is None or limits.ranker != shortlist.SECONDS:
+            return chosen
+        plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
+        others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in plain)
+        return sorted([*chosen, *others], key=lambda each: each.seconds)[: len(chosen)]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)

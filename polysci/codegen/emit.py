@@ -136,7 +136,7 @@ def emit(
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, comments)
-    whole = emitter.shared or contraction.packs_b or plan.private or schedule.hilbert
+    whole = emitter.shared or plan.packs_b or plan.private or schedule.hilbert
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
@@ -173,7 +173,7 @@ class _Emitter:
         if plan.box:
             parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[x.array]))
         parts += columns_functions(self.symbol, plan, self.strides[w.array], self.team)
-        if plan.contraction.packs_b:
+        if plan.packs_b:
             parts.append(panels_function(self.symbol, plan, self.strides[w.array]))
         if plan.private:
             parts.append(sums_function(self.symbol, plan, plan.private))
@@ -215,7 +215,7 @@ class _Emitter:
     @property
     def _sums_at(self) -> int:
         """Bytes before the private copies of C."""
-        of_b = panel_bytes(self.plan) if self.plan.contraction.packs_b else 0
+        of_b = panel_bytes(self.plan) if self.plan.packs_b else 0
         used = self._copies_of_a + of_b
         return round_up(used, ALIGNMENT) if self.plan.private else used
 
@@ -251,7 +251,7 @@ class _Emitter:
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes
             body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
-        if self.plan.contraction.packs_b:
+        if self.plan.packs_b:
             body += self._pack_b()
         elif self.plan.box is None and not self.plan.private:
             body.append(c.Statement("(void)workspace"))

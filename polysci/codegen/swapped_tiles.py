@@ -31,6 +31,13 @@ def reduce_swapped(tile: Tile) -> list[c.Generable]:
     return [c.Statement(f"ps_run_rows(acc, t, A, B, {depth}, {b_k}, {following})")]
 
 
+def reduce_plain(tile: Tile) -> list[c.Generable]:
+    """The reduction where both factors are read as they lie."""
+    plan = tile.plan
+    a_k, b_k = (plan.coef[of][plan.depth] if plan.depth else 0 for of in ("x", "B"))
+    return [c.Statement(f"ps_run_plain(acc, t, A, B, {tile.depth}, {a_k}, {b_k})")]
+
+
 def gaps(plan: Plan) -> list[c.Generable]:
     """The declaration of which columns C has, if it lacks some."""
     if plan.gaps is None:

@@ -9,7 +9,7 @@ from polysci.codegen.activation_calls import activation_function
 from polysci.codegen.reduction import reduction
 from polysci.codegen.stacked import stacked_calls
 from polysci.codegen.stencil import stencil_calls
-from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_swapped
+from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_plain, reduce_swapped
 from polysci.codegen.tiles import Tile
 from polysci.polyhedral.contraction import Contraction
 from polysci.space.resolve import Plan
@@ -68,6 +68,8 @@ def _reduction(tile: Tile) -> list[c.Generable]:
         return stencil_calls(tile.plan, tile.pieces)
     if tile.plan.stacked:
         return stacked_calls(tile)
+    if tile.plan.schedule.plain:
+        return reduce_plain(tile)
     return reduce_swapped(tile) if tile.plan.contraction.swapped else reduction(tile)
 
 
@@ -115,6 +117,8 @@ def _steps_ahead(tile: Tile) -> int:
     if plan.contraction.swapped:
         single = all(plan.extent(tap) == 1 for tap in plan.taps)
         return STEPS if single and tile.depth >= LEAST_SWAPPED and step >= LINE else 0
+    if plan.schedule.plain:
+        return STEPS if tile.depth >= LEAST_SWAPPED else 0
     rows = [(tile.size(dim), item * x[dim]) for dim in plan.rows]
     ahead = RowsAhead.of(plan.kernel, rows, step, tile.depth)
     return ahead.steps if ahead else 0

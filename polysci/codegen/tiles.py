@@ -57,6 +57,8 @@ class Tile:
     def panel_strides(self) -> dict[str, int]:
         """Elements of packed w from one position of a dimension to the next."""
         plan = self.plan
+        if plan.schedule.plain:
+            return dict(plan.coef["B"])
         strides = {d.name: plan.group_size for d in plan.groups}
         for position, dim in enumerate(plan.groups):
             strides[dim.name] *= prod(d.extent for d in plan.groups[position + 1 :])

@@ -18,10 +18,11 @@ _LAST = (AHEAD, STREAM)  # in this order
 SWAP = "swap(A,B)"
 PRIVATE = "private(C)"
 HILBERT = "hilbert(C)"
-_FIRST = (SWAP, PRIVATE, HILBERT)  # in this order
+PLAIN = "plain(B)"
+_FIRST = (SWAP, PRIVATE, HILBERT, PLAIN)  # in this order
 _PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
 _TRANSFORM = re.compile(
-    r"(?!pack\(|ahead\(|stream\(|private\(|hilbert\(C)(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
+    r"(?!pack\(|ahead\(|stream\(|private\(|hilbert\(|plain\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
 )
 
 
@@ -77,7 +78,8 @@ class Schedule:
     lets parallel loops run over reductions: each of their turns sums into a copy of C of its own,
     and the copies are summed at the end (``space.private_copies``). ``hilbert(C)`` lets the turns
     of the two outermost loops, the blocks of C, follow a generalised Hilbert curve; where both are
-    parallel, each thread has a piece of the curve.
+    parallel, each thread has a piece of the curve. ``plain(B)`` lets calls read a B that changes
+    from call to call where it lies, without packing it first.
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
@@ -90,6 +92,7 @@ class Schedule:
     swap: bool = False
     private: bool = False
     hilbert: bool = False
+    plain: bool = False
 
     @classmethod
     @guard
@@ -113,7 +116,8 @@ class Schedule:
             raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
-        first = [SWAP] * self.swap + [PRIVATE] * self.private + [HILBERT] * self.hilbert
+        on = (self.swap, self.private, self.hilbert, self.plain)
+        first = [mark for mark, is_on in zip(_FIRST, on, strict=True) if is_on]
         last = [AHEAD] * self.ahead + [STREAM] * self.stream
         return f"{' '.join([*first, *map(str, self.steps), *last])} > {self.kernel}"
 
@@ -201,7 +205,7 @@ _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
         Pack: {"pad": int},
         Transform: {"name": str, "numbers": tuple},
         Schedule: {"kernel": str}
-        | dict.fromkeys(("stream", "ahead", "swap", "private", "hilbert"), bool),
+        | dict.fromkeys(("stream", "ahead", "swap", "private", "hilbert", "plain"), bool),
     }
 )
 
@@ -238,6 +242,4 @@ def parse(text: str) -> Schedule:
                 f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a first {' '.join(_FIRST)!r} "
                 f"nor a last {' '.join(_LAST)!r}"
             )
-    return Schedule(
-        tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, SWAP, PRIVATE, HILBERT))
-    )
+    return Schedule(tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, *_FIRST)))

@@ -17,6 +17,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
+from polysci.rank.plain_reads import ahead_of_calls, page_seconds, plain_forms
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
@@ -30,6 +31,7 @@ ALIKE = 2  # choices at most that are alike but for the steps of their loops
 SPARE = 6  # times as many of a family are ranked: some cannot be generated
 ROLES_SPAN = 2.0  # the same of other roles: the model's errors are those of packing and stores
 SPAN = 1.4  # times the least cost: what the model calls slower is not tried
+SECONDS = "traffic"  # the ranker whose costs are seconds
 _STEP = re.compile(r":[0-9]+")
 
 
@@ -167,7 +169,7 @@ class _RankedSpace:
             for view, wide in view_contexts(context)
             for family in chosen.families(wide, tiles, blocks)
         ]
-        return cls(context, families, ranker == "traffic")
+        return cls(context, families, ranker == SECONDS)
 
     def by_cost(self, some: Callable[[_RankedFamily], NDArray[np.intp]]) -> Iterator[Choice]:
         """The members that ``some`` picks of each family, by cost."""
@@ -317,7 +319,16 @@ def distinct(
 
 def predict_seconds(context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    return float(estimate_of(context, schedule).seconds[0])
+    seconds = float(estimate_of(context, schedule).seconds[0])
+    return seconds + page_seconds(context, schedule) if schedule.plain else seconds
+
+
+def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> list[Schedule]:
+    """The ``count`` best schedules that read B where it lies; none where nothing can."""
+    if not context.contraction.packs_b:
+        return []
+    ahead = choices(ahead_of_calls(context), count, tiles=tiles, blocks=blocks)
+    return list(plain_forms(context, (choice.schedule for choice in ahead)))
 
 
 def estimate_of(context: Context, schedule: Schedule) -> Estimate:
@@ -332,7 +343,7 @@ def cost_of(context: Context, schedule: Schedule, ranker: str) -> float:
 
 def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
     """A schedule as the rankers take it: a family of one member, in the view of its kernel."""
-    (part,) = batch(context, [schedule])
+    (part,) = batch(ahead_of_calls(context) if schedule.plain else context, [schedule])
     return part.context, part.family
 
 

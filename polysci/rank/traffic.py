@@ -10,7 +10,8 @@ import numpy as np
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.traffic_counts import USABLE, TrafficCounts
+from polysci.rank.plain_reads import row_bytes
+from polysci.rank.traffic_counts import PAGE, USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work, skips
 from polysci.space.rows_ahead import RowsAhead
@@ -354,12 +355,16 @@ def _image_transfers(nest: TrafficCounts) -> Count:
 
 
 def _panel_bytes(nest: TrafficCounts) -> tuple[float, bool]:
-    """Bytes of the panels of B that a call writes, and whether it reads B in contiguous runs."""
+    """Bytes of the panels of B that a call writes, and whether it reads B in contiguous runs.
+
+    Runs of a B beyond L2 whose rows are pages apart cost as much as single elements.
+    """
     contraction = nest.contraction
     if not contraction.packs_b:
         return 0.0, True
     offset = contraction.w.offset(nest.context.strides[contraction.w.array])
-    return nest.panels(), offset.coef(nest.column.name) == 1
+    apart = row_bytes(nest.context) >= PAGE and nest.panels() > nest.l2_bytes
+    return nest.panels(), offset.coef(nest.column.name) == 1 and not apart
 
 
 def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ from polysci.space.packed_copy import (
     swapped_copy_of,
 )
 from polysci.space.padding import Piece, cut, skips
+from polysci.space.plain_factor import plain_refusal
 from polysci.space.private_copies import PrivateCopies, copies_of
 from polysci.space.stencil_roles import (
     check_window,
@@ -38,11 +39,12 @@ from polysci.target.microkernels import Microkernel, find
 class Plan:
     """A contraction, its storage and a schedule, resolved to what the emitter needs.
 
-    ``coef`` maps operand ("x", "C") and dimension to the storage stride in elements; ``rows`` are
-    the dimensions of the register tile's rows, outer first; ``column`` its columns; ``depth`` the
-    reduction inside a run; ``taps`` the filter dimensions, whole inside a call. Contraction and
-    schedule are those that the kernel takes (``group_views``): of ``merged`` groups, rotated, or
-    swapped. ``copied`` is what ``box`` is a copy of. With ``private`` copies C is one of them.
+    ``coef`` maps operand ("x", "C", a "B" that is not packed) and dimension to the storage stride
+    in elements; ``rows`` are the dimensions of the register tile's rows, outer first; ``column``
+    its columns; ``depth`` the reduction inside a run; ``taps`` the filter dimensions, whole inside
+    a call. Contraction and schedule are those that the kernel takes (``group_views``): of
+    ``merged`` groups, rotated, or swapped. ``copied`` is what ``box`` is a copy of. With
+    ``private`` copies C is one of them.
     """
 
     contraction: Contraction
@@ -74,6 +76,11 @@ class Plan:
     def columns_padded(self, size: int) -> int:
         """Columns of a register tile: whole vectors."""
         return round_up(size, self.kernel.lanes)
+
+    @property
+    def packs_b(self) -> bool:
+        """Whether calls pack B themselves."""
+        return self.contraction.packs_b and not self.schedule.plain
 
     @property
     def panel_dim(self) -> str:
@@ -218,10 +225,9 @@ def resolve(
     tile = schedule.tile(extents)
     column = columns_of(contraction)
     check_taps(contraction, schedule, kernel, tile)
-    coef = {
-        "x": storage(contraction.x, strides[contraction.x.array], contraction.dims),
-        "C": storage(contraction.out, strides[contraction.out.array], contraction.dims),
-    }
+    named = {"x": contraction.x, "C": contraction.out}
+    named |= {"B": contraction.b} if schedule.plain else {}
+    coef = {at: storage(op, strides[op.array], contraction.dims) for at, op in named.items()}
     base = contraction.x.offset(strides[contraction.x.array]).const
     depths = [d.name for d in contraction.dims if d.role == "k"]
     if len(depths) > 1:
@@ -273,6 +279,8 @@ def _check_roles(
     """Raise UnsupportedError where a contraction cannot have the roles of a schedule."""
     if schedule.swap and (why := refusal(contraction, strides)):
         raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
+    if schedule.plain and (why := plain_refusal(contraction, strides, schedule, kernel)):
+        raise UnsupportedError(f"schedule {schedule}: cannot read B where it lies: {why}")
     if kernel.stencil and (why := stencil_refusal(contraction, strides)):
         raise UnsupportedError(f"schedule {schedule}: no stencil: {why}")
     if kernel.stencil and not schedule.swap:

@@ -1,0 +1,83 @@
+"""What reading B where it lies costs, beside panels that a call packs first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil, prod
+from typing import Final
+
+from polysci.errors import UnsupportedError
+from polysci.polyhedral.contraction import columns_of
+from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.rank.estimate import Context
+from polysci.space.enumerate import row_dims
+from polysci.space.plain_factor import plain_refusal
+from polysci.space.resolve import resolve
+from polysci.target.microkernels import find
+
+_PAGE: Final = 4096  # bytes
+_PAGES: Final = 64  # that a CPU finds at once
+_WALK: Final = 5e-9  # seconds to find another one
+_FROM_L2: Final = 5e-9  # of a row of a panel that is read again
+_FROM_L3: Final = 20e-9  # the same where rows share so few sets of L2 that it holds none of them
+
+
+def ahead_of_calls(context: Context) -> Context:
+    """The same context without the packing of B in calls."""
+    return replace(context, contraction=replace(context.contraction, packs_b=False))
+
+
+def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Schedule]:
+    """The schedules with B read where it lies, of those that can be; then with short reductions."""
+    plain = [replace(schedule, plain=True, ahead=False) for schedule in schedules]
+    short = (_shorten(context, form) for form in plain)
+    for form in dict.fromkeys([*plain, *short]):
+        if plain_refusal(context.contraction, context.strides, form, find(form.kernel)):
+            continue
+        try:
+            resolve(context.contraction, context.strides, form)
+        except UnsupportedError:
+            continue
+        yield form
+
+
+def _shorten(context: Context, schedule: Schedule) -> Schedule:
+    """The schedule with as few rows of B at a time as pages are found at once.
+
+    These are all that the loops over one call's columns and rows read.
+    """
+    contraction = context.contraction
+    column, depths = columns_of(contraction).name, contraction.by_role("k")
+    loops = [step for step in schedule.loops if step.dim not in [d.name for d in depths]]
+    last = {loop.dim: loop for loop in loops}  # of several the innermost
+    points = [loop for loop in last.values() if loop.dim != column and not loop.parallel]
+    points = [loop for loop in [last.get(column), *points] if loop and not loop.parallel]
+    around = [loop for loop in loops if loop not in points]
+    if not all(
+        loop.dim in (column, *(d.name for d in contraction.by_role("m"))) for loop in points
+    ):
+        return schedule
+    blocks = [Loop(d.name, _PAGES) for d in depths if d.extent > _PAGES]
+    return replace(schedule, steps=(*around, *blocks, *points))
+
+
+def row_bytes(context: Context) -> int:
+    """Bytes from one row of B to the next: the distance of its steps of k."""
+    b = context.contraction.b
+    offset = b.offset(context.strides[b.array])
+    return b.bytes * max((offset.coef(d.name) for d in context.contraction.by_role("k")), default=0)
+
+
+def page_seconds(context: Context, schedule: Schedule) -> float:
+    """What rows of B that lie apart cost: each call comes to as many as it has steps."""
+    contraction = context.contraction
+    tile = schedule.tile({d.name: d.extent for d in contraction.dims})
+    column, apart = columns_of(contraction), row_bytes(context)
+    steps = prod(d.extent for d in contraction.dims if d.role in ("k", "batch"))
+    touches = steps * ceil(column.extent / tile[column.name])
+    passes = prod(ceil(d.extent / tile[d.name]) for d in row_dims(contraction, context.strides))
+    deep = prod(tile[d.name] for d in contraction.by_role("k"))
+    walk = _WALK * min(1.0, apart / _PAGE) if deep > _PAGES else 0.0
+    again = _FROM_L2 if deep * apart <= context.target.l2 else _FROM_L3
+    return touches * (walk + (passes - 1) * again) / context.threads
