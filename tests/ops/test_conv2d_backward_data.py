@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from polysci.algorithms.choice import candidates
@@ -100,3 +100,42 @@ def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
     (choice,) = candidates(problem, context, 1)
     for verdict in check(problem, [choice.schedule], threads):
         assert verdict.passed, verdict.fault
+
+
+def test_transposed_convolutions_have_the_extents_of_pytorch() -> None:
+    problem = Conv2dBackwardData.transposed(
+        2, 6, 5, 7, 4, 3, 2, stride=(2, 3), pad=1, output_padding=(1, 0), dilation=(1, 2), groups=2,
+        layout="nchw",
+    )  # fmt: skip
+    assert problem.x_shape == (2, 6, 5, 7) and problem.w_shape == (6, 2, 3, 2)
+    assert problem.y_shape == (2, 4, 4 * 2 - 2 + 3 + 1, 6 * 3 - 2 + 3)
+    with pytest.raises(SpecError, match=r"output_padding\[0\]=2 must not be negative, and below"):
+        Conv2dBackwardData.transposed(1, 2, 3, 3, 2, 3, 3, stride=2, output_padding=2)
+    with pytest.raises(TypeError, match="stride"):
+        Conv2dBackwardData.transposed(1, 2, 3, 3, 2, 3, 3, stride="2")  # type: ignore[arg-type]
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2), st.integers(0, 2)
+)
+def test_transposed_convolutions_scatter(
+    taps: int, stride: int, pad: int, apart: int, more: int
+) -> None:
+    """Against the definition: each pixel of x adds the filter to y, ``pad`` of which is cut off."""
+    assume(more < max(stride, apart) and 3 * stride + (taps - 1) * apart + 1 + more > 2 * pad)
+    problem = Conv2dBackwardData.transposed(
+        2, 3, 4, 4, 2, taps, taps, stride, pad, more, apart, layout="nchw"
+    )
+    random = np.random.default_rng(0)
+    x = random.integers(-4, 5, problem.x_shape)
+    w = random.integers(-4, 5, problem.w_shape)
+    size = 3 * stride + (taps - 1) * apart + 1 + more
+    y = np.zeros((2, 2, size, size), np.int64)
+    for p in range(4):
+        for q in range(4):
+            for r in range(taps):
+                for s in range(taps):
+                    at = p * stride + r * apart, q * stride + s * apart
+                    y[:, :, *at] += x[:, :, p, q] @ w[:, :, r, s]
+    inner = slice(pad, size - pad)
+    assert np.array_equal(problem.reference(x, w), y[:, :, inner, inner])
