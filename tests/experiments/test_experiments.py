@@ -292,6 +292,19 @@ def test_a_roofline_follows_from_the_records(tmp_path: Path, own_cache: Path) ->
     assert (tmp_path / "roofline_net.png").stat().st_size > 1000
 
 
+def test_residue_classes_are_predicted_to_be_faster_than_inserted_zeros(tmp_path: Path) -> None:
+    words = ("mb1ic16ih14oc16kh3ph1", 'mb1ic16ih14oc16kh3sh2ph1n"strided"')
+    done = run("backward_data", *words, "--level", "estimate", "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = rows_of(tmp_path / "backward_data.csv")
+    assert row["layer"] == "strided" and row["classes_schedule"].count("residues(2,2)") == 1
+    assert float(row["work"]) == pytest.approx(13**2 / 7**2, rel=1e-5)
+    ratio = float(row["zeros_predicted"]) / float(row["classes_predicted"])
+    assert float(row["predicted_ratio"]) == pytest.approx(ratio, rel=1e-4) and ratio > 1.5
+    assert f"geomean: predicted {ratio:.2f}" in done.stdout
+    assert (tmp_path / "backward_data.png").stat().st_size > 1000
+
+
 def test_a_network_without_records_is_an_error_that_says_what_makes_them(
     tmp_path: Path, own_cache: Path
 ) -> None:
