@@ -27,8 +27,10 @@ PS_INLINE void ps_clamp(ps_acc *acc, ps_tile t, const float *clamp)
 /* acc *= alpha */
 PS_INLINE void ps_times_alpha(ps_acc *acc, ps_tile t, float alpha)
 {
+    if (alpha == 1) /* in the loop's condition it would keep gcc from unrolling: acc in memory */
+        return;
     PS_UNROLL
-    for (int i = 0; alpha != 1 && i < t.rows * t.vecs; ++i)
+    for (int i = 0; i < t.rows * t.vecs; ++i)
         acc[i] = ps_mul(acc[i], ps_splat(alpha));
 }
 
