@@ -21,6 +21,7 @@ from polysci.network.gradients.optimizers import SGD, Optimizer
 from polysci.network.ir.graph import Array, Graph
 from polysci.network.runtime.runner import check_inputs
 from polysci.numerics import arrays as aligned
+from polysci.training.export import write_step
 from polysci.training.model import Source, TrainedModel, model_of
 from polysci.training.step_graph import RATE, TARGET, build_step, with_loss
 
@@ -106,6 +107,16 @@ class Trainer:
         """Parameters and state as a NumPy archive (npz)."""
         with Path(path).open("wb") as file:
             np.savez(file, **{**self.parameters, **self.state})  # type: ignore[arg-type]
+
+    @guard
+    def export(self, out: str | PathLike[str], *, force: bool = False) -> list[Path]:
+        """Write a C project of the step with parameters and state as they are now.
+
+        ``NAME_step.h`` is its interface, ``NAME.state`` holds all values, ``make`` builds a static
+        library. Raises SpecError for a directory that holds other files (unless ``force``).
+        """
+        held = {**self.parameters, **self.state}
+        return write_step(self.network, held, RATE, Path(out), force=force)
 
     @guard
     def load(self, path: str | PathLike[str]) -> None:
