@@ -36,7 +36,7 @@ from polysci.network.passes.relations import iterators, pointwise, reads_once
 from polysci.network.runtime.runner import Runner
 from polysci.numerics.arrays import ALIGNMENT
 from polysci.polyhedral.affine import Affine
-from tests.support.networks import disagreement, given, network_of, read
+from tests.support.networks import given, network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.randomgraphs import models
 
@@ -118,40 +118,6 @@ def test_what_is_fused(name: str) -> None:
         assert isinstance(last, LoopStage)
     else:
         assert isinstance(last, LayerStage) and getattr(last, kind) and last.clamp == (0.0, np.inf)
-
-
-ENDS = {  # an activation, and the nodes that say it
-    "gelu": [node("Gelu", "c", "y")],
-    "gelu_tanh": [node("Gelu", "c", "y", approximate="tanh")],
-    "sigmoid": [node("Sigmoid", "c", "y")],
-    "tanh": [node("Tanh", "c", "y")],
-    "silu": [node("Sigmoid", "c", "s"), node("Mul", "c s", "y")],
-    "hard_swish": [node("HardSwish", "c", "y")],
-    "softplus": [node("Softplus", "c", "y")],
-    "mish": [node("Mish", "c", "y")],
-}
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_activations_end_layers(name: str) -> None:
-    """Also where a residual is added before, and a clamp comes behind."""
-    sums = [conv("d"), node("Add", "d x", "c")]
-    graph = read(model([*sums, *ENDS[name]], X, Y, W, opset=20))
-    program, _ = fuse_loops(lower(simplify(graph)))
-    (layer,) = program.stages
-    assert isinstance(layer, LayerStage) and layer.residual == "x"
-    assert layer.problem.activation == name and not layer.clamp
-    for threads in (1, 2):
-        assert not disagreement(graph, threads, "f32", fuse=True)
-
-
-def test_one_function_ends_a_layer() -> None:
-    nodes = [conv("c"), node("Tanh", "c", "t"), node("Relu", "t", "r"), node("Sigmoid", "r", "y")]
-    program, told = fuse_loops(lower(simplify(read(model(nodes, X, Y, W)))))
-    layer, last = program.stages
-    assert isinstance(layer, LayerStage) and isinstance(last, LoopStage)
-    assert (layer.problem.activation, layer.clamp) == ("tanh", (0.0, np.inf))
-    assert "its results are those of another function" in [one.refusal for one in told]
 
 
 REFUSED = {

@@ -111,7 +111,6 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_steps_keep_to_their_slices": None,
     },
     "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
-    "network/test_stages.py": {"test_activations_end_layers": 4},
     "network/test_thread_pools.py": {"*": None, "test_projects": 0, "test_what_is_refused": 1},
     "network/test_whole_models.py": {"test_models_are_right": None, "test_in_bf16": None},
 }
