@@ -13,9 +13,10 @@ from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.layers.model import LayeredModel
-from polysci.network.frontends.layers.words import describes_model, model_of
+from polysci.network.frontends.layers.words import backward_of, describes_model, model_of
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
+from polysci.network.gradients.differentiate import pull_back
 from polysci.network.ir.control import BranchStage
 from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import Program
@@ -87,8 +88,12 @@ def graph_of(
 ) -> Graph:
     """The simplified graph of an ONNX model: its path, itself, or its bytes.
 
-    A model of layers, or the words of one, has its first parameters as constants.
+    A model of layers, or the words of one, has its first parameters as constants. Those of words
+    with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
     """
+    if isinstance(model, str) and (whole := backward_of(model)):
+        wanted = [tensor.name for tensor in whole.graph.inputs]
+        return simplify.simplify(pull_back(whole.graph, whole.graph.outputs[0].name, wanted))
     if isinstance(model, str) and describes_model(model):
         model = model_of(model)
     if isinstance(model, LayeredModel):

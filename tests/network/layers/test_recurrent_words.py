@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polysci.errors import SpecError
+from polysci.network.compile.prepare import graph_of
 from polysci.network.frontends.layers.recurrent_words import CELLS, RecurrentWords
+from polysci.network.frontends.layers.words import layers_of
 
 EXTENTS = st.integers(1, 10**6)
 
@@ -29,6 +31,16 @@ def test_the_model() -> None:
     assert model.graph.inputs[0].shape == (5, 2, 3)
     assert model.graph.outputs[0].shape == (5, 2, 8)
     assert model.parameters["0.weight_ih_l1_reverse"].shape == (12, 8)
+
+
+def test_words_of_a_backward_pass_have_weights_as_inputs() -> None:
+    graph = graph_of("gru:T5xN2xC3xK4 bwd")
+    names = ["x", *(f"0.{word}_l0" for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))]
+    y, *gradients = [tensor.name for tensor in graph.outputs]
+    assert [tensor.name for tensor in graph.inputs] == [*names, f"{y}.gradient"]
+    assert gradients == [f"{name}.gradient" for name in names]
+    with pytest.raises(SpecError, match="expected words of a forward pass"):
+        layers_of("gru:T5xN2xC3xK4 bwd")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,16 @@ def model_of(text: str, seed: int = 0) -> LayeredModel:
     return build_model(layers, shape, seed=seed, name=text.split(":")[0].strip())
 
 
+def backward_of(text: str) -> LayeredModel | None:
+    """The model whose gradients words with ``bwd`` ask for; None for words of a forward pass."""
+    if not text.lstrip().startswith(tuple(CELLS)):
+        return None
+    words = RecurrentWords.parse(text)
+    if not words.backward:
+        return None
+    return build_model([words.layer], words.shape, name=words.cell.removesuffix(":"))
+
+
 def layers_of(text: str) -> tuple[list[Layer], tuple[int, ...]]:
     """Linear layers with a bias, of which each ends in the activation; without ``act`` in none.
 
@@ -58,7 +68,7 @@ def layers_of(text: str) -> tuple[list[Layer], tuple[int, ...]]:
     if text.lstrip().startswith(tuple(CELLS)):
         words = RecurrentWords.parse(text)
         if words.backward:
-            raise line.error(text.rindex("bwd"), "a network is compiled forward")
+            raise line.error(text.rindex("bwd"), "expected words of a forward pass")
         return [words.layer], words.shape
     at = line.after(WORD, RULE)
     match = _EXTENTS.match(text, at)
