@@ -42,9 +42,8 @@ class LayerRival(PeerProcess):
             self.ask({"op": "open", **self._library})
 
     def accepts(self, problem: Problem) -> bool:
-        """Whether the peer has the problem's operator; none is asked for activations."""
-        own = isinstance(problem, tuple(OPS[name].problem for name in self.peer.operators))
-        return own and not problem.activation
+        """Whether the peer has the problem's operator."""
+        return isinstance(problem, tuple(OPS[name].problem for name in self.peer.operators))
 
     def prepare(self, problem: Problem, cold_bytes: int = 0) -> tuple[str, str, dict[str, float]]:
         """Check the peer's result, choose its fastest path.

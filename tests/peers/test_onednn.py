@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import CheckError, SpecError, UnsupportedError
+from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
@@ -206,6 +207,13 @@ def test_onednn_computes_it(dtype: str, layout: str) -> None:
         *((f"bwd_d {shape}", dtype) for shape in SHAPES.values() for dtype in ("f32", "bf16")),
         *(("conv3d mb1ic16id5ih6iw7oc32kd3kh3kw3pd1ph1pw1", dtype) for dtype in PRECISIONS),
         ("conv3d g4mb1ic16id7oc32kd3sd2pd1", "f32"),
+        *(
+            (f"mb1ic16ih6oc32kh3ph1 act={name}", dtype)
+            for name in ACTIVATIONS
+            for dtype in ("f32", "bf16")
+        ),
+        *(("mm:9x48x36 tb b=constant act=gelu", dtype) for dtype in ("f32", "bf16")),
+        *((f"mm:9x48x36 {words}", "f32") for words in ("ta", "tb", "ta tb", "to b=constant")),
         *((f"bwd_w {shape}", dtype) for shape in SHAPES.values() for dtype in ("f32", "bf16")),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import CheckError, UnsupportedError
+from polysci.numerics.activations import ACTIVATIONS
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.pytorch import PyTorch, service
@@ -56,6 +57,14 @@ def test_pytorch_computes_gradients(word: str, layout: str, shape: str) -> None:
 def test_pytorch_computes_three_axes(words: str, layout: str) -> None:
     answer = PyTorch().prepare(f"conv3d mb1{words}", layout, "f32", 1, 3)
     assert len(answer["paths"]) > 1
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_pytorch_computes_activations(name: str, layout: str) -> None:
+    answer = PyTorch().prepare(f"mb1ic16ih6oc32kh3ph1 act={name}", layout, "f32", 1, 3)
+    assert any("pointwise" in path for path in answer["paths"]) or name in ("softplus", "mish")
+    assert PyTorch().prepare(f"mm:9x48x36 tb b=constant act={name}", "", "f32", 1, 3)["paths"]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])

@@ -32,6 +32,10 @@ int dnnl_memory_destroy(void *memory);
 int dnnl_primitive_attr_create(void **attr);
 int dnnl_primitive_attr_destroy(void *attr);
 int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode);
+int dnnl_primitive_attr_set_post_ops(void *attr, const void *post_ops);
+int dnnl_post_ops_create(void **post_ops);
+int dnnl_post_ops_destroy(void *post_ops);
+int dnnl_post_ops_append_eltwise(void *post_ops, int alg, float alpha, float beta);
 int dnnl_primitive_attr_set_scales_mask(void *attr, int arg, int mask);
 int dnnl_primitive_attr_set_zero_points_mask(void *attr, int arg, int mask);
 int dnnl_convolution_forward_primitive_desc_create(
@@ -68,6 +72,14 @@ TYPES: Final[Mapping[str, int]] = MappingProxyType(
     {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6}
 )
 ALGORITHMS: Final[Mapping[str, int]] = MappingProxyType({"direct": 1, "winograd": 2, "auto": 3})
+# Of activations: the algorithm, alpha and beta.
+ELTWISE: Final[Mapping[str, tuple[int, float, float]]] = MappingProxyType(
+    {
+        "relu": (0x20, 0.0, 0.0), "tanh": (0x21, 0.0, 0.0), "softplus": (0x27, 1.0, 0.0),
+        "sigmoid": (0x29, 0.0, 0.0), "gelu_tanh": (0x2B, 0.0, 0.0), "silu": (0x2C, 1.0, 0.0),
+        "gelu": (0x31, 0.0, 0.0), "mish": (0x33, 0.0, 0.0), "hard_swish": (0x34, 1 / 6, 0.5),
+    }
+)  # fmt: skip
 OPENMP: Final = 2  # of the runtimes
 RUNTIMES: Final[Mapping[int, str]] = MappingProxyType(
     {0: "no CPU", 1: "one thread", 4: "TBB", 8: "a thread pool"}

@@ -102,9 +102,12 @@ class Dnnl:
         return self.create("memory_desc", function, len(dims), list(dims), code, strides)
 
     def attributes(
-        self, scratchpad: int, scales: Mapping[int, int], zeros: Sequence[int]
+        self, scratchpad: int, scales: Mapping[int, int], zeros: Sequence[int], activation: str
     ) -> Handle:
-        """Attributes: the mask of an argument's scales, and which arguments have a zero point."""
+        """Attributes: the mask of an argument's scales, and which arguments have a zero point.
+
+        ``activation`` names a row of ELTWISE, or is empty.
+        """
         attributes = self.create("primitive_attr", "primitive_attr_create")
         prefix = "primitive_attr_set"
         self._call(f"{prefix}_scratchpad_mode", attributes, scratchpad)
@@ -112,6 +115,10 @@ class Dnnl:
             self._call(f"{prefix}_scales_mask", attributes, argument, mask)
         for argument in zeros:
             self._call(f"{prefix}_zero_points_mask", attributes, argument, 0)
+        if activation:
+            post_ops = self.create("post_ops", "post_ops_create")
+            self._call("post_ops_append_eltwise", post_ops, *api.ELTWISE[activation])
+            self._call(f"{prefix}_post_ops", attributes, post_ops)
         return attributes
 
     def format_of(self, descriptor: Handle, which: int) -> Handle:

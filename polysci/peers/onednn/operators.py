@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -52,6 +52,7 @@ class DnnlOperator:
 
     ``operands`` are x, w and y; ``formats`` are those to try. ``scale_mask`` names the axes of w
     that scales belong to. ``packed``: w is constant, so that it is brought into a format ahead.
+    ``activation`` is that of the problem.
     """
 
     operands: Mapping[str, DnnlOperand]
@@ -60,6 +61,7 @@ class DnnlOperator:
     scale_mask: int = 0
     algorithms: Sequence[str] = ("direct",)
     packed: bool = True
+    activation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def operator_of(problem: Problem) -> DnnlOperator:
     """Raises UnsupportedError for what the library lacks."""
     for kind, make in _OPERATORS.items():
         if isinstance(problem, kind):
-            return make(problem)
+            return replace(make(problem), activation=problem.activation)
     raise UnsupportedError(f"{problem}: oneDNN has no such operator")
 
 

@@ -144,7 +144,7 @@ class DnnlProblem:
         scaled, numbers = operator.operands["w"].argument, self._quantities
         scales = {scaled: operator.scale_mask} if api.SCALES + scaled in numbers else {}
         zeros = [number for number in forms if api.ZERO_POINTS + number in numbers]
-        attributes = dnnl.attributes(setting.scratchpad, scales, zeros)
+        attributes = dnnl.attributes(setting.scratchpad, scales, zeros, operator.activation)
         return operator.create(dnnl, setting.algorithm, forms, attributes)
 
     def _elements(self, setting: _Setting) -> tuple[str, str, str]:

@@ -11,7 +11,16 @@ from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv3
 from polysci.ops.problem import Problem
 from polysci.peers.pytorch import gradients, products
 from polysci.peers.pytorch.graph import compile_graph
-from polysci.peers.pytorch.operands import Operands, Path, Run, Step, Way, chain
+from polysci.peers.pytorch.operands import (
+    Operands,
+    Path,
+    Run,
+    Step,
+    Way,
+    activate,
+    attribute_of,
+    chain,
+)
 
 _TYPES: Final = MappingProxyType({"f32": "float32", "bf16": "bfloat16", "f16": "float16"})
 
@@ -22,7 +31,7 @@ def _pointwise(operands: Operands, w: Any) -> Step:
     pack = torch.ops.mkldnn._reorder_convolution_weight
     packed = pack(w, pad, stride, dilation, groups, list(operands.x.shape))
     call = torch.ops.mkldnn._convolution_pointwise.default
-    fixed: tuple[Any, ...] = (packed, None, pad, stride, dilation, groups, "none", [], "")
+    fixed: tuple[Any, ...] = (packed, None, pad, stride, dilation, groups, *attribute_of(operands))
     return lambda x: call(x, *fixed)
 
 
@@ -36,10 +45,10 @@ _NAME: Final = "mkldnn._convolution_pointwise"
 _ANY: Final = (Way("oneDNN Graph", _eager, script=True), Way("eager conv2d", _eager))
 _CONVOLUTIONS: Final[Mapping[str, Sequence[Way]]] = MappingProxyType(
     {
-        "nhwc": (Way(f"{_NAME}, channels_last", _pointwise), *_ANY),
+        "nhwc": (Way(f"{_NAME}, channels_last", _pointwise, fused=True), *_ANY),
         "nchw": (
-            Way(f"{_NAME}, layouts changed before and after", _pointwise, True, True),
-            Way(f"{_NAME}, layout changed after", _pointwise, False, True),
+            Way(f"{_NAME}, layouts changed before and after", _pointwise, True, True, fused=True),
+            Way(f"{_NAME}, layout changed after", _pointwise, False, True, fused=True),
             *_ANY,
         ),
     }
@@ -80,6 +89,7 @@ def _run(operands: Operands, way: Way, element: str) -> Run:
     steps: list[Step] = [operands.channels_last] if way.before else []
     steps += [lambda x: x.to(kinds[element])] if element != own else []
     steps += [way.call(operands, operands.w.to(kinds[element]))]
+    steps += [] if way.fused else activate(operands)
     steps += [lambda y: y.to(kinds[result])] if element != result else []
     steps += [operands.plain] if way.after else []
     if way.script:

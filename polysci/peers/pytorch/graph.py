@@ -48,15 +48,21 @@ def script_call(torch: Any, expression: str, packed: Any) -> Step:
     return script.forward  # type: ignore[no-any-return]
 
 
-def compile_module(torch: Any, step: Step, x: Any) -> Step:
-    """A step compiled by inductor, its constants frozen, products tuned by trial.
+def compile_module(torch: Any, steps: Sequence[Step], x: Any) -> Step:
+    """Steps compiled by inductor, its constants frozen, products tuned by trial.
 
     Raises RuntimeError for what it cannot compile.
     """
     from torch._inductor import config
 
     torch._dynamo.reset()  # it compiles a function only some times
-    module = type("Compiled", (torch.nn.Module,), {"forward": lambda self, x: step(x)})()
+
+    def forward(self: Any, value: Any) -> Any:
+        for step in steps:
+            value = step(value)
+        return value
+
+    module = type("Compiled", (torch.nn.Module,), {"forward": forward})()
     compiled = torch.compile(module.eval(), mode="max-autotune-no-cudagraphs", dynamic=False)
     with config.patch(freezing=True):
         compiled(x)

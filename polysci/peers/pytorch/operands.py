@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,8 @@ Run = Callable[[], Any]
 class Way:
     """A call, whether it takes and leaves NHWC alone, and whether TorchScript compiles it.
 
-    ``call`` takes w in the type that is computed in. ``once``: it takes seconds to make.
+    ``call`` takes w in the type that is computed in. ``once``: it takes seconds to make. ``fused``:
+    it computes the activation.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Way:
     after: bool = False
     script: bool = False
     once: bool = False
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,39 @@ class Operands:
         wrong = fault(y.float().numpy() - path.above, expected, path.element)
         if wrong:
             raise CheckError(f"{path.name}: {wrong}")
+
+
+# Of activations: the function, and what oneDNN's calls of PyTorch take to compute it.
+_ACTIVATIONS: Final[Mapping[str, tuple[str, Mapping[str, Any], tuple[Any, ...] | None]]] = (
+    MappingProxyType(
+        {
+            "": ("", {}, ("none", [], "")),
+            "relu": ("relu", {}, ("relu", [], "")),
+            "gelu": ("gelu", {}, ("gelu", [], "none")),
+            "gelu_tanh": ("gelu", {"approximate": "tanh"}, ("gelu", [], "tanh")),
+            "sigmoid": ("sigmoid", {}, ("sigmoid", [], "")),
+            "tanh": ("tanh", {}, ("tanh", [], "")),
+            "silu": ("silu", {}, ("swish", [], "")),
+            "hard_swish": ("hardswish", {}, ("hardswish", [], "")),
+            "softplus": ("softplus", {}, None),
+            "mish": ("mish", {}, None),
+        }
+    )
+)
+
+
+def attribute_of(operands: Operands) -> tuple[Any, ...]:
+    """The last arguments of oneDNN's fused calls. Raises RuntimeError where they have none."""
+    attribute = _ACTIVATIONS[operands.problem.activation][2]
+    if attribute is None:
+        raise RuntimeError(f"it has no {operands.problem.activation}")
+    return attribute
+
+
+def activate(operands: Operands) -> list[Step]:
+    """The activation by PyTorch's function; nothing where there is none."""
+    name, words, _ = _ACTIVATIONS[operands.problem.activation]
+    return [partial(getattr(operands.torch.nn.functional, name), **words)] if name else []
 
 
 def chain(x: Any, steps: Sequence[Step]) -> Run:

@@ -8,7 +8,7 @@ from typing import Any
 from polysci.errors import UnsupportedError
 from polysci.ops import Matmul
 from polysci.peers.pytorch.graph import compile_module
-from polysci.peers.pytorch.operands import Operands, Step, Way
+from polysci.peers.pytorch.operands import Operands, Step, Way, activate, attribute_of
 
 
 def ways(operands: Operands) -> Sequence[Way]:
@@ -21,10 +21,10 @@ def ways(operands: Operands) -> Sequence[Way]:
     if product.constant == "a" or product.batch is not None or _turned(product):
         return eager
     return (
-        Way("mkldnn._linear_pointwise", _pointwise),
+        Way("mkldnn._linear_pointwise", _pointwise, fused=True),
         Way("mkl._mkl_linear", _mkl),
         Way("oneDNN Graph", _linear, script=True),
-        Way("torch.compile, autotuned and frozen", _compiled, once=True),
+        Way("torch.compile, autotuned and frozen", _compiled, once=True, fused=True),
         *eager,
     )
 
@@ -58,8 +58,8 @@ def _pointwise(operands: Operands, w: Any) -> Step:
     """What inductor's freezing calls, on a factor packed ahead."""
     torch, product = operands.torch, _product(operands)
     packed = torch.ops.mkldnn._reorder_linear_weight(_weights(operands, w), product.M)
-    call = torch.ops.mkldnn._linear_pointwise.default
-    return lambda x: call(_logical(product, "x", x), packed, None, "none", [], "")
+    call, attribute = torch.ops.mkldnn._linear_pointwise.default, attribute_of(operands)
+    return lambda x: call(_logical(product, "x", x), packed, None, *attribute)
 
 
 def _mkl(operands: Operands, w: Any) -> Step:
@@ -74,7 +74,7 @@ def _mkl(operands: Operands, w: Any) -> Step:
 
 
 def _compiled(operands: Operands, w: Any) -> Step:
-    return compile_module(operands.torch, _linear(operands, w), operands.x)
+    return compile_module(operands.torch, [_linear(operands, w), *activate(operands)], operands.x)
 
 
 def _product(operands: Operands) -> Matmul:
