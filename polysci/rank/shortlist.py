@@ -17,6 +17,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
+from polysci.rank.curve_groups import square_groups
 from polysci.rank.plain_reads import ahead_of_calls, page_seconds, plain_forms
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
@@ -342,7 +343,14 @@ def cost_of(context: Context, schedule: Schedule, ranker: str) -> float:
 
 
 def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
-    """A schedule as the rankers take it: a family of one member, in the view of its kernel."""
+    """A schedule as the rankers take it: a family of one member, in the view of its kernel.
+
+    One along a curve is taken as the nested loops over squares of blocks that cost least.
+    """
+    if schedule.hilbert:
+        extents = {d.name: d.extent for d in context.contraction.dims}
+        groups = square_groups(schedule, extents)
+        schedule = min(groups, key=lambda nest: predict_seconds(context, nest))
     (part,) = batch(ahead_of_calls(context) if schedule.plain else context, [schedule])
     return part.context, part.family
 

@@ -1,15 +1,20 @@
 """Blocks of C along a generalised Hilbert curve: the curve itself, and code that follows it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from polysci.algorithms.lowering import emit
+from polysci.algorithms.lowering import emit, model_of
 from polysci.errors import IllegalScheduleError, SpecError, UnsupportedError
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context, shortlist
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
+from polysci.target.host import detect
+from polysci.target.machine import assume_rates
 from polysci.target.microkernels import header
 
 KERNEL = "brgemm_portable_f32_6x8"
@@ -67,6 +72,18 @@ def test_what_follows_no_curve_is_refused(loops: str, message: str) -> None:
             parse_problem("mm:100x70x300 b=constant"),
             Schedule.parse(f"hilbert(C) {loops} > {KERNEL}"),
         )
+
+
+def test_the_model_takes_a_curve_as_its_best_squares() -> None:
+    problem = parse_problem("mm:2048x256x2048 b=constant")
+    _, roles, strides = model_of(problem)
+    target = detect("portable")
+    context = Context(roles, strides, target, assume_rates(target), 1)
+    nest = Schedule.parse(f"i:24 j:32 i:6 j:8 > {KERNEL}")
+    squares = Schedule.parse(f"i:96 j:128 i:24 j:32 i:6 j:8 > {KERNEL}")
+    curve = shortlist.predict_seconds(context, replace(nest, hilbert=True))
+    assert curve < shortlist.predict_seconds(context, nest)
+    assert curve <= shortlist.predict_seconds(context, squares)
 
 
 def test_a_reduction_follows_no_curve() -> None:
