@@ -1,5 +1,9 @@
 /* Functions of finished sums in memory, of `vecs` vectors: loops that compilers vectorise. */
+#if defined __GNUC__ && !defined __clang__ /* whatever the flags, choices become blends */
+#define PS_EACH static PS_KERNEL __attribute__((unused, optimize("no-trapping-math"))) void
+#else
 #define PS_EACH static PS_KERNEL __attribute__((unused)) void
+#endif
 #define PS_OF(function)                                                                            \
     for (int64_t i = 0; i < vecs * PS_LANES; ++i)                                                  \
         x[i] = function(x[i])
