@@ -110,10 +110,11 @@ PS_PLACE(l, int64_t)
  * SC 2011) of a counter of two words and a key of one; of each argument the lowest 32 bits count. */
 PS_INLINE uint64_t ps_u_philox(uint64_t low, uint64_t high, uint64_t key)
 {
-    for (int round = 0; round < 10; ++round, key += 0x9E3779B9) {
-        const uint64_t product = (low & 0xFFFFFFFF) * 0xD256D193;
-        low = (product >> 32) ^ key ^ high;
-        high = product;
+    uint32_t left = (uint32_t)low, right = (uint32_t)high, word = (uint32_t)key;
+    for (int round = 0; round < 10; ++round, word += 0x9E3779B9) {
+        const uint64_t product = (uint64_t)left * 0xD256D193;
+        left = (uint32_t)(product >> 32) ^ word ^ right;
+        right = (uint32_t)product;
     }
-    return low & 0xFFFFFFFF;
+    return left;
 }
