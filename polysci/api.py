@@ -57,6 +57,7 @@ def compile(
     progress: Callable[[Progress], None] | None = None,
     schedule: Schedule | str | None = None,
     flush_denormals: bool = True,
+    reproducible: bool = False,
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
@@ -71,7 +72,7 @@ def compile(
     return optimize(
         parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
-        wisdom=wisdom, progress=progress, schedule=schedule,
+        wisdom=wisdom, progress=progress, schedule=schedule, reproducible=reproducible,
     ).primitive(flush_denormals=flush_denormals)  # fmt: skip
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the command line reads the table, and a process that checks
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
     from polysci.rank import Context
+    from polysci.space.summation import SummationOrder
 
 SYMBOL: Final = "primitive"
 Lowered = TypeVar("Lowered")
@@ -40,6 +41,7 @@ class SpaceLimits:
     tiles: int = 8
     blocks: int = 2
     kinds: int = 0
+    order: SummationOrder | None = None  # of all sums; None: any
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import merge
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
-from polysci.algorithms.algorithm import Candidate, SpaceLimits
+from polysci.algorithms.algorithm import Algorithm, Candidate, SpaceLimits
+from polysci.algorithms.lowering import model_of
 from polysci.algorithms.registry import (
     AUTO,
     DEFAULT,
@@ -22,8 +23,13 @@ from polysci.ops.parsing import parse_key
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
+from polysci.space.summation import SummationOrder
+from polysci.target.host import Target
+from polysci.target.machine import assume_rates
 from polysci.text.suggestions import suggest
 
+TYPICAL_THREADS: Final = 4  # for which reproducible sums are laid out
+REPRODUCIBLE: Final = "reproducible"  # the last word of keys of such records
 LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
 
 
@@ -46,26 +52,30 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
     return algorithm
 
 
-def key_of(problem: Problem, algorithm: str) -> str:
+def key_of(problem: Problem, algorithm: str, *, reproducible: bool = False) -> str:
     """Under which records of a search are kept: those of direct searches hold direct schedules."""
     chosen = resolve_algorithm(problem, algorithm)
-    return problem.key if chosen == DEFAULT else f"{problem.key} {chosen}"
+    words = [problem.key, *[chosen] * (chosen != DEFAULT), *[REPRODUCIBLE] * reproducible]
+    return " ".join(words)
 
 
 def parse_record_key(key: str) -> tuple[Problem, str]:
     """The problem and the algorithm whose ``key_of`` is this. Raises SpecError where none is."""
-    words, _, last = key.rpartition(" ")
-    text, algorithm = (words, last) if last in options() else (key, DEFAULT)
+    plain = key.removesuffix(f" {REPRODUCIBLE}")
+    words, _, last = plain.rpartition(" ")
+    text, algorithm = (words, last) if last in options() else (plain, DEFAULT)
     problem = parse_key(text)
-    if key_of(problem, algorithm) != key:
-        raise SpecError(f"problem {key!r}: its records are under {key_of(problem, algorithm)!r}")
+    own = key_of(problem, algorithm, reproducible=plain != key)
+    if own != key:
+        raise SpecError(f"problem {key!r}: its records are under {own!r}")
     return problem, algorithm
 
 
 def keys_of(problem: Problem) -> tuple[str, ...]:
     """All keys under which searches of a problem keep their records."""
     others = (name for name in options() if name != DEFAULT)
-    return (problem.key, *(f"{problem.key} {name}" for name in others))
+    keys = (problem.key, *(f"{problem.key} {name}" for name in others))
+    return (*keys, *(f"{key} {REPRODUCIBLE}" for key in keys))
 
 
 def admits(algorithm: str, schedule: Schedule) -> bool:
@@ -83,6 +93,7 @@ def candidates(
     tiles: int = 8,
     blocks: int = 2,
     kinds: int = 0,
+    order: SummationOrder | None = None,
 ) -> list[Candidate]:
     """The best ``count`` schedules of an algorithm (None: all); with auto, of all in one order.
 
@@ -91,14 +102,46 @@ def candidates(
     Raises as ``Algorithm.candidates`` and ``resolve_algorithm`` do.
     """
     chosen = resolve_algorithm(problem, algorithm)
-    limits = SpaceLimits(ranker, tiles, blocks, kinds)
+    limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
     algorithms = [algorithm_named(name) for name in (names() if chosen == AUTO else [chosen])]
     ranked = [
-        algorithm.candidates(problem, context, count, limits)
+        _in_order(algorithm, problem, context, count, limits)
         for algorithm in algorithms
         if not algorithm.refusal(problem)
     ]
     return _merge(ranked, None if count is None else count + kinds)
+
+
+def _in_order(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    context: Context,
+    count: int | None,
+    limits: SpaceLimits,
+) -> Sequence[Candidate]:
+    """Of one algorithm; with an order of sums those that have it, which may be none."""
+    order = limits.order
+    if order is None:
+        return algorithm.candidates(problem, context, count, limits)
+    whole = algorithm is not algorithm_named(DEFAULT)  # the default looks for them itself
+    try:
+        ranked = algorithm.candidates(problem, context, None if whole else count, limits)
+    except UnsupportedError:
+        return []
+    sums = [SummationOrder.of(context.contraction, option.schedule) for option in ranked]
+    own = [option for option, its in zip(ranked, sums, strict=True) if its == order]
+    return own if count is None else own[: count + limits.kinds]
+
+
+def reproducible_schedule(problem: Problem, target: Target, algorithm: str = DEFAULT) -> Schedule:
+    """The schedule whose order of sums reproducible searches keep, whatever threads there are.
+
+    It is the model's choice for ``TYPICAL_THREADS`` threads on a typical machine with the
+    target's instruction set and caches, so that nothing measured decides.
+    """
+    _, roles, strides = model_of(problem)
+    context = Context(roles, strides, target, assume_rates(target), TYPICAL_THREADS)
+    return candidates(problem, context, 1, algorithm)[0].schedule
 
 
 def _merge(ranked: Sequence[Sequence[Candidate]], count: int | None) -> list[Candidate]:

@@ -71,6 +71,7 @@ class Direct(Algorithm[LegalSchedule]):
     ) -> list[Candidate]:
         space: dict[str, Any] = {
             "ranker": limits.ranker, "tiles": limits.tiles, "blocks": limits.blocks,
+            "order": limits.order,
         }  # fmt: skip
         ranked = (
             shortlist.rank_all(context, **space) if count is None

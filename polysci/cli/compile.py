@@ -234,7 +234,7 @@ def _build(
     level = arguments.level or ("estimate" if arguments.explain else "measure")
     options = CompileOptions(
         level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
-        flush_denormals=not arguments.keep_denormals,
+        flush_denormals=not arguments.keep_denormals, reproducible=arguments.reproducible,
     )  # fmt: skip
     rivals = [prepared] if plain is None or not LEVELS[level].measured else [prepared, plain]
     todo = sum(len(problems(rival.program)) for rival in rivals)

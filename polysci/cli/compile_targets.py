@@ -55,7 +55,7 @@ def write_for(
     for target in targets:
         options = CompileOptions(
             target.level, shared.threads_of(arguments), arguments.dtype, arguments.algorithm,
-            target.target, not arguments.keep_denormals, target.machine,
+            target.target, not arguments.keep_denormals, target.machine, arguments.reproducible,
         )  # fmt: skip
         own = f"{name}_{target.isa}" if arguments.isas else name
         limit = arguments.time_limit and arguments.time_limit / len(targets)

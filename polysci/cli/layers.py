@@ -150,6 +150,8 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
     from polysci.algorithms.registry import DEFAULT, help_text, options
 
     command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
+    same = "sum in an order that does not depend on threads: the same bits for any number"
+    command.add_argument("--reproducible", action="store_true", help=same)
 
 
 def threads(text: str) -> int:
@@ -331,10 +333,8 @@ def tune_layers(
     if search_target is None and (search_target := foreign_target(arguments)):
         say_unmeasured(search_target)
     start, tuned = time.monotonic(), dict[str, TunedLayer]()
-    threads, target = (
-        threads_of(arguments),
-        search_target.target if search_target else target_of(arguments),
-    )
+    threads = threads_of(arguments)
+    target = search_target.target if search_target else target_of(arguments)
     level = search_target.level if search_target else arguments.level
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
@@ -346,12 +346,10 @@ def tune_layers(
             left = max(0.01, arguments.time_limit - (time.monotonic() - start))
             limit = left / max(1, len(keys) - len(tuned))
         options: dict[str, Any] = {
-            "target": target,
-            "ranker": arguments.ranker,
-            "time_limit": limit,
+            name: getattr(arguments, name) for name in ("ranker", "algorithm", "reproducible")
         }
+        options |= {"target": target, "time_limit": limit}
         options["machine"] = search_target.machine if search_target else machine_of(arguments)
-        options["algorithm"] = arguments.algorithm
         options["again"] = getattr(arguments, "again", False)  # an option of optimize alone
         if watch:
             options["progress"] = lambda step, problem=problem: watch(problem, step)

@@ -74,6 +74,7 @@ def row(layer: shared.TunedLayer) -> dict[str, Any]:
         "dropped": measured.dropped if measured else None,
         "trials": len(result.trials),
         "spent_seconds": result.spent,
+        "any_order_cost": result.any_order and result.any_order.cost(result),
     }
 
 
@@ -137,6 +138,9 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         lines.append(
             f"{recorded} of {len(layers)} from records of earlier searches (--again: anew)"
         )
+    if costs := [row.result.any_order.cost(row.result) for row in layers
+                 if row.result and row.result.any_order]:  # fmt: skip
+        lines.append(f"reproducible sums: at most {max(costs):.2f} of the time of any order")
     if total["network_seconds"]:
         lines.append(
             f"all layers, as often as the network has them: {time_text(total['network_seconds'])}, "

@@ -22,6 +22,7 @@ from polysci.rank.plain_reads import ahead_of_calls, page_seconds, plain_forms
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
+from polysci.space.summation import SummationOrder
 from polysci.space.swapped_roles import ahead_may_pay
 from polysci.space.weights_ahead import panels_beyond
 from polysci.target.microkernels import find
@@ -58,16 +59,17 @@ def choices(
     ranker: str = "traffic",
     tiles: int = 8,
     blocks: int = 2,
+    order: SummationOrder | None = None,
 ) -> list[Choice]:
     """The ``count`` schedules of least cost, and the best of ``kinds`` other kinds.
 
     Ties go to the text that sorts first. Of schedules that are alike but for the steps of their
     loops there are ALIKE at most, so that an error of the model does not affect all. A kind that
     costs more than SPAN times the least is left out; the best of other roles, more than ROLES_SPAN
-    times. Raises SpecError for a ranker that does not
-    exist, UnsupportedError where no schedule fits.
+    times. With an ``order`` of sums there are no others. Raises SpecError for a ranker that does
+    not exist, UnsupportedError where no schedule fits.
     """
-    space = _RankedSpace.of(context, ranker, tiles, blocks)
+    space = _RankedSpace.of(context, ranker, tiles, blocks, order)
     best = space.by_cost(
         lambda part: part.best_of_each(_kinds_without_steps, ALIKE)[: SPARE * count]
     )
@@ -133,9 +135,10 @@ def rank_all(
     ranker: str = "traffic",
     tiles: int = 8,
     blocks: int = 2,
+    order: SummationOrder | None = None,
 ) -> Iterator[Choice]:
-    """Schedules by cost, best first; at most ``limit`` of one family."""
-    space = _RankedSpace.of(context, ranker, tiles, blocks)
+    """Schedules by cost, best first; at most ``limit`` of one family, in that ``order`` of sums."""
+    space = _RankedSpace.of(context, ranker, tiles, blocks, order)
     return space.by_cost(lambda part: _smallest(part.cost, limit or len(part.cost)))
 
 
@@ -163,12 +166,14 @@ class _RankedSpace:
     costs_are_seconds: bool
 
     @classmethod
-    def of(cls, context: Context, ranker: str, tiles: int, blocks: int) -> _RankedSpace:
+    def of(
+        cls, context: Context, ranker: str, tiles: int, blocks: int, order: SummationOrder | None
+    ) -> _RankedSpace:
         chosen = ranker_of(ranker)
         families = [
             _RankedFamily(Ranked(view, wide, family), chosen.cost(wide, family))
             for view, wide in view_contexts(context)
-            for family in chosen.families(wide, tiles, blocks)
+            for family in _in_order(chosen.families(wide, tiles, blocks), view, order)
         ]
         return cls(context, families, ranker == SECONDS)
 
@@ -183,6 +188,16 @@ class _RankedSpace:
         return distinct(
             self.context, sorted(pool), ranked, costs_are_seconds=self.costs_are_seconds
         )
+
+
+def _in_order(
+    families: Iterable[Family], view: GroupView, order: SummationOrder | None
+) -> Iterator[Family]:
+    """What sums in that order of each family."""
+    for family in families:
+        part = family.select(order.members(family, swap=view.swapped)) if order else family
+        if len(part):
+            yield part
 
 
 def _kinds_without_steps(family: Family) -> NDArray[np.int64]:

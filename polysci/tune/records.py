@@ -17,6 +17,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, host_of
+from polysci.space.summation import SummationOrder
 from polysci.target.host import Target
 from polysci.tune.result import Trial
 from polysci.tune.wisdom import LEVELS, TRIAL, Record, Wisdom
@@ -56,6 +57,7 @@ class SearchRecords:
     threads: int
     target: Target
     wisdom: Wisdom
+    order: SummationOrder | None = None  # that schedules must have
 
     @property
     def host(self) -> str:
@@ -105,6 +107,9 @@ class SearchRecords:
         """Raise UnsupportedError unless this search may take the schedule."""
         if not admits(self.algorithm, recorded):
             raise UnsupportedError(f"it is not {self.algorithm}")
+        roles = lowering.model_of(self.problem)[1]
+        if self.order and SummationOrder.of(roles, recorded) != self.order:
+            raise UnsupportedError("its sums have another order than reproducible ones")
         if not any(f"_{isa.name}_" in recorded.kernel for isa in self.target.allowed):
             raise UnsupportedError(f"{self.target.isa} does not run {recorded.kernel}")
 

@@ -49,6 +49,20 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class AnyOrder:
+    """The best where sums may have any order: predicted seconds, and those of a record if any."""
+
+    predicted: float
+    measured: float | None = None
+
+    def cost(self, result: Result) -> float:
+        """Time of a reproducible result over this one, measured where both were; 1: nothing."""
+        if self.measured and result.measurement:
+            return result.measurement.median / self.measured
+        return result.predicted / self.predicted
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What the search found. ``measurement`` is None where nothing was run; times in seconds."""
 
@@ -62,6 +76,7 @@ class Result:
     level: str
     threads: int
     interrupted: bool = False
+    any_order: AnyOrder | None = None  # of a reproducible search: what its order is compared with
 
     def __repr__(self) -> str:
         measured = f"{self.measurement.gflops:.1f} GFLOP/s" if self.measurement else "not measured"

@@ -11,17 +11,20 @@ from typing import Any
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
+from polysci.algorithms.lowering import model_of
 from polysci.algorithms.registry import DEFAULT
 from polysci.border.arguments import check_callable, check_type
 from polysci.border.guard import guard
 from polysci.codegen.emit import Source
 from polysci.errors import SpecError, UnsupportedError, WisdomError
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.rank.shortlist import ranker_of, vectors_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
+from polysci.space.summation import SummationOrder
 from polysci.target.host import MOST_THREADS, Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.microkernels import find
@@ -29,7 +32,7 @@ from polysci.text.suggestions import suggest
 from polysci.tune.calibrate import load_rates
 from polysci.tune.context import context_of
 from polysci.tune.records import SearchRecords
-from polysci.tune.result import LEVELS, Progress, Result
+from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
 from polysci.tune.trials import Trials
 from polysci.tune.wisdom import Wisdom
 
@@ -54,6 +57,7 @@ def optimize(
     algorithm: str = DEFAULT,
     schedule: Schedule | str | None = None,
     again: bool = False,
+    reproducible: bool = False,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -67,38 +71,74 @@ def optimize(
     ``algorithm`` is one of ``algorithms.registry``: ``direct``, whose results are exact for small
     integers, another one, within its own error bound, or ``auto``, the fastest; UnsupportedError
     for one that does not compute the problem.
+    ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
+    alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
     With a ``schedule``, or its text, nothing is searched, run or recorded; raises SpecError,
     IllegalScheduleError or UnsupportedError for one that does not fit.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
-    check_type("ranker", ranker, str)
-    check_type("algorithm", algorithm, str)
-    check_callable("progress", progress)
+    _check_types(ranker, algorithm, reproducible, progress)
     if target and isa is not None:
         raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
     target = target or detect(isa)
     ranker_of(ranker)
     algorithm = choice.resolve_algorithm(problem, algorithm)
-    if again and level == "wisdom-only":
-        raise SpecError(f"level {level!r}: takes a record; it cannot measure again")
-    if machine and LEVELS[level].measured != 0:
-        raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
+    _check_level(level, again, machine)
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
             problem.with_batch(1), "estimate", threads, target=target, ranker=ranker,
             wisdom=wisdom, machine=machine, algorithm=algorithm, schedule=schedule,
+            reproducible=reproducible,
         )  # fmt: skip
         return replace(result, problem=problem, level=level)
     if schedule is not None:
         return _emit_requested(problem, schedule, level, threads, target, machine, algorithm)
-    key, store = choice.key_of(problem, algorithm), Wisdom() if wisdom is None else wisdom
+    kept = _kept_schedule(problem, target, algorithm) if reproducible else None
+    records = _records(problem, algorithm, threads, target, wisdom, kept)
     search = _Search(
-        problem, level, threads, target, ranker,
-        SearchRecords(problem, key, algorithm, threads, target, store),
-        progress, time_limit, machine, algorithm, again,
+        problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
+        again, kept,
     )  # fmt: skip
     return search.run()
+
+
+def _check_types(ranker: Any, algorithm: Any, reproducible: Any, progress: Any) -> None:
+    """Raise TypeError for an option of another type."""
+    check_type("ranker", ranker, str)
+    check_type("algorithm", algorithm, str)
+    check_type("reproducible", reproducible, bool)
+    check_callable("progress", progress)
+
+
+def _check_level(level: str, again: bool, machine: Machine | None) -> None:
+    """Raise SpecError for a level that cannot do what is asked."""
+    if again and level == "wisdom-only":
+        raise SpecError(f"level {level!r}: takes a record; it cannot measure again")
+    if machine and LEVELS[level].measured != 0:
+        raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
+
+
+def _kept_schedule(problem: Problem, target: Target, algorithm: str) -> Schedule | None:
+    """The schedule whose order of sums is kept; sums of integers are equal in any."""
+    if precision_named(problem.dtype).integer:
+        return None
+    return choice.reproducible_schedule(problem, target, algorithm)
+
+
+def _records(
+    problem: Problem,
+    algorithm: str,
+    threads: int,
+    target: Target,
+    wisdom: Wisdom | None,
+    kept: Schedule | None,
+) -> SearchRecords:
+    """The records that a search uses; reproducible ones are apart from the others."""
+    key = choice.key_of(problem, algorithm, reproducible=kept is not None)
+    store = Wisdom() if wisdom is None else wisdom
+    order = SummationOrder.of(model_of(problem)[1], kept) if kept else None
+    return SearchRecords(problem, key, algorithm, threads, target, store, order)
 
 
 @cache
@@ -171,6 +211,7 @@ class _Search:
     machine: Machine | None
     algorithm: str
     again: bool
+    kept: Schedule | None = None  # whose order of sums reproducible schedules have
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
@@ -194,9 +235,29 @@ class _Search:
         ranked = choice.candidates(
             self.problem, self._context(), count, self.algorithm,
             ranker=self.ranker, tiles=level.tiles, blocks=level.blocks,
-            kinds=KINDS if explores else 0,
+            kinds=KINDS if explores else 0, order=self.records.order,
         )  # fmt: skip
+        ranked = self._with_kept(ranked)
         return self._estimate(ranked) if level.measured == 0 else self._measure(ranked)
+
+    def _with_kept(self, ranked: list[Candidate]) -> list[Candidate]:
+        """The candidates, with the schedule whose order of sums is kept: it always fits."""
+        kept = self.kept
+        if kept is None or any(candidate.schedule == kept for candidate in ranked):
+            return ranked
+        seconds = choice.predict_seconds(self.problem, self._context(), kept)
+        every = [*ranked, Candidate(kept, seconds)]
+        return sorted(every, key=lambda candidate: candidate.seconds)
+
+    def _any_order(self) -> AnyOrder | None:
+        """What a search in any order predicts, and what one measured."""
+        if self.kept is None:
+            return None
+        (best,) = choice.candidates(self.problem, self._context(), 1, self.algorithm)[:1]
+        others = replace(
+            self.records, key=choice.key_of(self.problem, self.algorithm), order=None
+        ).best("measure")
+        return AnyOrder(best.seconds, others.record.seconds if others else None)
 
     def _tell(self, step: Progress) -> None:
         if self.progress:
@@ -284,5 +345,5 @@ class _Search:
     ) -> Result:
         return Result(
             self.problem, schedule, source, seconds, measurement, (),
-            time.monotonic() - self.start, self.level, self.threads,
+            time.monotonic() - self.start, self.level, self.threads, any_order=self._any_order(),
         )  # fmt: skip

@@ -77,6 +77,7 @@ class Network(PlannedNetwork):
                 "dtype": options.dtype,
                 "algorithm": options.algorithm,
                 "flush_denormals": options.flush_denormals,
+                "reproducible": options.reproducible,
             },
             "seconds": self.seconds,
         }
@@ -154,21 +155,22 @@ def compile_network(
     flags: Sequence[str] | None = None,
     flush_denormals: bool = True,
     optimize: str = "speed",
+    reproducible: bool = False,
 ) -> Network:
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
     Or it is a model of ``polysci.layers``, or the words of one (``mlp:16x1024x1024 act=relu``), and
     its parameters are constants.
 
-    ``level`` and ``algorithm`` as ``optimize`` takes them, for every layer. ``dims`` binds free
-    dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to constants, such as a sample
-    rate or a shape; ``external`` allows files of weights beside the model. ``dtype`` ``bf16`` keeps
-    weights and tensors between layers in bf16, inputs and outputs in f32, unless f32 is measured to
-    be faster, as the network's ``dtype`` then says. ``time_limit`` is in
-    seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below 2^-126
-    (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory`` computes
-    nodes in the order in which tensors take least memory at a time. ``flags`` are the compiler's,
-    as ``build.cache.build`` takes them. Raises SpecError for a model that is none,
+    ``level``, ``algorithm`` and ``reproducible`` as ``optimize`` takes them, for every layer.
+    ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to
+    constants, such as a sample rate or a shape; ``external`` allows files of weights beside it.
+    ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs in f32,
+    unless f32 is measured to be faster, as the network's ``dtype`` then says. ``time_limit`` is
+    in seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below
+    2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory``
+    computes nodes in the order in which tensors take least memory at a time. ``flags`` are the
+    compiler's, as ``build.cache.build`` takes them. Raises SpecError for a model that is none,
     UnsupportedError, which lists by operator the nodes that cannot be computed, and what
     ``polysci.optimize`` raises.
     """
@@ -182,7 +184,10 @@ def compile_network(
     plain = prepared("f32") if dtype == "bf16" else None
     return build_network(
         prepared(dtype),
-        CompileOptions(level, threads, dtype, algorithm, chosen, bool(flush_denormals)),
+        CompileOptions(
+            level, threads, dtype, algorithm, chosen, bool(flush_denormals),
+            reproducible=reproducible,
+        ),
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags, plain=plain,
     )  # fmt: skip

@@ -59,6 +59,7 @@ class CompileOptions:
     target: Target
     flush_denormals: bool = True
     machine: Machine | None = None
+    reproducible: bool = False
 
     @property
     def rates(self) -> Machine:
@@ -195,6 +196,7 @@ def search_schedules(
             wisdom=wisdom,
             machine=options.machine,
             algorithm=options.algorithm,
+            reproducible=options.reproducible,
             progress=partial(watch, problem) if watch else None,
             time_limit=limit,
         )

@@ -17,6 +17,7 @@ from polysci.network.compile.prepare import CompileOptions
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.measurement import host_of
+from polysci.space.summation import SummationOrder
 from polysci.tune import Result, context_of
 from polysci.tune.wisdom import Record, Wisdom
 
@@ -55,7 +56,9 @@ def _likely(
         kinds.setdefault((str(schedule.transform), schedule.kernel), record)
     fastest = [record for record in kinds.values() if record.seconds <= LIKELY * records[0].seconds]
     near = [record for record in records if record.seconds <= NEAR * records[0].seconds]
-    cold = candidates(problem, replace(context, cold=True), ROUNDS, options.algorithm)
+    kept = SummationOrder.of(context.contraction, result.schedule)
+    order = kept if options.reproducible else None
+    cold = candidates(problem, replace(context, cold=True), ROUNDS, options.algorithm, order=order)
     preferred = [choice.schedule for choice in cold if choice.seconds <= NEAR * cold[0].seconds]
     yield from (parse(record.schedule) for record in fastest[:KINDS])
     yield from preferred[:FIRST]
@@ -65,7 +68,7 @@ def _likely(
 
 def _records(problem: Problem, options: CompileOptions, wisdom: Wisdom) -> list[Record]:
     """What was measured of a problem, the fastest first."""
-    key = key_of(problem, options.algorithm)
+    key = key_of(problem, options.algorithm, reproducible=options.reproducible)
     with suppress(PolysciError):
         known = wisdom.measurements(host_of(options.target), threads=options.threads)
         own = [record for record in known if record.problem == key]

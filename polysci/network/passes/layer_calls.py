@@ -148,7 +148,9 @@ def by_rows(schedule: Schedule, row: str) -> Schedule:
     What was packed once before all loops is packed once for every few rows. Raises
     UnsupportedError where a call takes all rows.
     """
-    schedule = serial(replace(schedule, private=False))
+    if schedule.private:
+        raise UnsupportedError(f"schedule {schedule}: its private copies are of the whole result")
+    schedule = serial(schedule)
     steps = schedule.steps
     loops = [step for step in steps if isinstance(step, Loop)]
     rows = [loop for loop in loops if loop.dim == row]
