@@ -18,6 +18,7 @@ from polysci.target.microkernels import find
 
 _PAGE: Final = 4096  # bytes
 _PAGES: Final = 64  # that a CPU finds at once
+_STREAMS: Final = 8  # rows read side by side from end to end, which a CPU prefetches
 _WALK: Final = 5e-9  # seconds to find another one
 _FROM_L2: Final = 5e-9  # of a row of a panel that is read again
 _FROM_L3: Final = 20e-9  # the same where rows share so few sets of L2 that it holds none of them
@@ -43,7 +44,7 @@ def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Sch
 
 
 def _shorten(context: Context, schedule: Schedule) -> Schedule:
-    """The schedule with as few rows of B at a time as pages are found at once.
+    """The schedule with few rows of B at a time: found pages, or streams where none is read again.
 
     These are all that the loops over one call's columns and rows read.
     """
@@ -53,12 +54,14 @@ def _shorten(context: Context, schedule: Schedule) -> Schedule:
     last = {loop.dim: loop for loop in loops}  # of several the innermost
     points = [loop for loop in last.values() if loop.dim != column and not loop.parallel]
     points = [loop for loop in [last.get(column), *points] if loop and not loop.parallel]
-    around = [loop for loop in loops if loop not in points]
+    kept = [loop for loop in loops if loop.parallel or loop.dim != column]
+    around = [loop for loop in kept if loop not in points]
+    most = _PAGES if any(loop.dim != column for loop in points) else _STREAMS
     if not all(
         loop.dim in (column, *(d.name for d in contraction.by_role("m"))) for loop in points
     ):
         return schedule
-    blocks = [Loop(d.name, _PAGES) for d in depths if d.extent > _PAGES]
+    blocks = [Loop(d.name, most) for d in depths if d.extent > most]
     return replace(schedule, steps=(*around, *blocks, *points))
 
 
