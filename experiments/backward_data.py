@@ -75,7 +75,7 @@ def compare(layers: Sequence[Conv2d], level: str, threads: int) -> Iterator[scri
         for name, problem in ways.items():
             result = tune.optimize(problem, level, threads)
             predicted[name] = result.predicted
-            measured[name] = result.measurement.seconds if result.measurement else 0.0
+            measured[name] = result.measurement.median if result.measurement else 0.0
             row |= {f"{name}_schedule": str(result.schedule)}
         row |= {f"{name}_predicted": value for name, value in predicted.items()}
         row |= {f"{name}_measured": value for name, value in measured.items()}
