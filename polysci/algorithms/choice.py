@@ -30,6 +30,7 @@ from polysci.text.suggestions import suggest
 
 TYPICAL_THREADS: Final = 4  # for which reproducible sums are laid out
 REPRODUCIBLE: Final = "reproducible"  # the last word of keys of such records
+SOUGHT: Final = 32  # schedules of an algorithm among which those of one order of sums are kept
 LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
 
 
@@ -123,9 +124,11 @@ def _in_order(
     order = limits.order
     if order is None:
         return algorithm.candidates(problem, context, count, limits)
-    whole = algorithm is not algorithm_named(DEFAULT)  # the default looks for them itself
+    sought = count  # the default looks for them itself
+    if algorithm is not algorithm_named(DEFAULT):
+        sought = SOUGHT if count is None else max(count, SOUGHT)
     try:
-        ranked = algorithm.candidates(problem, context, None if whole else count, limits)
+        ranked = algorithm.candidates(problem, context, sought, limits)
     except UnsupportedError:
         return []
     sums = [SummationOrder.of(context.contraction, option.schedule) for option in ranked]

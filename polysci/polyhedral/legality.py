@@ -35,9 +35,8 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
     for position, loop in enumerate(tiles.loops):
         free = loop.parallel or (schedule.hilbert and position < 2)
         if free and _carries(shared, order, position, length):
-            raise IllegalScheduleError(
-                f"{schedule}: loop {loop}, parallel or on a curve, carries a dependence"
-            )
+            kind = "parallel loop" if loop.parallel else "loop on a curve"
+            raise IllegalScheduleError(f"{schedule}: {kind} {loop} carries a dependence")
 
 
 @lru_cache(maxsize=64)

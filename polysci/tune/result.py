@@ -59,7 +59,7 @@ class AnyOrder:
         """Time of a reproducible result over this one, measured where both were; 1: nothing."""
         if self.measured and result.measurement:
             return result.measurement.median / self.measured
-        return result.predicted / self.predicted
+        return max(1.0, result.predicted / self.predicted)  # any order is that one as well
 
 
 @dataclass(frozen=True, slots=True)

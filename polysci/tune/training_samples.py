@@ -75,9 +75,12 @@ def _networks() -> dict[str, str]:
     """The first network by name that has a layer, by the layer's key."""
     network_by_key: dict[str, str] = {}
     for name in layer_lists.names():
-        for layout in ("nhwc", "nchw"):
-            for problem in layer_lists.load(name, layout):
-                network_by_key.setdefault(problem.key, name)
+        for problem in layer_lists.load(name):
+            stored = [problem]
+            if problem.layout:  # which products lack
+                stored += [problem.with_(layout="nchw")]
+            for same in stored:
+                network_by_key.setdefault(same.key, name)
     return network_by_key
 
 

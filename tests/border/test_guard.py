@@ -20,11 +20,11 @@ def fail(*_: object) -> None:
 def test_an_unexpected_error_asks_to_be_reported_and_says_where(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("polysci.tune.search.choice.key_of", lambda *_: {}["lost"])
+    monkeypatch.setattr("polysci.tune.search.choice.key_of", lambda *_, **__: {}["lost"])
     with pytest.raises(UnexpectedError) as caught:
         polysci.compile(SPEC, "estimate")
     text = str(caught.value)
-    assert "KeyError in optimize (search.py:" in text and "report it" in text and "'lost'" in text
+    assert "KeyError in _records (search.py:" in text and "report it" in text and "'lost'" in text
     assert isinstance(caught.value.__cause__, KeyError)
 
 

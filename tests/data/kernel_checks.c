@@ -12,7 +12,7 @@ static int bent(entry k, double number, int clamped, char *message, size_t room)
     ps_a *a = malloc((size_t)(k.rows * cols) * sizeof *a);
     ps_y *c = malloc((size_t)(k.rows * cols) * sizeof *c);
     ps_b *b = malloc((size_t)(cols * k.shifts * PS_WORD) * sizeof *b);
-    const ps_epilogue e = {.clamp = clamped ? clamp : 0};
+    const ps_epilogue e = {.clamp = clamped ? clamp : 0, .alpha = 1, .beta = 1};
     for (int i = 0; i < k.rows * cols; ++i)
         a[i] = NEAREST_A(i % k.shifts ? 0 : number);
     for (int j = 0; j < cols * k.shifts * PS_WORD; ++j)

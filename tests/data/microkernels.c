@@ -295,12 +295,14 @@ static ps_y expected(double sum, int j, const ps_y *residual, const ps_epilogue 
 {
     if (e && WHOLE)
         sum += e->offset[j];
+    if (e && !WHOLE)
+        sum *= (double)e->alpha;
     if (e && e->bias)
         sum += (double)e->bias[j];
     if (SCALED)
         return NEAREST_Y(scaled(sum, j, residual, e));
     if (residual)
-        sum += VALUE_Y(*residual);
+        sum += VALUE_Y(*residual) * (WHOLE ? 1 : (double)e->beta);
     if (e && e->clamp)
         sum = between(sum, e->clamp[0], e->clamp[1]);
     return NEAREST_Y(sum);
@@ -320,6 +322,7 @@ static ps_epilogue any_epilogue(int cols, int mild, ps_bias *bias, int32_t *offs
                                 polysci_scales *to)
 {
     static const float clamps[][2] = {{-20, 31}, {0, INFINITY}, {-INFINITY, 6.5f}};
+    static const float factors[] = {1, 0.5f, -2}; /* of sums and residuals, without rounding */
     static const float scales[] = {0.5f, 1.0f / 6, 1.0f / 10}; /* results that are nearly ties */
     const int64_t most = mild ? 100 : below(4) ? 1 << 15 : 1 << 29;
     const int finer = (int)below(24);
@@ -334,7 +337,8 @@ static ps_epilogue any_epilogue(int cols, int mild, ps_bias *bias, int32_t *offs
     *to = (polysci_scales){scale, below(2) ? scales[below(3)] : finely, (int32_t)below(256) - 128,
                            (int32_t)below(384) - 128};
     return (ps_epilogue){.bias = below(2) ? bias : 0, .clamp = below(2) ? clamps[below(3)] : 0,
-                         .offset = offset, .scale = scale, .to = to};
+                         .offset = offset, .scale = scale, .to = to,
+                         .alpha = factors[below(3)], .beta = factors[below(3)]};
 }
 
 /* Compare C and what is around it with what is wanted, `shift` elements before C. */

@@ -103,7 +103,7 @@ static int failed(entry k, int lanes, const region *regions, char *message, size
     ps_y *residual = placed(regions[OF_RESIDUAL], c_size, sizeof *c, ends & 16, &idle);
     fill(a, a_size), fill(b, b_size), fill(bias, 1), fill(residual, c_size);
     const ps_epilogue e = {.bias = below(2) ? bias : 0, .residual = below(2) ? residual : 0,
-                           .clamp = below(2) ? clamps[below(2)] : 0};
+                           .clamp = below(2) ? clamps[below(2)] : 0, .alpha = 1, .beta = 1};
     ps_y *around = ends & 4 ? c - slack : c, *want = malloc((size_t)(c_size + slack) * sizeof *c);
     const int64_t shift = c - around;
     untouched(around, (c_size + slack) * (int64_t)sizeof *c);

@@ -255,6 +255,7 @@ static int failed(entry k, int lanes, int runs, const region *regions, char *mes
                            .residual = parts & 2 ? residual : 0,
                            .clamp = parts & 4 ? clamp : 0,
                            .offset = REAL_A ? 0 : offset,
+                           .alpha = 1, .beta = 1,
                            .aligned = (uintptr_t)c % sizeof(ps_acc) == 0 && below(4)};
     const ps_epilogue *used = parts ? &e : 0;
     ps_y *want = malloc((size_t)c_size * sizeof *want);

@@ -12,6 +12,7 @@ from polysci.codegen.emit import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import layer_lists
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.matmul import Matmul
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
@@ -22,8 +23,14 @@ NETWORKS = layer_lists.names()
 FILE = 8  # primitives in one C file
 
 
-def small(problem: Conv2d) -> Conv2d:
-    """The same filter, channels, strides and padding on a map of a few positions."""
+def small(problem: Conv2d | Matmul) -> Conv2d | Matmul:
+    """The same filter, channels, strides and padding on a map of a few positions.
+
+    Of a product a few rows, and less of what is summed over.
+    """
+    if isinstance(problem, Matmul):
+        sizes = {"M": min(problem.M, LARGEST), "K": min(problem.K, 70), "N": min(problem.N, 70)}
+        return problem.with_(name="", multiplicity=1, **sizes)
     sizes = {}
     for axis, (size, taps) in enumerate((("H", "R"), ("W", "S"))):
         reach = (getattr(problem, taps) - 1) * problem.dilation[axis] + 1
@@ -32,7 +39,7 @@ def small(problem: Conv2d) -> Conv2d:
     return problem.with_(N=1, name="", multiplicity=1, **sizes)
 
 
-def layers(network: str) -> list[Conv2d]:
+def layers(network: str) -> list[Conv2d | Matmul]:
     """The distinct layers of a network that no network before it has, all made small."""
     seen: dict[str, None] = {}
     for name in NETWORKS[: NETWORKS.index(network)]:
@@ -41,9 +48,9 @@ def layers(network: str) -> list[Conv2d]:
     return [problem for key, problem in own.items() if key not in seen]
 
 
-def check(judge: Judge, cases: list[Conv2d]) -> None:
+def check(judge: Judge, cases: list[Conv2d | Matmul]) -> None:
     """Build a random schedule of every problem, several in one file; all must be right."""
-    units: defaultdict[object, list[tuple[Conv2d, Source]]] = defaultdict(list)
+    units: defaultdict[object, list[tuple[Conv2d | Matmul, Source]]] = defaultdict(list)
     for seed, problem in enumerate(cases):
         (plan,) = samples.members(samples.fixed_context(problem, 1, detect()), 1, seed)
         source = emit(problem, plan, 1, EmitOptions(f"layer_{seed}"))

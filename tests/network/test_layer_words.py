@@ -50,7 +50,6 @@ def test_parameters_of_ones_own() -> None:
         ("mlp:4x5x3 act=rellu", "did you mean 'relu'"),
         ("mlp:4x5x3 relu", "unknown word 'relu'"),
         ("mlp:4x5x3 act=relu more", "unknown word 'more'"),
-        ("lstm:T5xN1xC3xK4 bwd", "compiled forward"),
     ],
 )
 def test_wrong_words(words: str, message: str) -> None:

@@ -16,7 +16,7 @@ from polysci.tune import calibrate, search
 PUBLIC = """
     PRECISIONS Conv2d Conv2dBackwardData Conv2dBackwardWeights Conv3d Matmul Nest Network Primitive
     Result Scales Schedule Target Wisdom compile compile_network conv2d detect errors extract
-    from_bf16 layers optimize parse_problem to_bf16
+    from_bf16 layers optimize parse_problem to_bf16 training
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"
 

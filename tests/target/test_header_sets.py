@@ -128,6 +128,8 @@ def test_no_header_lies_idle() -> None:
         text = path.read_text(encoding="utf-8")
         foreign = any(path.stem.endswith(f"_{name}") for name in ISAS if name not in used)
         added = path.stem in (
+            "activations",
+            "hilbert",
             "probe",
             "probe_clock",
             "probe_read",
