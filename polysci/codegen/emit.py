@@ -12,10 +12,8 @@ from polysci.codegen import denormals, interface
 from polysci.codegen.activation_calls import activation_headers
 from polysci.codegen.definitions import arrange
 from polysci.codegen.loops import declare_origins, nest, tile_schedule
-from polysci.codegen.packing import (
-    box_function,
-    box_origins,
-    box_rows,
+from polysci.codegen.packing import box_function, box_origins, box_rows
+from polysci.codegen.panels import (
     integer_arguments,
     packed_bytes,
     panel_bytes,

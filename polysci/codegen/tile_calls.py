@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from polysci.codegen import ctree as c
 from polysci.codegen.loops import TileCall, tap_range
-from polysci.codegen.packing import packed_bytes
+from polysci.codegen.panels import packed_bytes
 from polysci.codegen.prefetch import call_number, next_panel
 from polysci.codegen.private_sums import starts_of
 from polysci.codegen.swapped_tiles import phase, result_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from polysci.codegen import ctree as c
-from polysci.codegen.packing import columns_loop
+from polysci.codegen.panels import columns_loop
 from polysci.codegen.team import Team
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT

@@ -88,5 +88,5 @@ def test_the_model_takes_a_curve_as_its_best_squares() -> None:
 
 def test_a_reduction_follows_no_curve() -> None:
     schedule = Schedule.parse(f"hilbert(C) i:24 k:35 i:6 j:8 > {KERNEL}")
-    with pytest.raises((IllegalScheduleError, UnsupportedError), match="loop k:35"):
+    with pytest.raises((IllegalScheduleError, UnsupportedError), match="curve k:35"):
         emit(parse_problem("mm:100x70x300 b=constant"), schedule)

@@ -32,15 +32,17 @@ int strided(const float *x, const float *packed, float *y, const float *bias,
 
 void strided_pack_weights(const float *restrict w, float *restrict packed)
 {
+    if (!PS_CPU_OK())
+        return;
     for (int64_t k0 = 0; k0 < 64; k0 += 32) {
         const int64_t width = ps_least((64 - k0 + 15) / 16 * 16, 32);
         for (int64_t c0 = 0; c0 < 64; c0 += 64) {
             const int64_t deep = ps_least(64 - c0, 64);
             for (int64_t r0 = 0; r0 < 1; ++r0)
-                for (int64_t s0 = 0; s0 < 1; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 64 ? w[1 * r0 + 1 * s0 + 64 * (k0 + j) + 1 * (c0 + i)] : 0.0f;
+                for (int64_t s0 = 0; s0 < 1; ++s0) {
+                    ps_panel_turned(packed, &w[1 * r0 + 1 * s0 + 64 * (k0) + 1 * (c0)], 64, deep, width, 64 - k0);
+                    packed += deep * width;
+                }
         }
     }
 }
