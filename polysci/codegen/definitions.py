@@ -67,10 +67,12 @@ def arrange(headers: Sequence[str], text: str) -> str:
 
     Ahead of it stand the types, macros and prototypes that it uses; behind it the static functions.
     """
-    public = [part for part in definitions(text) if not part.internal]
-    code = _join(public)
-    behind = [part for part in definitions(text) if part.internal]
-    behind = [*reach(_all_in(headers), f"PS_TARGET {text}"), *behind]
+    pieces = definitions(text)
+    internal = [part for part in pieces if part.internal]
+    heads = words(" ".join(part.prototype for part in internal))
+    types = [part for part in pieces if part.text.startswith("#") and part.names & heads]
+    code = _join(part for part in pieces if not part.internal and part not in types)
+    behind = [*reach(_all_in(headers), f"PS_TARGET {text}"), *types, *internal]
     ahead = _ahead(behind, code)
     whole = {id(part) for part in ahead if not part.prototype}
     lines = [part.prototype or part.text for part in ahead]

@@ -158,17 +158,17 @@ def test_where_none_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("net_portable.c", "return x * y + z;", "return x * y - z;", "of portable (bare): y["),
+        ("net_portable.c", r"return x \* y \+ z;", "return x * y - z;", "of portable (bare): y["),
         (
             "net.c",
-            f'{{\n    return net_{BEST}_supported() ? "{BEST}"',
-            f'{{\n    return !net_{BEST}_supported() ? "{BEST}"',
+            rf'net_{BEST}_supported\(\) \? "{BEST}"',
+            f'!net_{BEST}_supported() ? "{BEST}"',
             "of choice (choice): takes '",
         ),
         (
             "net.c",  # weights packed for another unit than the one that runs
-            f"{{\n    net_{BEST}_supported() ?",
-            f"{{\n    !net_{BEST}_supported() ?",
+            rf"(net_{BEST}_supported\(\) \? net_{BEST}_\w+_pack_weights)",
+            r"!\1",
             "of choice (bare): y[",
         ),
     ],
@@ -178,7 +178,9 @@ def test_the_self_test_finds_faults(
 ) -> None:
     if len(RUNS) < 2:
         pytest.skip("this CPU has no choice")
-    edited(project / file, old, new)
+    changed, times = re.subn(old, new, (project / file).read_text())
+    assert times
+    (project / file).write_text(changed)
     assert (
         run("gcc", "-w", "-O1", *C_FILES, "selftest.c", "-o", "t", "-lm", cwd=project).stdout == ""
     )

@@ -176,8 +176,15 @@ def test_the_worker_refuses_before_any_layer(fake: Callable[..., Path]) -> None:
 # What it computes
 
 
+def need_wide_sums(dtype: str) -> None:
+    """Without VNNI oneDNN adds pairs of products of signed bytes in 16 bits, which saturate."""
+    if dtype.startswith("s8") and not {"avx512_vnni", "avx_vnni"} & set(detect().features):
+        pytest.skip("this CPU has no VNNI")
+
+
 def prepare(dtype: str, layout: str, layer: str) -> tuple[OneDNN, dict[str, Any]]:
     """The peer, ready for a layer: a name among SHAPES, or a text."""
+    need_wide_sums(dtype)
     peer = OneDNN()
     try:
         return peer, peer.prepare(str(SHAPES.get(layer, layer)), layout, dtype, 1, 3)
@@ -187,17 +194,10 @@ def prepare(dtype: str, layout: str, layer: str) -> tuple[OneDNN, dict[str, Any]
         pytest.skip(str(error))  # older CPUs lack the instructions of 16-bit types
 
 
-def need_wide_sums(dtype: str) -> None:
-    """Without VNNI oneDNN adds pairs of products of signed bytes in 16 bits, which saturate."""
-    if dtype.startswith("s8") and not {"avx512_vnni", "avx_vnni"} & set(detect().features):
-        pytest.skip("this CPU has no VNNI")
-
-
 @onednn_only
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_onednn_computes_it(dtype: str, layout: str) -> None:
-    need_wide_sums(dtype)
     for shape in SHAPES:
         _, answer = prepare(dtype, layout, shape)
         assert "3." in answer["version"] and "libdnnl" in answer["version"], shape
@@ -286,7 +286,6 @@ def test_what_is_reordered_in_the_call_counts(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("dtype", ["u8:s8:u8", "u8:s8:s8", "s8:s8:u8", "s8:s8:s8"])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, layout: str) -> None:
-    need_wide_sums(dtype)
     given = lambda conv, dtype, seed: example_inputs(conv, dtype, seed, 9, 11)  # noqa: E731
     monkeypatch.setattr(service, "example_inputs", given)
     for shape in ("dense", "lopsided", "grouped"):
