@@ -137,7 +137,10 @@ def rank_all(
     blocks: int = 2,
     order: SummationOrder | None = None,
 ) -> Iterator[Choice]:
-    """Schedules by cost, best first; at most ``limit`` of one family, in that ``order`` of sums."""
+    """Schedules by cost, best first, ``limit`` of one family and what costs as much as the last.
+
+    With an ``order`` of sums those that have it.
+    """
     space = _RankedSpace.of(context, ranker, tiles, blocks, order)
     return space.by_cost(lambda part: _smallest(part.cost, limit or len(part.cost)))
 
@@ -286,11 +289,11 @@ def view_contexts(context: Context) -> Iterator[tuple[GroupView, Context]]:
 
 
 def _smallest(seconds: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the ``count`` smallest values, in order."""
+    """Indices of the ``count`` smallest values and of those equal to the last, in order."""
     if len(seconds) <= count:
         return np.argsort(seconds, kind="stable")
-    some = np.argpartition(seconds, count)[:count]
-    return some[np.lexsort((some, seconds[some]))]
+    some = np.flatnonzero(seconds <= np.partition(seconds, count - 1)[count - 1])
+    return some[np.argsort(seconds[some], kind="stable")]
 
 
 def distinct(
