@@ -100,9 +100,6 @@ APART = {
         [node("Slice", "x from to axes", "a"), node("Conv", "a w", "y")],
         {**W, **ENDS, "axes": np.array([3])},
     ),
-    "every other column": (
-        [node("ConvTranspose", "x w", "y", strides=[1, 2])], {"w": reals(8, 3, 1, 2)},
-    ),
 }  # fmt: skip
 
 
