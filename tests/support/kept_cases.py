@@ -31,8 +31,8 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "codegen/test_activations.py": {
         "test_every_kind_of_code": 5,
-        "test_every_instruction_set": 7,
-        "test_products_of_matrices": 3,
+        "test_every_instruction_set": 20,
+        "test_products_of_matrices": 0,
     },
     "cli/test_calibrating.py": {"test_calibrating_is_told_once": 6},
     "cli/test_cli.py": {
@@ -75,7 +75,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_all_threads_give_the_same_bits": 0,
         "test_a_search_stays_in_the_order": None,
     },
-    "codegen/test_private_copies.py": {"test_sums_are_right_and_the_same_for_all_threads": 3},
+    "codegen/test_private_copies.py": {"test_sums_are_right_and_the_same_for_all_threads": 6},
     "codegen/test_codegen.py": {
         "test_strict_compilers_are_content": None,
         "test_copies_leave_much_padding_out": 3,
@@ -202,12 +202,12 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_layer_in_some_precision": None,
         "test_resnet_50_as_it_is": None,
     },
-    "ops/test_conv2d_backward_data.py": {"test_code_of_the_first_choice_is_right": 6},
+    "ops/test_conv2d_backward_data.py": {"test_code_of_the_first_choice_is_right": 20},
     "ops/test_conv2d_backward_weights.py": {
         "test_code_of_the_first_choice_is_right": 18,
         "test_taps_may_be_looped": 0,
     },
-    "ops/test_conv3d.py": {"test_code_of_the_first_choice_is_right": 9},
+    "ops/test_conv3d.py": {"test_code_of_the_first_choice_is_right": 0},
     "ops/test_matmul.py": {"test_code_is_right": 0},
     "peers/test_contest.py": {
         "test_a_peer_that_lacks_the_precision": None,

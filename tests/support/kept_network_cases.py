@@ -1,8 +1,11 @@
 """Which cases of tests below network/ only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
-    "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 5},
-    "network/gradients/test_compiled.py": {"test_as_the_reference_has_them": 2},
+    "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
+    "network/gradients/test_compiled.py": {
+        "test_as_the_reference_has_them": 4,
+        "test_channels_last_between_convolutions": None,
+    },
     "network/gradients/test_rules.py": {"test_central_differences": 4},
     "network/gradients/test_training_nodes.py": {
         "test_cross_entropy": 3,
@@ -17,7 +20,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/gradients/test_recurrent.py": {
         "test_central_differences_of_doubles": 5,
         "test_the_reference_knows_backward_passes": 6,
-        "test_single_precision_by_layers": 4,
+        "test_single_precision_by_layers": 0,
     },
     "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
     "network/operators/test_deformed.py": {"test_moved_taps": None},
