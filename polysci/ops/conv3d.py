@@ -13,7 +13,7 @@ from polysci.border.guard import guard
 from polysci.ops.conv2d import Conv2d, grammar
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.conv2d.extents import Triple
-from polysci.ops.conv2d.rules import Family
+from polysci.ops.conv2d.rules import ConvolutionFamily
 from polysci.ops.words import Line, read
 
 
@@ -27,7 +27,7 @@ class Conv3d(Convolution):
     outside the image are those of Conv2d.
     """
 
-    FAMILY: ClassVar[Family] = Family(
+    FAMILY: ClassVar[ConvolutionFamily] = ConvolutionFamily(
         "Conv3d", (("D", "T", "Z", 0), ("H", "R", "P", 1), ("W", "S", "Q", 2))
     )
     WORD: ClassVar[str] = "conv3d"

@@ -32,7 +32,7 @@ class Convolution(ProblemBase):
     """
 
     __slots__ = ()
-    FAMILY: ClassVar[rules.Family]
+    FAMILY: ClassVar[rules.ConvolutionFamily]
     WORD: ClassVar[str] = ""
     N: int
     C: int
@@ -202,7 +202,7 @@ class Convolution(ProblemBase):
 
 
 @cache
-def _name_axes(family: rules.Family, layout: str) -> Mapping[str, str]:
+def _name_axes(family: rules.ConvolutionFamily, layout: str) -> Mapping[str, str]:
     rows = [(size, taps, out) for size, taps, out, _ in family.axes]
     sizes, taps, outs = map(" ".join, zip(*rows, strict=True))
     last = layout == "nhwc"
@@ -210,7 +210,7 @@ def _name_axes(family: rules.Family, layout: str) -> Mapping[str, str]:
     return MappingProxyType({"x": x, "w": f"K C/groups {taps}", "bias": "K", "y": y})
 
 
-def _check_texts(family: rules.Family, texts: Mapping[str, object]) -> dict[str, str]:
+def _check_texts(family: rules.ConvolutionFamily, texts: Mapping[str, object]) -> dict[str, str]:
     """The text fields, in their canonical form."""
     checked = {field: rules.text(family, field, value) for field, value in texts.items()}
     layout = checked["layout"]

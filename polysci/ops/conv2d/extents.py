@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from polysci.ops.conv2d.rules import Family
+from polysci.ops.conv2d.rules import ConvolutionFamily
 from polysci.ops.problem import Shape
 
 Pair = tuple[int, int]
@@ -14,7 +14,7 @@ Triple = tuple[int, int, int]
 class ConvolutionExtents(Protocol):
     """The fields of a convolution but for those of its axes, and the shapes that follow."""
 
-    FAMILY: ClassVar[Family]
+    FAMILY: ClassVar[ConvolutionFamily]
 
     @property
     def N(self) -> int: ...

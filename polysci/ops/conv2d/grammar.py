@@ -14,7 +14,7 @@ from typing import Any
 
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d.extents import ConvolutionExtents
-from polysci.ops.conv2d.rules import Family, FieldError, span
+from polysci.ops.conv2d.rules import ConvolutionFamily, FieldError, span
 from polysci.ops.words import Words, activation_words, label
 
 KEYS = (
@@ -44,7 +44,7 @@ class Axis:
 _POINT = Axis(1, 1, 1, 1, 0, 0)
 
 
-def arguments(words: Words, family: Family) -> dict[str, Any]:
+def arguments(words: Words, family: ConvolutionFamily) -> dict[str, Any]:
     """The arguments of a convolution that ``words`` stand for.
 
     Raises SpecError, or UnsupportedError for depth where there is none.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.conv2d.extents import Pair
-from polysci.ops.conv2d.rules import AXES, Family
+from polysci.ops.conv2d.rules import AXES, ConvolutionFamily
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -19,7 +19,7 @@ class Conv2d(Convolution):
     reads the input channels of its own group only. Taps outside the image count as zero.
     """
 
-    FAMILY: ClassVar[Family] = Family("Conv2d", AXES)
+    FAMILY: ClassVar[ConvolutionFamily] = ConvolutionFamily("Conv2d", AXES)
 
     N: int
     C: int

@@ -16,7 +16,7 @@ AXES = (("H", "R", "P", 0), ("W", "S", "Q", 1))  # input, filter, output, place 
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ConvolutionFamily:
     """Convolutions over the same axes: their class's name, and the fields of each axis.
 
     Of an axis: the fields of its extents in input, filter and output, and its place in ``stride``,
@@ -44,7 +44,7 @@ class FieldError(SpecError):
     same of its words, with a caret.
     """
 
-    def __init__(self, family: Family, template: str, values: Mapping[str, int]) -> None:
+    def __init__(self, family: ConvolutionFamily, template: str, values: Mapping[str, int]) -> None:
         self.family, self.template, self.values = family, template, dict(values)
         told = self.told({k: f"{k}={_shown(v)}" for k, v in values.items()})
         super().__init__(f"{family.name}: {told}")
@@ -61,11 +61,11 @@ class FieldError(SpecError):
         named = [field for field in self.values if f"{{{field}}}" in self.template]
         return sorted(named, key=lambda field: self.template.index(f"{{{field}}}"))
 
-    def __reduce__(self) -> tuple[type[FieldError], tuple[Family, str, dict[str, int]]]:
+    def __reduce__(self) -> tuple[type[FieldError], tuple[ConvolutionFamily, str, dict[str, int]]]:
         return FieldError, (self.family, self.template, self.values)
 
 
-def integer(family: Family, field: str, value: object) -> int:
+def integer(family: ConvolutionFamily, field: str, value: object) -> int:
     """``value`` as an int. Raises TypeError for anything else, bool and float included."""
     try:
         if not isinstance(value, bool):
@@ -75,7 +75,7 @@ def integer(family: Family, field: str, value: object) -> int:
     raise TypeError(f"{family.name}: {field} must be an int, got {_told(value)}")
 
 
-def spread(family: Family, field: str, value: object) -> tuple[int, ...]:
+def spread(family: ConvolutionFamily, field: str, value: object) -> tuple[int, ...]:
     """``value`` as an int for each axis; one int stands for all. Raises TypeError."""
     count = len(family.axes)
     if not isinstance(value, tuple | list):
@@ -86,7 +86,7 @@ def spread(family: Family, field: str, value: object) -> tuple[int, ...]:
     return tuple(integer(family, field, item) for item in value)
 
 
-def text(family: Family, field: str, value: object) -> str:
+def text(family: ConvolutionFamily, field: str, value: object) -> str:
     """``value`` as a str. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{family.name}: {field} must be a str, got {_told(value)}")
@@ -94,7 +94,7 @@ def text(family: Family, field: str, value: object) -> str:
 
 
 def complete(
-    family: Family,
+    family: ConvolutionFamily,
     counts: Mapping[str, object],
     tuples: Mapping[str, object],
     stated: Mapping[str, object],
@@ -131,7 +131,7 @@ def flat(tuples: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     }
 
 
-def outputs(family: Family, v: Mapping[str, int]) -> list[int]:
+def outputs(family: ConvolutionFamily, v: Mapping[str, int]) -> list[int]:
     """The output extents of symmetric padding; below 1 if the filter does not fit."""
     return [
         extent(
@@ -144,7 +144,7 @@ def outputs(family: Family, v: Mapping[str, int]) -> list[int]:
     ]
 
 
-def check_values(family: Family, values: Mapping[str, int]) -> None:
+def check_values(family: ConvolutionFamily, values: Mapping[str, int]) -> None:
     """Signs, 64 bits and divisibility of every field but the output. Raises FieldError."""
     for field, value in values.items():
         least = 0 if field == "N" or field.startswith("pad") else 1
@@ -159,7 +159,7 @@ def check_values(family: Family, values: Mapping[str, int]) -> None:
 
 
 def check_output(
-    family: Family, values: Mapping[str, int], names: Container[str], item: int
+    family: ConvolutionFamily, values: Mapping[str, int], names: Container[str], item: int
 ) -> None:
     """A positive output and products below 2^63; ``item`` is the size of an element in bytes.
 
@@ -184,7 +184,9 @@ def check_output(
             raise FieldError(family, told, values)
 
 
-def _products(family: Family, v: Mapping[str, int], item: int) -> Iterator[tuple[str, str, int]]:
+def _products(
+    family: ConvolutionFamily, v: Mapping[str, int], item: int
+) -> Iterator[tuple[str, str, int]]:
     """What is counted in 64 bits, and the field to blame: its largest factor."""
     batch, per_group = max(v["N"], 1), v["C"] // v["groups"]
     sizes, taps, outs, _ = zip(*family.axes, strict=True)
