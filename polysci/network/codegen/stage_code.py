@@ -65,10 +65,9 @@ class StageCode:
         return team_of(self.pool)
 
     def __post_init__(self) -> None:
-        program = self.placed.program
-        extra = self.extra
+        program, extra = self.placed.program, self.extra
         for spot, call in self.calls.items():
-            sizes = {"packed": call.source.packed} if call.packed_at is None else {}
+            sizes = {"packed": call.source.packed} if call.packs else {}
             if not call.source.by_rows:
                 sizes["workspace"] = call.source.workspace
             for use, size in sizes.items():
@@ -271,7 +270,7 @@ class StageCode:
                     f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last)"
                 )
             else:
-                writer.calls_to[inside] = self.call_primitive((at, inside), "", "")
+                writer.calls_to[inside] = self.call_primitive((at, inside))
         self.loops.append(writer.text(self.arena.offsets))
         return c.Statement(f"{writer.symbol}(m)")
 
@@ -289,28 +288,29 @@ class StageCode:
                 f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
             )
             lines.append(c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"))
-            lines += self.pack_weights(spot, call, f"{table}[i][1]")
-            moved = (f" + {table}[i][0]", f" + {table}[i][2]")
-            lines += self.call_once(call.shared, self.call_primitive(spot, *moved))
+            moved = [f" + {table}[i][{operand}]" for operand in range(3)]
+            lines += self.pack_weights(spot, call, moved[1])
+            lines += self.call_once(call.shared, self.call_primitive(spot, moved))
             lines += [*self.barrier, c.Line("}")]
         return lines
 
     def call_packed(self, spot: Spot) -> c.Body:
         """The call of a primitive whose weights are packed."""
-        return self.call_once(self.calls[spot].shared, self.call_primitive(spot, "", ""))
+        return self.call_once(self.calls[spot].shared, self.call_primitive(spot))
 
     def pack_weights(self, spot: Spot, call: LayerCall, moved: str) -> c.Body:
         """Packing of weights that are computed."""
-        if call.packed_at is not None:
+        if not call.packs:
             return []
-        layer = call.layer
-        kind = call.source.precision.w.c_type
-        where = self.address(layer.weights, kind, self.places(layer.weights).first)
-        where += f" + {moved}" if moved else ""
-        to = f"(void *)({self.scratch(spot, 'packed')})"
-        zero = f", {layer.x_zero}" if call.source.precision.integer else ""
-        packing = c.Statement(f"{call.source.symbol}_pack_weights({where}, {to}{zero})")
+        words = [self.weights(call, moved), f"(void *)({self.scratch(spot, 'packed')})"]
+        words += [str(call.layer.x_zero)] * call.source.precision.integer
+        packing = c.Statement(f"{call.source.symbol}_pack_weights({', '.join(words)})")
         return self.call_once(False, packing, wait=True)
+
+    def weights(self, call: LayerCall, moved: str) -> str:
+        """C text of the first of a layer's weights, as they are stored."""
+        name, kind = call.layer.weights, call.source.precision.w.c_type
+        return self.address(name, kind, self.places(name).first) + moved
 
     def call_once(self, shared: bool, call: c.Generable, *, wait: bool = False) -> c.Body:
         """A call that one thread makes, or each where they share its work."""
@@ -327,17 +327,18 @@ class StageCode:
         """Where memory of a layer's own lies."""
         return f"m->arena + {self.arena.offsets[scratch_name(spot, use)]}"
 
-    def call_primitive(self, spot: Spot, x_moved: str, y_moved: str) -> c.Generable:
-        """One call of a primitive."""
-        call = self.calls[spot]
+    def call_primitive(self, spot: Spot, moved: Sequence[str] = ("", "", "")) -> c.Generable:
+        """One call of a primitive; ``moved`` are C texts behind the addresses of x, w and y."""
+        call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.c_type, source.precision.y.c_type
         x = self.address(layer.x.tensor, x_kind, first_of(layer.x, self.places(layer.x.tensor)))
         y_first = first_of(layer.y, self.places(layer.y.tensor))
         y = self.address(layer.y.tensor, y_kind, y_first, const="")
         packed = (
-            f"(const void *)({self.scratch(spot, 'packed')})"
-            if call.packed_at is None else f"(const void *)(m->packed + {call.packed_at})"
+            self.scratch(spot, "packed") if call.packs
+            else f"m->packed + {call.packed_at}" if call.packed_at is not None
+            else self.weights(call, w_moved)
         )  # fmt: skip
         sums = source.precision.sum.c_type
         bias = residual = clamp = workspace = "0"
@@ -345,8 +346,8 @@ class StageCode:
             bias = self.address(layer.bias, sums, self.places(layer.bias).first)
         if layer.residual:
             place = self.places(layer.residual)
-            moved = place.first + start_of(layer.y, place.strides)
-            residual = self.address(layer.residual, y_kind, moved)
+            first = place.first + start_of(layer.y, place.strides)
+            residual = self.address(layer.residual, y_kind, first)
         if layer.clamp:
             bounds = ", ".join(map(_bound, layer.clamp))
             clamp = f"(const float[]){{{bounds}}}"
@@ -354,9 +355,9 @@ class StageCode:
             workspace = "work"
         elif source.workspace:
             workspace = self.scratch(spot, "workspace")
-        words = [f"{x}{x_moved}", packed, f"{y}{y_moved}", bias, residual, clamp]
-        if source.precision.scaled:
-            words.append(self.scales(spot, layer))
+        x, y, packed = f"{x}{x_moved}", f"{y}{y_moved}", f"(const void *)({packed})"
+        words = [x, packed, y, bias, residual, clamp]
+        words += [self.scales(spot, layer)] if source.precision.scaled else []
         rows = ["first", "last"] if source.by_rows else [MEMBER] * source.pool
         return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
 

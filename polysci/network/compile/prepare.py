@@ -31,6 +31,7 @@ from polysci.network.passes.thread_shares import (
     serial_problems,
     share_stages,
 )
+from polysci.network.passes.weights_ahead import with_weights_ahead
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target, detect
@@ -126,7 +127,7 @@ def prepare(
     program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
     if optimize == "memory":
         program = order_for_memory(program)
-    return PreparedNetwork(graph, place_buffers(program), fusions)
+    return PreparedNetwork(graph, with_weights_ahead(place_buffers(program)), fusions)
 
 
 def machine_for(target: Target) -> Machine:

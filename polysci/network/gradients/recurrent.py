@@ -38,18 +38,17 @@ def recurrent(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     made = back.add_many(RECURRENT_GRADIENT, inputs, outputs, cell=node.op, **words)
     steps = [back.reshape(name, (prod(lead), rows)) for name in made[2:]]
     by_x, by_h = steps[::sides], steps[sides - 1 :: sides]
-    turned = {name: back.transpose(name, (1, 0)) for name in dict.fromkeys((*by_x, *by_h))}
     flat, dxs = back.reshape(x, (prod(lead), shape[2])), dict[int, str]()
     if back.wants(x):
         parts = [multiply(back, dg, _matrix(back, w, at)) for at, dg in enumerate(by_x)]
         dxs[0] = back.reshape(back.sum(parts), shape)
     if back.wants(w):
-        dxs[1] = _stack(back, [multiply(back, turned[dg], flat) for dg in by_x])
+        dxs[1] = _stack(back, [multiply(back, dg, flat, turn_a=True) for dg in by_x])
     if back.wants(r):
         size, at = len(KEPT[node.op]), KEPT[node.op].index("h")
         befores = [back.reshape(name, (prod(lead), first[2])) for name in kept[at::size]]
         pairs = zip(by_h, befores, strict=True)
-        dxs[2] = _stack(back, [multiply(back, turned[dg], h) for dg, h in pairs])
+        dxs[2] = _stack(back, [multiply(back, dg, h, turn_a=True) for dg, h in pairs])
     if bias and back.wants(bias):
         sums = [[back.total(dg, (0,)) for dg in pair] for pair in zip(by_x, by_h, strict=True)]
         dxs[3] = _stack(back, [_join(back, pair) for pair in sums])

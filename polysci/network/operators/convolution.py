@@ -26,6 +26,7 @@ from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
 from polysci.numerics.quantization import Scales
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.matmul import Matmul
 from polysci.polyhedral.affine import Affine
 
 MOST_PHASES = 256  # layers that one transposed convolution may become
@@ -87,25 +88,45 @@ class Matrix:
         """Rows as the pixels of one image row, columns as channels."""
         return Window(self.tensor, ((), (self.columns,), (), self.rows))
 
+    @property
+    def turned(self) -> bool:
+        """Whether rows run along the tensor's last axis, as those of a transposed matrix."""
+        return self.rows[-1:] > (self.columns,)
+
+    @property
+    def stored(self) -> Window:
+        """Both axes as they are stored."""
+        axes = (self.rows, (self.columns,))
+        return Window(self.tensor, axes[::-1] if self.turned else axes)
+
 
 def matrix_product(
     build: Builder, node: Node, x: Matrix, y: Matrix, weights: str, *, bias: str = "",
-    strides: tuple[int, ...] = (), stack: tuple[tuple[int, ...], ...] = (), dtype: str = "f32",
-    x_zero: int = 0, scales: Scales | None = None,
+    across: bool = False, alpha: float = 1.0, stack: tuple[tuple[int, ...], ...] = (),
+    dtype: str = "f32", x_zero: int = 0, scales: Scales | None = None,
 ) -> None:  # fmt: skip
-    """A layer ``y = x @ weights' + bias``: a convolution by 1 x 1 of one row of pixels.
+    """A layer ``y = alpha * x @ weights' + bias``.
 
-    ``weights`` are (columns of y, columns of x), or lie by ``strides`` along these two; ``stack``
-    as ``LayerStage`` has it.
+    ``weights`` are (columns of y, columns of x), or the other way if they lie ``across``; ``stack``
+    as ``LayerStage`` has it. A product by constant weights, or a stack, is a convolution by 1 x 1
+    of one row of pixels; any other reads both matrices where they lie.
     """
     rows = prod(build.shape(x.tensor)[at] for at in x.rows)
     k, n = build.shape(x.tensor)[x.columns], build.shape(y.tensor)[y.columns]
-    problem = Conv2d(1, k, 1, rows, n, 1, 1, dtype=dtype)
-    steps = (*strides, 1, 1) if strides else ()
-    build.stages.append(LayerStage(
-        str(node), problem, x.window, y.window, weights, bias, w=steps, stack=stack,
-        x_zero=x_zero, scales=scales,
-    ))  # fmt: skip
+    known = build.constant(weights) is not None
+    if (known and not x.turned) or stack or dtype != "f32":
+        steps = (1, n, 1, 1) if across else ()
+        build.stages.append(LayerStage(
+            str(node), Conv2d(1, k, 1, rows, n, 1, 1, dtype=dtype), x.window, y.window, weights,
+            bias, w=steps, stack=stack, x_zero=x_zero, scales=scales,
+        ))  # fmt: skip
+        return
+    stored, last = "a" * x.turned + "b" * (not across), len(build.shape(weights)) - 1
+    problem = Matmul(rows, k, n, transposed=stored, alpha=alpha, constant="b" * known)
+    w_axes = () if known else ((last - 1,), (last,))
+    build.stages.append(
+        LayerStage(str(node), problem, x.stored, y.stored, weights, bias, w_axes=w_axes)
+    )
 
 
 def layer_problem(

@@ -122,11 +122,11 @@ class Equation:
         """A matrix product for each place of the labels of a stack."""
         stack, rows, inner, columns = parts
         batch, build = [(label,) for label in stack], self.build
-        k, n = (prod(self.sizes[label] for label in part) for part in (inner, columns))
+        n = prod(self.sizes[label] for label in columns)
         known = build.constant(right.tensor) is not None
-        across = known or not right.labels or right.labels[-1] in inner
+        across = not (known or not right.labels or right.labels[-1] in inner)
         a = self.arrange(left, [*batch, rows, inner])
-        b = self.arrange(right, [*batch, columns, inner] if across else [*batch, inner, columns])
+        b = self.arrange(right, [*batch, inner, columns] if across else [*batch, columns, inner])
         labels, rank = (*stack, *rows, *columns), len(stack)
         plain = len(rows) == len(columns) == 1
         shape = [*build.shape(a)[: rank + 1], n]
@@ -135,7 +135,7 @@ class Equation:
         places = tuple(np.ndindex(*shape[:rank])) if stack else ()
         matrix_product(
             build, self.node, Matrix(a, (rank,), rank + 1), Matrix(made, (rank,), rank + 1), b,
-            strides=() if known and not stack else (k, 1) if across else (1, n), stack=places,
+            across=across, stack=places,
         )  # fmt: skip
         if plain:
             return Labelled(made, labels)

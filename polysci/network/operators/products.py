@@ -29,32 +29,21 @@ def gemm(build: Builder, node: Node) -> None:
     if build.dtype(a) != "float32" or not all(build.values[name].size for name in (a, b)):
         _plain_gemm(build, node, alpha, beta)
         return
-    if across:
-        turned = build.fresh(f"{a}.turned", build.shape(a)[::-1])
-        build.stages.append(ViewStage(str(node), turned, a, (axis(1), axis(0))))
-        a = turned
     bias = _column_bias(build, added, y, beta) if added else ""
-    rest = alpha != 1 and constant_b is None
-    whole = y if not rest and (bias or not added) else build.fresh(f"{y}.product", build.shape(y))
+    whole = y if bias or not added else build.fresh(f"{y}.product", build.shape(y))
+    left = Matrix(a, rows=(1,), columns=0) if across else Matrix(a, rows=(0,), columns=1)
+    product = Matrix(whole, rows=(0,), columns=1)
     if constant_b is not None:
-        turned_b = constant_b if back else constant_b.T
-        scaled_b = turned_b if alpha == 1 else turned_b * np.float32(alpha)
+        scaled_b = (constant_b if back else constant_b.T) * np.float32(alpha)
         w = build.number(f"{b}.kc", np.ascontiguousarray(scaled_b))
-        strides: Axes = ()
+        back, alpha = True, 1.0
     else:
         w = b
-        k, n = build.shape(a)[1], build.shape(y)[1]
-        strides = (k, 1) if back else (1, n)
-    left, product = (Matrix(name, rows=(0,), columns=1) for name in (a, whole))
     own_bias = bias if whole == y else ""
-    matrix_product(build, node, left, product, w, bias=own_bias, strides=strides)
+    matrix_product(build, node, left, product, w, bias=own_bias, across=not back, alpha=alpha)
     if whole != y:
-        expr: Expr = build.load(whole, y)
-        if rest:
-            expr = apply("mul", expr, alpha)
-        if added:
-            expr = apply("add", expr, apply("mul", build.load(added, y), beta))
-        build.define(node, expr)
+        scaled = apply("mul", build.load(added, y), beta)
+        build.define(node, apply("add", build.load(whole, y), scaled))
 
 
 def _spreads(shape: Axes, to: Axes) -> bool:
@@ -159,25 +148,23 @@ def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     extra = len(build.shape(out)) - rank  # leading axes of 1 that only B has
     value, (k, n) = build.constant(b), build.shape(b)[-2:]
     w = b
-    strides: Axes = (1, n)
     if value is not None:
         w = build.number(f"{b}.kc", np.ascontiguousarray(value.reshape(k, n).T))
-        strides = ()
     x = Matrix(a, rows=tuple(range(rank - 1)), columns=rank - 1)
     y = Matrix(out, rows=tuple(range(extra, extra + rank - 1)), columns=extra + rank - 1)
-    matrix_product(build, node, x, y, w, strides=strides)
+    matrix_product(build, node, x, y, w, across=value is None)
 
 
 def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     """A product for every pair of matrices; B may be the same for several."""
-    left, right, full = build.shape(a), build.shape(b), build.shape(out)
+    left, full = build.shape(a), build.shape(out)
     stack = full[:-2]
     x, y = (
         Matrix(name, rows=(rank - 2,), columns=rank - 1)
         for name, rank in ((a, len(left)), (out, len(full)))
     )
     stacked = tuple(np.ndindex(*stack))
-    matrix_product(build, node, x, y, b, strides=(1, right[-1]), stack=stacked)
+    matrix_product(build, node, x, y, b, across=True, stack=stacked)
 
 
 OPERATORS = {"Gemm": gemm, "MatMul": matmul}

@@ -149,10 +149,7 @@ def multiply(
     dtype = build.dtype(x.tensor)
     y = Matrix(build.fresh(base, shape, dtype), tuple(range(len(shape) - 1)), len(shape) - 1)
     if dtype == "float32":
-        strides, value = (1, shape[-1]) if across else (), build.constant(weights)
-        if across and value is not None:
-            weights, strides = build.number(weights, np.ascontiguousarray(value.T)), ()
-        matrix_product(build, node, x, y, weights, bias=bias, strides=strides)
+        matrix_product(build, node, x, y, weights, bias=bias, across=across)
         return y.tensor
     index = [axis(at) for at in range(len(shape) - 1)] + [Affine((("k", 1),))]
     places = (axis(y.columns), index[-1])

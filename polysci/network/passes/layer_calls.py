@@ -16,6 +16,7 @@ from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window, me
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
 from polysci.network.passes.operands import operands_of, row_dim
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
+from polysci.network.passes.weights_ahead import keeps_weights
 from polysci.numerics.arrays import round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Schedule
@@ -31,8 +32,8 @@ LEAST_ROWS = 2  # at a time in a row fusion, where the schedule says nothing
 class LayerCall:
     """A layer, the code that computes it, and where its packed weights are.
 
-    ``packed_at`` is None for weights that are packed on every run. ``shared``: its threads share
-    the work; else one of them does all.
+    ``packed_at`` is None for weights that are computed. ``shared``: its threads share the work;
+    else one of them does all.
     """
 
     layer: LayerStage
@@ -40,6 +41,11 @@ class LayerCall:
     schedule: Schedule
     packed_at: int | None
     shared: bool
+
+    @property
+    def packs(self) -> bool:
+        """Whether weights are packed on every run, before calls; other calls read them."""
+        return self.packed_at is None and self.layer.problem.w_kind == "constant"
 
 
 def calls_of(
@@ -87,15 +93,13 @@ def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
 def packed_ahead(placed: PlacedProgram, at: int, calls: Mapping[Spot, LayerCall]) -> list[Spot]:
     """The layers of a repeated stage whose weights are computed, but before all steps."""
     stage = placed.program.stages[at]
-    inside = {placed.places[name].buffer for part in members_of(stage) for name in part.outputs}
     return [
         spot
         for spot, call in calls.items()
         if spot[0] == at
-        and call.packed_at is None
+        and call.packs
         and not call.layer.copies
-        and placed.places[call.layer.weights].buffer not in inside
-        and not placed.places[call.layer.weights].step
+        and keeps_weights(placed, stage, call.layer)
     ]
 
 
