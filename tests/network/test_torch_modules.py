@@ -57,12 +57,15 @@ def test_modules_compute_what_layers_do(name: str) -> None:
 
 @torch_only
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["mlp:4x16x24x8 act=gelu", "lstm:T3xN2xC5xK6 dirs=2"])
+@pytest.mark.parametrize(
+    "words", ["mlp:4x16x24x8 act=gelu", "lstm:T3xN2xC5xK6 dirs=2", "gru:T3xN2xC5xK6 bwd"]
+)
 def test_words_are_compared(words: str) -> None:
     options = ("--compare", "torch.nn", "--level", "estimate", "--rounds", "9", "--threads", "1")
     summary = json.loads(done("compile", words, *options, "--json").splitlines()[-1])
     told = json.dumps(summary)
     assert '"torch.nn"' in told and "eager" in told
+    assert summary["max_error"] < 1e-4
 
 
 def test_files_are_for_other_peers() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,7 +11,8 @@ from typing import Any, Final
 from polysci.errors import UnsupportedError
 from polysci.network.frontends.layers.model import INPUT, Layer, LayeredModel, build_model
 from polysci.network.frontends.layers.plain import FunctionLayer, ResidualLayer
-from polysci.network.frontends.layers.words import describes_model, layers_of
+from polysci.network.frontends.layers.recurrent_words import RecurrentWords
+from polysci.network.frontends.layers.words import backward_of, describes_model, layers_of
 from polysci.peers.networks.service import LoadedModel, Service, TimingRequest, Way
 
 # PyTorch's modules of ONNX's operators that treat every element alike.
@@ -43,6 +44,12 @@ class TorchModules(Service):
             "scripted": _script,
             "eager": lambda torch, module, x: module,
         }
+        if model := backward_of(request.model):
+            ways = {"compiled": library.compile, "eager": lambda module: module}
+            return {
+                name: partial(_load_gradients, library, request, model, way)
+                for name, way in ways.items()
+            }
         return {name: partial(_load, library, request, call) for name, call in calls.items()}
 
 
@@ -120,6 +127,29 @@ def _load(torch: Any, request: TimingRequest, call: Callable[[Any, Any, Any], An
             return run(x)
 
     return LoadedModel(step, lambda: [step().float().numpy().copy()])
+
+
+def _load_gradients(
+    torch: Any, request: TimingRequest, model: LayeredModel, way: Callable[[Any], Any]
+) -> LoadedModel:
+    """The layer of words with ``bwd``: y and the gradients of x and of all parameters."""
+    names = [tensor.name for tensor in model.graph.inputs]
+    dy_name = f"{model.graph.outputs[0].name}.gradient"
+    request.expect([*names, dy_name])
+    torch.set_num_threads(request.threads)
+    parameters = {name: request.inputs[name] for name in names[1:]}
+    module = as_module(
+        torch, [RecurrentWords.parse(request.model).layer], replace(model, parameters=parameters)
+    )
+    x, dy = (torch.from_numpy(request.inputs[name]).clone() for name in (INPUT, dy_name))
+    wanted = [x.requires_grad_(), *(module.get_parameter(name) for name in names[1:])]
+    forward = way(module)
+
+    def step() -> Any:
+        y = forward(x)
+        return (y, *torch.autograd.grad(y, wanted, dy))
+
+    return LoadedModel(step, lambda: [tensor.detach().numpy().copy() for tensor in step()])
 
 
 def _script(torch: Any, module: Any, x: Any) -> Any:

@@ -1,0 +1,188 @@
+"""How fast is a step of training beside PyTorch's, eager and compiled?
+
+Forward pass, loss (cross entropy), backward pass and update of a model, the same for all: each
+library in a process of its own, in turns, its optimizer fused where it has such. The ratio is the
+fastest of PyTorch's over ours: above 1, polysci is faster.
+
+  python experiments/training_steps.py mlp lstm --threads 1 --threads 2
+  python experiments/training_steps.py resnet18 --rounds 3 --optimizer adam
+
+Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any
+
+import numpy as np
+import script
+
+from polysci import layers, training
+from polysci.errors import CheckError, SpecError
+from polysci.network.frontends.layers.model import build_model
+from polysci.network.tools.torch_modules import as_module
+from polysci.peers.networks.service import PAUSE_S, SAMPLE_S, WARM_UP_S, mean_seconds
+from polysci.text.tables import fit
+from polysci.tune import LEVELS
+
+Model = tuple[list[layers.Layer], tuple[int, ...], int]  # layers, shape of x, classes
+WAYS = ("polysci", "eager", "compiled")
+ROUNDS = 7
+
+
+def mlp() -> Model:
+    """784-512-512-10, ReLU, batch 128."""
+    extents = (784, 512, 512)
+    hidden = [part for a, b in pairwise(extents) for part in (layers.Linear(a, b), layers.ReLU())]
+    return [*hidden, layers.Linear(512, 10)], (128, 784), 10
+
+
+def lstm() -> Model:
+    """256 columns, 32 steps, batch 32, and the last step's classes."""
+    return [layers.LSTM(256, 256, last=True), layers.Linear(256, 10)], (32, 32, 256), 10
+
+
+def resnet18() -> Model:
+    """Of 224 x 224, batch 8."""
+
+    def conv(c: int, k: int, size: int, stride: int) -> list[layers.Layer]:
+        pad = size // 2
+        own = layers.Conv2d(c, k, size, stride=stride, padding=pad, bias=False)
+        return [own, layers.BatchNorm2d(k)]
+
+    parts = [*conv(3, 64, 7, 2), layers.ReLU(), layers.MaxPool2d(3, 2, 1)]
+    for c, k, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
+        for before, step in ((c, stride), (k, 1)):
+            inner = [*conv(before, k, 3, step), layers.ReLU(), *conv(k, k, 3, 1)]
+            shortcut = conv(before, k, 1, step) if before != k else []
+            parts += [layers.Residual(inner, shortcut), layers.ReLU()]
+    parts += [layers.AdaptiveAvgPool2d(1), layers.Flatten(), layers.Linear(512, 1000)]
+    return parts, (8, 3, 224, 224), 1000
+
+
+MODELS: Mapping[str, Callable[[], Model]] = {"mlp": mlp, "lstm": lstm, "resnet18": resnet18}
+OPTIMIZERS: Mapping[str, tuple[str, dict[str, float]]] = {
+    "sgd": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
+    "adam": ("Adam", {"lr": 1e-4}),
+}
+
+
+def example(shape: tuple[int, ...], classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """A batch."""
+    rng, batch = np.random.default_rng(0), shape[1] if len(shape) == 3 else shape[0]
+    x = rng.standard_normal(shape, np.float32)
+    return x, rng.integers(0, classes, batch)
+
+
+def ours(arguments: Namespace, name: str, threads: int) -> Callable[[], float]:
+    """A step of polysci's."""
+    parts, shape, classes = MODELS[name]()
+    kind, words = OPTIMIZERS[arguments.optimizer]
+    trainer = training.compile_training(
+        parts, shape, optimizer=getattr(training, kind)(**words), level=arguments.level,
+        threads=threads,
+    )  # fmt: skip
+    x, target = example(shape, classes)
+    return lambda: trainer.step(x, target)
+
+
+def theirs(arguments: Namespace, name: str, threads: int, way: str) -> Callable[[], float]:
+    """A step of PyTorch's, eager or compiled."""
+    import torch
+
+    torch.set_num_threads(threads)
+    parts, shape, classes = MODELS[name]()
+    module = as_module(torch, parts, build_model(parts, shape, training=True))
+    kind, words = OPTIMIZERS[arguments.optimizer]
+    optimizer = getattr(torch.optim, kind)(module.parameters(), **words, fused=True)
+    x, target = map(torch.from_numpy, example(shape, classes))
+
+    def loss_of(x: Any, target: Any) -> Any:
+        return torch.nn.functional.cross_entropy(module(x), target)
+
+    forward = torch.compile(loss_of) if way == "compiled" else loss_of
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = forward(x, target)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
+def serve(pipe: Connection, arguments: Namespace, name: str, threads: int, way: str) -> None:
+    """Answer with the first loss, then with seconds a step, until asked for no more."""
+    if way == "polysci":
+        step = ours(arguments, name, threads)
+    else:
+        step = theirs(arguments, name, threads, way)
+    pipe.send(step())
+    while pipe.recv():
+        mean_seconds(step, WARM_UP_S)
+        pipe.send(mean_seconds(step, SAMPLE_S))
+
+
+def compare(arguments: Namespace, name: str, threads: int) -> script.Row:
+    """A row of the table: a model at a number of threads."""
+    context, pipes, losses = multiprocessing.get_context("spawn"), {}, {}
+    for way in WAYS:
+        pipes[way], end = context.Pipe()
+        words = (end, arguments, name, threads, way)
+        context.Process(target=serve, args=words, daemon=True).start()
+        losses[way] = pipes[way].recv()
+    if max(losses.values()) - min(losses.values()) > 1e-3 * max(losses.values()):
+        raise CheckError(f"{name}: the first losses differ: {losses}")
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(arguments.rounds):
+        for way, pipe in pipes.items():
+            time.sleep(PAUSE_S)
+            pipe.send(True)
+            seconds[way].append(pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(False)
+    times = {f"{way} ms": median(some) * 1e3 for way, some in seconds.items()}
+    best = min(times[f"{way} ms"] for way in WAYS[1:])
+    return {
+        "model": name, "threads": threads, **{key: f"{value:.2f}" for key, value in times.items()},
+        "ratio": f"{best / times['polysci ms']:.2f}",
+    }  # fmt: skip
+
+
+def parser() -> Any:
+    words = script.options(__doc__, sample=False)
+    words.add_argument("models", nargs="*", metavar="MODEL", help=f"({', '.join(MODELS)})")
+    words.add_argument("--threads", type=int, action="append", metavar="N", help="(1 and 2)")
+    words.add_argument("--optimizer", choices=[*OPTIMIZERS], default="sgd", help="(sgd)")
+    words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
+    words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
+    return words
+
+
+def work(arguments: Namespace) -> bool:
+    """Compare, print, write the CSV; whether it came to its end."""
+    names = arguments.models or [*MODELS][: 1 if arguments.quick else None]
+    if other := [name for name in names if name not in MODELS]:
+        raise SpecError(f"model {other[0]!r}: expected one of {', '.join(MODELS)}")
+    runs = [(name, threads) for name in names for threads in arguments.threads or (1, 2)]
+    tasks = (compare(arguments, *run) for run in runs)
+    rows, complete = script.kept(tasks, "steps", len(runs))
+    if rows:
+        cells = [[str(value) for value in row.values()] for row in rows]
+        print(fit([[*rows[0]], *cells], None, left=("model",)))
+        path = script.stem(arguments, f"training-steps-{arguments.optimizer}")
+        script.write_csv(path.with_suffix(".csv"), rows)
+    return complete
+
+
+if __name__ == "__main__":
+    sys.exit(script.run(work, parser().parse_args()))

@@ -1,0 +1,36 @@
+"""The experiment on steps of training: its models are those that it names; names are checked."""
+
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from polysci.network.frontends.layers.model import build_model
+from tests.support.scripts import run_script
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "result"),
+    [
+        ("mlp", 669_706, (128, 10)),
+        ("lstm", 528_906, (32, 10)),
+        ("resnet18", 11_689_512, (8, 1000)),  # as torchvision counts them
+    ],
+)
+def test_models(
+    name: str, parameters: int, result: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    import training_steps
+
+    layers, shape, _ = training_steps.MODELS[name]()
+    model = build_model(layers, shape)
+    assert sum(prod(value.shape) for value in model.parameters.values()) == parameters
+    assert model.graph.outputs[0].shape == result
+
+
+def test_models_are_named() -> None:
+    ran = run_script(FOLDER / "training_steps.py", "resnet")
+    assert ran.returncode == 2 and "expected one of mlp, lstm, resnet18" in ran.stderr
