@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
+    from polysci.ops.backward_data import Conv2dBackwardData, Conv3dBackwardData
+    from polysci.ops.backward_weights import Conv2dBackwardWeights, Conv3dBackwardWeights
     from polysci.ops.conv2d import Conv2d
-    from polysci.ops.conv2d_backward_data import Conv2dBackwardData
-    from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
     from polysci.ops.conv3d import Conv3d
     from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
@@ -33,6 +33,8 @@ __all__ = [
     "Conv2dBackwardData",
     "Conv2dBackwardWeights",
     "Conv3d",
+    "Conv3dBackwardData",
+    "Conv3dBackwardWeights",
     "Matmul",
     "Nest",
     "Network",
@@ -61,9 +63,11 @@ _HOMES = MappingProxyType(
     {
         "PRECISIONS": "polysci.numerics.dtypes",
         "Conv2d": "polysci.ops.conv2d",
-        "Conv2dBackwardData": "polysci.ops.conv2d_backward_data",
-        "Conv2dBackwardWeights": "polysci.ops.conv2d_backward_weights",
+        "Conv2dBackwardData": "polysci.ops.backward_data",
+        "Conv2dBackwardWeights": "polysci.ops.backward_weights",
         "Conv3d": "polysci.ops.conv3d",
+        "Conv3dBackwardData": "polysci.ops.backward_data",
+        "Conv3dBackwardWeights": "polysci.ops.backward_weights",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",
         "Network": "polysci.network.compile.compiled",

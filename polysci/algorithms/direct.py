@@ -22,7 +22,7 @@ from polysci.codegen.emit import emit as emit_nest
 from polysci.errors import UnsupportedError
 from polysci.explain import Explanation
 from polysci.numerics.arrays import Doubles
-from polysci.ops.conv2d_backward_data import Conv2dBackwardData
+from polysci.ops.backward_data import BackwardData
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction
@@ -63,7 +63,7 @@ class Direct(Algorithm[LegalSchedule]):
         return ExactInputs()
 
     def refusal(self, problem: Problem) -> str:
-        strided = isinstance(problem, Conv2dBackwardData) and problem.forward.stride != (1, 1)
+        strided = isinstance(problem, BackwardData) and problem.scatters
         return "it scatters into its result: strides set neighbouring sums apart" if strided else ""
 
     def candidates(

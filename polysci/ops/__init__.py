@@ -1,8 +1,12 @@
 """Operators: a problem's extents, its textbook loop nest, its NumPy reference, its words."""
 
+from polysci.ops.backward_data import BackwardData, Conv2dBackwardData, Conv3dBackwardData
+from polysci.ops.backward_weights import (
+    BackwardWeights,
+    Conv2dBackwardWeights,
+    Conv3dBackwardWeights,
+)
 from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv2d_backward_data import Conv2dBackwardData
-from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
 from polysci.ops.conv3d import Conv3d
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
@@ -11,10 +15,14 @@ from polysci.ops.registry import OPS, Operator
 
 __all__ = [
     "OPS",
+    "BackwardData",
+    "BackwardWeights",
     "Conv2d",
     "Conv2dBackwardData",
     "Conv2dBackwardWeights",
     "Conv3d",
+    "Conv3dBackwardData",
+    "Conv3dBackwardWeights",
     "Matmul",
     "Nest",
     "Operator",

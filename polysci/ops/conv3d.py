@@ -87,15 +87,19 @@ class Conv3d(Convolution):
         self._fill({field: value for field, value in locals().items() if field != "self"})
 
 
+def convolution_kind(text: str, where: str = "") -> type[Convolution]:
+    """The class of a convolution in benchdnn's words: over three axes where they speak of depth.
+
+    Raises SpecError, with a caret under the offending word.
+    """
+    if text.lstrip().startswith(Conv3d.WORD):
+        return Conv3d
+    return Conv3d if grammar.speaks_of_depth(read(Line(text, where), grammar.KEYS)) else Conv2d
+
+
 @guard
 def parse_words(
     text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
-) -> Conv2d | Conv3d:
-    """The convolution of benchdnn's words: over three axes where they speak of depth, else two.
-
-    Raises SpecError, with a caret under the offending word, or UnsupportedError.
-    """
-    deep = grammar.speaks_of_depth(read(Line(text, where), grammar.KEYS))
-    if not deep:
-        return Conv2d.parse(text, layout, dtype, where=where)
-    return Conv3d.parse(text, layout, dtype, where=where)
+) -> Convolution:
+    """The convolution of benchdnn's words. Raises SpecError, with a caret, or UnsupportedError."""
+    return convolution_kind(text, where).parse(text, layout, dtype, where=where)

@@ -8,9 +8,9 @@ from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.problem import Problem
-from polysci.ops.registry import OPS
+from polysci.ops.registry import GRADIENTS, OPS
 
 
 @guard
@@ -70,18 +70,18 @@ def problem_of(
 
 
 def in_direction(problem: Problem, direction: str) -> Problem:
-    """A convolution, or its gradient: ``fwd``, or the word of a row of OPS: ``bwd_d``, ``bwd_w``.
+    """A convolution, or its gradient: ``fwd``, or the word of a row of GRADIENTS.
 
     Raises UnsupportedError for another operator, a gradient among them.
     """
     conv = convolution(problem)
     if direction == "fwd":
         return conv
-    return parse_problem(f"{direction} {conv}", conv.layout, conv.dtype)
+    return GRADIENTS[direction][type(conv)](conv)
 
 
-def convolution(problem: Problem) -> Conv2d:
+def convolution(problem: Problem) -> Convolution:
     """The problem as a convolution. Raises UnsupportedError for another operator."""
-    if not isinstance(problem, Conv2d):
+    if not isinstance(problem, Convolution):
         raise UnsupportedError(f"{problem}: expected a convolution")
     return problem

@@ -49,6 +49,12 @@ class Line:
             raise self.error(start, f"expected {word!r}", rule)
         return start + len(word)
 
+    def behind(self, word: str) -> str:
+        """The text with the word that begins it, and a colon, as spaces. Raises as ``after``."""
+        at = self.after(word)
+        at += self.text[at : at + 1] == ":"
+        return " " * at + self.text[at:]
+
     def error(
         self, at: int, what: str, rule: str = "", kind: type[PolysciError] = SpecError
     ) -> PolysciError:

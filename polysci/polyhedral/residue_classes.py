@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from types import MappingProxyType
 from typing import Self
 
 import islpy as isl
@@ -21,7 +22,8 @@ from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.scop import Scop, Statement, bound_operations
 
 Strides = Mapping[str, tuple[int, ...]]
-_PIXELS: Mapping[str, str] = {"p": "h", "q": "w"}  # loops over pixels of dY -> of a class of dX
+# Loops over pixels of dY -> of a class of dX.
+_PIXELS: Mapping[str, str] = MappingProxyType({"z": "d", "p": "h", "q": "w"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Residue classes of gradients with strides: the classes, their code, their texts and errors."""
 
 from itertools import product
+from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +17,13 @@ from polysci.algorithms.residues.plan import classes_of
 from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError
 from polysci.measure.check import check
-from polysci.ops import Conv2d, Conv2dBackwardData, parse_problem
+from polysci.ops import BackwardData, Conv2d, Conv3d, in_direction, parse_problem
 from polysci.ops.nest.reference import contract
 from polysci.polyhedral.schedule import parse
 from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 
-EXTENTS = ((3, 13), (3, 13), (1, 4), (1, 4))
-PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 TEXT = "bwd_d mb2ic5ih9oc6kh3sh2ph1"
 PLAN = "n residues(2,2) h w:4 > brgemm_portable_f32_4x8"
 CASES = {
@@ -34,31 +34,34 @@ CASES = {
     "dilated by a multiple": "bwd_d mb1ic3ih11oc4kh3sh2ph2dh3",
     "dilated by the stride": "bwd_d mb2ic4ih11oc4kh3sh2ph2dh1",
     "one axis": "bwd_d mb1ic5ih11iw7oc4kh3kw3sh1sw3ph0pw1",
+    "deep": "bwd_d mb2ic5id5ih6iw7oc4kd3kh2kw3sd2sh1sw2pd1ph0pw1",
+    "deep, depthwise": "bwd_d g20mb1ic20id5oc20kd3sd2pd1",
     "groups of one": "bwd_d g2ic2ih6iw11oc12kh2kw3sh3sw2ph1pw1",
 }
 
 
 @st.composite
-def gradients(draw: st.DrawFn) -> Conv2dBackwardData:
-    small = st.integers(1, 4)
-    groups, stride, dilation = draw(st.sampled_from([1, 1, 2])), draw(PAIRS), draw(PAIRS)
-    assume(stride != (1, 1))
-    height, width, R, S = (draw(st.integers(low, high)) for low, high in EXTENTS)
-    pad = draw(st.integers(0, 4)), draw(st.integers(0, 4))
-    reach = [(taps - 1) * apart + 1 for taps, apart in zip((R, S), dilation, strict=True)]
-    assume(height + 2 * pad[0] >= reach[0] and width + 2 * pad[1] >= reach[1])
-    conv = Conv2d(
-        draw(small), groups * draw(small), height, width, groups * draw(small), R, S,
-        stride, pad, dilation, groups,
-    )  # fmt: skip
+def gradients(draw: st.DrawFn) -> BackwardData:
+    small, axes = st.integers(1, 4), draw(st.sampled_from([2, 2, 3]))
+    groups = draw(st.sampled_from([1, 1, 2]))
+    stride, dilation = (tuple(draw(st.integers(1, 3)) for _ in range(axes)) for _ in "sd")
+    assume(max(stride) > 1)
+    sizes = [draw(st.integers(3, 13 if axes == 2 else 7)) for _ in range(axes)]
+    taps = [draw(small) for _ in range(axes)]
+    pad = tuple(draw(st.integers(0, 4)) for _ in range(axes))
+    rows = zip(sizes, taps, pad, dilation, strict=True)
+    assume(all(size + 2 * cut >= (count - 1) * apart + 1 for size, count, cut, apart in rows))
+    counts = (draw(small), groups * draw(small), *sizes, groups * draw(small), *taps)
+    kind: Any = Conv2d if axes == 2 else Conv3d
+    conv = kind(*counts, stride, pad, dilation, groups)
     if draw(st.booleans()):  # fewer rows than fit: the last ones of X are not read
         conv = conv.with_(P=draw(st.integers(1, conv.P)))
-    return Conv2dBackwardData(conv)
+    return in_direction(conv, "bwd_d")  # type: ignore[return-value]
 
 
 @settings(max_examples=20)
 @given(gradients())
-def test_classes_are_the_scattering_nest(problem: Conv2dBackwardData) -> None:
+def test_classes_are_the_scattering_nest(problem: BackwardData) -> None:
     random, conv = np.random.default_rng(0), problem.with_(layout="nchw")
     dy = random.integers(-4, 5, conv.x_shape)
     w = random.integers(-4, 5, conv.w_shape)
@@ -68,7 +71,7 @@ def test_classes_are_the_scattering_nest(problem: Conv2dBackwardData) -> None:
         assert np.array_equal(contract(it.contraction, dy, w), expected[at])
         visited[at] += 1
     assert (visited == 1).all()
-    assert sum(it.taps for it in classes_of(conv)) <= conv.forward.R * conv.forward.S
+    assert sum(it.taps for it in classes_of(conv)) <= prod(conv.forward.taps)
 
 
 def test_the_taps_of_a_class_are_every_few() -> None:

@@ -55,8 +55,11 @@ def test_pytorch_computes_gradients(word: str, layout: str, shape: str) -> None:
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("words", ["ic16id5ih6iw7oc32kd3kh3kw3pd1ph1pw1", "g4ic16id7oc32od3kd3sd2"])
 def test_pytorch_computes_three_axes(words: str, layout: str) -> None:
-    answer = PyTorch().prepare(f"conv3d mb1{words}", layout, "f32", 1, 3)
-    assert len(answer["paths"]) > 1
+    for word in ("", "bwd_d ", "bwd_w "):
+        if word == "bwd_d " and "sd2" in words:  # the last row of x is not read
+            continue
+        answer = PyTorch().prepare(f"{word}conv3d mb1{words}", layout, "f32", 1, 3)
+        assert answer["paths"]
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])

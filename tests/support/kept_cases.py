@@ -202,9 +202,8 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_layer_in_some_precision": None,
         "test_resnet_50_as_it_is": None,
     },
-    "ops/test_conv2d_backward_data.py": {"test_code_of_the_first_choice_is_right": 20},
-    "ops/test_conv2d_backward_weights.py": {
-        "test_code_of_the_first_choice_is_right": 18,
+    "ops/test_convolution_gradients.py": {
+        "test_code_of_the_first_choice_is_right": 40,
         "test_taps_may_be_looped": 0,
     },
     "ops/test_conv3d.py": {"test_code_of_the_first_choice_is_right": 0},

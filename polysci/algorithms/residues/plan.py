@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from polysci.algorithms.lowering import model_of
 from polysci.errors import SpecError, UnsupportedError
-from polysci.ops.conv2d_backward_data import Conv2dBackwardData
+from polysci.ops.backward_data import BackwardData
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes
@@ -38,10 +38,10 @@ class ResiduePlan:
 
 def refusal(problem: Problem) -> str:
     """The rule that keeps a problem from residue classes; empty for none."""
-    if not isinstance(problem, Conv2dBackwardData):
+    if not isinstance(problem, BackwardData):
         return "it scatters nothing: only gradients of inputs have residue classes"
-    if problem.forward.stride == (1, 1):
-        return "stride=(1, 1): a single residue class, which is the nest itself"
+    if not problem.scatters:
+        return "strides of 1: a single residue class, which is the nest itself"
     return ""
 
 
@@ -127,7 +127,7 @@ def representative(classes: tuple[ResidueClass, ...]) -> ResidueClass:
     most, first = _most(classes), classes[0]
     roles = first.contraction
     dims = tuple(replace(dim, extent=most[dim.name]) for dim in roles.dims)
-    shape = [max(it.contraction.out.shape[axis] for it in classes) for axis in range(4)]
-    out = replace(roles.out, shape=tuple(shape))
+    shapes = zip(*(it.contraction.out.shape for it in classes), strict=True)
+    out = replace(roles.out, shape=tuple(map(max, shapes)))
     padded = any(it.contraction.padded for it in classes if it.taps)
     return replace(first, contraction=replace(roles, dims=dims, out=out, padded=padded))

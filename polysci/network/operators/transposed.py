@@ -22,7 +22,7 @@ from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.convolution import AXES, layer_problem
 from polysci.network.operators.windows import Span, auto_pad_of
-from polysci.ops.conv2d_backward_data import Conv2dBackwardData
+from polysci.ops.backward_data import Conv2dBackwardData
 from polysci.polyhedral.affine import Affine
 
 MOST_CLASSES = 256  # of pixels, by their residues: each has code of its own

@@ -10,7 +10,7 @@ from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.convolution import AXES, layer_problem
 from polysci.network.operators.windows import Span, spans
-from polysci.ops.conv2d_backward_weights import Conv2dBackwardWeights
+from polysci.ops.backward_weights import Conv2dBackwardWeights
 
 
 def weights_gradient(build: Builder, node: Node) -> None:

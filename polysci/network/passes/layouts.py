@@ -32,8 +32,8 @@ from polysci.network.ir.stages import (
 from polysci.network.passes.buffers import PlacedProgram, place_buffers, stretch
 from polysci.network.passes.concat import hosts
 from polysci.network.passes.operands import operands_of
-from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv2d_backward_data import Conv2dBackwardData
+from polysci.ops.backward_data import BackwardData
+from polysci.ops.conv2d.convolution import Convolution
 from polysci.target.machine import Machine
 
 LINE = 64  # bytes
@@ -139,7 +139,7 @@ def _with_layouts(program: Program) -> Program:
 
 def _run_on(layer: LayerStage, placed: PlacedProgram) -> bool:
     """Whether pixels are neighbours, and rows too, in the tensors that a layer reads and writes."""
-    if not isinstance(layer.problem, Conv2d | Conv2dBackwardData):
+    if not isinstance(layer.problem, Convolution | BackwardData):
         return True
     x, _, y = operands_of(layer.problem)
     for window, operand in ((layer.x, x), (layer.y, y)):
@@ -154,7 +154,7 @@ def _run_on(layer: LayerStage, placed: PlacedProgram) -> bool:
 
 def _in_layout(stage: LayerStage, values: Mapping[str, Value]) -> LayerStage:
     """A layer whose problem has the layout of its tensors, where both hold pixels side by side."""
-    if not isinstance(stage.problem, Conv2d | Conv2dBackwardData):
+    if not isinstance(stage.problem, Convolution | BackwardData):
         return stage
     problem = stage.problem.with_(layout="nchw")
     x, _, y = operands_of(problem)

@@ -77,8 +77,7 @@ class Convolution(ProblemBase):
         """
         line = Line(rules.text(cls.FAMILY, "text", text), where)
         worded = bool(cls.WORD) and line.text.lstrip().startswith(cls.WORD)
-        at = line.after(cls.WORD) if worded else 0
-        words = read(Line(" " * at + text[at:], where), grammar.KEYS)
+        words = read(Line(line.behind(cls.WORD), where) if worded else line, grammar.KEYS)
         try:
             arguments = grammar.arguments(words, cls.FAMILY)
             return cls(**arguments | {"layout": layout, "dtype": dtype})

@@ -30,7 +30,7 @@ def nest(problem: ConvolutionExtents) -> cgen.Module:
 def loops(problem: ConvolutionExtents) -> dict[str, int]:
     """The loops and their extents, outer first."""
     extents = {"n": problem.N} | ({"g": problem.groups} if problem.groups > 1 else {})
-    taps, outs = _iterators(problem)
+    taps, outs = iterators(problem)
     extents |= {"k": problem.K // problem.groups} | dict(zip(outs, problem.pixels, strict=True))
     return extents | {"c": problem.C // problem.groups} | dict(zip(taps, problem.taps, strict=True))
 
@@ -40,12 +40,12 @@ def subscripts(problem: ConvolutionExtents) -> dict[str, tuple[str, ...]]:
     grouped = problem.groups > 1
     k = _sum(_times("g", problem.K // problem.groups), "k") if grouped else "k"
     c = _sum(_times("g", problem.C // problem.groups), "c") if grouped else "c"
-    taps, outs = _iterators(problem)
+    taps, outs = iterators(problem)
     places = (_tap(problem, axis) for axis in range(len(outs)))
     return {"I": ("n", c, *places), "W": (k, "c", *taps), "O": ("n", k, *outs)}
 
 
-def _iterators(problem: ConvolutionExtents) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def iterators(problem: ConvolutionExtents) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The loops over taps and over outputs."""
     _, taps, outs, _ = zip(*problem.FAMILY.axes, strict=True)
     return tuple(map(str.lower, taps)), tuple(map(str.lower, outs))
@@ -83,7 +83,7 @@ def guards(problem: ConvolutionExtents) -> list[str]:
 
 def _tap(problem: ConvolutionExtents, axis: int) -> str:
     """The place along an axis of the input that a tap reads: ``p * sh + r * dh - ph``."""
-    tap, out = (names[axis] for names in _iterators(problem))
+    tap, out = (names[axis] for names in iterators(problem))
     read = _sum(_times(out, problem.stride[axis]), _times(tap, problem.dilation[axis]))
     return f"{read} - {problem.pad[axis]}" if problem.pad[axis] else read
 

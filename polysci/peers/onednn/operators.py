@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.ops import Conv2dBackwardData, Conv2dBackwardWeights, Matmul
+from polysci.ops import BackwardData, BackwardWeights, Matmul
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.onednn import declarations as api
@@ -105,11 +105,11 @@ def _convolution(conv: Convolution) -> DnnlOperator:
     return _convolve(conv, _FORWARD)
 
 
-def _backward_data(gradient: Conv2dBackwardData) -> DnnlOperator:
+def _backward_data(gradient: BackwardData) -> DnnlOperator:
     return _convolve(gradient.forward, _BACKWARD_DATA)
 
 
-def _backward_weights(gradient: Conv2dBackwardWeights) -> DnnlOperator:
+def _backward_weights(gradient: BackwardWeights) -> DnnlOperator:
     return _convolve(gradient.forward, _BACKWARD_WEIGHTS, packed=False)
 
 
@@ -211,8 +211,8 @@ def _matrix(product: Matmul, name: str, argument: int, axes: str) -> DnnlOperand
 _OPERATORS: Mapping[type[Problem], Callable[..., DnnlOperator]] = MappingProxyType(
     {
         Convolution: _convolution,
-        Conv2dBackwardData: _backward_data,
-        Conv2dBackwardWeights: _backward_weights,
+        BackwardData: _backward_data,
+        BackwardWeights: _backward_weights,
         Matmul: _matmul,
     }
 )

@@ -7,7 +7,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv3d, Matmul
+from polysci.ops import BackwardData, BackwardWeights, Matmul
+from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.pytorch import gradients, products
 from polysci.peers.pytorch.graph import compile_graph
@@ -61,10 +62,9 @@ def _convolve(operands: Operands) -> Sequence[Way]:
 
 _OPERATORS: Final[Mapping[type[Problem], Callable[[Operands], Sequence[Way]]]] = MappingProxyType(
     {
-        Conv2d: _convolve,
-        Conv2dBackwardData: gradients.of_input,
-        Conv2dBackwardWeights: gradients.of_filters,
-        Conv3d: _convolve,
+        Convolution: _convolve,
+        BackwardData: gradients.of_input,
+        BackwardWeights: gradients.of_filters,
         Matmul: products.ways,
     }
 )
@@ -74,11 +74,12 @@ def paths(operands: Operands) -> Iterator[Path]:
     """Every call; constant w in f32 as well: oneDNN may lack instructions of a type of 16 bits."""
     own, _, result = operands.inputs.elements
     constant = operands.problem.w_kind == "constant"
+    ways = next(row for kind, row in _OPERATORS.items() if isinstance(operands.problem, kind))
     for element in dict.fromkeys((own, "f32") if constant else (own,)):
         note = "" if element == own else f", computed in {element}"
         note += "" if element == result else f", {result} made after"
         rounded = result if element == "f32" else element
-        for way in _OPERATORS[type(operands.problem)](operands):
+        for way in ways(operands):
             make = partial(_run, operands, way, element)
             yield Path(f"{way.name}{note}{operands.note}", make, rounded, once=way.once)
 
@@ -94,6 +95,6 @@ def _run(operands: Operands, way: Way, element: str) -> Run:
     steps += [operands.plain] if way.after else []
     if way.script:
         steps = [compile_graph(operands.torch, steps, operands.x)]
-    if operands.x.ndim == 5 and operands.conv.layout == "nhwc":
+    if operands.x.ndim == 5 and operands.conv.layout == "nhwc" and not way.after:
         steps += [operands.channels_last]  # of three axes, not all calls leave it so
     return chain(operands.x, steps)

@@ -81,4 +81,4 @@ def _backward(operands: Operands) -> tuple[Any, tuple[Any, ...]]:
     """What autograd calls, and its arguments between the filters and what is asked for."""
     stride, pad, dilation, groups = operands.geometry
     call = operands.torch.ops.aten.convolution_backward.default
-    return call, (None, stride, pad, dilation, False, [0, 0], groups)
+    return call, (None, stride, pad, dilation, False, [0] * len(pad), groups)

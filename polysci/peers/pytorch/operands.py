@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from polysci.errors import CheckError, UnsupportedError
 from polysci.ops import (
-    Conv2dBackwardData,
-    Conv2dBackwardWeights,
+    BackwardData,
+    BackwardWeights,
     Matmul,
     convolution,
 )
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.conv2d.rules import extent, span
+from polysci.ops.convolution_gradient import ConvolutionGradient
 from polysci.ops.problem import Problem
 from polysci.peers.example_inputs import ExampleInputs, fault
 
@@ -87,10 +88,10 @@ class Operands:
         conv = own.conv
         if conv.layout == "nhwc":
             x = x.movedim(-1, 1)
-            w = w.movedim(-1, 1) if isinstance(problem, Conv2dBackwardWeights) else w
+            w = w.movedim(-1, 1) if isinstance(problem, BackwardWeights) else w
         if _symmetric(conv):
             return cls(torch, problem, inputs, x, w, list(conv.pad), "")
-        if isinstance(problem, Conv2dBackwardData):
+        if isinstance(problem, BackwardData):
             raise UnsupportedError("PyTorch pads gradients of inputs alike on both sides")
         sides = zip(reversed(conv.pad), reversed(conv.pad_end), strict=True)
         zero = inputs.quant.x_zero if inputs.quant else 0
@@ -103,7 +104,7 @@ class Operands:
         """The convolution, of a gradient the forward one. Raises UnsupportedError for neither."""
         if isinstance(self.problem, Convolution):
             return self.problem
-        if isinstance(self.problem, Conv2dBackwardData | Conv2dBackwardWeights):
+        if isinstance(self.problem, ConvolutionGradient):
             return self.problem.forward
         return convolution(self.problem)
 
@@ -125,7 +126,7 @@ class Operands:
     def verify(self, path: Path, y: Any) -> None:
         """Raise CheckError unless ``y`` is in the layout and holds the expected results."""
         y = y.int_repr() if y.is_quantized else y
-        images = not isinstance(self.problem, Matmul | Conv2dBackwardWeights)
+        images = not isinstance(self.problem, Matmul | BackwardWeights)
         y = y.movedim(1, -1) if images and self.conv.layout == "nhwc" else y
         expected = self.inputs.expected
         if tuple(y.shape) != expected.shape or not y.is_contiguous():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from polysci.border.guard import guard
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import precision_named
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.nest.text import Reference, c_text
 from polysci.ops.problem import ProblemBase, Shape
 from polysci.ops.words import Line
 
@@ -20,21 +22,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Conv2dGradient(ProblemBase):
+class ConvolutionGradient(ProblemBase):
     """A gradient of the convolution ``forward``; its text is a word and those of the convolution.
 
     The words are those of benchdnn's ``--dir=BWD_D`` and ``--dir=BWD_W``.
     """
 
-    forward: Conv2d
+    forward: Convolution
+    FORWARD: ClassVar[type[Convolution]] = Convolution
     WORD: ClassVar[str]
 
     def __post_init__(self) -> None:
         """Raises TypeError for no convolution, UnsupportedError for integers."""
-        name = type(self).__name__
-        if not isinstance(self.forward, Conv2d):
-            kind = type(self.forward).__name__
-            raise TypeError(f"{name}: forward must be a Conv2d, got {kind}")
+        name, kind = type(self).__name__, self.FORWARD.__name__
+        if not isinstance(self.forward, self.FORWARD):
+            raise TypeError(f"{name}: forward must be a {kind}, got {type(self.forward).__name__}")
         if self.forward.activation:
             raise UnsupportedError(
                 f"{name}: activation={self.forward.activation!r}: gradients are of sums without one"
@@ -51,8 +53,8 @@ class Conv2dGradient(ProblemBase):
 
         Raises SpecError, with a caret under the offending word, or UnsupportedError.
         """
-        at = Line(text, where).after(cls.WORD)
-        return cls(Conv2d.parse(" " * at + text[at:], layout, dtype, where=where))
+        forward = Line(text, where).behind(cls.WORD)
+        return cls(cls.FORWARD.parse(forward, layout, dtype, where=where))
 
     def __str__(self) -> str:
         return f"{self.WORD} {self.forward}"
@@ -95,25 +97,35 @@ class Conv2dGradient(ProblemBase):
         """The nest's arrays I, W, O, of which one is written: shape, and strides in elements."""
         return self.forward.arrays()
 
+    def _nest(self, names: str, order: Sequence[str], index: Mapping[str, Sequence[str]],
+              extents: Mapping[str, int], conditions: list[str] | None) -> str:  # fmt: skip
+        """C of the loops of ``order`` that have extents; ``names``: the result and both factors."""
+        arrays = self.arrays()
+        references = [
+            Reference(name, tuple(map(str, arrays[name][0])), tuple(index[name])) for name in names
+        ]
+        loops = [(name, str(extents[name])) for name in order if name in extents]
+        return c_text(loops, references, conditions)
+
     def _pad(self, x: NDArray[Any]) -> NDArray[Any]:
         """Images of X with their channels last and zeros around them, as far as taps reach."""
-        (top, left), (bottom, right) = self.forward.pad, self.forward.pad_end
-        sides = ((0, 0), (top, max(0, bottom)), (left, max(0, right)), (0, 0))
-        return np.pad(self._channels_last(x), sides)
+        ends = (max(0, end) for end in self.forward.pad_end)
+        sides = zip(self.forward.pad, ends, strict=True)
+        return np.pad(self._channels_last(x), ((0, 0), *sides, (0, 0)))
 
-    def _windows(self, padded: NDArray[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Each tap, and a view of what all outputs read of padded images under it."""
-        conv, (sh, sw) = self.forward, self.forward.stride
-        for r in range(conv.R):
-            for s in range(conv.S):
-                top, left = r * conv.dilation[0], s * conv.dilation[1]
-                yield r, s, padded[
-                    :, top : top + (conv.P - 1) * sh + 1 : sh,
-                    left : left + (conv.Q - 1) * sw + 1 : sw,
-                ]  # fmt: skip
+    def _windows(self, padded: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Views of what all outputs read of padded images under each tap."""
+        conv = self.forward
+        for tap in product(*map(range, conv.taps)):
+            rows = zip(tap, conv.dilation, conv.pixels, conv.stride, strict=True)
+            spans = (
+                slice(at * apart, at * apart + (out - 1) * step + 1, step)
+                for at, apart, out, step in rows
+            )
+            yield padded[:, *spans]
 
     def _channels_last(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array if self.layout == "nhwc" else array.transpose(0, 2, 3, 1)
+        return array if self.layout == "nhwc" else np.moveaxis(array, 1, -1)
 
 
 def axes_of_gradient(axes: Mapping[str, str], y: str) -> Mapping[str, str]:
