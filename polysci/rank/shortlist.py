@@ -346,7 +346,10 @@ def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> l
     """The ``count`` best schedules that read B where it lies; none where nothing can."""
     if not context.contraction.packs_b:
         return []
-    ahead = choices(ahead_of_calls(context), count, tiles=tiles, blocks=blocks)
+    try:
+        ahead = choices(ahead_of_calls(context), count, tiles=tiles, blocks=blocks)
+    except UnsupportedError:  # each of them packs x too, which has gaps
+        return []
     return list(plain_forms(context, (choice.schedule for choice in ahead)))
 
 
