@@ -51,6 +51,8 @@ typedef struct {
     int32_t x_zero;
     const int32_t *offset;
     const polysci_scales *to;
+    const uint8_t *gate; /* a bit an element of y: see ps_masked */
+    uint8_t *mask;
 } ps_args;
 
 /* A function of each of `vecs` vectors of finished sums; null: none. */
@@ -68,6 +70,8 @@ typedef struct {
     const polysci_scales *to;
     ps_activation activation;
     float alpha, beta;
+    const uint8_t *gate;
+    uint8_t *mask;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
@@ -88,6 +92,16 @@ PS_INLINE ps_epilogue ps_times(ps_epilogue e, float alpha, float beta)
 PS_INLINE ps_epilogue ps_then(ps_epilogue e, ps_activation activation)
 {
     e.activation = activation;
+    return e;
+}
+
+/* With a bit for each element of y, in the order of its memory: results whose bit of `gate` is 0
+ * become 0, and bits of `mask` say which results are above 0; either may be null.  Rows of C are
+ * neighbours' columns that start at multiples of 8 elements. */
+PS_INLINE ps_epilogue ps_masked(ps_epilogue e, const ps_args *g, int64_t c)
+{
+    e.gate = g->gate ? g->gate + c / 8 : 0;
+    e.mask = g->mask ? g->mask + c / 8 : 0;
     return e;
 }
 

@@ -53,6 +53,41 @@ PS_INLINE void ps_add_residual(ps_acc *acc, ps_tile t, const ps_y *residual, flo
     }
 }
 
+/* The bits of some lanes, up to 8 or all, whose first one is at a place in memory. */
+PS_INLINE int ps_bits_at(const uint8_t *bits, int64_t place, int lanes)
+{
+    bits += place / 8;
+    return lanes > 8 ? bits[0] | bits[1] << 8 : bits[0] >> place % 8;
+}
+
+PS_INLINE void ps_put_bits(uint8_t *bits, int64_t place, int lanes, int x)
+{
+    bits += place / 8;
+    bits[0] = (uint8_t)(place % 8 ? bits[0] | x << place % 8 : x);
+    if (lanes > 8)
+        bits[1] = (uint8_t)(x >> 8);
+}
+
+/* Results whose bit of `gate` is 0 become 0. */
+PS_INLINE void ps_close(ps_acc *acc, ps_tile t, const uint8_t *gate)
+{
+    PS_UNROLL
+    for (int i = 0; i < t.rows * t.vecs; ++i) {
+        const int64_t place = ps_c_row(t, i / t.vecs) + i % t.vecs * PS_LANES;
+        acc[i] = ps_keep(acc[i], ps_bits_at(gate, place, ps_used(t, i % t.vecs)));
+    }
+}
+
+/* The bits of `mask` for all results. */
+PS_INLINE void ps_put_mask(const ps_acc *acc, ps_tile t, uint8_t *mask)
+{
+    PS_UNROLL
+    for (int i = 0; i < t.rows * t.vecs; ++i) {
+        const int64_t place = ps_c_row(t, i / t.vecs) + i % t.vecs * PS_LANES;
+        ps_put_bits(mask, place, ps_used(t, i % t.vecs), ps_positive(acc[i]));
+    }
+}
+
 PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
 {
     ps_settle(acc, t);
@@ -71,9 +106,13 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
     }
     if (e && e->residual)
         ps_add_residual(acc, t, e->residual, e->beta);
+    if (e && e->gate)
+        ps_close(acc, t, e->gate);
     if (e)
         ps_activate(acc, t.rows * t.vecs, e->activation);
     if (e && e->clamp)
         ps_clamp(acc, t, e->clamp);
+    if (e && e->mask)
+        ps_put_mask(acc, t, e->mask);
     ps_put(acc, t, c, t.stream && e && e->aligned);
 }

@@ -49,14 +49,16 @@ class EmitOptions:
     """What code depends on beside its schedule: ``codegen.emit`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
-    than the problem says. With ``caches``, a thread's bytes of L1, L2 and L3, a comment at each
-    loop says what it works on and which cache holds that.
+    than the problem says. ``masked`` code takes bits of the results, as ``interface.functions``
+    says. With ``caches``, a thread's bytes of L1, L2 and L3, a comment at each loop says what it
+    works on and which cache holds that.
     """
 
     symbol: str = SYMBOL
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     team: Team = Team.OWN
     by_rows: bool = False
+    masked: bool = False
     caches: tuple[int, ...] = ()
 
 

@@ -28,7 +28,7 @@ from polysci.codegen.tasks import HEADER, origins_of_task
 from polysci.codegen.team import Team
 from polysci.codegen.tile_calls import tile_call
 from polysci.codegen.tile_functions import tile_function
-from polysci.codegen.tiles import Tile
+from polysci.codegen.tiles import Tile, check_masks
 from polysci.codegen.weight_pieces import columns_at_a_time, columns_functions, declare_columns
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
@@ -57,6 +57,7 @@ class Source:
     workspace: int = 0
     packed: int = 0
     by_rows: bool = False
+    masked: bool = False
     pool: bool = False  # its last argument is the team of threads that call it
     columns: tuple[int, int] | None = None  # of weights packed so many at a time, after their size
 
@@ -78,7 +79,9 @@ class Source:
     @property
     def functions(self) -> tuple[interface.Function, ...]:
         """Its entry points, whatever its symbol."""
-        return interface.functions(self.precision, by_rows=self.by_rows, team=self.pool)
+        return interface.functions(
+            self.precision, by_rows=self.by_rows, team=self.pool, masked=self.masked
+        )
 
     @property
     def declarations(self) -> str:
@@ -119,6 +122,7 @@ def emit(
     threads: int = 1,
     team: Team = Team.OWN,
     by_rows: bool = False,
+    masked: bool = False,
     comments: Sequence[str] = (),
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
@@ -126,14 +130,17 @@ def emit(
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
     the code. Of another ``team`` than its own every thread calls it, and none waits at its end.
     ``by_rows``: its last two arguments say which iterations of the outermost loop to run, the first
-    one and the end; one thread runs them. ``comments`` are of the nest and each of its loops, from
-    the outermost inwards. Raises SpecError or UnsupportedError for a schedule that does not fit.
+    one and the end; one thread runs them. ``masked``: as ``interface.functions`` says. ``comments``
+    are of the nest and each of its loops, from the outermost inwards. Raises SpecError or
+    UnsupportedError for a schedule that does not fit.
     """
     interface.check_symbol(symbol)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
-    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, comments)
+    if masked:
+        check_masks(plan)
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, masked, comments)
     whole = emitter.shared or plan.packs_b or plan.private or schedule.hilbert
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
@@ -141,7 +148,8 @@ def emit(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),
         workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
-        pool=team is Team.POOL, columns=columns_at_a_time(plan, strides[contraction.w.array], team),
+        masked=masked, pool=team is Team.POOL,
+        columns=columns_at_a_time(plan, strides[contraction.w.array], team),
     )  # fmt: skip
 
 
@@ -154,6 +162,7 @@ class _Emitter:
     threads: int
     team: Team
     by_rows: bool
+    masked: bool
     comments: Sequence[str]
 
     def text(self) -> str:
@@ -164,7 +173,7 @@ class _Emitter:
             self._size("packed_size", packed_bytes(plan)),
             self._size("workspace_size", self.workspace),
             *(
-                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces))
+                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), masked=self.masked)
                 for index, pieces in enumerate(plan.classes())
             ),
         ]
@@ -183,8 +192,8 @@ class _Emitter:
 
     @property
     def functions(self) -> tuple[interface.Function, ...]:
-        pool = self.team is Team.POOL
-        return interface.functions(self.plan.precision, by_rows=self.by_rows, team=pool)
+        kind = {"by_rows": self.by_rows, "team": self.team is Team.POOL, "masked": self.masked}
+        return interface.functions(self.plan.precision, **kind)
 
     @property
     def shared(self) -> bool:
@@ -245,6 +254,7 @@ class _Emitter:
                 ".residual = residual, .clamp = clamp}"
             ),
             *integer_arguments(self.plan),
+            *[c.Statement("args.gate = gate, args.mask = mask")] * self.masked,
         ]
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes

@@ -34,6 +34,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_instruction_set": 20,
         "test_products_of_matrices": 0,
     },
+    "codegen/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 6},
     "cli/test_calibrating.py": {"test_calibrating_is_told_once": 6},
     "cli/test_cli.py": {
         "test_optimize_prints_a_table_and_reuses_wisdom": None,
@@ -328,6 +329,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice": None,
         "test_parallel_candidates_that_are_all_slow_are_timed_again": None,
     },
+    "training/test_masks.py": {"test_masks_change_no_bit_of_what_is_learned": None},
     "training/test_torch.py": {"test_ten_steps": 0},
     "training/test_trainer.py": {
         "test_a_convolutional_network_learns": None,

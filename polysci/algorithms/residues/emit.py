@@ -46,7 +46,7 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     own = max(round_up(part.source.workspace, ALIGNMENT) for part in parts)
     ends = [part.workspace + part.source.workspace for part in parts]
     workspace = own * copies if plan.shared else max(ends)
-    rows = interface.functions(whole.precision, team=pool)
+    rows = interface.functions(whole.precision, team=pool, masked=options.masked)
     body = [
         c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
         *(
@@ -85,6 +85,7 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
             it.contraction, it.strides(strides), schedule,
             symbol=f"{options.symbol}_residue{number}",
             threads=1 if plan.shared else plan.threads, team=inside, by_rows=plan.shared,
+            masked=options.masked,
             comments=explain.loop_comments(it.contraction, schedule, caches) if caches else (),
         )  # fmt: skip
         parts.append(_Part(source, it.start(strides), packed, workspace))
@@ -114,11 +115,16 @@ def _call(part: _Part, role: interface.Role, more: dict[str, str]) -> c.Generabl
     row = next(it for it in source.functions if it.role == role)
     item = 4 if str(source.precision) == "f32" else 0
     start = f" + {part.start}" if part.start else ""
+    bits = f" + {part.start // 8}"
     packed = f"packed + {part.packed // item}" if item else f"(char *)packed + {part.packed}"
     moved = {
         "packed": packed if part.packed else "packed",
         "y": f"y{start}",
-        "residual": f"residual ? residual{start} : 0" if start else "residual",
+        **{
+            name: f"{name} ? {name}{first} : 0"
+            for name, first in (("residual", start), ("gate", bits), ("mask", bits))
+            if start
+        },
         "workspace": f"(char *)workspace + {part.workspace}" if part.workspace else "workspace",
     } | more
     return c.Statement(
