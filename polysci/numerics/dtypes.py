@@ -17,7 +17,7 @@ from polysci.text.suggestions import known_name, suggest
 C_TYPES: Mapping[str, str] = MappingProxyType(
     {
         **{"float16": "uint16_t", "bf16": "uint16_t", "float32": "float", "float64": "double"},
-        "bool": "uint8_t",
+        **dict.fromkeys(("bool", "bit"), "uint8_t"),  # eight bits share one
         **{f"{s}int{bits}": f"{s}int{bits}_t" for s in ("", "u") for bits in (8, 16, 32, 64)},
     }
 )

@@ -74,7 +74,7 @@ class Barriers:
         made = [
             self.placed.places[name]
             for at in (spot, other)
-            for name in stage_at(self.placed.program, at).outputs
+            for name in stage_at(self.placed.program, at).outputs[:1]
         ]
         if len(made) < 2:
             return False

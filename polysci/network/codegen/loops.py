@@ -49,6 +49,7 @@ from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
 ROW = f"i{ROW_AXIS}"
+MASK = "mask"  # pointer to the bits that a stage writes
 MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
@@ -81,6 +82,8 @@ class LoopWriter:
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
         self.buffers[self.places[self.stage.output].buffer] = "y"
+        if self.mask:
+            self.buffers[self.places[self.mask].buffer] = MASK
         reduced = {name for reduction in reductions(self.stage.expr) for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
         self.out = self.access(self.target())
@@ -89,6 +92,11 @@ class LoopWriter:
         self.merge(reduced)
 
     idle: set[str] = field(default_factory=set)
+
+    @property
+    def mask(self) -> str:
+        """The tensor of bits that it writes; or empty."""
+        return self.stage.mask if isinstance(self.stage, LoopStage) else ""
 
     @staticmethod
     def per_step(place: BufferPlace) -> dict[str, int]:
@@ -270,7 +278,7 @@ class LoopWriter:
         lines = ["(void)m, (void)in, (void)out"] * self.rows + [f"(void){STEP}"] * self.steps
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
-            const = "" if name == "y" else "const "
+            const = "" if name in ("y", MASK) else "const "
             kind = f"{const}{C_TYPES[kinds[buffer]]}"
             lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
         return [*map(c.Statement, lines)]

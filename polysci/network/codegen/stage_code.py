@@ -12,6 +12,7 @@ from polysci.codegen.team import Team
 from polysci.export.names import remark
 from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import MEMBER, LoopWriter
+from polysci.network.codegen.mask_loops import MaskLoopWriter
 from polysci.network.codegen.pools import OPENMP, team_of
 from polysci.network.codegen.reduction_loops import ReductionWriter
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
@@ -20,7 +21,9 @@ from polysci.network.codegen.updates import UpdateWriter
 from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
 from polysci.network.ir.control import BREAK, ELSE, END, STEP, BranchStage
 from polysci.network.ir.expressions import reductions
+from polysci.network.ir.functions import REAL, number
 from polysci.network.ir.stages import (
+    BIT,
     LayerStage,
     LoopStage,
     RepeatStage,
@@ -213,12 +216,12 @@ class StageCode:
         if isinstance(stage, UpdateStage):
             shape = stage.extents
         extents = {f"i{number}": size for number, size in enumerate(shape)}
-        places = {name: self.placed.places[name] for name in (stage.output, *stage.inputs)}
+        places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage)
-        symbol, pointers = self.symbol(spot), self.pointers
-        threads, team = self.threads, self.team
-        return kind(stage, symbol, places, pointers, threads, extents, steps=steps, team=team)
+        masks = any(place.dtype == BIT for place in places.values())
+        kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage, masks=masks)
+        words = stage, self.symbol(spot), places, self.pointers, self.threads, extents
+        return kind(*words, steps=steps, team=self.team)
 
     def symbol(self, spot: Spot) -> str:
         """What the C names of a stage begin with."""
@@ -349,7 +352,7 @@ class StageCode:
             first = place.first + start_of(layer.y, place.strides)
             residual = self.address(layer.residual, y_kind, first)
         if layer.clamp:
-            bounds = ", ".join(map(_bound, layer.clamp))
+            bounds = ", ".join(number(bound, REAL) for bound in layer.clamp)
             clamp = f"(const float[]){{{bounds}}}"
         if source.by_rows:
             workspace = "work"
@@ -358,6 +361,8 @@ class StageCode:
         x, y, packed = f"{x}{x_moved}", f"{y}{y_moved}", f"(const void *)({packed})"
         words = [x, packed, y, bias, residual, clamp]
         words += [self.scales(spot, layer)] if source.precision.scaled else []
+        masks = [(layer.gate, "const "), (layer.mask, "")] * source.masked
+        words += [self.address(it, "uint8_t", 0, const) if it else "0" for it, const in masks]
         rows = ["first", "last"] if source.by_rows else [MEMBER] * source.pool
         return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
 
@@ -389,12 +394,7 @@ def scratch_name(spot: Spot, use: str) -> str:
     return f"{spot[0]} {spot[1]} {use}"
 
 
-def writer_of(stage: LoopStage) -> type[LoopWriter]:
-    """What writes a loop: one that reduces, or one that does not."""
-    return ReductionWriter if reductions(stage.expr) else LoopWriter
-
-
-def _bound(value: float) -> str:
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return f"{value.hex()}f"
+def writer_of(stage: LoopStage, *, masks: bool = False) -> type[LoopWriter]:
+    """What writes a loop: one that has masks, one that reduces, or one that does neither."""
+    plain = MaskLoopWriter if masks else LoopWriter
+    return ReductionWriter if reductions(stage.expr) else plain

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from polysci.network.compile.prepare import (
 from polysci.network.compile.rivals import rivals
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.layer_calls import problems, refuse_masks
+from polysci.network.passes.relu_masks import mask_relus
 from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.polyhedral.schedule import Schedule
@@ -42,7 +44,7 @@ def retune(
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
-    """The network with its row fusions, and the schedule of every problem, by key.
+    """The network with its row fusions and masks, and the schedule of every problem, by key.
 
     At a level that measures, both are timed in the whole network; else the model decides.
     """
@@ -56,7 +58,9 @@ def retune(
     if measures:
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)
         placed, considered = fuse_rows(prepared.placed, setting, slower)
-    return replace(prepared, placed=placed, fusions=(*prepared.fusions, *considered)), chosen
+    placed, masks = mask_relus(placed, partial(refuse_masks, chosen))
+    fusions = (*prepared.fusions, *considered, *masks)
+    return replace(prepared, placed=placed, fusions=fusions), chosen
 
 
 def in_place(

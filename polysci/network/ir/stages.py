@@ -17,12 +17,13 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
 
 CLAMP = tuple[float, float]
+BIT = "bit"  # element type of masks: eight elements, side by side in memory, share a byte
 ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor: extents, element type (NumPy's name, or ``bf16``), axes from slowest to fastest."""
+    """A tensor: extents, element type (NumPy's name, ``bf16`` or ``bit``), axes, slowest first."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,7 +41,7 @@ class Value:
 
     @property
     def bytes(self) -> int:
-        return self.size * self.item
+        return -(-self.size // 8) if self.dtype == BIT else self.size * self.item
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -75,13 +76,15 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class LayerStage:
-    """A problem by a primitive: ``y = clamp(problem(x, w) + bias + residual)``.
+    """A problem by a primitive: ``y = clamp(gate * (problem(x, w) + bias + residual))``.
 
     ``weights`` names a constant of the problem's ``w_shape``, or a tensor that is packed on every
     run; ``w`` are its strides in elements where they are not row-major. ``w_axes`` are the axes
     of such a tensor, as a window has them, where it may lie in any order. It runs once for each
     position in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights
-    and y lie behind the first ones there.
+    and y lie behind the first ones there. ``gate`` and ``mask`` have a bit for each element of y,
+    in the order of its memory: where one of the gate, if there is one, is 0, the result is 0; those
+    of the mask are written, 1 where the result is above 0.
     """
 
     name: str
@@ -98,6 +101,8 @@ class LayerStage:
     w_axes: tuple[tuple[int, ...], ...] = ()
     stack: tuple[tuple[int, ...], ...] = ()
     copies: tuple[tuple[int, int, int], ...] = ()
+    gate: str = ""
+    mask: str = ""
 
     @property
     def output(self) -> str:
@@ -105,25 +110,26 @@ class LayerStage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (self.output,)
+        return (self.output, *[self.mask] * bool(self.mask))
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        names = (self.x.tensor, self.weights, self.bias, self.residual)
+        names = (self.x.tensor, self.weights, self.bias, self.residual, self.gate)
         return tuple(dict.fromkeys(name for name in names if name))
 
 
 @dataclass(frozen=True, slots=True)
 class LoopStage:
-    """A tensor defined element by element."""
+    """A tensor defined element by element, and its ``mask``, as a layer's, if that has a name."""
 
     name: str
     output: str
     expr: Expr
+    mask: str = ""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (self.output,)
+        return (self.output, *[self.mask] * bool(self.mask))
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -68,10 +68,13 @@ def calls_of(
         elif several < threads:
             schedule = serial(schedule)
         strides = strides_of(layer, placed)
-        key = (layer.problem.key, str(schedule), str(fused), repr(sorted(strides.items())))
+        masked = bool(layer.gate or layer.mask)
+        key = (layer.problem.key, str(schedule), f"{fused} {masked}", repr(sorted(strides.items())))
         if key not in sources:
             own = Team.OWN  # a thread of the fusion's calls it alone
-            options = EmitOptions(f"{name}_l{len(sources)}", strides, own if fused else team, fused)
+            options = EmitOptions(
+                f"{name}_l{len(sources)}", strides, own if fused else team, fused, masked
+            )
             sources[key] = CPU.emit(layer.problem, schedule, several, options)
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
@@ -173,6 +176,20 @@ def plain(schedule: Schedule) -> Schedule:
     """Without stores past the caches: the next layer reads what this one writes."""
 
     return replace(schedule, stream=False) if schedule.stream else schedule
+
+
+def refuse_masks(
+    schedules: Mapping[str, Schedule], layer: LayerStage, placed: PlacedProgram
+) -> str:
+    """Why the code of a layer under its schedule cannot read or write masks; empty if it can."""
+    if layer.y.start or layer.y.step or layer.stack or layer.scales:
+        return "it writes part of a tensor, or integers"
+    options = EmitOptions(strides=strides_of(layer, placed), masked=True)
+    try:
+        CPU.emit(layer.problem, plain(schedules[layer.problem.key]), 1, options)
+    except PolysciError as error:
+        return str(error)
+    return ""
 
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:

@@ -15,7 +15,7 @@ from polysci.network.compile.compiled import Network
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.frontends.onnx import reference
 from polysci.network.ir.control import ELSE, IF, BranchStage
-from polysci.network.ir.stages import Stage
+from polysci.network.ir.stages import BIT, Stage
 from polysci.network.runtime.runner import order_inputs
 from polysci.numerics.dtypes import from_bf16
 from polysci.peers.networks.contest import largest_error
@@ -77,7 +77,7 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     block = np.frombuffer(ffi.buffer(memory(context), size), np.uint8).copy()
     program, arrays_by_name = code.placed.program, dict[str, Array]()
     for name, place in code.placed.places.items():
-        if place.buffer in code.arena.offsets and name in program.values:
+        if place.buffer in code.arena.offsets and name in program.values and place.dtype != BIT:
             kind = np.dtype("uint16" if place.dtype == "bf16" else place.dtype)
             first = code.arena.offsets[place.buffer] + place.first * kind.itemsize
             flat = np.frombuffer(block, kind, offset=first % kind.itemsize)
