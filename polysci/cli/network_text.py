@@ -18,6 +18,7 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
     from polysci.network.ir.control import BranchStage
     from polysci.network.ir.stages import (
+        JointLoops,
         LayerStage,
         LoopStage,
         RepeatStage,
@@ -27,8 +28,8 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     )
 
     kinds = {
-        LayerStage: "layer", LoopStage: "loops", UpdateStage: "updates", RoutineStage: "routine",
-        RowFusion: "bands of rows", RepeatStage: "steps",
+        LayerStage: "layer", LoopStage: "loops", JointLoops: "loops", UpdateStage: "updates",
+        RoutineStage: "routine", RowFusion: "bands of rows", RepeatStage: "steps",
     }  # fmt: skip
     rows = [("group", "computed by", "result")]
     for stage in prepared.program.stages:

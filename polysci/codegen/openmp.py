@@ -7,7 +7,7 @@ from typing import Final
 BARRIER: Final = "#pragma omp barrier"
 MASTER: Final = "#pragma omp master"
 SIMD: Final = "#pragma omp simd"
-SIMD_SUM: Final = "#pragma omp simd reduction(+ : acc)"  # of the variable acc
+SIMD_SUM: Final = "#pragma omp simd reduction(+ : {})"  # of variables
 
 
 def parallel(threads: int) -> str:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from polysci.network.compile.compiled import Network
-from polysci.network.ir.stages import LoopStage
+from polysci.network.ir.stages import JointLoops
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node
 
@@ -70,7 +70,7 @@ def test_momentum_needs_no_copy() -> None:
     stages = network.prepared.program.stages
     assert not any(stage.name == "replace m" for stage in stages)
     (maker,) = [stage for stage in stages if "m1" in stage.outputs]
-    assert isinstance(maker, LoopStage) and "m" in maker.inputs
+    assert isinstance(maker, JointLoops) and "m" in maker.inputs
 
 
 @pytest.mark.parametrize(

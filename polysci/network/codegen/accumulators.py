@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from polysci.codegen import ctree as c
@@ -26,25 +26,27 @@ _BEYOND: Mapping[str, tuple[str, str]] = {
 class Accumulator:
     """``acc`` of a kind, and ``place`` beside it where the place of a value is asked for.
 
-    ``index`` is empty, or which one of several side by side it is.
+    ``index`` is empty, or which one of several side by side it is; ``number`` tells those of
+    several reductions apart.
     """
 
     function: str
     kind: str
     index: str = ""
+    number: str = ""
 
     @property
     def variables(self) -> dict[str, tuple[str, str]]:
         """Name -> kind, and value before the first one."""
         function, _ = PLACES.get(self.function, (self.function, ""))
-        variables = {"acc": (self.kind, FIRST[function][self.kind])}
+        variables = {f"acc{self.number}": (self.kind, FIRST[function][self.kind])}
         if self.function in PLACES:
-            variables["place"] = (WHOLE, "0")
+            variables[f"place{self.number}"] = (WHOLE, "0")
         return variables
 
     def at(self, name: str) -> Accumulator:
         """One of several accumulators."""
-        return Accumulator(self.function, self.kind, f"[{name}]")
+        return replace(self, index=f"[{name}]")
 
     def declare(self, count: int) -> c.Body:
         """Several accumulators, without values."""
@@ -65,14 +67,14 @@ class Accumulator:
 
     def add(self, value: str, condition: str, place: str) -> list[str]:
         """Statements that take one more value, if a condition holds."""
-        acc, table = f"acc{self.index}", FUNCTIONS[self.kind]
+        acc, table = f"acc{self.number}{self.index}", FUNCTIONS[self.kind]
         if self.function not in PLACES:
             total = table[self.function].format(acc, value)
             return [f"{acc} = {condition} ? {total} : {acc}" if condition else f"{acc} = {total}"]
         function, better = PLACES[self.function]
         if condition:
             value = f"{condition} ? {value} : {FIRST[function][self.kind]}"
-        beats, where = table[better].format("value", acc), f"place{self.index}"
+        beats, where = table[better].format("value", acc), f"place{self.number}{self.index}"
         return [
             f"const {self.kind} value = {value}",
             f"const int32_t better = {beats}",
@@ -82,12 +84,12 @@ class Accumulator:
 
     def join(self, other: Accumulator) -> list[str]:
         """Statements that add what another accumulator gathered."""
-        mine, theirs = f"acc{self.index}", f"acc{other.index}"
+        mine, theirs = f"acc{self.number}{self.index}", f"acc{self.number}{other.index}"
         table = FUNCTIONS[self.kind]
         if self.function not in PLACES:
             return [f"{mine} = {table[self.function].format(mine, theirs)}"]
         strictly, order = _BEYOND[self.function]
-        where, there = f"place{self.index}", f"place{other.index}"
+        where, there = (f"place{self.number}{acc.index}" for acc in (self, other))
         beats, loses = (table[strictly].format(*pair) for pair in ((theirs, mine), (mine, theirs)))
         return [
             f"const int32_t better = {beats} || (!{loses} && {there} {order} {where})",
@@ -97,18 +99,18 @@ class Accumulator:
 
     @property
     def result(self) -> str:
-        return f"{'place' if self.function in PLACES else 'acc'}{self.index}"
+        return f"{'place' if self.function in PLACES else 'acc'}{self.number}{self.index}"
 
     @property
     def result_kind(self) -> str:
         return WHOLE if self.function in PLACES else self.kind
 
 
-def accumulator_of(reduction: Reduce, kind: str) -> Accumulator:
+def accumulator_of(reduction: Reduce, kind: str, number: str = "") -> Accumulator:
     """Of values of a kind; in double where a sum in f32 would lose digits."""
     terms = prod(extent for _, extent in reduction.over)
     long = kind == REAL and reduction.function == "add" and terms > MOST_TERMS
-    return Accumulator(reduction.function, EXACT if long else kind)
+    return Accumulator(reduction.function, EXACT if long else kind, number=number)
 
 
 def place_in(reduction: Reduce) -> Affine:

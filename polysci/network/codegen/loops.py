@@ -43,7 +43,7 @@ from polysci.network.ir.functions import (
     kind_of_type,
     number,
 )
-from polysci.network.ir.stages import ROW_AXIS, LoopStage, UpdateStage
+from polysci.network.ir.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
 from polysci.network.passes.buffers import BufferPlace
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
@@ -57,14 +57,13 @@ MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
 TURNED = 64  # elements of a transposition along each axis from which on it goes by blocks
 BLOCK = 16  # of elements along both: a cache line of floats
 ALIASED = 256  # lines so many floats apart share few sets of an L1 of 8 ways
-CHUNK = 64  # accumulators of a reduction: four vectors of AVX-512
 
 
 @dataclass(slots=True)
 class LoopWriter:
     """One stage on its way to C: iterators with extents, accesses."""
 
-    stage: LoopStage | UpdateStage
+    stage: LoopStage | JointLoops | UpdateStage
     symbol: str
     places: Mapping[str, BufferPlace]
     pointers: Mapping[str, str]  # buffer -> C text of its address
@@ -77,16 +76,17 @@ class LoopWriter:
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
     accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
-    out: MemoryAccess = field(init=False)
+    outs: list[MemoryAccess] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
-        self.buffers[self.places[self.stage.output].buffer] = "y"
+        for at, member in enumerate(self.members):
+            self.buffers[self.places[member.output].buffer] = f"y{at or ''}"
         if self.mask:
             self.buffers[self.places[self.mask].buffer] = MASK
-        reduced = {name for reduction in reductions(self.stage.expr) for name, _ in reduction.over}
+        reduced = {name for reduction in self.reductions for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
-        self.out = self.access(self.target())
+        self.outs = [self.access(self.target(member)) for member in self.members]
         for load in dict.fromkeys(self.reads()):
             self.accesses[load] = self.access(load)
         self.merge(reduced)
@@ -98,25 +98,36 @@ class LoopWriter:
         """The tensor of bits that it writes; or empty."""
         return self.stage.mask if isinstance(self.stage, LoopStage) else ""
 
-    @staticmethod
-    def per_step(place: BufferPlace) -> dict[str, int]:
-        """How an access moves with the step of a loop around it."""
-        return {STEP: place.step} if place.step else {}
+    @property
+    def members(self) -> tuple[LoopStage | UpdateStage, ...]:
+        """What is defined, by element in this order."""
+        parts = members_of(self.stage)
+        return tuple(part for part in parts if isinstance(part, LoopStage | UpdateStage))
 
-    def target(self) -> Load:
+    @property
+    def out(self) -> MemoryAccess:
+        """Where the first of them is written; the others are as far apart."""
+        return self.outs[0]
+
+    @property
+    def reductions(self) -> list[Reduce]:
+        return [part for member in self.members for part in reductions(member.expr)]
+
+    def target(self, member: LoopStage | UpdateStage) -> Load:
         """The element that is written."""
-        rank = len(self.places[self.stage.output].strides)
-        return Load(self.stage.output, tuple(axis(at) for at in range(rank)))
+        rank = len(self.places[member.output].strides)
+        return Load(member.output, tuple(axis(at) for at in range(rank)))
 
     def reads(self) -> list[Load]:
         """All elements that are read."""
-        return loads(self.stage.expr)
+        return [load for member in self.members for load in loads(member.expr)]
 
     def access(self, load: Load) -> MemoryAccess:
         place = self.places[load.tensor]
         if place.buffer not in self.buffers:
             self.buffers[place.buffer] = f"x{len(self.buffers)}"
-        terms, const, tables = self.per_step(place), place.first, list[tuple[str, Affine, int]]()
+        terms = {STEP: place.step} if place.step else {}  # the step of a loop around it
+        const, tables = place.first, list[tuple[str, Affine, int]]()
         computed: list[tuple[Computed, int]] = []
         for index, stride in zip(load.index, place.strides, strict=True):
             match index:
@@ -149,7 +160,7 @@ class LoopWriter:
         for form in self.forms():
             fixed |= {name for name, _ in form.terms}
         order = self.outer_first([n for n in self.extents if n not in self.idle and n not in fixed])
-        every = [self.out, *self.accesses.values()]
+        every = [*self.outs, *self.accesses.values()]
         for outer, inner in pairwise(order):
             size = self.extents[inner]
             if all(a.terms.get(outer, 0) == size * a.terms.get(inner, 0) for a in every):
@@ -161,7 +172,7 @@ class LoopWriter:
     def forms(self) -> list[Affine]:
         """What guards, tables and positions say of iterators: these loops stay as they are."""
         forms = [at for access in self.accesses.values() for _, at, _ in access.tables]
-        for part in walk(self.stage.expr):
+        for part in (part for member in self.members for part in walk(member.expr)):
             if isinstance(part, Where | Reduce):
                 forms += [self.busy(guard.at) for guard in part.guards]
             elif isinstance(part, Position):
@@ -217,8 +228,7 @@ class LoopWriter:
 
     def body(self, names: Sequence[str]) -> c.Body:
         """The loops over iterators: every element by itself."""
-        value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
-        store: c.Body = [c.Statement(f"y[{self.out.text({})}] = {value}")]
+        store: c.Body = [*map(c.Statement, self.stores({}))]
         if not names:
             return self.alone(store)
         *outer, last = names
@@ -278,7 +288,7 @@ class LoopWriter:
         lines = ["(void)m, (void)in, (void)out"] * self.rows + [f"(void){STEP}"] * self.steps
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
-            const = "" if name in ("y", MASK) else "const "
+            const = "" if name.startswith("y") or name == MASK else "const "
             kind = f"{const}{C_TYPES[kinds[buffer]]}"
             lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
         return [*map(c.Statement, lines)]
@@ -295,21 +305,37 @@ class LoopWriter:
             conditions.append(f"(uint64_t)({place}) < {guard.extent}")
         return "(" + " && ".join(conditions) + ")"
 
-    @property
-    def kind(self) -> str:
+    def kind(self, member: LoopStage | UpdateStage) -> str:
         """The numbers that results are computed in, before they are stored."""
-        kind = kind_of(self.stage.expr, self.dtypes)
-        return kind or kind_of_type(self.dtypes[self.stage.output])
+        kind = kind_of(member.expr, self.dtypes)
+        return kind or kind_of_type(self.dtypes[member.output])
 
-    def convert_result(self, value: str) -> str:
-        """A value as the output's elements hold it."""
-        dtype = self.dtypes[self.stage.output]
+    def stores(self, names: Mapping[str, str], gathered: Sequence[Accumulator] = ()) -> list[str]:
+        """Statements that write an element of every member."""
+        accumulators = [*gathered, *[None] * (len(self.members) - len(gathered))]
+        statements = list[str]()
+        for member, out, sums in zip(self.members, self.outs, accumulators, strict=True):
+            pointer = self.buffers[self.places[member.output].buffer]
+            value = self.result(member, names, sums)
+            statements.append(f"{pointer}[{self.subscript(out, names)}] = {value}")
+        return statements
+
+    def result(
+        self, member: LoopStage | UpdateStage, names: Mapping[str, str],
+        gathered: Accumulator | None,
+    ) -> str:  # fmt: skip
+        """What an element of a member is, as it is stored."""
+        return self.convert(member, self.text(member.expr, self.kind(member), names, gathered))
+
+    def convert(self, member: LoopStage | UpdateStage, value: str) -> str:
+        """A number as the output's elements hold it."""
+        dtype = self.dtypes[member.output]
         if dtype in NARROW:
             return f"ps_{NARROW[dtype]}_of({value})"
         if dtype == "bool":
             return f"({value}) != 0"
         wanted = C_TYPES[dtype]
-        return value if wanted == self.kind else f"({wanted})({value})"
+        return value if wanted == self.kind(member) else f"({wanted})({value})"
 
     def text(
         self, expr: Expr, kind: str, names: Mapping[str, str], gathered: Accumulator | None = None

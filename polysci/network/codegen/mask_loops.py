@@ -30,14 +30,15 @@ class MaskLoopWriter(LoopWriter):
             f"{self.name_of(load)}[({access.text(start)}) / {STRIP}]"
             for load, access in self.accesses.items() if self.places[load.tensor].dtype == BIT
         ]  # fmt: skip
-        value = self.text(self.stage.expr, self.kind, inside)
+        (member,) = self.members
+        kind = self.kind(member)
         step = [
-            f"const {self.kind} value = {value}",
-            f"y[{self.out.text(inside)}] = {self.convert_result('value')}",
+            f"const {kind} value = {self.text(member.expr, kind, inside)}",
+            f"y[{self.out.text(inside)}] = {self.convert(member, 'value')}",
         ]
         pragma, byte = openmp.SIMD, list[str]()
         if self.mask:
-            pragma, bits = openmp.SIMD_SUM, [*bits, f"{WHOLE} acc = 0"]
+            pragma, bits = openmp.SIMD_SUM.format("acc"), [*bits, f"{WHOLE} acc = 0"]
             step.append("acc += (value > 0) << j")
             byte = [f"{MASK}[({self.out.text(start)}) / {STRIP}] = (uint8_t)acc"]
         strip: c.Body = [

@@ -8,7 +8,7 @@ from math import prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
-from polysci.network.codegen.access import affine_text
+from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     Accumulator,
     accumulator_of,
@@ -16,32 +16,41 @@ from polysci.network.codegen.accumulators import (
     place_in,
 )
 from polysci.network.codegen.loops import ROW, LoopWriter
+from polysci.network.codegen.mask_loops import MaskLoopWriter
 from polysci.network.ir.expressions import Guard, Reduce, loads, reductions
 from polysci.network.ir.functions import kind_of
+from polysci.network.ir.stages import JointLoops, LoopStage, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams
 LONG = 128  # terms of such
 SHORTEST = 16  # loop whose values are reduced side by side
+Bounds = Mapping[str, tuple[str, str]]  # iterator -> first value and end
 
 
 @dataclass(slots=True)
 class ReductionWriter(LoopWriter):
-    """A stage with a reduction on its way to C."""
+    """A stage with reductions, over the same iterators, on its way to C."""
 
     def body(self, names: Sequence[str]) -> c.Body:
         """The loops over iterators."""
-        reduction = self.merge_reduced(reductions(self.stage.expr)[0])
-        if names and self.by_columns(reduction, names[-1]):
-            return self.columns(reduction, names, names[-1])
-        return self.scalars(reduction, names)
+        several = self.merge_reduced(self.reductions)
+        if names and self.by_columns(names[-1]):
+            return self.columns(several, names, names[-1])
+        return self.scalars(several, names)
 
-    def merge_reduced(self, reduction: Reduce) -> Reduce:
+    def bodies(self) -> list[MemoryAccess]:
+        """What reductions read."""
+        return [
+            self.accesses[load] for reduction in self.reductions for load in loads(reduction.body)
+        ]
+
+    def merge_reduced(self, several: Sequence[Reduce]) -> list[Reduce]:
         """The same over fewer iterators: neighbours that walk all tensors as one are one."""
         fixed = {name for form in self.forms() for name, _ in form.terms}
-        every = [self.accesses[load] for load in loads(reduction.body)]
-        over = [item for item in reduction.over if item[1] > 1 or item[0] in fixed]
-        merged = over[:1] or [*reduction.over[:1]]
+        every, whole = self.bodies(), several[0].over
+        over = [item for item in whole if item[1] > 1 or item[0] in fixed]
+        merged = over[:1] or [*whole[:1]]
         for name, size in over[1:]:
             outer, count = merged[-1]
             if {name, outer} & fixed or any(
@@ -50,125 +59,132 @@ class ReductionWriter(LoopWriter):
                 merged.append((name, size))
                 continue
             merged[-1] = (name, count * size)
-        gone = {name for name, _ in reduction.over} - {name for name, _ in merged}
+        gone = {name for name, _ in whole} - {name for name, _ in merged}
         for access in every:
             for name in gone:
                 access.terms.pop(name, None)  # type: ignore[attr-defined]
-        return replace(reduction, over=tuple(merged))
+        return [replace(reduction, over=tuple(merged)) for reduction in several]
 
-    def by_columns(self, reduction: Reduce, inner: str) -> bool:
+    def by_columns(self, inner: str) -> bool:
         """Whether neighbouring results are reduced side by side in a vector."""
         if self.rows and inner == ROW:
             return False
-        steps = [self.accesses[load].terms.get(inner, 0) for load in loads(reduction.body)]
-        return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and {*steps} <= {0, 1}
+        steps = {access.terms.get(inner, 0) for access in self.bodies()}
+        return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and steps <= {0, 1}
 
-    def columns(self, reduction: Reduce, names: Sequence[str], inner: str) -> c.Body:
+    def columns(self, several: Sequence[Reduce], names: Sequence[str], inner: str) -> c.Body:
         """Neighbouring results side by side, up to CHUNK of them."""
         extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
-        chunk = WIDE if prod(size for _, size in reduction.over) >= LONG else CHUNK
+        chunk = WIDE if prod(size for _, size in several[0].over) >= LONG else CHUNK
         whole = extent <= chunk
         length = str(extent) if whole else f"ps_least({chunk}, {extent} - j0)"
-        gathered = self.accumulator(reduction)
-        result = self.convert_result(self.text(self.stage.expr, self.kind, at, gathered.at("j")))
-        bounds, guards = bounds_of(reduction, {inner}, self.busy)
-        step = self.vector(*self.add(reduction, gathered.at("j"), guards, at))
+        gathered = [sums.at("j") for sums in self.accumulators(several)]
+        bounds, guards = bounds_of(several[0], {inner}, self.busy)
+        step = self.vector(*self.add(several, gathered, guards, at))
         if chunk == WIDE:  # GCC takes two rows at a time, and stores sums twice: a third as fast
             step = [c.Statement('__asm__ volatile("")'), *step]
         body = [
-            *gathered.declare(extent if whole else chunk),
+            *(line for sums in gathered for line in sums.declare(extent if whole else chunk)),
             c.Statement(f"const int64_t length = {length}"),
-            *self.vector(*gathered.at("j").start()),
-            *self.reduce(reduction, bounds, step),
-            *self.vector(f"y[{self.out.text(at)}] = {result}"),
+            *self.vector(*(line for sums in gathered for line in sums.start())),
+            *self.reduce(several[0], bounds, step),
+            *self.vector(*self.stores(at, gathered)),
         ]
         return self.share(outer, body, [("j0", extent, chunk)])
 
     def vector(self, *statements: str) -> c.Body:
         return [c.Line(openmp.SIMD), self.loop("j", "length", [*map(c.Statement, statements)])]
 
-    def scalars(self, reduction: Reduce, names: Sequence[str]) -> c.Body:
+    def scalars(self, several: Sequence[Reduce], names: Sequence[str]) -> c.Body:
         """One result after the other; the last loop is a vector's where all lies side by side."""
-        bounds, guards = bounds_of(reduction, set(), self.busy)
-        gathered, last = self.accumulator(reduction), self.last_of(reduction)
-        if last and reduction.function != "add":
-            steps = self.lanes(reduction, bounds, guards, last)
-            gathered = gathered.at("0")
+        bounds, guards = bounds_of(several[0], set(), self.busy)
+        gathered, last = self.accumulators(several), self.last_of(several[0])
+        if last and any(reduction.function != "add" for reduction in several):
+            steps = self.lanes(several, bounds, guards, last)
+            gathered = [sums.at("0") for sums in gathered]
         else:
-            step: c.Body = [*map(c.Statement, self.add(reduction, gathered, guards, {}))]
-            steps = [*gathered.define(), *self.reduce(reduction, bounds, step, last=last)]
-        result = self.convert_result(self.text(self.stage.expr, self.kind, {}, gathered))
-        body = [*steps, c.Statement(f"y[{self.out.text({})}] = {result}")]
+            step: c.Body = [*map(c.Statement, self.add(several, gathered, guards, {}))]
+            steps = [line for sums in gathered for line in sums.define()]
+            steps += self.reduce(several[0], bounds, step, last=last, sums=gathered)
+        body = [*steps, *map(c.Statement, self.stores({}, gathered))]
         return self.share(names, body) if names else self.alone(body)
 
     def lanes(
-        self,
-        reduction: Reduce,
-        bounds: Mapping[str, tuple[str, str]],
-        guards: Sequence[Guard],
-        last: str,
+        self, several: Sequence[Reduce], bounds: Bounds, guards: Sequence[Guard], last: str
     ) -> c.Body:
         """Every so many neighbours of ``last`` side by side, then all of these as one."""
-        extent, gathered = dict(reduction.over)[last], self.accumulator(reduction)
+        extent, gathered = dict(several[0].over)[last], self.accumulators(several)
         width = min(CHUNK, 1 << extent.bit_length() - 1)
-        many, whole, at = gathered.at("j"), extent // width * width, {last: "(j0 + j)"}
-        step = self.vector(*self.add(reduction, many, guards, at))
+        many, first = ([sums.at(name) for sums in gathered] for name in ("j", "0"))
+        whole, at = extent // width * width, {last: "(j0 + j)"}
+        step = self.vector(*self.add(several, many, guards, at))
         parts: c.Body = [c.loop("int64_t j0 = 0", f"j0 < {whole}", f"j0 += {width}", c.Block(step))]
         if whole < extent:
-            rest = self.add(reduction, gathered.at("0"), guards, {})
+            rest = self.add(several, first, guards, {})
             parts.append(self.loop(last, extent, [*map(c.Statement, rest)], whole))
-        others = Reduce(reduction.function, tuple(
-            (name, size) for name, size in reduction.over if name != last
-        ), reduction.body)  # fmt: skip
-        join: c.Body = [*map(c.Statement, gathered.at("0").join(many))]
+        others = replace(several[0], over=tuple(
+            (name, size) for name, size in several[0].over if name != last
+        ), guards=())  # fmt: skip
+        join = [line for one, sums in zip(first, many, strict=True) for line in one.join(sums)]
         return [
-            *gathered.declare(width),
+            *(line for sums in gathered for line in sums.declare(width)),
             c.Statement(f"const int64_t length = {width}"),
-            *self.vector(*many.start()),
+            *self.vector(*(line for sums in many for line in sums.start())),
             *self.reduce(others, bounds, parts),
-            self.loop("j", "length", join, 1),
+            self.loop("j", "length", [*map(c.Statement, join)], 1),
         ]
 
-    def accumulator(self, reduction: Reduce) -> Accumulator:
-        """What a reduction gathers in."""
-        return accumulator_of(reduction, kind_of(reduction.body, self.dtypes) or self.kind)
+    def accumulators(self, several: Sequence[Reduce]) -> list[Accumulator]:
+        """What reductions gather in."""
+        pairs = enumerate(zip(self.members, several, strict=True))
+        return [
+            accumulator_of(
+                reduction, kind_of(reduction.body, self.dtypes) or self.kind(member),
+                str(at or ""),
+            )
+            for at, (member, reduction) in pairs
+        ]  # fmt: skip
 
     def add(
-        self,
-        reduction: Reduce,
-        gathered: Accumulator,
-        guards: Sequence[Guard],
+        self, several: Sequence[Reduce], gathered: Sequence[Accumulator], guards: Sequence[Guard],
         names: Mapping[str, str],
-    ) -> list[str]:
-        """One more value of a reduction, where guards hold."""
-        value = self.text(reduction.body, gathered.kind, names)
+    ) -> list[str]:  # fmt: skip
+        """One more value of every reduction, where guards hold."""
         condition = self.conditions(guards, names) if guards else ""
-        return gathered.add(value, condition, affine_text(place_in(reduction), names))
+        statements = list[str]()
+        for reduction, sums in zip(several, gathered, strict=True):
+            value = self.text(reduction.body, sums.kind, names)
+            statements += sums.add(value, condition, affine_text(place_in(reduction), names))
+        return statements
 
     def last_of(self, reduction: Reduce) -> str:
-        """The iterator of a reduction along which all that it reads lies side by side."""
+        """The iterator of reductions along which all that they read lies side by side."""
         shortest = 8 if reduction.function == "add" else SHORTEST
-        every = [self.accesses[load] for load in loads(reduction.body)]
         good = [
             name for name, size in reduction.over
             if size >= shortest
-            and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in every)
+            and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in self.bodies())
         ]  # fmt: skip
         guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
 
     def reduce(
-        self,
-        reduction: Reduce,
-        bounds: Mapping[str, tuple[str, str]],
-        body: c.Body,
-        *,
-        last: str = "",
-    ) -> c.Body:
+        self, reduction: Reduce, bounds: Bounds, body: c.Body, *, last: str = "",
+        sums: Sequence[Accumulator] = (),
+    ) -> c.Body:  # fmt: skip
         """Loops over what is reduced, ``last`` innermost and a vector's."""
         over = sorted(reduction.over, key=lambda item: item[0] == last)
         for name, extent in reversed(over):
             low, high = bounds.get(name, ("0", str(extent)))
-            simd = [c.Line(openmp.SIMD_SUM)] if name == last else []
+            added = ", ".join(total.result for total in sums)
+            simd = [c.Line(openmp.SIMD_SUM.format(added))] if name == last else []
             body = [*simd, self.loop(name, high, body, low)]
         return body
+
+
+def writer_of(stage: LoopStage | JointLoops, *, masks: bool = False) -> type[LoopWriter]:
+    """What writes a loop: one that has masks, one that reduces, or one that does neither."""
+    first = members_of(stage)[0]
+    assert isinstance(first, LoopStage)
+    plain = MaskLoopWriter if masks else LoopWriter
+    return ReductionWriter if reductions(first.expr) else plain

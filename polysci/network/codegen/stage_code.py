@@ -12,9 +12,8 @@ from polysci.codegen.team import Team
 from polysci.export.names import remark
 from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import MEMBER, LoopWriter
-from polysci.network.codegen.mask_loops import MaskLoopWriter
 from polysci.network.codegen.pools import OPENMP, team_of
-from polysci.network.codegen.reduction_loops import ReductionWriter
+from polysci.network.codegen.reduction_loops import writer_of
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateWriter
@@ -24,6 +23,7 @@ from polysci.network.ir.expressions import reductions
 from polysci.network.ir.functions import REAL, number
 from polysci.network.ir.stages import (
     BIT,
+    JointLoops,
     LayerStage,
     LoopStage,
     RepeatStage,
@@ -140,7 +140,7 @@ class StageCode:
     def statements(self, spot: Spot, stage: Stage) -> c.Body:
         """The statements of one stage."""
         match stage:
-            case LoopStage() | UpdateStage():
+            case LoopStage() | JointLoops() | UpdateStage():
                 return [self.call_loop(spot, stage)]
             case RoutineStage():
                 return self.call_routine(stage)
@@ -210,9 +210,9 @@ class StageCode:
         }
         return {spot: writer.order for spot, writer in writers.items() if not writer.in_blocks}
 
-    def loop_writer(self, spot: Spot, stage: LoopStage | UpdateStage) -> LoopWriter:
+    def loop_writer(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> LoopWriter:
         """The function of a loop on its way to C."""
-        shape = self.placed.program.values[stage.output].shape
+        shape = self.placed.program.values[stage.outputs[0]].shape
         if isinstance(stage, UpdateStage):
             shape = stage.extents
         extents = {f"i{number}": size for number, size in enumerate(shape)}
@@ -233,7 +233,7 @@ class StageCode:
         pragmas = [openmp.BARRIER, openmp.MASTER] if self.threads > 1 else []
         return [*map(c.Line, pragmas), c.Statement(f"m->times[{at}] = ps_now()")]
 
-    def call_loop(self, spot: Spot, stage: LoopStage | UpdateStage) -> c.Generable:
+    def call_loop(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> c.Generable:
         """The call of a function made for it."""
         writer = self.loop_writer(spot, stage)
         if not all(writer.extents.values()):
@@ -392,9 +392,3 @@ class StageCode:
 def scratch_name(spot: Spot, use: str) -> str:
     """The name in the arena of memory that one layer uses."""
     return f"{spot[0]} {spot[1]} {use}"
-
-
-def writer_of(stage: LoopStage, *, masks: bool = False) -> type[LoopWriter]:
-    """What writes a loop: one that has masks, one that reduces, or one that does neither."""
-    plain = MaskLoopWriter if masks else LoopWriter
-    return ReductionWriter if reductions(stage.expr) else plain

@@ -9,16 +9,16 @@ from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.network.codegen.loops import LoopWriter
 from polysci.network.ir.expressions import Load
-from polysci.network.ir.stages import UpdateStage
+from polysci.network.ir.stages import LoopStage, UpdateStage
 
 
 @dataclass(slots=True)
 class UpdateWriter(LoopWriter):
     """An update on its way to C."""
 
-    def target(self) -> Load:
-        assert isinstance(self.stage, UpdateStage)
-        return Load(self.stage.output, self.stage.index)
+    def target(self, member: LoopStage | UpdateStage) -> Load:
+        assert isinstance(member, UpdateStage)
+        return Load(member.output, member.index)
 
     def reads(self) -> list[Load]:
         assert isinstance(self.stage, UpdateStage)
@@ -32,8 +32,7 @@ class UpdateWriter(LoopWriter):
         """
         apart = [name for name in names if self.out.terms.get(name)]
         ordered = sorted(set(names) - set(apart), key=lambda name: int(name[1:]))
-        value = self.convert_result(self.text(self.stage.expr, self.kind, {}))
-        store: c.Body = [c.Statement(f"y[{self.subscript(self.out, {})}] = {value}")]
+        store: c.Body = [*map(c.Statement, self.stores({}))]
         if not apart:
             return self.alone(self.nest(ordered, store))
         *outer, last = apart

@@ -24,6 +24,7 @@ from polysci.network.compile.prepare import (
 from polysci.network.compile.rivals import rivals
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
+from polysci.network.passes.joint_loops import join_loops
 from polysci.network.passes.layer_calls import problems, refuse_masks
 from polysci.network.passes.relu_masks import mask_relus
 from polysci.network.passes.row_fusion import Setting, fuse_rows
@@ -59,7 +60,8 @@ def retune(
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)
         placed, considered = fuse_rows(prepared.placed, setting, slower)
     placed, masks = mask_relus(placed, partial(refuse_masks, chosen))
-    fusions = (*prepared.fusions, *considered, *masks)
+    placed, joined = join_loops(placed)
+    fusions = (*prepared.fusions, *considered, *masks, *joined)
     return replace(prepared, placed=placed, fusions=fusions), chosen
 
 

@@ -119,11 +119,21 @@ class LayerStage:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopStage:
-    """A tensor defined element by element, and its ``mask``, as a layer's, if that has a name."""
+class StageOfOne:
+    """What makes one tensor."""
 
     name: str
     output: str
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStage(StageOfOne):
+    """A tensor defined element by element, and its ``mask``, as a layer's, if that has a name."""
+
     expr: Expr
     mask: str = ""
 
@@ -137,22 +147,38 @@ class LoopStage:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStage:
+class JointLoops:
+    """Tensors of one shape, made element by element in one loop; all reduce alike, or none.
+
+    Each reads of what those before it made no more than the element of its own place.
+    """
+
+    members: tuple[LoopStage, ...]
+
+    @property
+    def name(self) -> str:
+        return " & ".join(member.name for member in self.members)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(member.output for member in self.members)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for member in self.members for name in member.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStage(StageOfOne):
     """Elements of a tensor that has values already, changed one after the other.
 
     ``output[index] = expr`` at every place of a box of ``extents``, whose iterators are those of a
     loop; places in row-major order where they change the same element.
     """
 
-    name: str
-    output: str
     extents: tuple[int, ...]
     index: tuple[Index, ...]
     expr: Expr
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (self.output,)
 
     @property
     def reads(self) -> list[Load]:
@@ -165,40 +191,28 @@ class UpdateStage:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutineStage:
+class RoutineStage(StageOfOne):
     """A tensor by a function of ``microkernels/routines.h``, called once for each of its items.
 
     It gets the item's number, the output, the inputs and ``numbers``; tensors in row-major order.
     Calls for different items write different elements.
     """
 
-    name: str
-    output: str
     inputs: tuple[str, ...]
     routine: str
     items: int
     numbers: tuple[int | float, ...]
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (self.output,)
-
 
 @dataclass(frozen=True, slots=True)
-class ViewStage:
+class ViewStage(StageOfOne):
     """Another name for elements of a tensor: ``output[i..] = source[index(i..)]``.
 
     Without ``index`` the elements in row-major order (a reshape).
     """
 
-    name: str
-    output: str
     source: str
     index: tuple[Affine, ...] | None = None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (self.output,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -206,17 +220,11 @@ class ViewStage:
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatStage:
+class ConcatStage(StageOfOne):
     """Tensors one behind the other along an axis."""
 
-    name: str
-    output: str
     parts: tuple[str, ...]
     axis: int
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (self.output,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -225,10 +233,7 @@ class ConcatStage:
 
 @dataclass(frozen=True, slots=True)
 class RowFusion:
-    """Layers and loops that run together, some rows at a time, each on what the one before made.
-
-    What lies between them is kept for as many rows as the next one needs.
-    """
+    """Layers and loops that run together, some rows at a time, each on what the one before made."""
 
     members: tuple[LayerStage | LoopStage, ...]
 
@@ -320,14 +325,14 @@ class RepeatStage:
 
 
 Stage = (
-    LayerStage | LoopStage | UpdateStage | RoutineStage | ViewStage | ConcatStage | RowFusion
-    | RepeatStage | ChoiceStage | BranchStage
+    LayerStage | LoopStage | JointLoops | UpdateStage | RoutineStage | ViewStage | ConcatStage
+    | RowFusion | RepeatStage | ChoiceStage | BranchStage
 )  # fmt: skip
 
 
 def members_of(stage: Stage) -> tuple[Stage, ...]:
     """The stages inside a stage that is made of some, else itself."""
-    return stage.members if isinstance(stage, RowFusion | RepeatStage) else (stage,)
+    return stage.members if isinstance(stage, JointLoops | RowFusion | RepeatStage) else (stage,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,8 +357,7 @@ class Program:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The inputs that are only read."""
-        replaced = {*self.in_place.values()}
-        return tuple(name for name in self.inputs if name not in replaced)
+        return tuple(name for name in self.inputs if name not in self.in_place.values())
 
     def readers(self) -> dict[str, list[Stage]]:
         """Tensor -> the stages that read it, in order."""
@@ -373,12 +377,8 @@ class Program:
 
     def layers(self) -> list[LayerStage]:
         """All layers, those inside row fusions and repeated stages included, in order."""
-        return [
-            member
-            for stage in self.stages
-            for member in members_of(stage)
-            if isinstance(member, LayerStage)
-        ]
+        parts = (part for stage in self.stages for part in members_of(stage))
+        return [part for part in parts if isinstance(part, LayerStage)]
 
     def border(self) -> tuple[str, ...]:
         """Tensors whose memory is shared with what is around: callers, and steps."""

@@ -14,6 +14,7 @@ from polysci.network.ir.control import BranchStage, StepView
 from polysci.network.ir.expressions import Apply, Expr, reductions, walk
 from polysci.network.ir.stages import (
     ConcatStage,
+    JointLoops,
     LayerStage,
     LoopStage,
     Program,
@@ -170,6 +171,8 @@ class StageClock:
                 others = [part for part in stage.members if not isinstance(part, LayerStage)]
                 times = stage.count if isinstance(stage, RepeatStage) else 1
                 return times * (self.layers(layers) + sum(map(self.serial, others)))
+            case JointLoops():
+                return sum(map(self.serial, stage.members))
             case LoopStage(output=output, expr=expr):
                 return self.size(output) * functions(expr) * FUNCTION_NS * 1e-3
             case ViewStage() | ConcatStage():
