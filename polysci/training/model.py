@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from polysci.errors import SpecError
 from polysci.network.frontends.layers.model import Layer, LayeredModel, build_model
 from polysci.network.frontends.onnx import importer
 from polysci.network.frontends.onnx.model_file import ModelSource, read
-from polysci.network.ir.graph import Graph
+from polysci.network.ir.graph import Array, Graph, Node
 from polysci.network.operators.lower import SUPPORTED
 
 Source: TypeAlias = "ModelSource | Sequence[Layer]"
-# Operators whose constants of such positions training leaves alone: running statistics.
-_FIXED: Mapping[str, tuple[int, ...]] = MappingProxyType({"BatchNormalization": (3, 4)})
+_NORMAL = "BatchNormalization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,13 @@ class TrainedModel:
 
 
 def model_of(
-    source: Source, shape: Sequence[int], *, seed: int = 0, external: bool = False
-) -> TrainedModel:
+    source: Source, shape: Sequence[int], *, seed: int = 0, external: bool = False,
+    batch_statistics: bool = False,
+) -> TrainedModel:  # fmt: skip
     """Of a list of layers on an input of ``shape``, or of an ONNX model of one input and output.
+
+    ``batch_statistics``: batch normalisation of an ONNX model that predicts learns by those of the
+    batch, and replaces those that the model holds by their running means; layers always do.
 
     Raises SpecError for another model, TypeError for what is no layer.
     """
@@ -48,12 +50,13 @@ def model_of(
             build_model(source, shape, training=training, seed=seed) for training in (True, False)
         )
         return TrainedModel(learning, predicting)
-    model = _of_onnx(source, shape, external)
-    return TrainedModel(model, model)
+    return _of_onnx(source, shape, external, batch_statistics)
 
 
-def _of_onnx(source: ModelSource, shape: Sequence[int], external: bool) -> LayeredModel:
-    """The model as it predicts: normalisation by its statistics, and nothing dropped."""
+def _of_onnx(
+    source: ModelSource, shape: Sequence[int], external: bool, batch_statistics: bool
+) -> TrainedModel:
+    """The model as it predicts, and as it learns; nothing is dropped in either."""
     proto = read(source, external=external)
     names = {tensor.name for tensor in proto.graph.initializer}
     inputs = [tensor for tensor in proto.graph.input if tensor.name not in names]
@@ -70,22 +73,50 @@ def _of_onnx(source: ModelSource, shape: Sequence[int], external: bool) -> Layer
     graph = importer.graph_of(proto, dims, supported=SUPPORTED)
     if graph.inputs[0].shape != tuple(shape):
         raise SpecError(f"shape {list(shape)}: the model takes {list(graph.inputs[0].shape)}")
-    fixed = {
-        node.inputs[at]
-        for node in graph.nodes
-        for at in _FIXED.get(node.op, ())
-        if at < len(node.inputs)
-    }
+    fixed = {name for node in graph.nodes if node.op == _NORMAL for name in node.inputs[3:5]}
     parameters = {
         name: value
         for name, value in graph.constants.items()
         if name in names - fixed and value.dtype == "float32" and value.size
     }
-    return LayeredModel(_with_inputs(graph, parameters), parameters, {}, {})
+    return _with_statistics(graph, parameters, batch_statistics)
 
 
-def _with_inputs(graph: Graph, parameters: Mapping[str, Any]) -> Graph:
-    """The graph with constants as inputs."""
-    constants = {name: v for name, v in graph.constants.items() if name not in parameters}
-    inputs = (*graph.inputs, *(graph.tensors[name] for name in parameters))
-    return replace(graph, inputs=inputs, constants=constants)
+def _with_statistics(
+    graph: Graph, parameters: Mapping[str, Array], batch_statistics: bool
+) -> TrainedModel:
+    """Nodes of batch normalisation that learn by the batch, and their running statistics."""
+    learning, predicting = list[Node](), list[Node]()
+    tensors, state, replaced = dict(graph.tensors), dict[str, Array](), dict[str, str]()
+    for node in graph.nodes:
+        trains = batch_statistics or bool(node.attributes.get("training_mode"))
+        if node.op != _NORMAL or not trains:
+            learning.append(node)
+            predicting.append(node)
+            continue
+        kept = [f"{name}.{node.outputs[0]}" for name in node.inputs[3:5]]
+        for name, old in zip(kept, node.inputs[3:5], strict=True):
+            if old not in graph.constants:
+                raise SpecError(f"{node}: {old} is computed: its running statistics are constants")
+            state[name], replaced[name] = graph.constants[old], f"{name}.next"
+            for made in (name, replaced[name]):
+                tensors[made] = replace(graph.tensors[old], name=made)
+        words = {key: value for key, value in node.attributes.items() if key != "training_mode"}
+        own = replace(node, inputs=(*node.inputs[:3], *kept), outputs=node.outputs[:1])
+        predicting.append(replace(own, attributes=words))
+        outputs = (node.outputs[0], *(replaced[name] for name in kept))
+        learning.append(replace(own, outputs=outputs, attributes={**words, "training_mode": 1}))
+    values = {**parameters, **state}
+    inputs = (*graph.inputs, *(tensors[name] for name in values))
+    constants = {name: value for name, value in graph.constants.items() if name not in parameters}
+    both = [
+        LayeredModel(
+            replace(
+                graph, nodes=tuple(nodes), tensors=tensors, inputs=inputs, constants=constants,
+                outputs=(*graph.outputs, *(tensors[name] for name in follows.values())),
+            ),
+            parameters, state, follows,
+        )
+        for nodes, follows in ((learning, replaced), (predicting, dict[str, str]()))
+    ]  # fmt: skip
+    return TrainedModel(*both)

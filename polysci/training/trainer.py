@@ -152,24 +152,28 @@ def compile_training(
     threads: int = 1,
     seed: int = 0,
     clip_norm: float | None = None,
+    batch_statistics: bool = False,
     name: str = "model",
     **options: Any,
 ) -> Trainer:
     """Forward pass, backward pass and update of a model on batches of ``shape``, as one library.
 
     ``model`` is a list of ``polysci.layers``, whose first values come from ``seed``, or an ONNX
-    model as ``compile_network`` takes it, whose real initializers are the parameters; it
-    normalises by the statistics that it holds. ``loss`` is ``cross_entropy`` (of scores and the
-    indices of classes, int64), ``mse`` or ``bce_with_logits`` (of a target like the result), each
-    the mean over the batch. ``optimizer`` is SGD (the default) or Adam; ``clip_norm`` limits the
-    norm of all gradients together. ``level``, ``threads``, and further options as
-    ``compile_network`` has them. Raises SpecError for a model or loss that does not fit,
-    UnsupportedError with every node that has no gradient, TypeError for what is no layer.
+    model as ``compile_network`` takes it, whose real initializers are the parameters; it normalises
+    by the statistics that it holds, or with ``batch_statistics`` as layers do: by those of the
+    batch in a step, and by their running means in ``predict``. ``loss`` is ``cross_entropy`` (of
+    scores and the indices of classes, int64), ``mse`` or ``bce_with_logits`` (of a target like the
+    result), each the mean over the batch. ``optimizer`` is SGD (the default) or Adam; ``clip_norm``
+    limits the norm of all gradients together. ``level``, ``threads``, and further options as
+    ``compile_network`` has them: with ``dtype="bf16"`` layers and what is between them are in bf16,
+    parameters, their updates and the loss in f32; with ``reproducible=True`` any number of threads
+    gives the same bits. Raises SpecError for a model or loss that does not fit, UnsupportedError
+    with every node that has no gradient, TypeError for what is no layer.
     """
     check_type("loss", loss, str)
     check_type("shape", shape, list, tuple)
     chosen: Optimizer = SGD() if optimizer is None else optimizer
-    trained = model_of(model, shape, seed=seed)
+    trained = model_of(model, shape, seed=seed, batch_statistics=batch_statistics)
     step = build_step(trained, loss, chosen, clip_norm)
 
     def compile_graph(graph: Graph, name: str) -> Network:

@@ -179,6 +179,83 @@ def test_a_convolutional_network_learns() -> None:
     assert trainer.state["1.running_mean"].any()
 
 
+def _normalising(training_mode: int) -> tuple[onnx.ModelProto, list[object]]:
+    """A model of a file, and the same as layers; with their first values."""
+    start = {"w": reals(4, 1, 3, 3), "b": reals(4, seed=1), "scale": reals(4, seed=2),
+             "shift": reals(4, seed=3), "mean": np.zeros(4, np.float32),
+             "variance": np.ones(4, np.float32), "v": reals(3, 4, seed=4)}  # fmt: skip
+    words = {"training_mode": 1} if training_mode else {}
+    extra = " m2 v2" if training_mode else ""
+    nodes = [node("Conv", "x w b", "c"), node("BatchNormalization", "c scale shift mean variance",
+             f"n{extra}", momentum=0.9, **words), node("Relu", "n", "r"),
+             node("GlobalAveragePool", "r", "p"), node("Flatten", "p", "f"),
+             node("Gemm", "f v", "y", transB=1)]  # fmt: skip
+    proto = model(nodes, {"x": [5, 1, 8, 8]}, {"y": None}, start)
+    own = [layers.Conv2d(1, 4, 3), layers.BatchNorm2d(4), layers.ReLU(),
+           layers.AdaptiveAvgPool2d(1), layers.Flatten(),
+           layers.Linear(4, 3, bias=False)]  # fmt: skip
+    return proto, own
+
+
+@pytest.mark.parametrize("training_mode", [0, 1])
+def test_batch_statistics_of_onnx_models(training_mode: int) -> None:
+    proto, own = _normalising(training_mode)
+    words = {"optimizer": SGD(lr=0.2), "shape": (5, 1, 8, 8)}
+    choice = {} if training_mode else {"batch_statistics": True}
+    trainer, layered = _trainer(proto, **words, **choice), _trainer(own, **words)
+    names = ("w", "b", "scale", "shift", "v")
+    pairs = dict(zip(names, layered.parameters, strict=True))
+    for name, other in pairs.items():
+        layered.parameters[other][...] = trainer.parameters[name]
+    x = np.random.default_rng(1).normal(size=(5, 1, 8, 8)).astype(np.float32) + 0.5
+    losses = [[learner.step(x, CLASSES) for _ in range(10)] for learner in (trainer, layered)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    for name, other in pairs.items():
+        np.testing.assert_allclose(
+            trainer.parameters[name], layered.parameters[other], rtol=1e-4, atol=1e-6
+        )
+    running = [layered.state[f"1.running_{word}"] for word in ("mean", "var")]
+    count, momentum = 5 * 36, 0.9**10  # layers keep unbiased variances, as PyTorch does
+    np.testing.assert_allclose(trainer.state["mean.n"], running[0], rtol=1e-5, atol=1e-6)
+    biased = momentum + (running[1] - momentum) * (count - 1) / count
+    np.testing.assert_allclose(trainer.state["variance.n"], biased, rtol=1e-5)
+    assert trainer.predict(x).shape == (5, 3)
+
+
+def test_frozen_statistics_of_onnx_models() -> None:
+    trainer = _trainer(_normalising(0)[0], (5, 1, 8, 8))
+    assert not any("mean" in name for name in (*trainer.state, *trainer.parameters))
+
+
+def test_reproducible_steps() -> None:
+    """Threads 1 and 2 give the same bits."""
+    model = [layers.Conv2d(1, 8, 3), layers.BatchNorm2d(8), layers.ReLU(), layers.MaxPool2d(2),
+             layers.Flatten(), layers.Linear(8 * 81, 64), layers.GELU(),
+             layers.Linear(64, 3)]  # fmt: skip
+    x = np.random.default_rng(1).normal(size=(5, 1, 20, 20)).astype(np.float32)
+    bits = []
+    for threads in (1, 2):
+        trainer = _trainer(
+            model, (5, 1, 20, 20), threads=threads, reproducible=True, optimizer=Adam(lr=0.01)
+        )
+        losses = [trainer.step(x, CLASSES) for _ in range(4)]
+        bits.append([np.array(losses), *trainer.parameters.values(), *trainer.state.values()])
+    for first, second in zip(*bits, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_bf16_learns_as_f32_does() -> None:
+    """Parameters and updates are f32: the losses stay within 2 % of the first one."""
+    x = np.random.default_rng(1).normal(size=(5, 1, 10, 10)).astype(np.float32)
+    losses = []
+    for dtype in ("f32", "bf16"):
+        trainer = _trainer(CNN, (5, 1, 10, 10), optimizer=SGD(lr=0.05), dtype=dtype)
+        losses.append(np.array([trainer.step(x, CLASSES) for _ in range(30)]))
+        assert {value.dtype.name for value in trainer.parameters.values()} == {"float32"}
+    assert losses[0][-1] < 0.9 * losses[0][0]
+    assert np.abs(losses[0] - losses[1]).max() < 0.02 * losses[0][0]
+
+
 def test_gradcheck() -> None:
     worst = gradcheck(CNN, (2, 1, 7, 8))
     assert worst.keys() == {

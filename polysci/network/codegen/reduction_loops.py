@@ -125,7 +125,8 @@ class ReductionWriter(LoopWriter):
         others = replace(several[0], over=tuple(
             (name, size) for name, size in several[0].over if name != last
         ), guards=())  # fmt: skip
-        join = [line for one, sums in zip(first, many, strict=True) for line in one.join(sums)]
+        joined = zip(first, many, strict=True)
+        join = [line for mine, sums in joined for line in mine.join(sums)]
         return [
             *(line for sums in gathered for line in sums.declare(width)),
             c.Statement(f"const int64_t length = {width}"),
