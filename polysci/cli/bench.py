@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.cli import output_file
 from polysci.errors import CheckError, NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.cli.bench_table import write_json, write_table
     from polysci.cli.display import Display
 
+    output_file.check_writable(arguments.output)
     todo, rivals = shared.problems(arguments), _rivals(arguments)
     comparisons: list[ComparedLayer] = []
     faults: list[tuple[str, str]] = []
@@ -97,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     if comparisons or faults:
         width = shared.table_width(arguments)
         text = write_json(*outcome) if arguments.json else write_table(*outcome, width)
-        shared.write(text, arguments.output)
+        output_file.write(text, arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(bool(faults))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.cli import output_file
 from polysci.cli.bindings import binding_options, binding_words, check_bindings
 from polysci.cli.compile_output import (
     check_folder,
@@ -166,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         from polysci.cli.network_text import explain_stages, explain_stages_json
 
-        shared.write(
+        output_file.write(
             explain_stages_json(network.prepared)
             if arguments.json
             else explain_stages(network.prepared, shared.table_width(arguments)),
@@ -270,7 +271,7 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
     rows = compare_tensors(apart, inputs, strict=arguments.check)
     width = shared.table_width(arguments)
     text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
-    shared.write(text(rows), arguments.output)
+    output_file.write(text(rows), arguments.output)
     return int(first_wrong(rows) is not None)
 
 
@@ -293,11 +294,11 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
     if arguments.json:
         summary = json.dumps(_summary(network, report, comparison, loss))
         rows = [json.dumps(row) for row in report.json_rows()]
-        shared.write("\n".join([*rows, summary]), arguments.output)
+        output_file.write("\n".join([*rows, summary]), arguments.output)
         return
     width = shared.table_width(arguments)
     lines = [report.text(width), *_comparison_lines(comparison, loss, width)]
-    shared.write("\n".join(lines), arguments.output)
+    output_file.write("\n".join(lines), arguments.output)
 
 
 def _summary(

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from polysci.cli import layers as shared
+from polysci.cli import output_file
 from polysci.errors import SpecError
 
 _HELP = "run the node tests of the onnx package: which pass, which are refused and why"
@@ -64,5 +65,5 @@ def run(arguments: argparse.Namespace) -> int:
         page = markdown(every)
     else:
         page = text(every, shared.table_width(arguments))
-    shared.write(page, arguments.output)
+    output_file.write(page, arguments.output)
     return int(any(verdict.kind == WRONG for verdict in verdicts))

@@ -377,17 +377,6 @@ def mark_disturbed(result: Result) -> str:
     return " (disturbed)" if result.measurement and result.measurement.disturbed else ""
 
 
-def write(text: str, path: str | None) -> None:
-    """Write to the file ``path``, or to standard output."""
-    if path is None:
-        print(text)
-        return
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"-o {path}: cannot be written: {error.strerror}") from None
-
-
 def say(text: str) -> None:
     """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.cli import output_file
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{'measured' if machine.measured else 'described'} in {origin}")
     if arguments.output:
         text = MachineFile(target, machine or assume_rates(target)).to_toml()
-        shared.write(text.rstrip("\n"), arguments.output)
+        output_file.write(text.rstrip("\n"), arguments.output)
         shared.say(f"written: {arguments.output}{'' if machine else ', with assumed rates'}")
     return 0
 

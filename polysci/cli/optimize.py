@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from polysci.cli import layers as shared
+from polysci.cli import output_file
 
 _DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
 _MARK, _RECORD = " (!)", "record"
@@ -33,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     layers, interrupted = list[shared.TunedLayer](), False
     width = shared.table_width(arguments)
+    output_file.check_writable(arguments.output)
     todo = shared.problems(arguments)
     with Display(len(todo)) as display:
         try:
@@ -42,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if layers:
-        shared.write(_json(layers) if arguments.json else _table(layers, width), arguments.output)
+        output_file.write(
+            _json(layers) if arguments.json else _table(layers, width), arguments.output
+        )
     if interrupted:
         raise shared.Interrupted
     return int(any(layer.result is None for layer in layers))

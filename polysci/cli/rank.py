@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
+from polysci.cli import output_file
 from polysci.cli.rank_table import RankedLayer, as_json, as_text
 from polysci.errors import NoCompilerError, PolysciError, SpecError, UnsupportedError
 
@@ -58,8 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Rank every layer, time the choices if requested, print; 1 if a layer or ranker failed."""
     from polysci.cli.display import Display
 
+    output_file.check_writable(arguments.output)
     if arguments.list:
-        shared.write(_listing(arguments), arguments.output)
+        output_file.write(_listing(arguments), arguments.output)
         return 0
     names, threads = _names(arguments), shared.threads_of(arguments)
     layers, interrupted = list[RankedLayer](), False
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     layers = [layer for layer in layers if layer.rankings or layer.fault]
     if layers:
         width = shared.table_width(arguments)
-        shared.write(
+        output_file.write(
             as_json(layers, threads) if arguments.json else as_text(layers, width), arguments.output
         )
     if interrupted:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.errors import PolysciError, SpecError, WisdomError
+from polysci.cli import output_file
+from polysci.errors import PolysciError, WisdomError
 
 if TYPE_CHECKING:
     from polysci.ops.problem import Problem
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.report import page
 
     todo = shared.problems(arguments)
-    _check(Path(arguments.output))
+    output_file.check_writable(arguments.output)
     tuned, interrupted = list[shared.TunedLayer](), False
     with Display(len(todo)) as display:
         try:
@@ -53,18 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if tuned:
-        shared.write(page(_report(arguments, tuned, len(todo))), arguments.output)
+        output_file.write(page(_report(arguments, tuned, len(todo))), arguments.output)
         shared.say(f"written: {arguments.output}")
     if interrupted:
         raise shared.Interrupted
     return int(any(layer.result is None for layer in tuned))
-
-
-def _check(path: Path) -> None:
-    """Raise SpecError now rather than after minutes of search."""
-    if path.is_dir() or not path.parent.is_dir():
-        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise SpecError(f"-o {path}: cannot be written: {why}")
 
 
 def _line(layer: shared.TunedLayer) -> str:

@@ -28,7 +28,11 @@ from tests.support.samples import fixed_context, members
 
 MAIN = ROOT / "tests/data/guarded_main.c"
 FLAGS = ("-D_GNU_SOURCE", "-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-KERNELS = [group for group in groups() if ISAS[group.unit.isa].machine == "aarch64"]
+KERNELS = [
+    group
+    for group in sorted(groups(), key=kernelunit.portable_first)
+    if ISAS[group.unit.isa].machine == "aarch64"
+]
 SMALL = [group for group in small_groups() if ISAS[group.unit.isa].machine == "aarch64"]
 
 

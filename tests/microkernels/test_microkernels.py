@@ -88,7 +88,7 @@ def passed(checks: Checks, group: Group) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("group", groups(), ids=str)
+@pytest.mark.parametrize("group", sorted(groups(), key=kernelunit.portable_first), ids=str)
 def test_kernels_are_exact_and_stay_inside_their_operands(checks: Checks, group: Group) -> None:
     assert passed(checks, group) == [str(kernel) for kernel in group.kernels]
 

@@ -22,7 +22,7 @@ def told(model: onnx.ModelProto, ways: tuple[tuple[int, str, bool], ...]) -> str
 
 
 # Shrinking would compile hundreds of networks.
-@settings(max_examples=3, derandomize=True, phases=[Phase.generate], **QUIET)
+@settings(max_examples=2, derandomize=True, phases=[Phase.generate], **QUIET)
 @given(model=models())
 def test_random_graphs_agree_with_float64(model: onnx.ModelProto) -> None:
     assert not told(model, WAYS)

@@ -47,14 +47,15 @@ def test_a_sample_of_them() -> None:
 
 
 def test_a_wrong_result_is_noticed() -> None:
-    (case,), _ = load_cases("test_relu$")
-    other = (case.outputs[0] + 1,)
-    flat = (case.outputs[0].reshape(-1),)
-    for outputs, reason in ((other, "differs by up to 1"), (flat, "float32[3, 4, 5], not ")):
-        changed = NodeCase(case.name, case.family, case.model, case.inputs, outputs,
-                           case.tolerance, case.opset)  # fmt: skip
-        (verdict,) = judge([changed])
-        assert verdict.kind == WRONG and reason in verdict.reason
+    relu = model([node("Relu", "x", "y")], {"x": [3, 4, 5]}, {"y": None}).SerializeToString()
+    x = reals(3, 4, 5)
+    y = np.maximum(x, 0)
+    right, other, flat = judge([
+        NodeCase("test_relu", "Relu", relu, (x,), (outputs,), (1e-3, 1e-7), 17)
+        for outputs in (y, y + 1, y.reshape(-1))
+    ])  # fmt: skip
+    assert right.kind == PASSED and other.kind == flat.kind == WRONG
+    assert "differs by up to 1" in other.reason and "float32[3, 4, 5], not " in flat.reason
 
 
 VERDICTS = [

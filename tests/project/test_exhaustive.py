@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.exhaustive import share
 from tests.support.kept_cases import KEPT_EVERY
+from tests.support.left_out import LEFT_OUT
 
 TESTS = Path(__file__).parents[1]
 
@@ -17,6 +18,15 @@ def test_every_row_names_a_test_and_leaves_one(file: str) -> None:
     missing = [name for name in rows if name != "*" and f"def {name}(" not in text]
     assert not missing, f"tests/support/kept_cases.py: {file} has no {missing}"
     assert "*" not in rows or any(distance is not None for distance in rows.values())
+
+
+@pytest.mark.parametrize("file", LEFT_OUT)
+def test_what_is_left_out_exists_and_leaves_tests(file: str) -> None:
+    text = (TESTS / file).read_text(encoding="utf-8")
+    names = LEFT_OUT[file].split()
+    missing = [name for name in names if f"def test_{name}(" not in text]
+    assert not missing, f"tests/support/left_out.py: {file} has no {missing}"
+    assert len(set(names)) == len(names) < text.count("def test_")
 
 
 def test_shares_are_all_of_it_once(request: pytest.FixtureRequest) -> None:

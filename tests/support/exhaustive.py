@@ -9,12 +9,13 @@ from zlib import crc32
 import pytest
 
 from tests.support.kept_cases import KEPT_EVERY
+from tests.support.left_out import LEFT_OUT
 
 TESTS = Path(__file__).parents[1]
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
-    """Mark what ``make test`` leaves out: by the table, and whatever needs a whole calibration."""
+    """Mark what ``make test`` leaves out: by the tables, and whatever needs a whole calibration."""
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
         if "machine" in getattr(item, "fixturenames", ()):
@@ -22,6 +23,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
         file = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         name = getattr(item, "originalname", item.name)
         rows = KEPT_EVERY.get(file, {})
+        if name.removeprefix("test_") in LEFT_OUT.get(file, "").split():
+            item.add_marker("exhaustive")
         if name not in rows and "*" not in rows:
             continue
         distance = rows.get(name, rows.get("*"))

@@ -1,9 +1,11 @@
 """C compilers that misbehave: shell scripts in front of the real one, which CC names."""
 
+import platform
 import shutil
 from pathlib import Path
 
 from polysci.runtime.build.library import load
+from polysci.runtime.build.precompiled import TEXTS
 
 # What any build does: write a library, or an object, of no text at all.
 EMPTY = (
@@ -13,6 +15,7 @@ EMPTY = (
     'exec $real -fPIC $what -o "$2" -x c /dev/null'
 )
 
+INTRINSICS = TEXTS.get(platform.machine(), "")  # of a text: its header is precompiled
 NO_HEADER = 'case "$*" in *c-header*) exit 1;; esac'
 
 

@@ -17,7 +17,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "algorithms/test_residues.py": {
         "test_code_of_the_first_choices_is_right": 0,
-        "test_loops_around_and_inside_the_classes": 0,
     },
     "algorithms/test_third_algorithm.py": {
         "test_a_check_takes_its_integers_and_its_bound": None,
@@ -31,11 +30,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "codegen/test_activations.py": {
         "test_every_kind_of_code": 5,
-        "test_every_instruction_set": 20,
         "test_products_of_matrices": 0,
     },
     "codegen/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 6},
-    "cli/test_calibrating.py": {"test_calibrating_is_told_once": 6},
+    "cli/test_calibrating.py": {"test_calibrating_is_told_once": 0},
     "cli/test_cli.py": {
         "test_optimize_prints_a_table_and_reuses_wisdom": None,
         "test_ctrl_c_keeps_what_was_measured": None,
@@ -53,15 +51,13 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "cli/test_cli_rank.py": {"test_ctrl_c_keeps_what_was_measured": None},
     "cli/test_cli_types.py": {
         "test_a_measured_search_says_how_near_the_peak_it_is": 4,
-        "test_check_prints_a_command_that_repeats_it": 0,
         "test_measured_results_are_kept_apart": None,
-        "test_explain": 0,
     },
     "cli/test_faulty_compilers.py": {
+        "test_doctor_and_a_compiler_that_hangs": 0,
         "test_a_compiler_that_hangs_where_nothing_was_calibrated": None,
-        "test_a_library_without_symbols": 3,
-        "test_a_compiler_that_hangs": 3,
-        "test_a_compiler_that_hangs_at_some_texts": 0,
+        "test_a_library_without_symbols": 0,
+        "test_a_compiler_that_hangs": 0,
     },
     "cli/test_isa_cap.py": {
         "test_the_lower_cap_counts": 0,
@@ -76,7 +72,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_all_threads_give_the_same_bits": 0,
         "test_a_search_stays_in_the_order": None,
     },
-    "codegen/test_private_copies.py": {"test_sums_are_right_and_the_same_for_all_threads": 6},
+    "codegen/test_private_copies.py": {"test_sums_are_right_and_the_same_for_all_threads": 0},
     "codegen/test_codegen.py": {
         "test_strict_compilers_are_content": None,
         "test_copies_leave_much_padding_out": 3,
@@ -86,7 +82,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "codegen/test_definitions.py": {"test_every_helper_in_a_file_is_used": 4},
     "codegen/test_nest_code.py": {
         "test_the_exported_c_tests_itself": None,
-        "test_generated_code_computes_the_nest": 7,
+        "test_generated_code_computes_the_nest": 14,
         "test_commands_take_a_file": None,
         "test_the_exported_package": None,
         "test_a_file_to_a_primitive_and_a_record": None,
@@ -94,7 +90,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "codegen/test_operators.py": {
         "test_random_schedules_are_right": 53,
         "test_the_choice_of_the_model_is_right": 14,
-        "test_schedules_written_by_hand": 0,
         "test_the_textbook_nest_gives_the_same": 8,
         "test_every_number_of_output_channels_up_to_40": None,
         "test_packing_where_axes_have_one_position": 0,
@@ -137,7 +132,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_c_compiles_without_warnings_and_passes_its_own_test": 0,
         "test_make_check": 0,
         "test_the_self_test_finds_faults": 0,
-        "test_the_header_is_cpp": 0,
         "test_the_stack_is_what_the_header_says": None,
         "test_ctest": None,
     },
@@ -145,14 +139,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_instruction_set_passes": None,
         "test_the_self_test_finds_faults": 27,
         "test_several_precisions_in_a_project": None,
-        "test_a_python_package_computes_the_same": 0,
         "test_a_python_package_of_several_precisions": None,
         "test_what_may_be_replaced_before_units_are_known": None,
         "test_headers_of_two_projects_are_cpp": None,
     },
     "export/test_export_python.py": {
-        "test_compiles_what_does_not_load": 0,
-        "test_never_loads_from_a_cache_that_another_can_replace": 0,
         "test_survives_a_damaged_or_shared_cache": None,
     },
     "export/test_export_units.py": {
@@ -165,12 +156,14 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_names_leave_room_for_the_units": None,
         "test_a_replaced_object_changes_the_choice": None,
     },
-    "measure/test_faults.py": {"test_faults_are_noticed": 0, "test_samples_are_seconds_a_call": 0},
+    "measure/test_faults.py": {
+        "test_faults_are_noticed": 0,
+    },
     "measure/test_measure.py": {"test_after_a_faulty_candidate_the_next_one_works": 2},
     "measure/test_worker.py": {
-        "test_faults_that_kill_the_worker": 3,
+        "test_faults_that_kill_the_worker": 6,
         "test_guards": 3,
-        "test_plain_loops_pass": 2,
+        "test_plain_loops_pass": 0,
     },
     "microkernels/test_aarch64.py": {
         "test_kernels_are_exact_and_stay_inside_their_operands": 0,
@@ -217,14 +210,17 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "peers/test_onednn.py": {
         "test_bench_against_it": None,
         "test_onednn_has_other_operators": 6,
-        "test_onednn_computes_it": 3,
+        "test_onednn_computes_it": 9,
     },
     "polyhedral/test_footprint.py": {
-        "test_no_schedule_moves_less_than_the_lower_bound": 3,
-        "test_farther_levels_see_less_traffic": 3,
+        "test_no_schedule_moves_less_than_the_lower_bound": 0,
+        "test_farther_levels_see_less_traffic": 0,
     },
     "project/test_api.py": {"test_compile_takes_a_precision": 9},
-    "project/test_conv2d_call.py": {"test_dtypes_of_the_arrays_give_the_precision": 3},
+    "project/test_conv2d_call.py": {
+        "test_everything_at_once": 0,
+        "test_dtypes_of_the_arrays_give_the_precision": 3,
+    },
     "project/test_documents.py": {"test_python": 0, "test_the_commands_of_the_readme_run": None},
     "project/test_package.py": {
         "test_installed_it_finds_its_data": None,
@@ -245,8 +241,8 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest": None,
     },
     "rank/test_rank.py": {
+        "test_a_larger_cache_is_never_slower": 0,
         "test_higher_prices_are_never_cheaper": 12,
-        "test_estimates_are_finite_and_no_part_is_negative": 0,
         "test_far_levels_matter_when_caches_are_cold": 0,
     },
     "rank/test_shortlist.py": {
@@ -254,11 +250,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_the_first_choice_is_the_best_of_the_space": 0,
     },
     "rank/test_tiles.py": {
-        "test_every_proposal_can_be_generated": 0,
         "test_every_instruction_set_has_proposals": 0,
         "test_every_member_resolves": None,
         "test_a_users_nest_has_proposals_as_well": 4,
-        "test_a_faster_machine_is_never_slower": 0,
         "test_real_sizes_beat_every_lattice": 4,
     },
     "report/test_browser.py": {
@@ -282,6 +276,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "runtime/test_denormals.py": {"test_a_winograd_layer": None, "*": 0},
     "runtime/test_primitive_types.py": {"test_results_are_the_references": 3},
     "space/test_group_views.py": {
+        "test_every_ranker_knows_what_to_do": 4,
         "test_a_wrong_swap_is_noticed": None,
         "test_the_model_takes_the_kernel_without_wasted_lanes": 0,
     },
@@ -313,7 +308,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "target/test_feature_sets.py": {"test_a_search_chooses_what_runs": 5},
     "target/test_header_sets.py": {
         "test_strict_compilers_take_units": None,
-        "test_the_interface_is_the_one_that_is_loaded": 4,
+        "test_the_interface_is_the_one_that_is_loaded": 0,
     },
     "target/test_machine.py": {
         "test_probes_of_every_precision_compile": 0,
@@ -334,7 +329,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "training/test_trainer.py": {
         "test_a_convolutional_network_learns": None,
         "test_gradients_are_limited_together": None,
-        "test_the_loss_falls": 0,
     },
     "tune/test_few_cores.py": {"test_two_threads_on_one_cpu": None},
     "tune/test_fit.py": {"test_the_layers_exercise_every_price": None},
@@ -357,5 +351,13 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_faulty_candidates_fall_out": None,
     },
     "tune/test_wisdom.py": {"test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader": None},
+    "cli/test_cli_records.py": {"test_explain_marks_a_disturbed_record": 0},
+    "border/test_streams.py": {
+        "test_a_command_without_standard_error_prints_its_table": 0,
+        "test_a_command_without_standard_output_succeeds_silently": 0,
+    },
+    "codegen/test_hilbert.py": {"test_code_is_right": 0},
+    "space/test_plain_factor.py": {"test_code_is_right": 0},
+    "runtime/test_primitive.py": {"test_results_are_the_references": 0},
     **NETWORK_CASES,
 }

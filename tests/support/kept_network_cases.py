@@ -3,11 +3,12 @@
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
     "network/gradients/test_compiled.py": {
-        "test_as_the_reference_has_them": 4,
+        "test_as_the_reference_has_them": 9,
         "test_channels_last_between_convolutions": None,
     },
     "network/gradients/test_rules.py": {"test_central_differences": 4},
     "network/gradients/test_training_nodes.py": {
+        "test_dropout": 0,
         "test_cross_entropy": 3,
         "test_optimizers": 2,
         "test_cross_entropy_beside_torch": 3,
@@ -20,7 +21,6 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/gradients/test_recurrent.py": {
         "test_central_differences_of_doubles": 5,
         "test_the_reference_knows_backward_passes": 6,
-        "test_single_precision_by_layers": 0,
     },
     "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
     "network/operators/test_deformed.py": {"test_moved_taps": None},
@@ -47,12 +47,12 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/test_accuracy.py": {"*": 0},
     "network/test_attention.py": {"*": 0},
     "network/test_branches.py": {
-        "test_every_way_through": 3,
+        "test_every_way_through": 0,
         "test_every_tensor_of_the_branch_that_ran_is_checked": None,
     },
-    "network/test_counted.py": {"test_what_follows": 4, "test_boxes_that_remain": 4},
+    "network/test_counted.py": {"test_what_follows": 12, "test_boxes_that_remain": 4},
     "network/test_denormals.py": {"test_a_project": None, "*": 0},
-    "network/test_dequantised.py": {"test_products_of_bytes": 3},
+    "network/test_dequantised.py": {"test_products_of_bytes": 0},
     "network/test_einsum.py": {"*": 0},
     "network/test_element_type.py": {"test_the_faster_type_is_taken": None},
     "network/test_freestanding.py": {
@@ -60,7 +60,6 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_everything_that_a_stage_may_be": None,
     },
     "network/test_functions.py": {
-        "test_loops_are_of_whole_vectors": 0,
         "test_functions_stay_within_their_errors": 2,
     },
     "network/test_isa_choice.py": {
@@ -71,11 +70,14 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     },
     "network/test_layouts.py": {"test_a_layer_whose_rows_have_gaps_keeps_its_layout": 0},
     "network/test_layer_words.py": {"test_every_layer_ends_in_the_activation": 6},
-    "network/test_legacy.py": {"test_matrices_and_recurrent_nodes": None},
+    "network/test_legacy.py": {"test_as_it_was": 4, "test_matrices_and_recurrent_nodes": None},
     "network/test_light_models.py": {"test_the_results_that_come_with_the_models": None},
     "network/test_normalisation.py": {"*": 0},
     "network/test_onnx_backend.py": {"test_all_node_tests": None, "test_a_sample_of_them": None},
-    "network/test_onnx_meaning.py": {"test_transposed_convolutions_of_one_filter": None},
+    "network/test_onnx_meaning.py": {
+        "test_zeros_that_are_computed": 0,
+        "test_transposed_convolutions_of_one_filter": None,
+    },
     "network/test_onnx_microsoft.py": {"*": 0},
     "network/test_onnxruntime.py": {"test_two_thousand_random_operators": None},
     "network/test_peers.py": {
@@ -85,7 +87,6 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     },
     "network/test_projects.py": {
         "test_the_files": 0,
-        "test_weights_packed_ahead": 0,
         "test_readmes_state_the_wait_policy_of_several_threads": None,
         "test_weights_inside_the_library": None,
         "test_threads": None,
@@ -116,4 +117,19 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
     "network/test_thread_pools.py": {"*": None, "test_projects": 0, "test_what_is_refused": 1},
     "network/test_whole_models.py": {"test_models_are_right": None, "test_in_bf16": None},
+    "network/test_loops.py": {"test_data_ends_it": 0, "test_branches_inside": 0},
+    "network/operators/test_selection.py": {"test_largest_elements": 0},
+    "network/test_in_place.py": {
+        "test_other_reads_than_those_of_its_own_place": 3,
+        "test_old_values_are_read_before_they_are_replaced": 0,
+    },
+    "network/test_tuned_loops.py": {"test_small_functions_are_no_calls": 3},
+    "network/operators/test_conversions.py": {"test_numbers_of_one_type_as_those_of_another": 0},
+    "network/test_onnx_simplify.py": {"test_models_of_the_onnx_package": 0},
+    "network/test_placing.py": {
+        "test_what_a_product_adds": 3,
+        "test_clamps_one_after_the_other": 0,
+    },
+    "network/operators/test_rearrange.py": {"test_rearranging": 0},
+    "network/test_classical.py": {"test_results": 3},
 }

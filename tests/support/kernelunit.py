@@ -140,6 +140,11 @@ def groups() -> list[Group]:
     return [Group(_natural(kernels[0]), tuple(kernels)) for kernels in shared.values()]
 
 
+def portable_first(group: Group) -> tuple[bool, bool, int]:
+    """Order of tests: the first of them run everywhere and take little time to compile."""
+    return group.unit.isa != "portable", group.kernels[0].family != "brgemm", group.effort
+
+
 def on_vectors() -> list[Microkernel]:
     """All kernels but those on tile registers and stacked ones, which have tests of their own."""
     kernels = microkernels.registry().values()

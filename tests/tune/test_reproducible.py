@@ -15,6 +15,7 @@ from polysci.target.machine import assume_rates
 from polysci.tune import Result
 
 CASES = {
+    "product": ("mm:24x700x40", "", "f32", "direct"),
     "forward": ("mb2ic70ih9oc40kh3ph1", "nhwc", "f32", "direct"),
     "forward, planes": ("mb1ic70ih9oc40kh3ph1", "nchw", "f32", "direct"),
     "narrow": ("mb1ic70ih9oc40kh1", "nhwc", "bf16", "direct"),
@@ -26,7 +27,6 @@ CASES = {
     "filters": ("bwd_w mb4ic40ih9oc24kh3ph1", "nhwc", "f32", "direct"),
     "narrow filters": ("bwd_w mb4ic40ih9oc24kh3ph1", "nhwc", "bf16", "direct"),
     "inputs": ("bwd_d mb2ic40ih9oc24kh3sh2ph1", "nhwc", "f32", "auto"),
-    "product": ("mm:24x700x40", "", "f32", "direct"),
     "long product": ("mm:4x60000x16", "", "f32", "direct"),
     "narrow product": ("mm:24x700x40", "", "bf16", "direct"),
 }

@@ -242,32 +242,38 @@ def _make(job: _Job, root: Path, scratch: Path) -> None:
 
 
 def _compile(job: _Job, root: Path, out: Path) -> None:
+    timeout = min(job.timeout, PROBE_S)
+    headers = [
+        precompiled.header_for(
+            job.compiler, (*job.flags, *flags_in(text)), root / "headers", timeout=timeout
+        )
+        if precompiled.reads_header(job.compiler, text)
+        else None
+        for text in job.texts
+    ]
+    try:
+        _compile_with(job, out, headers)
+    except CompileTimeoutError:
+        raise
+    except BuildError:
+        if not any(headers):
+            raise
+        _compile_with(job, out, [None] * len(headers))  # raises again if it is the text's fault
+        for header in filter(None, dict.fromkeys(headers)):
+            precompiled.forget(header)
+
+
+def _compile_with(job: _Job, out: Path, headers: Sequence[Path | None]) -> None:
+    compiler, timeout, symbols = job.compiler, job.timeout, job.symbols
     if len(job.texts) > 1:
         compile_together(
-            job.texts, job.flags, out, compiler=job.compiler, jobs=os.cpu_count() or 1,
-            timeout=job.timeout, symbols=job.symbols,
+            job.texts, job.flags, out, compiler=compiler, headers=headers,
+            jobs=os.cpu_count() or 1, timeout=timeout, symbols=symbols,
         )  # fmt: skip
         return
-    flags = (*job.flags, *flags_in(job.texts[0]))
-    header = precompiled.header_for(
-        job.compiler, flags, root / "headers", timeout=min(job.timeout, PROBE_S)
-    )
-    if header:
-        try:
-            _compile_with(job, out, header)
-        except CompileTimeoutError:
-            raise
-        except BuildError:
-            _compile_with(job, out, None)  # raises again if it is the text's fault
-            precompiled.forget(header)
-    else:
-        _compile_with(job, out, None)
-
-
-def _compile_with(job: _Job, out: Path, header: Path | None) -> None:
     compile_shared(
-        job.texts[0], job.flags, out, compiler=job.compiler, header=header, timeout=job.timeout,
-        symbols=job.symbols,
+        job.texts[0], job.flags, out, compiler=compiler, header=headers[0], timeout=timeout,
+        symbols=symbols,
     )  # fmt: skip
 
 

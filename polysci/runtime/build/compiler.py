@@ -136,25 +136,29 @@ def compile_together(
     out: Path,
     *,
     compiler: Compiler | None = None,
+    headers: Sequence[Path | None] = (),
     jobs: int = 2,
     timeout: float = CANDIDATE_S,
     symbols: Collection[str] = (),
 ) -> None:
     """Compile several C texts, ``jobs`` at a time, and link them to the shared object ``out``.
 
-    Texts go to ``source0.c`` and so on beside ``out``. Raises as ``compile_shared`` does.
+    Texts go to ``source0.c`` and so on beside ``out``; ``headers`` are the ones that each of them
+    includes first. Raises as ``compile_shared`` does.
     """
     compiler = compiler or find_compiler()
+    headers = headers or [None] * len(texts)
     sources = [out.with_name(f"source{at}.c") for at in range(len(texts))]
 
-    def compile_one(source: Path, text: str) -> str:
+    def compile_one(source: Path, text: str, header: Path | None) -> str:
         source.write_text(text, encoding="utf-8")
         made = source.with_suffix(".o")
-        words = (*flags, *flags_in(text), "-c", "-o", str(made), str(source))
+        first = ("-include", str(header)) if header else ()
+        words = (*flags, *flags_in(text), *first, "-c", "-o", str(made), str(source))
         _run(compiler, words, out, timeout)
         return str(made)
 
-    calls = [partial(compile_one, *words) for words in zip(sources, texts, strict=True)]
+    calls = [partial(compile_one, *words) for words in zip(sources, texts, headers, strict=True)]
     made = together(calls, jobs)
     _run(compiler, (*flags, "-shared", "-o", str(out), *made, "-lm"), out, timeout)
     for path in made:

@@ -30,6 +30,12 @@ _lock = threading.Lock()
 _known: dict[Path, Path | None] = {}
 
 
+def reads_header(compiler: Compiler, text: str) -> bool:
+    """Whether a C text includes what could be precompiled."""
+    own = TEXTS.get(compiler.machine)
+    return own is not None and own in text
+
+
 def header_for(
     compiler: Compiler, flags: Sequence[str], folder: Path, *, timeout: float = PROBE_S
 ) -> Path | None:

@@ -1,0 +1,94 @@
+"""Tests of which ``make test`` runs no case: of each file their names without ``test_``.
+
+What they try is tried by other tests of their files in fewer ways, or is no part of what computes.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+LEFT_OUT: Final[Mapping[str, str]] = {
+    "algorithms/test_residues.py": "loops_around_and_inside_the_classes",
+    "algorithms/test_winograd.py": (
+        "weights_that_24_divides_twice_give_exact_results every_subset_of_the_epilogue"
+    ),
+    "cli/test_calibrating.py": "another_type_is_told_as_well",
+    "cli/test_cli.py": (
+        "exported_code_builds_and_tests_itself wisdom_travels a_closed_pipe_is_quiet"
+    ),
+    "cli/test_cli_rank.py": "measured_choices_are_scored",
+    "cli/test_cli_types.py": (
+        "explain_counts_the_bytes_of_the_types explain check_prints_a_command_that_repeats_it"
+    ),
+    "cli/test_faulty_compilers.py": "a_compiler_that_hangs_at_some_texts",
+    "codegen/test_activations.py": "every_instruction_set",
+    "codegen/test_operators.py": "schedules_written_by_hand",
+    "examples/test_examples.py": "a_model_learns",
+    "experiments/test_calibrations.py": "a_layer_that_fails_does_not_end_the_others",
+    "experiments/test_published_gemm.py": "a_choice_of_register_tile_is_that_of_the_larger_one",
+    "experiments/test_scaling.py": "a_bad_machine_is_one_line",
+    "explain/test_explain.py": "the_command_draws_one_picture_a_layer",
+    "export/test_export.py": "the_header_is_cpp",
+    "export/test_export_precisions.py": "a_python_package_computes_the_same",
+    "export/test_export_python.py": (
+        "compiles_what_does_not_load never_loads_from_a_cache_that_another_can_replace"
+    ),
+    "export/test_export_units.py": "another_processor_takes_what_it_can",
+    "measure/test_faults.py": "samples_are_seconds_a_call",
+    "measure/test_measure.py": "an_endless_loop_ends_at_the_time_limit cold_samples",
+    "network/gradients/test_recurrent.py": "single_precision_by_layers",
+    "network/operators/test_fourier.py": "transforms_of_frames",
+    "network/operators/test_rearrange.py": "rearranging_without_fusion",
+    "network/operators/test_sampling.py": "points_keep_their_digits_in_bf16",
+    "network/operators/test_scatter.py": "a_row_fusion_does_not_skip_an_update",
+    "network/test_attention.py": "attention_of_three_tensors of_a_mask_that_hides_all_keys_is_0",
+    "network/test_branches.py": "what_both_need_is_computed_before",
+    "network/test_from_memory.py": "its_name_can_be_chosen",
+    "network/test_functions.py": "loops_are_of_whole_vectors",
+    "network/test_layer_words.py": "parameters_of_ones_own",
+    "network/test_layouts.py": (
+        "a_depthwise_layer_between_plain_tensors_is_a_stencil "
+        "a_layer_of_few_filters_between_plain_tensors_has_swapped_factors"
+    ),
+    "network/test_peers.py": "dimensions_are_bound_by_name",
+    "network/test_placing.py": (
+        "a_residual_beside_two_results rows_that_do_not_run_on rows_of_one_column "
+        "a_bias_with_gaps one_stage_ends_one_band"
+    ),
+    "network/test_projects.py": (
+        "large_weights_are_packed_some_columns_at_a_time weights_packed_ahead"
+    ),
+    "network/test_quantised_recurrent.py": "other_weights_are_real_numbers nothing_to_round",
+    "network/test_recurrent.py": (
+        "results_that_nothing_asks_for_are_not_computed "
+        "weights_that_are_inputs_and_lengths_that_are_known in_bf16 threads_wait_twice_a_step"
+    ),
+    "network/test_stages.py": "layers_that_share_a_workspace_wait the_digest_is_of_all_constants",
+    "network/test_thread_shares.py": "directions_run_beside_each_other",
+    "peers/test_contest.py": "a_layer_that_fails_in_a_later_run_is_told",
+    "peers/test_onednn.py": "a_rival",
+    "peers/test_peers.py": "bench_times_ours_where_the_peer_lacks_the_operator",
+    "project/test_pickle.py": "another_process_computes_the_same",
+    "rank/test_packages.py": "a_fault_of_an_installed_ranker_names_its_package",
+    "rank/test_published.py": "padding_makes_nothing_larger",
+    "rank/test_rank.py": "estimates_are_finite_and_no_part_is_negative",
+    "rank/test_tiles.py": (
+        "rounding_stays_feasible every_proposal_can_be_generated a_faster_machine_is_never_slower"
+    ),
+    "runtime/test_build_faults.py": "a_directory_that_forbids_execution",
+    "runtime/test_build_hangs.py": "a_slow_network_says_nothing_of_the_compiler",
+    "runtime/test_build_process.py": "a_killed_parent_takes_its_child_along_even_from_a_loop_in_c",
+    "runtime/test_denormals.py": "denormals_are_kept_on_request",
+    "space/test_space.py": "the_order_never_changes",
+    "space/test_swapped_taps.py": "the_model_swaps_the_factors_where_few_channels_leave_lanes_idle",
+    "target/test_header_sets.py": "builds_honour_the_flags_of_each_text",
+    "training/test_trainer.py": "the_loss_falls initializers_of_onnx_are_parameters",
+    "tune/test_disturbed.py": "again_measures_where_there_is_a_record_and_replaces_it",
+    "tune/test_training.py": (
+        "microkernels_that_were_not_learned_are_left_to_the_model "
+        "a_network_is_not_learned_from_while_it_is_held_out ranking_needs_no_scikit_learn"
+    ),
+    "tune/test_training_samples.py": (
+        "layers_are_grouped_by_network_and_unknown_ones_stand_alone equal_times_teach_nothing"
+    ),
+    "tune/test_tune.py": "ctrl_c_before_anything_was_measured_propagates",
+}
