@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +40,14 @@ def build_trials(
     threads: int = 1,
     jobs: int = 2,
     backend: Backend = CPU,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[BuiltSchedule]:
-    """Every schedule compiled, ``jobs`` compilers at a time, in the order given."""
-    return build_all([(problem, schedule) for schedule in schedules], threads, jobs, backend)
+    """Every schedule compiled, ``jobs`` compilers at a time, in the order given.
+
+    ``meanwhile`` is what this process does while compilers run.
+    """
+    pairs = [(problem, schedule) for schedule in schedules]
+    return build_all(pairs, threads, jobs, backend, meanwhile=meanwhile)
 
 
 def build_all(
@@ -51,6 +56,7 @@ def build_all(
     jobs: int = 2,
     backend: Backend = CPU,
     share: int = 1,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[BuiltSchedule]:
     """The same for schedules of several problems, up to ``share`` of them in one C text.
 
@@ -64,7 +70,7 @@ def build_all(
             sources[at] = backend.emit(problem, schedule, threads, options)
         except PolysciError as error:
             built[at] = BuiltSchedule(schedule, error=error)
-    for at, path in _compile(sources, share, jobs, backend).items():
+    for at, path in _compile(sources, share, jobs, backend, meanwhile).items():
         source, schedule = sources[at], trials[at][1]
         built[at] = (
             BuiltSchedule(schedule, source, error=path)
@@ -75,13 +81,18 @@ def build_all(
 
 
 def _compile(
-    sources: Mapping[int, Source], share: int, jobs: int, backend: Backend
+    sources: Mapping[int, Source],
+    share: int,
+    jobs: int,
+    backend: Backend,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[int, Path | BuildError]:
     texts = list(_texts(sources, share))
     try:
         paths = backend.build_many(
             [assemble([sources[at] for at in text]) for text in texts],
             jobs=jobs,
+            meanwhile=meanwhile,
             symbols=[[name for at in text for name in sources[at].symbols] for text in texts],
         )
     except NoCompilerError:  # it is gone or hangs, and would for each of them

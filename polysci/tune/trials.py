@@ -33,6 +33,7 @@ BATCH = 4  # candidates built and tried together
 DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the machine is suspected
 REPEATS = 3  # of what is suspected, until it was quiet
 REPEATED = 12  # candidates at most, the best: all of them are in memory together
+MOST_NEAR = 6  # finalists beyond those that a level asks for
 HELD_BACK = 1.2  # times as long by other work, at most, that no sample shows
 PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
 USUAL = 0.85  # of the rate at calibration: the clock may have been higher then
@@ -107,8 +108,7 @@ class Trials:
         self, bench: Bench, candidates: Sequence[Candidate], first: int, most: int | None
     ) -> None:
         """So many in batches, until time is up and something was measured."""
-        bench.prepare()
-        began = time.monotonic()  # what came before takes nothing of the level's time
+        began = time.monotonic()
         untried, total = list(candidates), min(most or len(candidates), len(candidates))
         leading = first if most else len(candidates)
         for at in range(0, total, BATCH):
@@ -124,6 +124,8 @@ class Trials:
             batch = [candidate for candidate in batch + chosen if self._may_win(candidate)]
             if batch:
                 self._try(bench, batch)
+            if at == 0:  # the references of a large layer take nothing of the level's time
+                began = time.monotonic()
 
     def _choose(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
         """What to measure next, by what was measured."""
@@ -148,8 +150,9 @@ class Trials:
     def _try(self, bench: Bench, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}
         built = build_trials(
-            self.problem, list(predicted), self.context.threads, backend=bench.backend
-        )
+            self.problem, list(predicted), self.context.threads, backend=bench.backend,
+            jobs=max(2, self.context.target.cores), meanwhile=bench.prepare,
+        )  # fmt: skip
         if not self.trials and all(isinstance(trial.error, BuildError) for trial in built):
             raise next(trial.error for trial in built if trial.error)
         for built_schedule, samples in time_trials(bench, built):
@@ -224,16 +227,17 @@ class Trials:
         return sorted(alive, key=lambda name: (self.trials[name].predicted, name))[:REPEATED]
 
     def _may_win(self, candidate: Candidate) -> bool:
-        """False for what cannot, by a bound that is no prediction; only a full search asks."""
+        """False for what cannot, or not by much, by a bound that is no prediction."""
         best, schedule = self._best(), candidate.schedule
-        if best is None or self.level.measured is not None:
+        if best is None:
             return True
         bound = algorithm_of(schedule).lower_bound(self.context, schedule)
-        if bound > best:
+        near = self.level.near * bound > best
+        if near:
             predicted = choice.predict_seconds(self.problem, self.context, schedule)
             fault = f"not run: it takes {bound:.3g} s at the least"
             self._note(Trial(schedule, predicted, fault=fault))
-        return bound <= best
+        return not near
 
     def _compare_best(self, bench: Bench) -> dict[str, Samples]:
         """Samples of the fastest few, taken in turns; the beaten ones get fewer.
@@ -307,7 +311,7 @@ def finalists(trials: Iterable[Trial], least: int) -> list[str]:
         (trial.seconds, str(trial.schedule)) for trial in trials if trial.seconds is not None
     )
     near = [seconds < HELD_BACK * times[0][0] for seconds, _ in times]
-    return [name for _, name in times[: min(max(least, sum(near)), REPEATED)]]
+    return [name for _, name in times[: max(least, min(sum(near), MOST_NEAR))]]
 
 
 def _noisy(samples: Samples) -> bool:

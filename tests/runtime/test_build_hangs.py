@@ -56,7 +56,7 @@ def test_how_long_compilers_may_run(root, monkeypatch):
 
 def test_a_hanging_compiler_ends_a_search_at_once(monkeypatch):
     class Hanging:
-        def build_many(self, texts, jobs, symbols):
+        def build_many(self, texts, **options):
             raise CompileTimeoutError("ran longer than 60 s and was killed")
 
     with pytest.raises(CompileTimeoutError, match="ran longer"):

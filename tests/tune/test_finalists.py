@@ -6,7 +6,7 @@ import pytest
 
 from polysci.polyhedral.schedule import Schedule
 from polysci.tune.result import Trial
-from polysci.tune.trials import REPEATED, finalists
+from polysci.tune.trials import MOST_NEAR, finalists
 
 
 def trial(rows: int, seconds: float | None) -> Trial:
@@ -20,7 +20,7 @@ def trial(rows: int, seconds: float | None) -> Trial:
         ([1.19, 1.0, 1.1, 1.21, None], [2, 3, 1]),  # all that are near; none that fell out
         ([None, 5.0], [2]),
         ([None], []),
-        ([1.0 + number / 1000 for number in range(REPEATED + 3)], [*range(1, REPEATED + 1)]),
+        ([1.0 + number / 1000 for number in range(MOST_NEAR + 3)], [*range(1, MOST_NEAR + 1)]),
     ],
 )
 def test_finalists(seconds: list[float | None], rows: list[int]) -> None:
