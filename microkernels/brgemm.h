@@ -78,7 +78,7 @@ PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
     ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
                      g->aligned, g->offset ? g->offset + n : 0, g->to ? g->to->scale + n : 0,
-                     g->to, 0, 1.0f, 1.0f};
+                     g->to, 0, 1.0f, 1.0f, 0, 0};
     return e;
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import SpecError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load, names
 from polysci.ops.matmul import Matmul
@@ -151,13 +151,6 @@ def test_a_bad_line_is_located(tmp_path: Path, line: str, place: str, message: s
     assert message in first
     assert shown.strip() in line
     assert caret.index("^") - 3 == int(place.split(":")[1])
-
-
-def test_a_3d_line_is_located(tmp_path: Path) -> None:
-    path = tmp_path / "net.txt"
-    path.write_text("bwd_d ic3id8oc4kd3\n", encoding="utf-8")
-    with pytest.raises(UnsupportedError, match=r"net\.txt:1:10: id8: 3-D"):
-        load(path)
 
 
 @pytest.mark.parametrize("text", [b"", b"# nothing\n\n"])
