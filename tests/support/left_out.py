@@ -24,6 +24,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "codegen/test_operators.py": "schedules_written_by_hand",
     "examples/test_examples.py": "a_model_learns",
     "experiments/test_calibrations.py": "a_layer_that_fails_does_not_end_the_others",
+    "experiments/test_experiments.py": "a_line_that_a_crash_cut_off_is_left_out",
     "experiments/test_published_gemm.py": "a_choice_of_register_tile_is_that_of_the_larger_one",
     "experiments/test_scaling.py": "a_bad_machine_is_one_line",
     "explain/test_explain.py": "the_command_draws_one_picture_a_layer",
@@ -64,7 +65,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     ),
     "network/test_stages.py": "layers_that_share_a_workspace_wait the_digest_is_of_all_constants",
     "network/test_thread_shares.py": "directions_run_beside_each_other",
-    "peers/test_contest.py": "a_layer_that_fails_in_a_later_run_is_told",
+    "peers/test_contest.py": "a_layer_that_fails_in_a_later_run_is_told peers_named_one_by_one",
     "peers/test_onednn.py": "a_rival",
     "peers/test_peers.py": "bench_times_ours_where_the_peer_lacks_the_operator",
     "project/test_pickle.py": "another_process_computes_the_same",
@@ -76,7 +77,10 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     ),
     "runtime/test_build_faults.py": "a_directory_that_forbids_execution",
     "runtime/test_build_hangs.py": "a_slow_network_says_nothing_of_the_compiler",
-    "runtime/test_build_process.py": "a_killed_parent_takes_its_child_along_even_from_a_loop_in_c",
+    "runtime/test_build_process.py": (
+        "a_killed_parent_takes_its_child_along_even_from_a_loop_in_c "
+        "a_process_that_left_the_group_does_not_hold_us"
+    ),
     "runtime/test_denormals.py": "denormals_are_kept_on_request",
     "space/test_space.py": "the_order_never_changes",
     "space/test_swapped_taps.py": "the_model_swaps_the_factors_where_few_channels_leave_lanes_idle",
