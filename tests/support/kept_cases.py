@@ -328,6 +328,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "training/test_torch.py": {"test_ten_steps": 0},
     "training/test_trainer.py": {
         "test_a_convolutional_network_learns": None,
+        "test_batch_statistics_of_onnx_models": 0,
+        "test_bf16_learns_as_f32_does": None,
+        "test_reproducible_steps": None,
         "test_gradients_are_limited_together": None,
     },
     "tune/test_few_cores.py": {"test_two_threads_on_one_cpu": None},

@@ -68,6 +68,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_a_described_machine": None,
         "*": 0,
     },
+    "network/test_joint_loops.py": {"test_reductions": 5, "test_elements": 3},
     "network/test_layouts.py": {"test_a_layer_whose_rows_have_gaps_keeps_its_layout": 0},
     "network/test_layer_words.py": {"test_every_layer_ends_in_the_activation": 6},
     "network/test_legacy.py": {"test_as_it_was": 4, "test_matrices_and_recurrent_nodes": None},
