@@ -19,7 +19,7 @@ PS_SCALAR int ps_has_avx2(void)
 /* A product that is rounded here, whatever is added to it later. */
 #define PS_ROUND PS_SETTLE
 
-enum { PS_LANES = 8 };
+enum { PS_LANES = 8, PS_REGISTERS = 16 };
 typedef __m256 ps_vec;
 
 PS_INLINE ps_vec ps_zero(void) { return _mm256_setzero_ps(); }

@@ -24,7 +24,7 @@ PS_SCALAR int ps_has_avx512(void)
 /* A product that is rounded here, whatever is added to it later. */
 #define PS_ROUND PS_SETTLE
 
-enum { PS_LANES = 16 };
+enum { PS_LANES = 16, PS_REGISTERS = 32 };
 typedef __m512 ps_vec;
 
 PS_INLINE ps_vec ps_zero(void) { return _mm512_setzero_ps(); }

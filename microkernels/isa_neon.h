@@ -28,7 +28,7 @@ PS_SCALAR int ps_has_neon(void) { return ps_has_bits(1 << 1, 0); }
 /* A product that is rounded here, whatever is added to it later. */
 #define PS_ROUND PS_SETTLE
 
-enum { PS_LANES = 4 };
+enum { PS_LANES = 4, PS_REGISTERS = 32 };
 typedef float32x4_t ps_vec;
 
 PS_INLINE ps_vec ps_zero(void) { return vdupq_n_f32(0.0f); }

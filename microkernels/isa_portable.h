@@ -7,7 +7,7 @@
 /* A product that is rounded here, whatever is added to it later. */
 #define PS_ROUND(x) __asm__ volatile("" : "+m"(x))
 
-enum { PS_LANES = 4 };
+enum { PS_LANES = 4, PS_REGISTERS = 16 };
 typedef float ps_vec __attribute__((vector_size(16)));
 
 PS_INLINE ps_vec ps_zero(void) { return (ps_vec){0, 0, 0, 0}; }

@@ -68,6 +68,98 @@ PS_INLINE void ps_run_plain(ps_acc *acc, ps_tile t, const ps_a *restrict a, cons
     }
 }
 
+/* Columns whose sums with every row are formed at once, a vector of k each: at most three quarters
+ * of the registers hold sums, and the rest rows of A and a column of B. */
+PS_SMALL int ps_dot_columns(ps_tile t)
+{
+    const int most = PS_REGISTERS * 3 / 4 / t.rows;
+    return most >= 8 && PS_LANES >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
+}
+
+/* `lanes` elements, in a register from here on if they are used more than once. */
+PS_INLINE ps_vec ps_part_of(const float *restrict from, int lanes, int uses)
+{
+    ps_vec x = lanes == PS_LANES ? ps_load(from) : ps_load_first(from, lanes);
+    if (uses > 1)
+        PS_SETTLE(x);
+    return x;
+}
+
+/* sums[i][j] += A * B of one step of `lanes` of k, for row i and column j: of the fewer, rows or
+ * columns, all stay in registers. */
+PS_INLINE void ps_step_dots(ps_vec *sums, ps_tile t, const ps_a *restrict a, const ps_b *restrict b,
+                            int64_t b_col, int columns, int lanes)
+{
+    __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+    const int by_rows = t.rows < columns;
+    const int outer = by_rows ? columns : t.rows, inner = by_rows ? t.rows : columns;
+    ps_vec held[8];
+    PS_UNROLL
+    for (int i = 0; i < inner; ++i)
+        held[i] = ps_part_of(by_rows ? a + ps_a_row(t, i) : b + i * b_col, lanes, outer);
+    PS_UNROLL
+    for (int j = 0; j < outer; ++j) {
+        const ps_vec x = ps_part_of(by_rows ? b + j * b_col : a + ps_a_row(t, j), lanes, inner);
+        PS_UNROLL
+        for (int i = 0; i < inner; ++i) {
+            ps_vec *const sum = sums + (by_rows ? i * columns + j : j * columns + i);
+            *sum = ps_fma(held[i], x, *sum);
+        }
+    }
+}
+
+/* dots[i * pitch + j], whose lanes add up to A * B of row i and column j, over `length` steps. */
+PS_INLINE void ps_dot_block(ps_vec *dots, int pitch, ps_tile t, const ps_a *restrict a,
+                            const ps_b *restrict b, int64_t length, int64_t b_col, int columns)
+{
+    ps_vec sums[PS_REGISTERS];
+    const int rest = (int)(length % PS_LANES);
+    PS_UNROLL
+    for (int i = 0; i < t.rows * columns; ++i)
+        sums[i] = ps_zero();
+    int64_t k = 0;
+    for (; k < length - rest; k += PS_LANES)
+        ps_step_dots(sums, t, a + k, b + k, b_col, columns, PS_LANES);
+    if (rest)
+        ps_step_dots(sums, t, a + k, b + k, b_col, columns, rest);
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int j = 0; j < columns; ++j)
+            dots[i * pitch + j] = sums[i * columns + j];
+    }
+}
+
+/* acc += A * B over `length` steps with both where they lie, k along the lanes: B's columns are
+ * b_col apart, and the steps of k neighbours in A as in B. */
+PS_INLINE void ps_run_dots(ps_acc *acc, ps_tile t, const ps_a *restrict a, const ps_b *restrict b,
+                           int64_t length, int64_t b_col)
+{
+    const int pitch = t.vecs * PS_LANES, count = pitch - PS_LANES + t.lanes;
+    const int columns = ps_dot_columns(t), rest = count % columns;
+    ps_vec dots[PS_REGISTERS * PS_LANES]; /* a tile has fewer vectors than there are registers */
+    for (int j = 0; j < count - rest; j += columns)
+        ps_dot_block(dots + j, pitch, t, a, b + j * b_col, length, b_col, columns);
+    if (rest)
+        ps_dot_block(dots + count - rest, pitch, t, a, b + (count - rest) * b_col, length, b_col,
+                     rest);
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            ps_vec x[PS_LANES];
+            PS_UNROLL
+            for (int j = 0; j < PS_LANES; ++j)
+                x[j] = j < ps_used(t, v) ? dots[i * pitch + v * PS_LANES + j] : ps_zero();
+            ps_transpose(x);
+            PS_UNROLL
+            for (int j = 1; j < PS_LANES; ++j)
+                x[0] = ps_add(x[0], x[j]);
+            acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x[0]);
+        }
+    }
+}
+
 /* `count` taps of a filter, and how many elements further in B each reads. */
 typedef struct {
     int64_t count, step;

@@ -27,11 +27,20 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
     precision = precision_named(problem.dtype)
     roles = contraction(scop).with_precision(precision)
-    (alpha, beta), packs_b = problem.factors, problem.w_kind == "activation"
+    (alpha, beta), packs_b = problem.factors, problem.w_kind == "activation" or _is_vector(roles)
     roles = replace(roles, activation=problem.activation, alpha=alpha, beta=beta, packs_b=packs_b)
     if all(COMPUTES[name].vnni_factor == 1 for name in computes(precision.x.name, "brgemm")):
         roles = run_along_storage(roles, strides[roles.a.array])
     return scop, roles, strides
+
+
+def _is_vector(roles: Contraction) -> bool:
+    """Whether B is one column, of which panels would be mostly zeros."""
+    return (
+        roles.b.dtype == "f32"
+        and not roles.padded
+        and not any(dim.extent > 1 for dim in roles.dims if dim.role in ("n", "br", "batch"))
+    )
 
 
 @lru_cache(maxsize=256)

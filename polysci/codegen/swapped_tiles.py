@@ -32,9 +32,12 @@ def reduce_swapped(tile: Tile) -> list[c.Generable]:
 
 
 def reduce_plain(tile: Tile) -> list[c.Generable]:
-    """The reduction where both factors are read as they lie."""
+    """The reduction where both factors are read as they lie, vectors along columns or along k."""
     plan = tile.plan
     a_k, b_k = (plan.coef[of][plan.depth] if plan.depth else 0 for of in ("x", "B"))
+    b_col = plan.coef["B"][plan.column]
+    if b_col != 1 or plan.extent(plan.column) == 1:
+        return [c.Statement(f"ps_run_dots(acc, t, A, B, {tile.depth}, {b_col})")]
     return [c.Statement(f"ps_run_plain(acc, t, A, B, {tile.depth}, {a_k}, {b_k})")]
 
 

@@ -12,7 +12,7 @@ from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.rank.estimate import Context
 from polysci.space.enumerate import row_dims
-from polysci.space.plain_factor import plain_refusal
+from polysci.space.plain_factor import columns_touch, plain_refusal
 from polysci.space.resolve import resolve
 from polysci.target.microkernels import find
 
@@ -21,6 +21,8 @@ _PAGES: Final = 64  # that a CPU finds at once
 _STREAMS: Final = 8  # rows read side by side from end to end, which a CPU prefetches
 _WALK: Final = 5e-9  # seconds to find another one
 _FROM_L2: Final = 5e-9  # of a row of a panel that is read again
+_IN_FLIGHT: Final = 8  # FMAs that two units have under way
+_LANE_SUM: Final = 6  # FMAs that take as long as adding a lane of a vector to the others
 _FROM_L3: Final = 20e-9  # the same where rows share so few sets of L2 that it holds none of them
 
 
@@ -72,7 +74,33 @@ def row_bytes(context: Context) -> int:
     return b.bytes * max((offset.coef(d.name) for d in context.contraction.by_role("k")), default=0)
 
 
-def page_seconds(context: Context, schedule: Schedule) -> float:
+def plain_seconds(context: Context, schedule: Schedule, compute: float) -> float:
+    """What reading B where it lies costs beside the ``compute`` seconds of reading its panels."""
+    if columns_touch(context.contraction, context.strides):
+        return _page_seconds(context, schedule)
+    return _dot_seconds(context, schedule) - compute
+
+
+def _dot_seconds(context: Context, schedule: Schedule) -> float:
+    """Multiplications with k along the lanes, and the sums over lanes behind every call's.
+
+    A step loads a vector of each row and column of a block of sums; loads are as fast as FMAs.
+    """
+    contraction, kernel = context.contraction, find(schedule.kernel)
+    tile = schedule.tile({d.name: d.extent for d in contraction.dims})
+    column, (deep,) = columns_of(contraction), contraction.by_role("k")
+    outer = [d for d in contraction.dims if d.role in ("m", "batch")]
+    rows = prod(tile[d.name] for d in outer)
+    most = max(1, 3 * kernel.lanes // (2 * rows))  # sums of a row that registers hold
+    columns = min(tile[column.name], kernel.lanes, 8, 1 << most.bit_length() - 1)
+    calls = prod(ceil(d.extent / tile[d.name]) for d in (*outer, column, deep))
+    steps = ceil(tile[deep.name] / kernel.lanes) * ceil(tile[column.name] / columns)
+    block = max(rows * columns, rows + columns, _IN_FLIGHT)
+    ends = _LANE_SUM * kernel.lanes * rows * ceil(tile[column.name] / kernel.lanes)
+    return calls * (steps * block + ends) * 2e-9 * kernel.lanes / context.peak / context.threads
+
+
+def _page_seconds(context: Context, schedule: Schedule) -> float:
     """What rows of B that lie apart cost: each call comes to as many as it has steps."""
     contraction = context.contraction
     tile = schedule.tile({d.name: d.extent for d in contraction.dims})

@@ -18,7 +18,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
 from polysci.rank.curve_groups import square_groups
-from polysci.rank.plain_reads import ahead_of_calls, page_seconds, plain_forms
+from polysci.rank.plain_reads import ahead_of_calls, plain_forms, plain_seconds
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
@@ -338,8 +338,11 @@ def distinct(
 
 def predict_seconds(context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    seconds = float(estimate_of(context, schedule).seconds[0])
-    return seconds + page_seconds(context, schedule) if schedule.plain else seconds
+    estimate = estimate_of(context, schedule)
+    seconds = float(estimate.seconds[0])
+    if schedule.plain:
+        seconds += plain_seconds(context, schedule, float(estimate.compute[0]))
+    return seconds
 
 
 def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> list[Schedule]:

@@ -21,7 +21,23 @@ def plain_refusal(
         return "swap(A,B) and ahead(B) are of panels"
     if contraction.padded or any(d.extent > 1 for d in contraction.by_role("br")):
         return "it has several reductions, or padding"
-    offset = contraction.b.offset(strides[contraction.b.array])
-    if offset.coef(columns_of(contraction).name) != 1 or offset.const:
-        return f"columns of {contraction.b.array} are not neighbours"
+    if contraction.b.offset(strides[contraction.b.array]).const:
+        return f"{contraction.b.array} does not begin with the first column"
+    if not (columns_touch(contraction, strides) or sums_dots(contraction, strides)):
+        return f"neither columns of {contraction.b.array} are neighbours, nor rows of both factors"
     return ""
+
+
+def columns_touch(contraction: Contraction, strides: Strides) -> bool:
+    """Whether a row of B is read by whole vectors."""
+    b, column = contraction.b, columns_of(contraction)
+    return b.offset(strides[b.array]).coef(column.name) == 1 and column.extent > 1
+
+
+def sums_dots(contraction: Contraction, strides: Strides) -> bool:
+    """Whether both factors are read by vectors along k: each result is a dot product."""
+    depths = contraction.by_role("k")
+    return len(depths) == 1 and all(
+        factor.offset(strides[factor.array]).coef(depths[0].name) == 1
+        for factor in (contraction.a, contraction.b)
+    )

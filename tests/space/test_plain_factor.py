@@ -13,6 +13,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
+from polysci.target.microkernels import lanes
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,35 @@ def test_code_is_right(text: str, loops: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "loops", "rows", "vectors"),
+    [
+        ("mm:1x71x37 tb", "j:{}", 1, 1),
+        ("mm:5x70x53 tb", "k:35 i:2 j:{}", 2, 1),
+        ("mm:3x3x53 tb alpha=0.5", "i:3 j:{}", 3, 2),
+        ("mm:2:21x33x50 tb", "t j:{} i:6", 6, 2),
+        ("mm:50x70x1", "i:13", 13, 1),
+        ("mm:50x69x1 b=constant act=relu", "i:4", 4, 1),
+    ],
+)
+@pytest.mark.parametrize(
+    "isa",
+    ["portable", *(pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("avx2", "avx512"))],
+)
+def test_dots_are_right(text: str, loops: str, rows: int, vectors: int, isa: str) -> None:
+    """Where steps of k are neighbours in both factors, they run along the lanes."""
+    problem, width = parse_problem(text), vectors * lanes(isa)
+    kernel = f"brgemm_{isa}_f32_{rows}x{width}"
+    schedule = Schedule.parse(f"plain(B) {loops.format(width)} > {kernel}")
+    assert "ps_run_dots" in emit(problem, schedule).text
+    for verdict in check(problem, [schedule]):
+        assert verdict.passed, verdict.fault
+
+
+@pytest.mark.parametrize(
     ("text", "dtype", "kernel", "message"),
     [
         ("mm:8x8x8 b=constant", "f32", "brgemm_portable_f32_6x8", "is packed ahead"),
-        ("mm:8x8x8 tb", "f32", "brgemm_portable_f32_6x8", "are not neighbours"),
+        ("mm:8x8x8 ta tb", "f32", "brgemm_portable_f32_6x8", "nor rows of both factors"),
         ("mm:8x8x8", "bf16", "brgemm_portable_f32_6x8", "only products of f32"),
     ],
 )
@@ -47,9 +73,18 @@ def test_what_needs_panels_is_refused(text: str, dtype: str, kernel: str, messag
         emit(problem, Schedule.parse(f"plain(B) i:6 j:8 > {kernel}"))
 
 
-@pytest.mark.parametrize(("rows", "plain"), [(1, True), (256, False)])
-def test_few_rows_are_not_worth_packing(rows: int, plain: bool) -> None:
-    problem = parse_problem(f"mm:{rows}x1024x1024")
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("mm:1x1024x1024", True),
+        ("mm:256x1024x1024", False),
+        ("mm:2x1024x1024 tb", True),
+        ("mm:1024x1024x1024 tb", False),
+        ("mm:2048x128x1 b=constant", True),
+    ],
+)
+def test_few_rows_are_not_worth_packing(text: str, plain: bool) -> None:
+    problem = parse_problem(text)
     _, roles, strides = model_of(problem)
     target = detect("portable")
     context = Context(roles, strides, target, assume_rates(target), 1)
