@@ -42,9 +42,15 @@ PS_INLINE ps_vec ps_load_part(const float *p, int from, int to)
 {
     return _mm256_maskload_ps(p, _mm256_andnot_si256(ps_first(from), ps_first(to)));
 }
+/* AMD cores take about ten cycles for a store under a mask. */
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
-    _mm256_maskstore_ps(p, ps_first(lanes), x);
+    if (__builtin_constant_p(lanes) && lanes == 1)
+        _mm_store_ss(p, _mm256_castps256_ps128(x));
+    else if (__builtin_constant_p(lanes) && lanes == 4)
+        _mm_storeu_ps(p, _mm256_castps256_ps128(x));
+    else
+        _mm256_maskstore_ps(p, ps_first(lanes), x);
 }
 PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm256_fmadd_ps(x, y, z); }
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm256_add_ps(x, y); }

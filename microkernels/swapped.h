@@ -130,6 +130,20 @@ PS_INLINE void ps_dot_block(ps_vec *dots, int pitch, ps_tile t, const ps_a *rest
     }
 }
 
+/* Lane i is the sum of the lanes of x[i * step]; those from `count` on are 0. */
+PS_INLINE ps_vec ps_lane_sums(const ps_vec *x, int step, int count)
+{
+    ps_vec sums[PS_LANES];
+    PS_UNROLL
+    for (int i = 0; i < PS_LANES; ++i)
+        sums[i] = i < count ? x[i * step] : ps_zero();
+    ps_transpose(sums);
+    PS_UNROLL
+    for (int i = 1; i < PS_LANES; ++i)
+        sums[0] = ps_add(sums[0], sums[i]);
+    return sums[0];
+}
+
 /* acc += A * B over `length` steps with both where they lie, k along the lanes: B's columns are
  * b_col apart, and the steps of k neighbours in A as in B. */
 PS_INLINE void ps_run_dots(ps_acc *acc, ps_tile t, const ps_a *restrict a, const ps_b *restrict b,
@@ -143,20 +157,22 @@ PS_INLINE void ps_run_dots(ps_acc *acc, ps_tile t, const ps_a *restrict a, const
     if (rest)
         ps_dot_block(dots + count - rest, pitch, t, a, b + (count - rest) * b_col, length, b_col,
                      rest);
-    PS_UNROLL
-    for (int i = 0; i < t.rows; ++i) {
+    if (count == 1) { /* a lane of each row: added for several rows at once */
         PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v) {
-            ps_vec x[PS_LANES];
+        for (int first = 0; first < t.rows; first += PS_LANES) {
+            const int rows = t.rows - first < PS_LANES ? t.rows - first : PS_LANES;
+            float sums[PS_LANES];
+            ps_store(sums, ps_lane_sums(dots + first * pitch, pitch, rows));
             PS_UNROLL
-            for (int j = 0; j < PS_LANES; ++j)
-                x[j] = j < ps_used(t, v) ? dots[i * pitch + v * PS_LANES + j] : ps_zero();
-            ps_transpose(x);
-            PS_UNROLL
-            for (int j = 1; j < PS_LANES; ++j)
-                x[0] = ps_add(x[0], x[j]);
-            acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x[0]);
+            for (int i = 0; i < rows; ++i)
+                acc[first + i] = ps_add(acc[first + i], ps_load_first(sums + i, 1));
         }
+        return;
+    }
+    PS_UNROLL
+    for (int i = 0; i < t.rows * t.vecs; ++i) {
+        const ps_vec *const row = dots + i / t.vecs * pitch + i % t.vecs * PS_LANES;
+        acc[i] = ps_add(acc[i], ps_lane_sums(row, 1, ps_used(t, i % t.vecs)));
     }
 }
 
