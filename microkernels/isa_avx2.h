@@ -35,6 +35,8 @@ PS_INLINE __m256i ps_first(int lanes)
 }
 PS_INLINE ps_vec ps_load_first(const float *p, int lanes)
 {
+    if (__builtin_constant_p(lanes) && lanes == 1)
+        return _mm256_zextps128_ps256(_mm_load_ss(p));
     return _mm256_maskload_ps(p, ps_first(lanes));
 }
 /* Lanes from `from` to before `to`; nothing else is read, and the other lanes are zero. */
