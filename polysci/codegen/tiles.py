@@ -109,4 +109,7 @@ def check_masks(plan: Plan) -> None:
     real = not plan.precision.integer and kernel.tile_registers is None
     rows = plan.coef["C"][column] == 1 and not any(size % 8 for size in (*places, *steps))
     if not (alone and real and rows and plan.extent(column) % 8 == 0):
-        raise UnsupportedError(f"schedule {plan.schedule}: its tiles share bytes of a mask")
+        raise UnsupportedError(
+            f"schedule {plan.schedule}: no mask: tiles need bytes of their own, in rows of y, and "
+            "a kernel that sums in f32, without swapped factors or private copies"
+        )
