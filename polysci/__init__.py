@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
-    from polysci.ops.backward_data import Conv2dBackwardData, Conv3dBackwardData
-    from polysci.ops.backward_weights import Conv2dBackwardWeights, Conv3dBackwardWeights
+    from polysci.ops.backward_data import Conv1dBackwardData, Conv2dBackwardData, Conv3dBackwardData
+    from polysci.ops.backward_weights import (
+        Conv1dBackwardWeights,
+        Conv2dBackwardWeights,
+        Conv3dBackwardWeights,
+    )
+    from polysci.ops.conv1d import Conv1d
     from polysci.ops.conv2d import Conv2d
     from polysci.ops.conv3d import Conv3d
+    from polysci.ops.conv_transpose2d import ConvTranspose2d
     from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
     from polysci.polyhedral import extract
@@ -29,12 +35,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PRECISIONS",
+    "Conv1d",
+    "Conv1dBackwardData",
+    "Conv1dBackwardWeights",
     "Conv2d",
     "Conv2dBackwardData",
     "Conv2dBackwardWeights",
     "Conv3d",
     "Conv3dBackwardData",
     "Conv3dBackwardWeights",
+    "ConvTranspose2d",
     "Matmul",
     "Nest",
     "Network",
@@ -62,12 +72,16 @@ __all__ = [
 _HOMES = MappingProxyType(
     {
         "PRECISIONS": "polysci.numerics.dtypes",
+        "Conv1d": "polysci.ops.conv1d",
+        "Conv1dBackwardData": "polysci.ops.backward_data",
+        "Conv1dBackwardWeights": "polysci.ops.backward_weights",
         "Conv2d": "polysci.ops.conv2d",
         "Conv2dBackwardData": "polysci.ops.backward_data",
         "Conv2dBackwardWeights": "polysci.ops.backward_weights",
         "Conv3d": "polysci.ops.conv3d",
         "Conv3dBackwardData": "polysci.ops.backward_data",
         "Conv3dBackwardWeights": "polysci.ops.backward_weights",
+        "ConvTranspose2d": "polysci.ops.conv_transpose2d",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",
         "Network": "polysci.network.compile.compiled",

@@ -290,8 +290,11 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
 
 
 def _read(text: str, layout: str, dtype: str) -> list[Problem]:
+    from polysci.network.frontends.layers.words import describes_model
     from polysci.ops import layer_lists, parse_problem
 
+    if describes_model(text):
+        raise SpecError(f"{text!r} is a network, not a layer: polysci compile {text!r}")
     networks = layer_lists.names()
     file = Path(text).suffix.lower() in _FILES or (os.sep in text and '"' not in text)
     if file or known_name(text, networks) in networks:

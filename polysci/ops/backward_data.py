@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from polysci.border.guard import guard
-from polysci.errors import SpecError
-from polysci.ops.conv2d import Conv2d, rules
+from polysci.ops.conv1d import Conv1d
+from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv2d.extents import Pair
 from polysci.ops.conv3d import Conv3d
 from polysci.ops.convolution_gradient import ConvolutionGradient, axes_of_gradient
 from polysci.ops.problem import Kind, Shape
@@ -121,56 +119,18 @@ class BackwardData(ConvolutionGradient):
         return sums
 
 
+class Conv1dBackwardData(BackwardData):
+    """The gradient of the input of a Conv1d."""
+
+    __slots__ = ()
+    FORWARD: ClassVar[type[Convolution]] = Conv1d
+
+
 class Conv2dBackwardData(BackwardData):
     """The gradient of the input of a Conv2d."""
 
     __slots__ = ()
     FORWARD: ClassVar[type[Convolution]] = Conv2d
-
-    @classmethod
-    @guard
-    def transposed(
-        cls,
-        N: int,
-        C: int,
-        H: int,
-        W: int,
-        K: int,
-        R: int,
-        S: int,
-        stride: int | Pair = 1,
-        pad: int | Pair = 0,
-        output_padding: int | Pair = 0,
-        dilation: int | Pair = 1,
-        groups: int = 1,
-        **others: Any,
-    ) -> Self:
-        """The transposed convolution of PyTorch's ``ConvTranspose2d``: x has C channels, y K.
-
-        y has ``(H - 1) * stride - 2 * pad + dilation * (R - 1) + output_padding + 1`` rows, and so
-        its columns; w lies C K/groups R S. ``others`` are layout, dtype, name and multiplicity.
-        Raises TypeError, or SpecError for a broken rule.
-        """
-        steps, cut, more, apart = (
-            rules.spread(Conv2d.FAMILY, field, value)
-            for field, value in (
-                ("stride", stride), ("pad", pad), ("output_padding", output_padding),
-                ("dilation", dilation),
-            )
-        )  # fmt: skip
-        rows = []
-        for size, taps, axis in ((H, R, 0), (W, S, 1)):
-            if not 0 <= more[axis] < max(steps[axis], apart[axis]):
-                raise SpecError(
-                    f"ConvTranspose2d: output_padding[{axis}]={more[axis]} must not be negative, "
-                    f"and below stride {steps[axis]} or dilation {apart[axis]}"
-                )
-            reach = (size - 1) * steps[axis] + rules.span(taps, apart[axis])
-            rows.append(reach - 2 * cut[axis] + more[axis])
-        return cls(Conv2d(
-            N=N, C=K, H=rows[0], W=rows[1], K=C, R=R, S=S, stride=(steps[0], steps[1]),
-            pad=(cut[0], cut[1]), dilation=(apart[0], apart[1]), groups=groups, P=H, Q=W, **others,
-        ))  # fmt: skip
 
 
 class Conv3dBackwardData(BackwardData):

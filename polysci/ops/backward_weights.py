@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.ops.conv1d import Conv1d
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.conv3d import Conv3d
@@ -95,6 +96,13 @@ class BackwardWeights(ConvolutionGradient):
             product = np.matmul(across.transpose(1, 2, 0), along.transpose(1, 0, 2))
             sums[..., tap] = product.reshape(conv.K, -1)
         return sums.reshape(self.y_shape)
+
+
+class Conv1dBackwardWeights(BackwardWeights):
+    """The gradient of the filters of a Conv1d."""
+
+    __slots__ = ()
+    FORWARD: ClassVar[type[Convolution]] = Conv1d
 
 
 class Conv2dBackwardWeights(BackwardWeights):

@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polysci.border.guard import guard
-from polysci.ops.conv2d import Conv2d, grammar
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.conv2d.extents import Triple
 from polysci.ops.conv2d.rules import ConvolutionFamily
-from polysci.ops.words import Line, read
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -32,27 +29,15 @@ class Conv3d(Convolution):
     )
     WORD: ClassVar[str] = "conv3d"
 
-    N: int
-    C: int
     D: int
     H: int
     W: int
-    K: int
     T: int
     R: int
     S: int
-    stride: Triple
-    pad: Triple
-    dilation: Triple
-    groups: int
     Z: int
     P: int
     Q: int
-    layout: str
-    dtype: str
-    name: str
-    multiplicity: int
-    activation: str
 
     def __init__(
         self,
@@ -85,21 +70,3 @@ class Conv3d(Convolution):
         TypeError for a value that is no integer, SpecError or UnsupportedError for a broken rule.
         """
         self._fill({field: value for field, value in locals().items() if field != "self"})
-
-
-def convolution_kind(text: str, where: str = "") -> type[Convolution]:
-    """The class of a convolution in benchdnn's words: over three axes where they speak of depth.
-
-    Raises SpecError, with a caret under the offending word.
-    """
-    if text.lstrip().startswith(Conv3d.WORD):
-        return Conv3d
-    return Conv3d if grammar.speaks_of_depth(read(Line(text, where), grammar.KEYS)) else Conv2d
-
-
-@guard
-def parse_words(
-    text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
-) -> Convolution:
-    """The convolution of benchdnn's words. Raises SpecError, with a caret, or UnsupportedError."""
-    return convolution_kind(text, where).parse(text, layout, dtype, where=where)

@@ -98,7 +98,8 @@ class Matmul(ProblemBase):
         if precision.integer and not self.constant:
             raise UnsupportedError(
                 f"Matmul: dtype={self.dtype!r}: integers need a constant factor, whose sums are "
-                "corrected for the zero point ahead of the calls: constant='a' or 'b'"
+                "corrected for the zero point ahead of the calls: constant='b' or 'a', in words "
+                f"'{WORD}:{self.M}x{self.K}x{self.N} b=constant'"
             )
         if precision.integer and not self.alpha == self.beta == 1:
             raise UnsupportedError(
@@ -235,19 +236,19 @@ class Matmul(ProblemBase):
         """Of O as it is stored."""
         return self._shape("o")
 
-    def stored_axes(self, operand: str) -> str:
+    def memory_axes(self, operand: str) -> str:
         """The axes of ``a``, ``b`` or ``o`` as they are stored, without the batch: ``MK``."""
         return _AXES[operand][:: -1 if operand in self.transposed else 1]
 
     def _shape(self, operand: str) -> Shape:
         batch = () if self.batch is None else (self.batch,)
-        return (*batch, *(int(getattr(self, axis)) for axis in self.stored_axes(operand)))
+        return (*batch, *(int(getattr(self, axis)) for axis in self.memory_axes(operand)))
 
     @property
     def bias_axis(self) -> int:
         """The axis of y that w indexes: that of N, or that of M where w is A."""
         along = "M" if self.w_is_a else "N"
-        return len(self.y_shape) - 2 + self.stored_axes("o").index(along)
+        return len(self.y_shape) - 2 + self.memory_axes("o").index(along)
 
     @property
     def batched(self) -> bool:
@@ -258,7 +259,7 @@ class Matmul(ProblemBase):
     def axes(self) -> Mapping[str, str]:
         """Names of the axes of ``x``, ``w``, ``bias`` and ``y``."""
         batch = () if self.batch is None else ("batch",)
-        a, b, o = (" ".join((*batch, *self.stored_axes(operand))) for operand in "abo")
+        a, b, o = (" ".join((*batch, *self.memory_axes(operand))) for operand in "abo")
         x, w = (b, a) if self.w_is_a else (a, b)
         return {"x": x, "w": w, "bias": "M" if self.w_is_a else "N", "y": o}
 
@@ -275,7 +276,7 @@ class Matmul(ProblemBase):
             Reference(
                 operand.upper(),
                 tuple(map(str, self._shape(operand))),
-                (*batch, *(_ITERATORS[axis] for axis in self.stored_axes(operand))),
+                (*batch, *(_ITERATORS[axis] for axis in self.memory_axes(operand))),
             )
             for operand in f"o{self._letters}"
         ]

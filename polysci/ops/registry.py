@@ -7,19 +7,27 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from polysci.ops.backward_data import BackwardData, Conv2dBackwardData, Conv3dBackwardData
+from polysci.ops.backward_data import (
+    BackwardData,
+    Conv1dBackwardData,
+    Conv2dBackwardData,
+    Conv3dBackwardData,
+)
 from polysci.ops.backward_weights import (
     BackwardWeights,
+    Conv1dBackwardWeights,
     Conv2dBackwardWeights,
     Conv3dBackwardWeights,
 )
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv1d import Conv1d
+from polysci.ops.conv2d import Conv2d, grammar
 from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv3d import Conv3d, convolution_kind, parse_words
+from polysci.ops.conv3d import Conv3d
+from polysci.ops.conv_transpose2d import ConvTranspose2d
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
-from polysci.ops.words import Line
+from polysci.ops.words import Line, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +43,37 @@ class Operator:
     parse: Callable[..., Problem]
 
 
+def convolution_kind(text: str, where: str = "") -> type[Convolution]:
+    """The class of a convolution in benchdnn's words: Conv3d where they speak of depth.
+
+    Raises SpecError, with a caret under the offending word.
+    """
+    for kind in (Conv1d, Conv3d):
+        if text.lstrip().startswith(kind.WORD):
+            return kind
+    return Conv3d if grammar.speaks_of_depth(read(Line(text, where), grammar.KEYS)) else Conv2d
+
+
+def parse_words(
+    text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
+) -> Convolution:
+    """The convolution of benchdnn's words. Raises SpecError, with a caret, or UnsupportedError."""
+    return convolution_kind(text, where).parse(text, layout, dtype, where=where)
+
+
 Gradients = Mapping[type[Convolution], type[BackwardData] | type[BackwardWeights]]
 GRADIENTS: Mapping[str, Gradients] = MappingProxyType(
     {
-        "bwd_d": {Conv2d: Conv2dBackwardData, Conv3d: Conv3dBackwardData},
-        "bwd_w": {Conv2d: Conv2dBackwardWeights, Conv3d: Conv3dBackwardWeights},
+        BackwardData.WORD: {
+            Conv1d: Conv1dBackwardData,
+            Conv2d: Conv2dBackwardData,
+            Conv3d: Conv3dBackwardData,
+        },
+        BackwardWeights.WORD: {
+            Conv1d: Conv1dBackwardWeights,
+            Conv2d: Conv2dBackwardWeights,
+            Conv3d: Conv3dBackwardWeights,
+        },
     }
 )
 
@@ -54,12 +88,14 @@ def _parse_gradient(
 OPS: Mapping[str, Operator] = MappingProxyType(
     {
         "conv": Operator(Conv2d, "", parse_words),
+        "conv1d": Operator(Conv1d, Conv1d.WORD, Conv1d.parse),
         "conv3d": Operator(Conv3d, Conv3d.WORD, Conv3d.parse),
         "nest": Operator(Nest, "nest", Nest.parse),
         "conv_backward_data": Operator(BackwardData, "bwd_d", partial(_parse_gradient, "bwd_d")),
         "conv_backward_weights": Operator(
             BackwardWeights, "bwd_w", partial(_parse_gradient, "bwd_w")
         ),
+        "conv_transpose": Operator(ConvTranspose2d, ConvTranspose2d.WORD, ConvTranspose2d.parse),
         "matmul": Operator(Matmul, "mm", Matmul.parse),
         "linear": Operator(Matmul, "linear", Matmul.parse_linear),
     }

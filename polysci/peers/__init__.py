@@ -38,7 +38,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             Peer("torch", "torch", "polysci.peers.pytorch:PyTorch", operators=_OPERATORS),
             Peer(
                 "onednn", "", "polysci.peers.onednn.service:OneDNN",
-                operators=_OPERATORS, takes_library=True,
+                operators=(*_OPERATORS, "conv1d"), takes_library=True,
             ),
             Peer(
                 "onnxruntime", "onnxruntime",

@@ -36,6 +36,10 @@ def test_no_words_print_the_help() -> None:
         (f"optimize {LAYER} --layout NHCW", "did you mean 'nhwc' or 'nchw'? (polysci optimize --h"),
         (f"optimize {LAYER} --isa avx215", "; did you mean 'avx512'"),
         (f"optimize {LAYER} --dtype fp23", "; did you mean 'fp32'?"),
+        (
+            "optimize lstm:T5xN1xC8xK8",
+            "is a network, not a layer: polysci compile 'lstm:T5xN1xC8xK8'",
+        ),
         ("optimize vgg61", "'vgg61' is neither a layer nor a network; did you mean 'vgg16'?"),
         ("compile x.onnx --dtype int8", "argument --dtype: 'int8' is none of f32, bf16 "),
         *(

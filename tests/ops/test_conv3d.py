@@ -1,4 +1,4 @@
-"""Conv3d: its text, its references, and code for it."""
+"""Conv3d and Conv1d: their texts, references, and code."""
 
 import itertools
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import polysci
 from polysci.algorithms.choice import candidates
 from polysci.algorithms.lowering import model_of
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.measure.check import check
-from polysci.ops import Conv2d, Conv3d, parse_key, parse_problem
+from polysci.ops import Conv1d, Conv2d, Conv3d, parse_key, parse_problem
 from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
@@ -23,6 +23,8 @@ CASES = {
     "dilated, grouped": "conv3d g2mb1ic6id7oc8kd2dd2pd1",
     "one by one by one": "conv3d mb3ic19id3ih4iw5oc20kd1kh1kw1",
     "cropped": "conv3d mb1ic3id6oc4od3kd3pd0",
+    "long": "conv1d mb2ic5iw19oc9kw3sw2pw1",
+    "long, depthwise": "conv1d g16mb1ic16iw30oc16kw5dw1pw4",
     "depthwise": "conv3d g16mb1ic16id5ih6iw9oc16kd3kh3kw3pd1ph1pw1",
 }
 small = st.integers(1, 3)
@@ -91,7 +93,21 @@ def test_a_caret_points_at_what_is_wrong(words: str, column: int, message: str) 
     assert lines[0].startswith(f"net.txt:2:{column}: ") and lines[2] == f"    {' ' * (column - 1)}^"
 
 
+def test_height_of_one_is_the_convolution_over_one_axis() -> None:
+    long = Conv1d(2, 4, 8, 6, 2, stride=3, pad=1)
+    flat = Conv2d(2, 4, 1, 8, 6, 1, 2, stride=(1, 3), pad=(0, 1))
+    random = np.random.default_rng(0)
+    x, w = random.random(flat.x_shape), random.random(flat.w_shape)
+    y = long.reference(x[:, 0], w[:, :, 0])
+    np.testing.assert_array_equal(y, flat.reference(x, w)[:, 0])
+    assert parse_problem(str(long)) == long and parse_key(long.key) == long
+    with pytest.raises(UnsupportedError, match="ih4: 2-D words, which Conv2d reads"):
+        parse_problem("conv1d ic16ih4iw100oc32kw3")
+
+
 def test_errors_name_the_class() -> None:
+    with pytest.raises(TypeError, match=r"Conv1d: pad must be an int or a tuple \(w\)"):
+        Conv1d(1, 3, 8, 4, 3, pad=(1, 1))
     with pytest.raises(TypeError, match=r"Conv3d: pad must be an int or a triple \(d, h, w\)"):
         Conv3d(1, 3, 8, 8, 8, 4, 3, 3, 3, pad=(1, 1))  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"Conv3d: D=0 must be positive"):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import polysci
 from polysci.algorithms.choice import candidates
 from polysci.algorithms.lowering import model_of
 from polysci.errors import SpecError, UnsupportedError
@@ -14,10 +15,12 @@ from polysci.measure.check import check
 from polysci.ops import (
     BackwardData,
     BackwardWeights,
+    Conv1d,
     Conv2d,
     Conv2dBackwardData,
     Conv3d,
     Conv3dBackwardWeights,
+    ConvTranspose2d,
     in_direction,
     parse_key,
     parse_problem,
@@ -37,12 +40,14 @@ CONVOLUTIONS = {
     "depthwise": "g20mb1ic20ih8oc20kh3ph1",
     "one by one": "mb3ic19ih5oc20kh1",
     "cropped": "mb1ic3ih9iw8oc4oh4ow3kh3kw3ph0pw0",
+    "long": "conv1d g2mb2ic6iw19oc8kw3dw1pw2",
     "deep": "conv3d mb2ic5id4ih5iw6oc7kd3kh2kw3pd1ph1pw1",
     "deep, depthwise": "conv3d g20mb1ic20id5oc20kd3pd1",
     "deep, dilated": "conv3d g2mb1ic6id6oc4kd2dd2pd1",
 }
 STRIDED = {
     "strided": "mb1ic6ih9iw8oc7oh5ow4kh3kw2sh2sw2ph1pw0",
+    "long, strided": "conv1d mb2ic5iw19oc7kw4sw3pw1",
     "strided one by one": "mb2ic19ih6oc20kh1sh2ph0",
     "deep, strided": "conv3d mb1ic6id5ih6iw7oc4kd3kh3kw2sd2sh1sw2pd1ph1pw0",
 }
@@ -55,7 +60,7 @@ small = st.integers(1, 5)
 
 @given(
     st.sampled_from(["bwd_d", "bwd_w"]),
-    st.sampled_from([(Conv2d, "HW", "RS"), (Conv3d, "DHW", "TRS")]),
+    st.sampled_from([(Conv1d, "W", "S"), (Conv2d, "HW", "RS"), (Conv3d, "DHW", "TRS")]),
     st.data(),
 )
 def test_round_trip(word: str, family: tuple[Any, str, str], data: st.DataObject) -> None:
@@ -184,16 +189,18 @@ def test_a_loop_over_taps_that_padding_cuts_needs_one_row() -> None:
 
 
 def test_transposed_convolutions_have_the_extents_of_pytorch() -> None:
-    problem = Conv2dBackwardData.transposed(
+    problem = ConvTranspose2d(
         2, 6, 5, 7, 4, 3, 2, stride=(2, 3), pad=1, output_padding=(1, 0), dilation=(1, 2), groups=2,
         layout="nchw",
     )  # fmt: skip
     assert problem.x_shape == (2, 6, 5, 7) and problem.w_shape == (6, 2, 3, 2)
     assert problem.y_shape == (2, 4, 4 * 2 - 2 + 3 + 1, 6 * 3 - 2 + 3)
-    with pytest.raises(SpecError, match=r"output_padding\[0\]=2 must not be negative, and below"):
-        Conv2dBackwardData.transposed(1, 2, 3, 3, 2, 3, 3, stride=2, output_padding=2)
+    assert parse_problem(str(problem), "nchw") == parse_key(problem.key) == problem
+    assert problem.with_batch(3).x_shape == (3, 6, 5, 7)
+    with pytest.raises(SpecError, match=r"output_padding\[0\]=2 must be below stride 2 or dilati"):
+        ConvTranspose2d(1, 2, 3, 3, 2, 3, 3, stride=2, output_padding=2)
     with pytest.raises(TypeError, match="stride"):
-        Conv2dBackwardData.transposed(1, 2, 3, 3, 2, 3, 3, stride="2")  # type: ignore[arg-type]
+        ConvTranspose2d(1, 2, 3, 3, 2, 3, 3, stride="2")  # type: ignore[arg-type]
 
 
 @given(
@@ -204,9 +211,7 @@ def test_transposed_convolutions_scatter(
 ) -> None:
     """Against the definition: each pixel of x adds the filter to y, ``pad`` of which is cut off."""
     assume(more < max(stride, apart) and 3 * stride + (taps - 1) * apart + 1 + more > 2 * pad)
-    problem = Conv2dBackwardData.transposed(
-        2, 3, 4, 4, 2, taps, taps, stride, pad, more, apart, layout="nchw"
-    )
+    problem = ConvTranspose2d(2, 3, 4, 4, 2, taps, taps, stride, pad, more, apart, layout="nchw")
     random = np.random.default_rng(0)
     x = random.integers(-4, 5, problem.x_shape)
     w = random.integers(-4, 5, problem.w_shape)
@@ -220,3 +225,35 @@ def test_transposed_convolutions_scatter(
                     y[:, :, *at] += x[:, :, p, q] @ w[:, :, r, s]
     inner = slice(pad, size - pad)
     assert np.array_equal(problem.reference(x, w), y[:, :, inner, inner])
+
+
+@pytest.mark.parametrize(
+    ("words", "column", "message"),
+    [
+        ("deconv g3ic16ih8oc9kh4", 10, "ic16 is not divisible by g3"),
+        ("deconv ic16ih8oc8oh12kh4sh2ph1", 18, "oh12 ow12: x and the padding make 16x16"),
+        ("deconv ic16ih8oc8oh19kh4sh2ph1", 28, "must be below stride 2 or dilation 1"),
+        ("deconv ic16ih2oc8kh1ph4", 21, "leaves nothing of the output"),
+        ("deconv ic16ih2oc8", 12, "kh is missing"),
+    ],
+)
+def test_words_of_deconvolutions(words: str, column: int, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as refused:
+        parse_problem(words, where="net.txt:2")
+    assert str(refused.value).startswith(f"net.txt:2:{column}: ")
+
+
+def test_deconvolutions_without_padding_are_centred() -> None:
+    """As benchdnn: half of what the output lacks is cut off before it."""
+    problem = parse_problem("deconv ic16ih8oc8oh16kh4sh2")
+    assert str(problem) == "deconv ic16ih8oc8oh16kh4sh2ph1"
+    with pytest.raises(UnsupportedError, match="it has none"):
+        parse_problem("deconv ic16ih8oc8kh4 act=relu")
+
+
+def test_a_transposed_convolution_compiles() -> None:
+    problem = ConvTranspose2d(2, 5, 4, 3, 6, 3, 3, stride=2, pad=1)
+    random = np.random.default_rng(0)
+    x, w = (random.integers(-4, 5, own.shape).astype(np.float32) for own in operands(problem)[:2])
+    primitive = polysci.compile(problem, level="estimate")
+    np.testing.assert_array_equal(primitive(x, primitive.pack_weights(w)), problem.reference(x, w))

@@ -214,6 +214,8 @@ def test_onednn_computes_it(dtype: str, layout: str) -> None:
         *(("mm:9x48x36 a=constant", dtype) for dtype in ("f32", "bf16", "s8:s8:s32")),
         *((f"bwd_d {shape}", dtype) for shape in SHAPES.values() for dtype in ("f32", "bf16")),
         *(("conv3d mb1ic16id5ih6iw7oc32kd3kh3kw3pd1ph1pw1", dtype) for dtype in PRECISIONS),
+        *((f"{word}conv1d mb1ic16iw40oc32kw3pw1", "f32") for word in ("", "bwd_d ", "bwd_w ")),
+        ("deconv mb1ic16ih6oc32kh3sh2ph1", "f32"),
         *((f"{word}conv3d g4mb1ic16id7oc32kd3sd2pd1", "f32") for word in ("", "bwd_d ", "bwd_w ")),
         *(
             (f"mb1ic16ih6oc32kh3ph1 act={name}", dtype)

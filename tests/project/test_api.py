@@ -14,8 +14,9 @@ from polysci.target.host import detect
 from polysci.tune import calibrate, search
 
 PUBLIC = """
-    PRECISIONS Conv2d Conv2dBackwardData Conv2dBackwardWeights Conv3d Conv3dBackwardData
-    Conv3dBackwardWeights Matmul Nest Network Primitive
+    PRECISIONS Conv1d Conv1dBackwardData Conv1dBackwardWeights Conv2d Conv2dBackwardData
+    Conv2dBackwardWeights Conv3d Conv3dBackwardData Conv3dBackwardWeights ConvTranspose2d
+    Matmul Nest Network Primitive
     Result Scales Schedule Target Wisdom compile compile_network conv2d detect errors extract
     from_bf16 layers optimize parse_problem to_bf16 training
 """

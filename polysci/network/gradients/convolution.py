@@ -19,7 +19,7 @@ def convolution(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]
     return [dx, dw, *_bias(back, node, dy)]
 
 
-def transposed(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+def conv_transpose(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """ConvTranspose: the small and the large images have changed places."""
     x, w, dy = node.inputs[0], node.inputs[1], dys[0]
     words = _words(back, node, node.outputs[0], x)
@@ -68,4 +68,4 @@ def _words(back: Backward, node: Node, large: str, small: str) -> dict[str, Any]
     }  # fmt: skip
 
 
-GRADIENTS: Rules = MappingProxyType({"Conv": convolution, "ConvTranspose": transposed})
+GRADIENTS: Rules = MappingProxyType({"Conv": convolution, "ConvTranspose": conv_transpose})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("nhwc", "nchw")  # channels last, channels first
 
 
+@dataclass(frozen=True, slots=True, init=False)
 class Convolution(ProblemBase):
     """Images of N and C, filters of K, an output, over the axes of ``FAMILY``.
 
@@ -31,7 +32,6 @@ class Convolution(ProblemBase):
     outside the image count as zero.
     """
 
-    __slots__ = ()
     FAMILY: ClassVar[rules.ConvolutionFamily]
     WORD: ClassVar[str] = ""
     N: int
@@ -103,7 +103,7 @@ class Convolution(ProblemBase):
             moved = {size, taps, "stride", "pad", "dilation"} & changes.keys()
             if moved and getattr(self, out) == computed:
                 changes.setdefault(out, None)
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        return replace(self, **changes)
 
     @property
     def w_kind(self) -> Kind:

@@ -11,8 +11,8 @@ Pair = tuple[int, int]
 Triple = tuple[int, int, int]
 
 
-class ConvolutionExtents(Protocol):
-    """The fields of a convolution but for those of its axes, and the shapes that follow."""
+class ConvolutionFields(Protocol):
+    """The fields of a convolution but for those of its axes."""
 
     FAMILY: ClassVar[ConvolutionFamily]
 
@@ -38,6 +38,11 @@ class ConvolutionExtents(Protocol):
     def multiplicity(self) -> int: ...
     @property
     def activation(self) -> str: ...
+
+
+class ConvolutionExtents(ConvolutionFields, Protocol):
+    """The fields and the shapes that follow."""
+
     @property
     def y_shape(self) -> Shape: ...
     @property

@@ -9,13 +9,15 @@ centres it. The words of an activation, ``act=gelu``, stand before the name.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d.extents import ConvolutionExtents
+from polysci.ops.conv2d.extents import ConvolutionFields
 from polysci.ops.conv2d.rules import ConvolutionFamily, FieldError, span
-from polysci.ops.words import Words, activation_words, label
+from polysci.ops.words import LIMIT, Words, activation_words, label
 
 KEYS = (
     *("g", "mb"),
@@ -55,7 +57,7 @@ def arguments(words: Words, family: ConvolutionFamily) -> dict[str, Any]:
     for key in ("ic", "oc"):
         if words.get(key) is None:
             raise words.line.error(words.at(), f"{key} is missing", "ic and oc have no default.")
-    axes = (_deep_axes if "d" in family.letters else _flat_axes)(words)
+    axes = _READERS[family.letters](words, family)
     extents = {
         field: value
         for (size, taps, out, _), axis in zip(family.axes, axes, strict=True)
@@ -73,7 +75,7 @@ def arguments(words: Words, family: ConvolutionFamily) -> dict[str, Any]:
     }
 
 
-def write(problem: ConvolutionExtents, *, named: bool = True) -> str:
+def write(problem: ConvolutionFields, *, named: bool = True) -> str:
     """The canonical words: as benchdnn echoes them, w left out of square shapes."""
     family = problem.FAMILY
     places = zip(problem.stride, problem.pad, problem.dilation, strict=True)
@@ -134,9 +136,18 @@ def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _flat_axes(words: Words) -> tuple[Axis, Axis]:
-    _refuse_depth(words)
-    h, w = _axis(words, "h"), _axis(words, "w")
+def _long_axis(words: Words, family: ConvolutionFamily) -> tuple[Axis]:
+    for letter in "dh":
+        _refuse_axis(words, letter)
+    w = _axis(words, "w", family)
+    if w is None:
+        raise words.line.error(words.at(), "iw and kw are missing", "They have no default.")
+    return (w,)
+
+
+def _flat_axes(words: Words, family: ConvolutionFamily) -> tuple[Axis, Axis]:
+    _refuse_axis(words, "d")
+    h, w = _axis(words, "h", family), _axis(words, "w", family)
     if h is None and w is None:
         raise words.line.error(words.at(), "ih and kh are missing", "They have no default.")
     deep = next((key for key in ("id", "od", "kd") if key in words.values), None)
@@ -148,9 +159,9 @@ def _flat_axes(words: Words) -> tuple[Axis, Axis]:
     return h or _POINT, w or h or _POINT
 
 
-def _deep_axes(words: Words) -> tuple[Axis, Axis, Axis]:
+def _deep_axes(words: Words, family: ConvolutionFamily) -> tuple[Axis, Axis, Axis]:
     d, h, w = (
-        _axis(words, letter) or (_POINT if f"i{letter}" in words.values else None)
+        _axis(words, letter, family) or (_POINT if f"i{letter}" in words.values else None)
         for letter in "dhw"
     )
     if d is None:
@@ -164,7 +175,7 @@ def _deep_axes(words: Words) -> tuple[Axis, Axis, Axis]:
     return d, h, w
 
 
-def _axis(words: Words, letter: str) -> Axis | None:
+def _axis(words: Words, letter: str, family: ConvolutionFamily) -> Axis | None:
     """The axis called ``letter``; None if no word speaks of it."""
     spelt = {kind: words.get(kind + letter) for kind in _NEUTRAL}
     spoken = [
@@ -183,7 +194,8 @@ def _axis(words: Words, letter: str) -> Axis | None:
     if spelt["o"] is None:
         pad = spelt["p"] or 0
         return Axis(i, None, k, s, pad, d)
-    pad = _or(spelt["p"], _centred(spelt["o"], i, s, used))
+    ends = (i, spelt["o"]) if family.transposed else (spelt["o"], i)
+    pad = _or(spelt["p"], max(_centred(*ends, s, used), 0 if family.transposed else -LIMIT))
     if pad < 0:
         what = f"o{letter}{spelt['o']} leaves input unused and p{letter} is not given"
         raise words.line.error(words.at("o" + letter), what, f"Say how: p{letter}0, for example.")
@@ -196,13 +208,16 @@ def _centred(out: int, size: int, stride: int, used: int) -> int:
     return missing // 2 if missing >= 0 else -(-missing // 2)
 
 
-def _refuse_depth(words: Words) -> None:
+def _refuse_axis(words: Words, letter: str) -> None:
+    """Raise UnsupportedError where words speak of an axis that the convolution lacks."""
+    axes, reader, less = ("3-D", "Conv3d", "2-D") if letter == "d" else ("2-D", "Conv2d", "1-D")
+    idle = " ".join(f"{kind}{letter}{neutral}" for kind, neutral in _NEUTRAL.items())
     for kind, neutral in _NEUTRAL.items():
-        value = words.get(f"{kind}d")
+        value = words.get(f"{kind}{letter}")
         if value is not None and value != neutral:
-            what = f"{kind}d{value}: 3-D words, which Conv3d reads"
-            rule = "Depth words may only say what a 2-D problem has: id1 od1 kd1 sd1 pd0 dd0."
-            raise words.line.error(words.at(f"{kind}d"), what, rule, UnsupportedError)
+            what = f"{kind}{letter}{value}: {axes} words, which {reader} reads"
+            rule = f"Words of {letter} may only say what a {less} problem has: {idle}."
+            raise words.line.error(words.at(f"{kind}{letter}"), what, rule, UnsupportedError)
 
 
 def _refuse_overruled(words: Words, letter: str, axis: Axis, other: str) -> None:
@@ -215,3 +230,8 @@ def _refuse_overruled(words: Words, letter: str, axis: Axis, other: str) -> None
             rule = f"A shape without i{other} and k{other} takes every {other} value from {letter}"
             advice = f"{rule}: give all {other} words."
             raise words.line.error(words.at(f"{kind}{other}"), what, advice)
+
+
+_READERS: Mapping[str, Callable[[Words, ConvolutionFamily], tuple[Axis, ...]]] = MappingProxyType(
+    {"w": _long_axis, "hw": _flat_axes, "dhw": _deep_axes}
+)

@@ -21,24 +21,12 @@ class Conv2d(Convolution):
 
     FAMILY: ClassVar[ConvolutionFamily] = ConvolutionFamily("Conv2d", AXES)
 
-    N: int
-    C: int
     H: int
     W: int
-    K: int
     R: int
     S: int
-    stride: Pair
-    pad: Pair
-    dilation: Pair
-    groups: int
     P: int
     Q: int
-    layout: str
-    dtype: str
-    name: str
-    multiplicity: int
-    activation: str
 
     def __init__(
         self,

@@ -20,11 +20,12 @@ class ConvolutionFamily:
     """Convolutions over the same axes: their class's name, and the fields of each axis.
 
     Of an axis: the fields of its extents in input, filter and output, and its place in ``stride``,
-    ``pad`` and ``dilation``.
+    ``pad`` and ``dilation``. ``transposed``: strides are between outputs, not inputs.
     """
 
     name: str
     axes: tuple[tuple[str, str, str, int], ...]
+    transposed: bool = False
 
     @property
     def letters(self) -> str:
@@ -81,7 +82,7 @@ def spread(family: ConvolutionFamily, field: str, value: object) -> tuple[int, .
     if not isinstance(value, tuple | list):
         value = (value,) * count
     if len(value) != count:
-        kind = f"a {'pair' if count == 2 else 'triple'} ({', '.join(family.letters)})"
+        kind = f"a {('tuple', 'pair', 'triple')[count - 1]} ({', '.join(family.letters)})"
         raise TypeError(f"{family.name}: {field} must be an int or {kind}, got {_told(value)}")
     return tuple(integer(family, field, item) for item in value)
 
@@ -147,7 +148,7 @@ def outputs(family: ConvolutionFamily, v: Mapping[str, int]) -> list[int]:
 def check_values(family: ConvolutionFamily, values: Mapping[str, int]) -> None:
     """Signs, 64 bits and divisibility of every field but the output. Raises FieldError."""
     for field, value in values.items():
-        least = 0 if field == "N" or field.startswith("pad") else 1
+        least = 0 if field == "N" or "pad" in field else 1
         if value < least:
             rule = "must be positive" if least else "must not be negative"
             raise FieldError(family, f"{{{field}}} {rule}", values)

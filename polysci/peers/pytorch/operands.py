@@ -86,6 +86,8 @@ class Operands:
         if isinstance(problem, Matmul):
             return own
         conv = own.conv
+        if len(conv.taps) == 1:
+            raise UnsupportedError(f"{problem}: PyTorch is timed over two axes: ih1kh1, no conv1d")
         if conv.layout == "nhwc":
             x = x.movedim(-1, 1)
             w = w.movedim(-1, 1) if isinstance(problem, BackwardWeights) else w
