@@ -1,12 +1,10 @@
-"""Convolutions: layers of two axes, to which those of one or three are brought."""
+"""Convolutions: layers of two or three axes; those of one are rows of an image."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-
-import numpy as np
 
 from polysci.network.ir.expressions import (
     Expr,
@@ -14,23 +12,27 @@ from polysci.network.ir.expressions import (
     Index,
     Load,
     Lookup,
-    Number,
     Reduce,
-    Where,
     axis,
     combine,
 )
 from polysci.network.ir.graph import Node
-from polysci.network.ir.stages import LayerStage, LoopStage, Window
+from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
 from polysci.numerics.quantization import Scales
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.conv3d import Conv3d
 from polysci.ops.matmul import Matmul
 from polysci.polyhedral.affine import Affine
 
 MOST_PHASES = 256  # layers that one transposed convolution may become
-AXES = {1: ((0,), (1,), (), (2,)), 2: ((0,), (1,), (2,), (3,))}
+AXES = {
+    1: ((0,), (1,), (), (2,)),
+    2: ((0,), (1,), (2,), (3,)),
+    3: ((0,), (1,), (2,), (3,), (4,)),
+}
 Axes = tuple[tuple[int, ...], ...]
 
 
@@ -66,13 +68,10 @@ def layer(
     build: Builder, node: Node, x: str, w: str, y: str, windows: Sequence[Span], groups: int,
     dtype: str = "f32",
 ) -> LayerStage:  # fmt: skip
-    """The convolution as a layer of two axes."""
-    if len(windows) == 3:
-        x, w, windows, axes, y_axes = _flattened(build, node, x, w, windows, groups)
-    else:
-        axes = y_axes = AXES[len(windows)]
+    """The convolution as a layer."""
+    axes = AXES[len(windows)]
     problem = layer_problem(build, x, axes, build.shape(y)[1], windows, groups, dtype)
-    return LayerStage(str(node), problem, Window(x, axes), Window(y, y_axes), w)
+    return LayerStage(str(node), problem, Window(x, axes), Window(y, axes), w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,46 +131,20 @@ def matrix_product(
 def layer_problem(
     build: Builder, x: str, axes: Axes, filters: int, windows: Sequence[Span], groups: int,
     dtype: str,
-) -> Conv2d:  # fmt: skip
-    shape = build.shape(x)
-    images, channels = (int(np.prod([shape[at] for at in axes[number]])) for number in (0, 1))
-    idle = Span(1, 1, 1, 1, 0, 0, 1)
-    high, wide = windows if len(windows) == 2 else (idle, windows[0])
-    return Conv2d(
-        images, channels, high.size, wide.size, filters, high.taps, wide.taps,
-        stride=(high.stride, wide.stride), pad=(high.before, wide.before),
-        dilation=(high.dilation, wide.dilation), groups=groups, P=high.out, Q=wide.out, dtype=dtype,
+) -> Convolution:  # fmt: skip
+    """The convolution of images x, of one axis as rows of an image."""
+    shape, kind = build.shape(x), Conv3d if len(windows) == 3 else Conv2d
+    idle = (Span(1, 1, 1, 1, 0, 0, 1),) if len(windows) == 1 else ()
+    spans_, extents = (*idle, *windows), dict[str, int]()
+    for (size, taps, out, _), own in zip(kind.FAMILY.axes, spans_, strict=True):
+        extents |= {size: own.size, taps: own.taps, out: own.out}
+    images, channels = (prod(shape[at] for at in axes[number]) for number in (0, 1))
+    make: Callable[..., Convolution] = kind
+    return make(
+        N=images, C=channels, K=filters, groups=groups, dtype=dtype, **extents,
+        stride=tuple(own.stride for own in spans_), pad=tuple(own.before for own in spans_),
+        dilation=tuple(own.dilation for own in spans_),
     )  # fmt: skip
-
-
-def _flattened(
-    build: Builder, node: Node, x: str, w: str, windows: Sequence[Span], groups: int
-) -> tuple[str, str, tuple[Span, ...], Axes, Axes]:
-    """Three axes as two: the taps along the first one become channels of more images."""
-    deep, *rest = windows
-    n, channels, _, height, width = build.shape(x)
-    own = channels // groups
-    shape = (n, deep.out, groups, deep.taps, own, height, width)
-    taken = build.fresh(f"{node.outputs[0]}.taps", shape, build.dtype(x), (0, 1, 5, 6, 2, 3, 4))
-    place = combine({"i1": deep.stride, "i3": deep.dilation}, -deep.before)
-    channel = combine({"i2": own, "i4": 1})
-    element: Expr = Load(x, (axis(0), channel, place, axis(5), axis(6)))
-    if deep.guard("i1", "i3"):
-        element = Where((Guard(place, deep.size),), element, Number(0.0))
-    build.stages.append(LoopStage(str(node), taken, element))
-    value = build.constant(w)
-    order = (0, 2, 1, 3, 4)
-    if value is not None:
-        turned = value.transpose(order)
-        w = build.number(f"{w}.taps", np.ascontiguousarray(turned.reshape(
-            turned.shape[0], -1, *turned.shape[3:]
-        )))  # fmt: skip
-    else:
-        filters, _, _, r, s = build.shape(w)
-        moved = build.fresh(f"{w}.taps", (filters, deep.taps, own, r, s), build.dtype(w))
-        build.stages.append(LoopStage(str(node), moved, Load(w, tuple(axis(at) for at in order))))
-        w = moved
-    return taken, w, tuple(rest), ((0, 1), (2, 3, 4), (5,), (6,)), ((0, 2), (1,), (3,), (4,))
 
 
 def sum_parts(

@@ -22,7 +22,7 @@ from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.convolution import AXES, layer_problem
 from polysci.network.operators.windows import Span, auto_pad_of
-from polysci.ops.backward_data import Conv2dBackwardData
+from polysci.ops import in_direction
 from polysci.polyhedral.affine import Affine
 
 MOST_CLASSES = 256  # of pixels, by their residues: each has code of its own
@@ -43,14 +43,15 @@ def transposed_convolution(build: Builder, node: Node) -> None:
         build.refuse(f"bias {list(build.shape(node.input(2)))} for {shape[1] * groups} channels")
     empty = not all(build.values[name].size for name in (x, w, y))
     many = prod(min(window.stride, window.out) for window in windows) > MOST_CLASSES
-    odd = many or len(windows) > 2 or build.dtype(x) != "float32"
+    odd = many or len(windows) > 3 or build.dtype(x) != "float32"
     if empty or odd:
         _scattered(build, node, windows, groups)
         return
     axes = AXES[len(windows)]
     forward = layer_problem(build, y, axes, shape[0], _downwards(windows), groups, "f32")
     build.stages.append(LayerStage(
-        str(node), Conv2dBackwardData(forward), Window(x, axes), Window(y, axes), w, node.input(2),
+        str(node), in_direction(forward, "bwd_d"), Window(x, axes), Window(y, axes), w,
+        node.input(2),
     ))  # fmt: skip
 
 

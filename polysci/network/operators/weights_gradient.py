@@ -10,7 +10,7 @@ from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.convolution import AXES, layer_problem
 from polysci.network.operators.windows import Span, spans
-from polysci.ops.backward_weights import Conv2dBackwardWeights
+from polysci.ops import in_direction
 
 
 def weights_gradient(build: Builder, node: Node) -> None:
@@ -20,14 +20,14 @@ def weights_gradient(build: Builder, node: Node) -> None:
     windows = spans(node, build.shape(x), build.shape(dw)[2:], build.shape(dy))
     groups = int(node.attributes["group"])
     empty = not all(build.values[name].size for name in (x, dy))
-    odd = len(windows) > 2 or build.dtype(x) != "float32"
+    odd = len(windows) > 3 or build.dtype(x) != "float32"
     if empty or odd or any(window.before < 0 for window in windows):
         build.define(node, _summed_weights(build, node, windows, groups))
         return
     axes = AXES[len(windows)]
     forward = layer_problem(build, x, axes, build.shape(dy)[1], windows, groups, "f32")
     build.stages.append(LayerStage(
-        str(node), Conv2dBackwardWeights(forward), Window(x, axes), Window(dw, axes), dy,
+        str(node), in_direction(forward, "bwd_w"), Window(x, axes), Window(dw, axes), dy,
         w_axes=axes,
     ))  # fmt: skip
 

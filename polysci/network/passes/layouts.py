@@ -34,6 +34,7 @@ from polysci.network.passes.concat import hosts
 from polysci.network.passes.operands import operands_of
 from polysci.ops.backward_data import BackwardData
 from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.problem import row_strides
 from polysci.target.machine import Machine
 
 LINE = 64  # bytes
@@ -145,8 +146,8 @@ def _run_on(layer: LayerStage, placed: PlacedProgram) -> bool:
     for window, operand in ((layer.x, x), (layer.y, y)):
         shape, place = placed.program.values[window.tensor].shape, placed.places[window.tensor]
         steps = stretch(window, shape, place.strides)
-        dense = (operand.shape[-1], 1)  # elements from a row to the next, and from a pixel
-        pairs = zip(steps[-2:], dense, operand.shape[-2:], strict=True) if steps else ()
+        dense = row_strides(operand.shape)  # elements from a row to the next, and from a pixel
+        pairs = zip(steps[2:], dense[2:], operand.shape[2:], strict=True) if steps else ()
         if not steps or any(step != by for step, by, extent in pairs if extent > 1):
             return False
     return True

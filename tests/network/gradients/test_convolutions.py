@@ -24,11 +24,14 @@ CASES: list[tuple[str, Shape, Shape, dict[str, Any]]] = [
     ("Conv", (2, 4, 11), (6, 4, 3), {"strides": [2], "pads": [1, 1]}),
     ("Conv", (2, 4, 11), (6, 2, 3), {"group": 2, "dilations": [3]}),
     ("Conv", (1, 2, 4, 5, 3), (3, 2, 2, 2, 1), {"strides": [2, 1, 1]}),
+    ("Conv", (2, 4, 5, 4, 6), (4, 2, 3, 2, 3), {"group": 2, "pads": [1, 0, 1, 1, 1, 1]}),
+    ("Conv", (1, 4, 5, 4, 6), (4, 1, 2, 2, 2), {"group": 4, "dilations": [2, 1, 2]}),
     ("Conv", (1, 1, 5, 5), (1, 1, 5, 5), {}),
     ("ConvTranspose", (2, 4, 5, 6), (4, 3, 3, 2), {"strides": [2, 1], "output_padding": [1, 0]}),
     ("ConvTranspose", (2, 4, 5, 6), (4, 3, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
     ("ConvTranspose", (1, 3, 5), (3, 2, 3), {"dilations": [2], "strides": [3]}),
     ("ConvTranspose", (1, 3, 4, 4), (3, 1, 2, 2), {"strides": [2, 2]}),
+    ("ConvTranspose", (1, 3, 3, 2, 4), (3, 2, 2, 3, 2), {"strides": [2, 1, 2]}),
 ]
 
 
@@ -55,4 +58,4 @@ def test_integers_give_exact_gradients(case: tuple[Any, ...], threads: int) -> N
     for name in ("x.gradient", "w.gradient", "b.gradient"):
         assert np.array_equal(made[name], exact[name]), name
     layers = [stage for stage in network.prepared.program.layers() if isinstance(stage, LayerStage)]
-    assert len(x) == 5 or len(layers) >= 3
+    assert len(layers) >= 3
