@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from polysci.codegen.team import Team
+from polysci.text.tables import pairs, paragraph, time_text
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.codegen.emit import Source
@@ -101,6 +102,36 @@ class ExplainRequest:
     origin: str = "given"
     measured: MeasuredTime | None = None
     ranker: str | None = "traffic"
+
+    def render(self, seconds: float, sections: Mapping[str, str], width: int | None) -> str:
+        """The schedule with its predicted ``seconds``, and ``sections`` with a heading each."""
+        rows = [("schedule", str(self.schedule)), ("from", self.origin)]
+        rows += [("machine", str(self.context.target)), ("predicted", self._speed(seconds))]
+        if self.measured:
+            rows.append(("measured", self._speed(self.measured.seconds)))
+            rows += [("", remark) for remark in self.measured.remarks]
+        parts = {"Schedule": pairs(rows, width), **sections}
+        body = (f"\n{head}\n{text}" for head, text in parts.items())
+        return "\n".join([paragraph(self.title, width, ""), *body])
+
+    def _speed(self, seconds: float) -> str:
+        rate = self.problem.flops / seconds * 1e-9
+        share = rate / self.context.peak / self.context.threads
+        return (
+            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, "
+            f"{share:.2f} of the peak"
+        )
+
+    def members(self, seconds: float) -> dict[str, Any]:
+        """The same as JSON members; times in seconds."""
+        from polysci.explain.measured_time import quality_members
+
+        return {
+            "title": self.title, "schedule": str(self.schedule),
+            "threads": self.context.threads, "predicted": seconds,
+            "measured": self.measured.seconds if self.measured else None,
+            **quality_members(self.measured),
+        }  # fmt: skip
 
 
 class ScheduleExplanation(Protocol):

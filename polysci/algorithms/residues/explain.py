@@ -11,8 +11,7 @@ from polysci.algorithms.algorithm import ExplainRequest
 from polysci.algorithms.residues.plan import ResiduePlan, resolve
 from polysci.algorithms.residues.space import class_contexts, predict_parts
 from polysci.explain import Explanation
-from polysci.explain.measured_time import quality_members
-from polysci.text.tables import columns, pairs, paragraph, time_text
+from polysci.text.tables import columns, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +38,9 @@ class ResiduesExplanation:
         return None
 
     def render(self, width: int | None = None) -> str:
-        request = self.request
-        rows = [
-            ("schedule", str(self.plan.schedule)),
-            ("from", request.origin),
-            ("machine", str(request.context.target)),
-            ("predicted", self._speed(sum(self.seconds))),
-        ]
-        if request.measured:
-            rows.append(("measured", self._speed(request.measured.seconds)))
-            rows += [("", remark) for remark in request.measured.remarks]
-        sections = {
-            "Schedule": pairs(rows, width),
-            "Residue classes": columns([*self._classes()], (0, 3)),
-        }
-        body = (f"\n{head}\n{text}" for head, text in sections.items())
-        head = "\n".join([paragraph(request.title, width, ""), *body])
+        classes = {"Residue classes": columns([*self._classes()], (0, 3))}
+        head = self.request.render(sum(self.seconds), classes, width)
         return f"{head}\n\n{explain.render(self.most, width)}"
-
-    def _speed(self, seconds: float) -> str:
-        rate, it = self.plan.problem.flops / seconds * 1e-9, self.request.context
-        share = rate / it.peak / it.threads
-        return f"{time_text(seconds)}, {rate:.1f} GFLOP/s, {share:.2f} of the peak"
 
     def _classes(self) -> Iterator[tuple[str, ...]]:
         yield ("pixels", "of them", "taps", "schedule", "predicted")
@@ -74,11 +54,8 @@ class ResiduesExplanation:
 
     def members(self) -> dict[str, Any]:
         """The same as JSON members; times in seconds."""
-        measured = self.request.measured
         return {
-            "title": self.request.title, "schedule": str(self.plan.schedule),
-            "threads": self.plan.threads, "predicted": sum(self.seconds),
-            "measured": measured.seconds if measured else None, **quality_members(measured),
+            **self.request.members(sum(self.seconds)),
             "classes": [
                 {"first": list(it.first), "steps": list(it.steps), "taps": it.taps,
                  "schedule": str(own), "predicted": seconds}

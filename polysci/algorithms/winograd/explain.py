@@ -8,8 +8,7 @@ from typing import Any
 from polysci.algorithms.algorithm import ExplainRequest
 from polysci.algorithms.winograd.cost import WinogradEstimate, estimate
 from polysci.algorithms.winograd.plan import WinogradPlan
-from polysci.explain.measured_time import quality_members
-from polysci.text.tables import bytes_text, columns, pairs, paragraph, time_text
+from polysci.text.tables import bytes_text, columns, pairs, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,48 +27,26 @@ class WinogradExplanation:
         return estimate(self.plan, self.request.context)
 
     def render(self, width: int | None = None) -> str:
-        request, plan, predicted = self.request, self.plan, self.estimate
-        peak = request.context.machine.peak * plan.threads
-        rows = [
-            ("schedule", str(plan.schedule)),
-            ("from", request.origin),
-            ("machine", str(request.context.target)),
-            ("predicted", _speed(plan, predicted.seconds, peak)),
-        ]
-        if request.measured:
-            rows.append(("measured", _speed(plan, request.measured.seconds, peak)))
-            rows += [("", remark) for remark in request.measured.remarks]
+        plan, predicted = self.plan, self.estimate
         parts = [
             (name, time_text(seconds), f"{100 * seconds / predicted.seconds:.1f} %")
             for name, seconds in predicted.parts.items()
         ]
         sections = {
-            "Schedule": pairs(rows, width),
             "Winograd": pairs(_algorithm(plan), width),
             "Buffers": columns(_buffers(plan, predicted), (0, 2)),
             "Prediction": columns([*parts, ("sum", time_text(predicted.seconds), "")]),
         }
-        body = (f"\n{head}\n{text}" for head, text in sections.items())
-        return "\n".join([paragraph(request.title, width, ""), *body]) + "\n"
+        return self.request.render(predicted.seconds, sections, width) + "\n"
 
     def members(self) -> dict[str, Any]:
         """The same as JSON members; times in seconds, sizes in bytes."""
-        plan, predicted, measured = self.plan, self.estimate, self.request.measured
+        plan, predicted = self.plan, self.estimate
         return {
-            "title": self.request.title, "schedule": str(plan.schedule), "threads": plan.threads,
-            "predicted": predicted.seconds, "measured": measured.seconds if measured else None,
-            **quality_members(measured),
+            **self.request.members(predicted.seconds),
             "terms": predicted.parts, "tiles": plan.tiles, "points": plan.points,
             "sizes": dict(zip(("U", "V", "M"), predicted.sizes, strict=True)),
         }  # fmt: skip
-
-
-def _speed(plan: WinogradPlan, seconds: float, peak: float) -> str:
-    rate = plan.problem.flops / seconds * 1e-9
-    return (
-        f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, "
-        f"{rate / peak:.2f} of the peak"
-    )
 
 
 def _algorithm(plan: WinogradPlan) -> list[tuple[str, str]]:
