@@ -111,7 +111,7 @@ class LoopWriter:
 
     @property
     def reductions(self) -> list[Reduce]:
-        return [part for member in self.members for part in reductions(member.expr)]
+        return [part for member in self.members for part in reductions(member.expr)[:1]]
 
     def target(self, member: LoopStage | UpdateStage) -> Load:
         """The element that is written."""
