@@ -66,14 +66,17 @@ def _weight(
     depth: str,
     joined: str | None = None,
     stacked: str | None = None,
+    taps: Sequence[str] | None = None,
 ) -> tuple[str, list[str]]:
     """The C text of one weight, and what must hold for it to exist.
 
-    With a ``joined`` tap ``depth`` counts on from each of its values to the next; of a ``stacked``
-    one it is that of element e of a word.
+    ``taps`` are those that loops around it count, by default all. With a ``joined`` tap ``depth``
+    counts on from each of its values to the next; of a ``stacked`` one it is that of element e of
+    a word.
     """
     offset = plan.contraction.w.offset(strides)
-    around = [*(d.name for d in plan.groups), *(tap for tap in plan.taps if tap != joined)]
+    looped = plan.taps if taps is None else taps
+    around = [*(d.name for d in plan.groups), *(tap for tap in looped if tap != joined)]
     terms = [str(offset.const)] if offset.const else []
     value = {dim: c.variable(dim) for dim in around}
     if stacked:
@@ -239,26 +242,30 @@ def _vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     """
     swapped, shift = plan.contraction.swapped, shift_of(plan.contraction)
     apart = plan.joined or plan.stacked or plan.paired or plan.merged > 1
-    if str(plan.precision) != "f32" or not plan.depth or apart or swapped or shift:
+    if str(plan.precision) != "f32" or not (plan.depth or plan.taps) or apart or swapped or shift:
         return ""
     if plan.panel_lanes == 1 or plan.compute.bytes != 4:
         return ""
     offset = plan.contraction.w.offset(strides)
     if offset.coef(plan.panel_dim) == 1:
         return "ps_panel_rows"
-    return "ps_panel_turned" if offset.coef(plan.depth) == 1 else ""
+    return "ps_panel_turned" if plan.depth and offset.coef(plan.depth) == 1 else ""
 
 
 def _by_vectors(plan: Plan, strides: tuple[int, ...], copy: str) -> c.Block:
     """``_panel`` by one of the functions that copy vectors."""
     column, depth = c.variable(plan.panel_dim), plan.depth and c.variable(plan.depth)
     offset = plan.contraction.w.offset(strides)
-    along = plan.panel_dim if copy == "ps_panel_turned" else plan.depth or ""
-    start, _ = _weight(plan, strides, column, depth or "0")
+    taps, deep, deepest = plan.taps, "deep", plan.depth or ""
+    if not plan.depth:  # the innermost reduction instead
+        *around, deepest = plan.taps
+        taps, deep = tuple(around), str(plan.extent(deepest))
+    along = plan.panel_dim if copy == "ps_panel_turned" else deepest
+    start, _ = _weight(plan, strides, column, depth or "0", taps=taps)
     real = f"{plan.extent(plan.panel_dim)} - {column}"
-    call = f"{copy}(packed, &{start}, {offset.coef(along)}, deep, width, {real})"
-    body = c.Block([c.Statement(call), c.Statement("packed += deep * width")])
-    return c.Block([*_panel_sizes(plan), _tap_loops(plan, plan.taps, body)])
+    call = f"{copy}(packed, &{start}, {offset.coef(along)}, {deep}, width, {real})"
+    body = c.Block([c.Statement(call), c.Statement(f"packed += {deep} * width")])
+    return c.Block([*_panel_sizes(plan), _tap_loops(plan, taps, body)])
 
 
 def _tap_loops(plan: Plan, taps: Sequence[str], body: c.Generable) -> c.Generable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import prod
 
 from polysci.codegen import ctree as c
@@ -83,6 +83,9 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
         yield from _runs(tile, step, tile.depth, stride)
         return
     tap, inner = taps[0], taps[1:]
+    if inner and _is_one_run(tile, taps):
+        yield from _runs(tile, step, prod(map(tile.taps_of, taps)), a[taps[-1]])
+        return
     extent, masks = tile.taps_of(tap), tile.masks(tap)
     below, around = tile.depth, inner
     if plan.joined and inner:
@@ -105,6 +108,19 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
         yield from _merged(tile, step, masks, by_a, by_b)
     else:
         yield from _unrolled(tile, tap, inner, step, by_a, by_b)
+
+
+def _is_one_run(tile: Tile, taps: tuple[str, ...]) -> bool:
+    """Whether these reductions, in order, are evenly spaced steps in A as in B."""
+    plan, a = tile.plan, tile.plan.coef["x"]
+    if plan.depth or plan.compute.vnni_factor > 1 or plan.kernel.family != "brgemm":
+        return False
+    rows = (1 << tile.rows) - 1
+    whole = all(set(tile.masks(tap)) == {rows} and tap not in plan.ranges for tap in taps)
+    return whole and all(
+        tile.taps_of(inner) == plan.extent(inner) and a[outer] == a[inner] * plan.extent(inner)
+        for outer, inner in pairwise(taps)
+    )
 
 
 def _unrolled(

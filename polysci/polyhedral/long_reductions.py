@@ -23,6 +23,13 @@ def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contr
     return replace(contraction, dims=tuple(dims))
 
 
+def row_beside(contraction: Contraction, strides: Sequence[int]) -> Dim | None:
+    """The row whose steps are neighbours in A where those of no reduction are: copies keep that."""
+    offset = contraction.a.offset(strides)
+    rows = () if contraction.by_role("k") else contraction.by_role("m")
+    return next((d for d in rows if d.extent > 1 and offset.coef(d.name) == 1), None)
+
+
 def long_reductions(contraction: Contraction) -> tuple[Dim, ...]:
     """Reductions of a call's operands that are no filter's taps: images, and their rows.
 

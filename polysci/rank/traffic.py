@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd, prod
 
 import numpy as np
 
-from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.plain_reads import row_bytes
@@ -296,6 +297,8 @@ def _runs(nest: TrafficCounts) -> Count:
     if not taps or contraction.swapped or nest.family.tiles[0].kernel.stencil:
         return np.ones(1)
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
+    if not depths and not contraction.padded:
+        return np.full(1, float(_split_runs(taps, offset)))
     channels = prod(d.extent for d in depths)
     joined = channels == 1 or any(
         offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
@@ -304,6 +307,15 @@ def _runs(nest: TrafficCounts) -> Count:
     direct, packed = 1 if joined else inner, 1 if nest.family.pad == 0 else inner
     around = prod(d.extent for d in taps[:-1])
     return around * np.where(nest.packed, packed, direct).astype(np.float64)
+
+
+def _split_runs(taps: Sequence[Dim], offset: Affine) -> int:
+    """Runs of reductions without a depth: those whose steps go on evenly are one."""
+    *outer, last = taps
+    step = offset.coef(last.name) * last.extent
+    while outer and offset.coef(outer[-1].name) == step:
+        step *= outer.pop().extent
+    return prod(d.extent for d in outer)
 
 
 def _vectors_stored(nest: TrafficCounts, tile: RegisterTile) -> float:
@@ -332,7 +344,8 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
         copied = np.where(family.pack == depth, nest.copy_bytes(depth) * times, copied)
     depths = [d.name for d in contraction.by_role("k")]
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
-    contiguous = any(offset.coef(name) == 1 for name in [*depths, nest.column.name])
+    rows = [] if depths else [d.name for d in contraction.by_role("m")]
+    contiguous = any(offset.coef(name) == 1 for name in [*depths, *rows, nest.column.name])
     return copied, contiguous
 
 

@@ -27,6 +27,7 @@ from polysci.polyhedral.footprint import (
     whole_blocks,
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
+from polysci.polyhedral.long_reductions import row_beside
 from polysci.rank.estimate import Context
 from polysci.space.enumerate import Family, RegisterTile
 
@@ -274,9 +275,20 @@ class TrafficCounts:
         a = self._lines(self.contraction.x, tile)
         if self.packed.any():
             copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
-            a = np.where(self._from_copy(depth), copy, a)
+            a = np.where(self._from_copy(depth), copy * self._line_parts(tile), a)
         b = self._memoise("panel", self.contraction.w, tile, self._panel)
         return a, b, self._lines(self.contraction.out, tile)
+
+    def _line_parts(self, tile: Mapping[str, Count]) -> Count:
+        """Bytes of lines over bytes used, of a copy of which a tile reads parts of rows."""
+        beside = row_beside(self.contraction, self.context.strides[self.contraction.a.array])
+        if beside is None:
+            return np.ones(1)
+        whole = np.ones(len(self.family))
+        for depth in range(int(self.family.pack.max()) + 1):
+            whole = np.where(self.family.pack == depth, self.tiles[depth][beside.name], whole)
+        part, more = tile[beside.name], LINE / self.packed_copy - 1
+        return np.maximum(1.0, np.minimum(whole, part + more) / part)
 
     def copy_bytes(self, depth: int) -> Count:
         """Bytes of a copy of the A that a tile at a depth reads."""

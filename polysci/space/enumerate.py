@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Dim, columns_of
-from polysci.polyhedral.long_reductions import long_reductions
+from polysci.polyhedral.long_reductions import long_reductions, row_beside
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
@@ -323,7 +323,7 @@ def _orders(
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
     depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
     depths += [d.name for d in _images(contraction) if splits]
-    blockable = [column.name, *(d.name for d in rows[-2:-1]), *depths]
+    blockable = [column.name, *(d.name for d in _blocked_rows(contraction, strides)), *depths]
     for count in range(min(blocks, len(blockable)) + 1):
         for blocked in combinations(blockable, count):
             for outer in permutations([*images, *blocked]):
@@ -331,13 +331,20 @@ def _orders(
                     yield frozenset(blocked) & frozenset(depths), (*around, *outer, *point)
 
 
+def _blocked_rows(contraction: Contraction, strides: Strides) -> list[Dim]:
+    """Rows with cache blocks: all but the innermost, and that if it is that of ``row_beside``."""
+    rows = row_dims(contraction, strides)[-2:]
+    beside = row_beside(contraction, strides[contraction.a.array])
+    return [row for row in rows if row is not rows[-1] or row == beside]
+
+
 def _choices(
     contraction: Contraction, strides: Strides, tile: RegisterTile
 ) -> dict[str, list[int]]:
     """Cache blocks of every dimension that can have one."""
-    column, rows = columns_of(contraction), row_dims(contraction, strides)
+    column = columns_of(contraction)
     sizes, blocks = dict(tile.sizes), dict[str, list[int]]()
-    for dim in (column, *rows[-2:-1]):
+    for dim in (column, *_blocked_rows(contraction, strides)):
         size = sizes[dim.name]
         steps = {size * factor for factor in FACTORS}
         steps |= {-(-dim.extent // (share * size)) * size for share in SHARES[:3]}

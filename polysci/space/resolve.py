@@ -10,6 +10,7 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
+from polysci.polyhedral.long_reductions import row_beside
 from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
@@ -237,7 +238,8 @@ def resolve(
     if view.swapped:
         box = swapped_copy_of(original, contraction, schedule, kernel)
     else:
-        fastest = column.name if kernel.diagonal else depth
+        beside = row_beside(contraction, strides[contraction.a.array])
+        fastest = column.name if kernel.diagonal else depth or (beside.name if beside else None)
         box = packed_copy_in(contraction, schedule, fastest, kernel)
     if box:
         coef["x"], base = packed_coef(source, box), 0

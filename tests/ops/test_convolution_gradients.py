@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import polysci
 from polysci.algorithms.choice import candidates
-from polysci.algorithms.lowering import model_of
+from polysci.algorithms.lowering import emit, model_of
 from polysci.errors import SpecError, UnsupportedError
 from polysci.measure.check import check
 from polysci.ops import (
@@ -179,6 +179,36 @@ def test_taps_may_be_looped(words: str, steps: str) -> None:
     plan = schedule.parse(f"k:8 {steps} > brgemm_portable_f32_4x8")
     for verdict in check(problem, [plan]):
         assert verdict.passed, verdict.fault
+
+
+@pytest.mark.parametrize(
+    ("words", "steps", "run"),
+    [
+        ("bwd_w mb3ic5ih6oc9kh1", "c:4", "A, B, 108, 5"),  # all pixels of all images
+        ("bwd_w mb3ic11ih6oc9kh1", "c:8 pack(A) k:8 c:4", "A, B, 108, 8"),  # of the copy's channels
+        ("bwd_w mb3ic8ih6oc9kh1", "n:2 c:4", "A, B, 72, 8"),
+        (
+            "bwd_w mb3ic5ih7oc9kh1sh2",
+            "c:4",
+            "+ 32 * p0, 4, 10",
+        ),  # pixels are apart, and rows more so
+    ],
+)
+def test_pixels_side_by_side_are_one_run(words: str, steps: str, run: str) -> None:
+    problem = parse_problem(words)
+    plan = schedule.parse(f"k:8 {steps} > brgemm_portable_f32_4x8")
+    assert run in emit(problem, plan).text
+    for verdict in check(problem, [plan]):
+        assert verdict.passed, verdict.fault
+
+
+def test_copies_keep_a_few_channels_of_each_pixel() -> None:
+    """Where no channel's pixels are neighbours, a kernel's rows are read from lines of few."""
+    problem, target = parse_problem("bwd_w mb16ic512ih14oc512kh1"), detect("portable")
+    _, roles, strides = model_of(problem)
+    (choice,) = candidates(problem, Context(roles, strides, target, assume_rates(target), 1), 1)
+    before = choice.schedule.loops[: choice.schedule.pack_depth]
+    assert any(loop.dim == "c" and loop.step <= 32 for loop in before), str(choice.schedule)
 
 
 def test_a_loop_over_taps_that_padding_cuts_needs_one_row() -> None:
