@@ -342,6 +342,8 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
     for depth in range(int(family.pack.max()) + 1):
         times = times * nest.loops[depth - 1] if depth else times
         copied = np.where(family.pack == depth, nest.copy_bytes(depth) * times, copied)
+    if beside := nest.beside:
+        copied = copied * nest.line_parts(nest.tiles[0][beside.name], nest.copied_beside)
     depths = [d.name for d in contraction.by_role("k")]
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
     rows = [] if depths else [d.name for d in contraction.by_role("m")]

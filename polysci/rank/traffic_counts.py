@@ -74,6 +74,11 @@ class TrafficCounts:
         self.dims = list(family.dims)
         for position, dim in enumerate(family.dims):
             self._enter(dim, family.steps[:, position].astype(np.float64))
+        self.beside = row_beside(self.contraction, context.strides[self.contraction.a.array])
+        self.copied_beside = np.ones(len(family))  # of its positions in a packed copy
+        if beside := self.beside:
+            sizes = [np.broadcast_to(tile[beside.name], len(family)) for tile in self.tiles]
+            self.copied_beside = np.choose(np.maximum(family.pack, 0), sizes)
         self.depth = len(self.dims)  # of a call
         for dim, step in self._inner():
             self.dims.append(dim)
@@ -275,20 +280,15 @@ class TrafficCounts:
         a = self._lines(self.contraction.x, tile)
         if self.packed.any():
             copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
-            a = np.where(self._from_copy(depth), copy * self._line_parts(tile), a)
+            if self.beside:
+                copy = copy * self.line_parts(self.copied_beside, tile[self.beside.name])
+            a = np.where(self._from_copy(depth), copy, a)
         b = self._memoise("panel", self.contraction.w, tile, self._panel)
         return a, b, self._lines(self.contraction.out, tile)
 
-    def _line_parts(self, tile: Mapping[str, Count]) -> Count:
-        """Bytes of lines over bytes used, of a copy of which a tile reads parts of rows."""
-        beside = row_beside(self.contraction, self.context.strides[self.contraction.a.array])
-        if beside is None:
-            return np.ones(1)
-        whole = np.ones(len(self.family))
-        for depth in range(int(self.family.pack.max()) + 1):
-            whole = np.where(self.family.pack == depth, self.tiles[depth][beside.name], whole)
-        part, more = tile[beside.name], LINE / self.packed_copy - 1
-        return np.maximum(1.0, np.minimum(whole, part + more) / part)
+    def line_parts(self, whole: Count, part: Count) -> Count:
+        """Bytes of lines over bytes used, reading ``part`` of ``whole`` elements side by side."""
+        return np.maximum(1.0, np.minimum(whole, part + LINE / self.packed_copy - 1) / part)
 
     def copy_bytes(self, depth: int) -> Count:
         """Bytes of a copy of the A that a tile at a depth reads."""
