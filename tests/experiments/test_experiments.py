@@ -305,6 +305,21 @@ def test_residue_classes_are_predicted_to_be_faster_than_inserted_zeros(tmp_path
     assert (tmp_path / "backward_data.png").stat().st_size > 1000
 
 
+def test_kinds_of_weight_gradients_are_told_apart(tmp_path: Path) -> None:
+    words = ("mb8ic8ih28oc8kh3ph1", "--level", "estimate", "--count", "50", "--threads", "1", "8")
+    done = run("update_strategies", *words, "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    alone, shared = rows_of(tmp_path / "update_strategies.csv")
+    assert not alone["private_schedule"] and not alone["hybrid_schedule"]
+    assert "private(C)" in shared["private_schedule"] + shared["hybrid_schedule"]
+    for row in (alone, shared):
+        kind = row["predicted_winner"]
+        times = [float(value) for name, value in row.items() if name.endswith("_predicted")]
+        assert float(row[f"{kind}_predicted"]) == min(time for time in times if time)
+        assert row["measured_winner"] == ""
+    assert (tmp_path / "update_strategies.png").stat().st_size > 1000
+
+
 def test_a_network_without_records_is_an_error_that_says_what_makes_them(
     tmp_path: Path, own_cache: Path
 ) -> None:
