@@ -35,6 +35,8 @@ VALUES: tuple[Any, ...] = (
     *(np.array([1, 2]), np.array(None), np.array(["x"]), np.zeros((0, 3)), np.ma.masked_array([1])),
 )
 CONV = {"N": 1, "C": 8, "H": 6, "W": 6, "K": 8, "R": 3, "S": 3}
+CONV1 = {"N": 1, "C": 8, "W": 6, "K": 8, "S": 3}
+CONV3 = CONV | {"D": 6, "T": 3}
 MATMUL = {"M": 4, "K": 4, "N": 4}
 NEST = """float A[8][6]; float B[6][5]; float C[8][5];
 void f(void) {
@@ -49,6 +51,11 @@ PROBLEMS: dict[str, Any] = {
     "Matmul": polysci.Matmul(**MATMUL),
     "Conv2dBackwardData": polysci.Conv2dBackwardData(polysci.Conv2d(**CONV)),
     "Conv2dBackwardWeights": polysci.Conv2dBackwardWeights(polysci.Conv2d(**CONV)),
+    "Conv1d": polysci.Conv1d(**CONV1),
+    "Conv3d": polysci.Conv3d(**CONV3),
+    "ConvTranspose2d": polysci.ConvTranspose2d(**CONV),
+    "Conv3dBackwardData": polysci.Conv3dBackwardData(polysci.Conv3d(**CONV3)),
+    "Conv3dBackwardWeights": polysci.Conv3dBackwardWeights(polysci.Conv3d(**CONV3)),
     "Nest": polysci.Nest(NEST),
 }
 KEY = {"problem_key": "mb1", "threads": 1, "features": "fma", "host": "h"}
@@ -62,12 +69,18 @@ def with_each(call: Callable[..., object], *names: str, **usual: Any) -> Iterato
 
 
 def constructors() -> Iterator[tuple[str, Door]]:
-    options = ("stride", "pad", "dilation", "groups", "P", "Q", "layout", "dtype", "name")
-    yield from with_each(polysci.Conv2d, *options, "multiplicity", **CONV)
-    others = ("batch", "constant", "dtype", "name", "multiplicity")
+    shared = ("stride", "pad", "dilation", "groups", "layout", "dtype", "name", "multiplicity")
+    options = (*shared, "activation")
+    yield from with_each(polysci.Conv2d, "P", "Q", *options, **CONV)
+    yield from with_each(polysci.Conv1d, "Q", *options, **CONV1)
+    yield from with_each(polysci.Conv3d, "Z", "P", "Q", *options, **CONV3)
+    yield from with_each(polysci.ConvTranspose2d, "output_padding", *shared, **CONV)
+    others = ("batch", "constant", "dtype", "name", "multiplicity", "transposed", "alpha", "beta")
+    yield from with_each(polysci.Matmul, "activation", **MATMUL)
     yield from with_each(polysci.Matmul, *others, **MATMUL)
-    yield from with_each(polysci.Conv2dBackwardData, "forward")
-    yield from with_each(polysci.Conv2dBackwardWeights, "forward")
+    for dims in "123":
+        for of in ("Data", "Weights"):
+            yield from with_each(getattr(polysci, f"Conv{dims}dBackward{of}"), "forward")
     yield from with_each(polysci.Nest, "name", "multiplicity", source=NEST)
     yield from with_each(polysci.Scales, "scale", "y_zero", "residual_scale", "residual_zero")
     yield from with_each(PackedWeights, identity="", array=np.zeros(1), pointer=None)
