@@ -72,7 +72,7 @@ class ReturningDirection(Direction):
     def dtype(self) -> str:
         return self.build.dtype(self.node.inputs[2])
 
-    def returned(self, held: CarriedTensor) -> Expr:
+    def gradient_of_state(self, held: CarriedTensor) -> Expr:
         """The product of the gates' gradients with R: the gradient of the state before a step."""
         gradients = self.part(self.made[-1], self.steps.read)
         weights, x = self.weights(2, 0, self.build.shape(gradients)[1]), Matrix(gradients, (0,), 1)
@@ -97,7 +97,7 @@ def lstm(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
     cell.write("f", apply("mul", apply("mul", summed, before), sigmoid(f)))
     cell.write("g", apply("mul", apply("mul", summed, i), tanh(g)))
     cell.keep(memory, apply("mul", summed, f))
-    cell.keep(hidden, cell.returned(hidden))
+    cell.keep(hidden, cell.gradient_of_state(hidden))
 
 
 def gru(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
@@ -114,7 +114,7 @@ def gru(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
     update = cell.write("z", kept)
     cell.write("r", reset, 1)
     cell.write("z", update, 1)
-    cell.keep(hidden, apply("add", cell.returned(hidden), apply("mul", total, z)))
+    cell.keep(hidden, apply("add", cell.gradient_of_state(hidden), apply("mul", total, z)))
 
 
 def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
@@ -122,7 +122,7 @@ def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
     (hidden,) = carried
     (n,) = cell.kept("n")
     cell.write("n", apply("mul", cell.total(hidden), cell.functions[0](n)))
-    cell.keep(hidden, cell.returned(hidden))
+    cell.keep(hidden, cell.gradient_of_state(hidden))
 
 
 _STEPS: Mapping[str, Callable[[ReturningDirection, Sequence[CarriedTensor]], None]] = (
