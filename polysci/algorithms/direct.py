@@ -29,6 +29,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
 from polysci.rank.lower_bound import lower_bound
+from polysci.rank.panel_copies import part_forms
 from polysci.space.knobs import Strides
 
 
@@ -81,7 +82,9 @@ class Direct(Algorithm[LegalSchedule]):
         if count is None or limits.ranker != shortlist.SECONDS:
             return chosen
         plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
-        others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in plain)
+        parts = part_forms(context, (candidate.schedule for candidate in chosen))
+        forms = [*plain, *parts]
+        others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in forms)
         return sorted([*chosen, *others], key=lambda each: each.seconds)[: len(chosen)]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:

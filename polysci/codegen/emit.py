@@ -13,16 +13,15 @@ from polysci.codegen.activation_calls import activation_headers
 from polysci.codegen.definitions import arrange
 from polysci.codegen.loops import declare_origins, nest, tile_schedule
 from polysci.codegen.packing import box_function, box_origins, box_rows
+from polysci.codegen.panel_parts import part_function, part_origins
 from polysci.codegen.panels import (
     integer_arguments,
     packed_bytes,
-    panel_bytes,
     panel_count,
     panels_function,
     weights_function,
 )
 from polysci.codegen.private_sums import call_sums, copy_of, sums_function
-from polysci.codegen.reduction import reads_on
 from polysci.codegen.sharing import share_threads
 from polysci.codegen.tasks import HEADER, origins_of_task
 from polysci.codegen.team import Team
@@ -30,11 +29,11 @@ from polysci.codegen.tile_calls import tile_call
 from polysci.codegen.tile_functions import tile_function
 from polysci.codegen.tiles import Tile, check_masks
 from polysci.codegen.weight_pieces import columns_at_a_time, columns_functions, declare_columns
+from polysci.codegen.workspace import Workspace
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
-from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.resolve import Plan, resolve
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
@@ -141,13 +140,13 @@ def emit(
     if masked:
         check_masks(plan)
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, masked, comments)
-    whole = emitter.shared or plan.packs_b or plan.private or schedule.hilbert
+    whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.hilbert
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),
-        workspace=emitter.workspace, packed=packed_bytes(plan), by_rows=by_rows,
+        workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
         masked=masked, pool=team is Team.POOL,
         columns=columns_at_a_time(plan, strides[contraction.w.array], team),
     )  # fmt: skip
@@ -171,7 +170,7 @@ class _Emitter:
             c.Collection([c.Line(f"/* {self.symbol}: {self.schedule} */"), self._entry()]),
             weights_function(self.symbol, plan, self.strides[w.array]),
             self._size("packed_size", packed_bytes(plan)),
-            self._size("workspace_size", self.workspace),
+            self._size("workspace_size", self.workspace.bytes),
             *(
                 tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), masked=self.masked)
                 for index, pieces in enumerate(plan.classes())
@@ -181,7 +180,9 @@ class _Emitter:
             parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[x.array]))
         parts += columns_functions(self.symbol, plan, self.strides[w.array], self.team)
         if plan.packs_b:
-            parts.append(panels_function(self.symbol, plan, self.strides[w.array]))
+            parts_of_b = plan.schedule.packs_parts_of_b
+            function = part_function if parts_of_b else panels_function
+            parts.append(function(self.symbol, plan, self.strides[w.array]))
         if plan.private:
             parts.append(sums_function(self.symbol, plan, plan.private))
         return (
@@ -194,11 +195,6 @@ class _Emitter:
     def functions(self) -> tuple[interface.Function, ...]:
         kind = {"by_rows": self.by_rows, "team": self.team is Team.POOL, "masked": self.masked}
         return interface.functions(self.plan.precision, **kind)
-
-    @property
-    def shared(self) -> bool:
-        """Whether A is packed once, before all loops."""
-        return self.plan.box is not None and self.plan.schedule.pack_depth == 0
 
     @property
     def parameters(self) -> int:
@@ -214,25 +210,9 @@ class _Emitter:
         return self.threads > 1 and bool(self.plan.schedule.parallel) and not self.by_rows
 
     @property
-    def workspace(self) -> int:
-        """Bytes of packed copies: of A one for all threads, or one a thread; of B; then of C."""
-        private = self.plan.private
-        return self._sums_at + private.bytes if private else self._sums_at
-
-    @property
-    def _sums_at(self) -> int:
-        """Bytes before the private copies of C."""
-        of_b = panel_bytes(self.plan) if self.plan.packs_b else 0
-        used = self._copies_of_a + of_b
-        return round_up(used, ALIGNMENT) if self.plan.private else used
-
-    @property
-    def _copies_of_a(self) -> int:
-        if self.plan.box is None:
-            return 0
-        copies = 1 if self.by_rows or self.shared or not self.parameters else self.threads
-        behind = ALIGNMENT if reads_on(self.plan) else 0  # the last word may end there
-        return self.plan.box.bytes * self.plan.box.size * copies + behind
+    def workspace(self) -> Workspace:
+        alone = self.by_rows or not self.parameters
+        return Workspace(self.plan, 1 if alone else self.threads)
 
     def _size(self, name: str, value: int) -> c.Generable:
         head = f"int64_t {self.symbol}_{name}(void)"
@@ -260,10 +240,10 @@ class _Emitter:
             vector = 4 * self.plan.kernel.lanes
             body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
         if self.plan.packs_b:
-            body += self._pack_b()
+            body += [] if self.plan.schedule.packs_parts_of_b else self._pack_b()
         elif self.plan.box is None and not self.plan.private:
             body.append(c.Statement("(void)workspace"))
-        if self.shared:
+        if self.workspace.shares_a:
             body += self._pack_shared()
         if self.by_rows:
             body += self._band()
@@ -334,7 +314,7 @@ class _Emitter:
         turn = [*c.items(self._nest(self.parameters, "thread" if self.several else "0"))]
         if private:
             of_dim = {loop.dim: name for name, loop in zip(names, loops, strict=False)}
-            turn.insert(0, copy_of(private, of_dim, self._sums_at))
+            turn.insert(0, copy_of(private, of_dim, self.workspace.sums_at))
         turn = [*declare_origins(origin, c.Block(turn)), *turn]
         first, last = "0", f"{total}"
         if self.several:
@@ -349,7 +329,7 @@ class _Emitter:
         ])  # fmt: skip
         if not private:
             return share_threads(self.team, self.threads, c.Block(body), last=True)
-        sums = self._flush(call_sums(self.symbol, plan, self._sums_at, self.threads))
+        sums = self._flush(call_sums(self.symbol, plan, self.workspace.sums_at, self.threads))
         if not self.several:
             return [c.Block(body), c.Block(sums)]
         return [
@@ -370,7 +350,7 @@ class _Emitter:
     def _pack_b(self) -> list[c.Generable]:
         """Pack B, which changes from call to call, into panels behind the copies of A."""
         count, name = panel_count(self.plan), f"{self.symbol}_pack_b"
-        panels = f"(ps_b *)((char *)workspace + {self._copies_of_a})"
+        panels = f"(ps_b *)((char *)workspace + {self.workspace.panels_at})"
         moved = c.Statement(f"args.packed = {panels}")
         if not self.several or count == 1:
             return [c.Statement(f"{name}(packed, {panels}, 0, {count})"), moved]
@@ -383,16 +363,24 @@ class _Emitter:
         """What a packed copy holds in the padding."""
         return "(ps_a)args.x_zero" if self.plan.precision.integer else "0"
 
-    def _pack(self, thread: str, origin: Mapping[str, str]) -> list[c.Generable]:
-        """Pack the tile of A that the loops inside read, and remember where it starts."""
+    def _pack(self, thread: str, operand: str, origin: Mapping[str, str]) -> list[c.Generable]:
+        """Pack the tile of A or B that the loops inside read, and remember where it starts."""
         plan = self.plan
+        target = "local" if self.parameters and not self.by_rows else "args"
+        if operand == "B":
+            at, step = self.workspace.panels_at, 4 * self.workspace.panel_elements
+            panels = f"(ps_b *)((char *)workspace + {at}{f' + {step} * thread' * (thread != '0')})"
+            origins = "".join(f", {origin[dim]}" for dim in part_origins(plan))
+            return [
+                c.Statement(f"{target}.packed = {panels}"),
+                c.Statement(f"{self.symbol}_pack_b(packed, {panels}{origins})"),
+            ]
         if plan.box is None:
             return []
         box = "(ps_a *)workspace"
         if thread != "0":
             box += f" + {plan.box.size} * {thread}"
         arguments = ["0", str(box_rows(plan)), *(origin[dim] for dim in box_origins(plan))]
-        target = "local" if self.parameters and not self.by_rows else "args"
         return [
             c.Statement(f"{target}.a = {box}"),
             c.Statement(f"{self.symbol}_pack(x, {box}, {self._zero}, {', '.join(arguments)})"),

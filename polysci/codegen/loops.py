@@ -11,7 +11,7 @@ import islpy as isl
 
 from polysci.codegen import ctree as c
 from polysci.codegen.tiles import Tile
-from polysci.polyhedral.tile_schedule import TileSchedule
+from polysci.polyhedral.tile_schedule import PACKING, TileSchedule
 from polysci.space.resolve import Plan
 
 
@@ -38,10 +38,10 @@ def nest(
     plan: Plan,
     parameters: int,
     call: Callable[[TileCall], c.Generable],
-    pack: Callable[[Mapping[str, str]], list[c.Generable]],
+    pack: Callable[[str, Mapping[str, str]], list[c.Generable]],
     comments: Mapping[str, str],
 ) -> c.Generable:
-    """C loops over every register tile; ``call`` and ``pack`` print the leaves.
+    """C loops over every register tile; ``call`` and ``pack`` (of an operand) print the leaves.
 
     The first ``parameters`` loops are not printed: their iterators are variables of the caller.
     ``comments`` are of loops, by iterator.
@@ -108,7 +108,7 @@ class _Printer:
     parameters: int
     tiles: list[Tile]
     call: Callable[[TileCall], c.Generable]
-    pack: Callable[[Mapping[str, str]], list[c.Generable]]
+    pack: Callable[[str, Mapping[str, str]], list[c.Generable]]
     comments: Mapping[str, str]
 
     def node(self, node: isl.AstNode) -> c.Generable:
@@ -154,8 +154,10 @@ class _Printer:
         expr = node.user_get_expr()
         name = expr.get_op_arg(0).to_C_str()
         arguments = [_text(expr.get_op_arg(i)) for i in range(1, expr.get_op_n_arg())]
-        if name == "P":
-            return c.Block(self.pack(self._pack_origin(arguments)))
+        if name.startswith(PACKING):
+            origin = self._pack_origin(arguments)
+            operands = name.removeprefix(PACKING)
+            return c.Block([part for of in operands for part in self.pack(of, origin)])
         tile = self.tiles[int(name[1:])]
         origin = dict(zip(self.order.looped, arguments, strict=True))
         return self.call(TileCall(int(name[1:]), tile, origin))

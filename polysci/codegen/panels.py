@@ -49,7 +49,7 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Gen
     body: list[c.Generable] = []
     if str(plan.precision) != "f32":
         body.append(c.Statement("ps_b *restrict to = packed"))
-    if _vector_copy(plan, strides):  # a call refuses such a CPU
+    if vector_copy(plan, strides):  # a call refuses such a CPU
         body.append(c.when("!PS_CPU_OK()", c.Statement("return")))
     body.append(_panels(plan, strides))
     if plan.precision.integer:
@@ -187,7 +187,7 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
     panel = plan.panel_dim
     extent, column = plan.extent(panel), c.variable(panel)
     depth = plan.depth and c.variable(plan.depth)
-    if copy := _vector_copy(plan, strides):
+    if copy := vector_copy(plan, strides):
         return _by_vectors(plan, strides, copy)
     word, to = plan.compute.vnni_factor, "packed" if str(plan.precision) == "f32" else "to"
     joined, stacked = plan.joined, plan.stacked
@@ -222,12 +222,8 @@ def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
 
 def _panel_sizes(plan: Plan) -> list[c.Generable]:
     """Declarations of a panel's width and of the depth of its block."""
-    panel, lanes = plan.panel_dim, plan.panel_lanes
-    vectors = f"({plan.extent(panel)} - {c.variable(panel)} + {lanes - 1}) / {lanes} * {lanes}"
-    whole_tile = -(-plan.tile[panel] // lanes) * lanes
-    parts: list[c.Generable] = [
-        c.Statement(f"const int64_t width = ps_least({vectors}, {whole_tile})")
-    ]
+    panel = plan.panel_dim
+    parts: list[c.Generable] = [panel_width(plan, f"{plan.extent(panel)} - {c.variable(panel)}")]
     if plan.depth:
         whole, step = _depth_steps(plan)
         deep = f"ps_least({whole} - {c.variable(plan.depth)}, {step})"
@@ -235,7 +231,15 @@ def _panel_sizes(plan: Plan) -> list[c.Generable]:
     return parts
 
 
-def _vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
+def panel_width(plan: Plan, rest: str) -> c.Generable:
+    """The declaration of a panel's width: of the ``rest`` of columns, in whole vectors."""
+    lanes = plan.panel_lanes
+    whole_tile = -(-plan.tile[plan.panel_dim] // lanes) * lanes
+    vectors = f"({rest} + {lanes - 1}) / {lanes} * {lanes}"
+    return c.Statement(f"const int64_t width = ps_least({vectors}, {whole_tile})")
+
+
+def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     """The function of ``microkernels/panels.h`` that copies a block by vectors; empty: none does.
 
     It takes floats of which columns, or steps of the reduction, are neighbours.

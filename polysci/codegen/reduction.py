@@ -84,14 +84,15 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
         return
     tap, inner = taps[0], taps[1:]
     if inner and _is_one_run(tile, taps):
-        yield from _runs(tile, step, prod(map(tile.taps_of, taps)), a[taps[-1]])
+        moving = [tap for tap in taps if tile.taps_of(tap) > 1] or taps
+        yield from _runs(tile, step, prod(map(tile.taps_of, taps)), a[moving[-1]])
         return
     extent, masks = tile.taps_of(tap), tile.masks(tap)
     below, around = tile.depth, inner
     if plan.joined and inner:
-        below, around = tile.depth * plan.extent(inner[-1]), inner[:-1]
+        below, around = tile.depth * plan.panels[inner[-1]], inner[:-1]
     below = plan.words(below) * tile.step
-    by_a, by_b = a[tap], below * prod(plan.extent(t) for t in around)
+    by_a, by_b = a[tap], below * prod(plan.panels[t] for t in around)
     whole_words = tile.depth == plan.words(tile.depth)
     if not inner and (pixels := line_pixels(tile, tap, masks, step)) is not None:
         if pixels or step.filled:
@@ -116,10 +117,12 @@ def _is_one_run(tile: Tile, taps: tuple[str, ...]) -> bool:
     if plan.depth or plan.compute.vnni_factor > 1 or plan.kernel.family != "brgemm":
         return False
     rows = (1 << tile.rows) - 1
-    whole = all(set(tile.masks(tap)) == {rows} and tap not in plan.ranges for tap in taps)
-    return whole and all(
-        tile.taps_of(inner) == plan.extent(inner) and a[outer] == a[inner] * plan.extent(inner)
-        for outer, inner in pairwise(taps)
+    every = all(set(tile.masks(tap)) == {rows} and tap not in plan.ranges for tap in taps)
+    first = next((at for at, tap in enumerate(taps) if tile.taps_of(tap) > 1), len(taps))
+    whole = all(tile.taps_of(tap) == plan.panels[tap] for tap in taps[first + 1 :])
+    moving = [tap for tap in taps if tile.taps_of(tap) > 1]
+    return (every and whole) and all(
+        a[outer] == a[inner] * tile.taps_of(inner) for outer, inner in pairwise(moving)
     )
 
 

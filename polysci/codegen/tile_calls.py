@@ -20,8 +20,10 @@ def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
     channel = next(affine for affine in out.index if affine.coef(plan.panel_dim))
     n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
     factors = [
-        c.linear(plan.coef["x"], _inside_box(plan, origin), plan.base),
-        c.linear(call.tile.panel_strides(), origin),
+        c.linear(plan.coef["x"], _inside(plan, origin, plan.schedule.pack_depth), plan.base)
+        if plan.box
+        else c.linear(plan.coef["x"], origin, plan.base),
+        c.linear(call.tile.panel_strides(), _inside(plan, origin, plan.schedule.panels_depth)),
     ]
     arguments = [
         *(reversed(factors) if plan.contraction.swapped else factors),
@@ -43,11 +45,10 @@ def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
     return c.Statement(f"{symbol}_t{call.index}(g, {', '.join(arguments)})")
 
 
-def _inside_box(plan: Plan, origin: Mapping[str, str]) -> dict[str, str]:
-    """Origin of a call relative to the tile whose packed copy it reads."""
-    around = plan.schedule.loops[: plan.schedule.pack_depth if plan.box else 0]
+def _inside(plan: Plan, origin: Mapping[str, str], depth: int) -> dict[str, str]:
+    """Origin of a call relative to the tile of the outermost ``depth`` loops, which is packed."""
     moved = dict(origin)
-    for dim, step in {loop.dim: loop.step for loop in around}.items():
+    for dim, step in {loop.dim: loop.step for loop in plan.schedule.loops[:depth]}.items():
         text = origin[dim]
         if step == plan.tile[dim]:
             moved[dim] = "0"

@@ -52,7 +52,7 @@ class Tile:
     def tap_stride(self, tap: str) -> int:
         """Elements of packed B from one value of a tap to the next, where none are joined."""
         taps = self.plan.taps
-        inner = prod(self.plan.extent(other) for other in taps[taps.index(tap) + 1 :])
+        inner = prod(self.plan.panels[other] for other in taps[taps.index(tap) + 1 :])
         return self.plan.words(self.depth) * self.step * inner
 
     def panel_strides(self) -> dict[str, int]:
@@ -65,7 +65,7 @@ class Tile:
             strides[dim.name] *= prod(d.extent for d in plan.groups[position + 1 :])
         strides[plan.panel_dim] = plan.reduction
         if plan.depth:
-            strides[plan.depth] = prod(plan.extent(tap) for tap in plan.taps) * self.panel_width
+            strides[plan.depth] = prod(plan.panels[tap] for tap in plan.taps) * self.panel_width
         return strides | {tap: self.tap_stride(tap) for tap in plan.split if tap != plan.depth}
 
     def tap_of(self, dim: str) -> str | None:

@@ -20,7 +20,7 @@ PRIVATE = "private(C)"
 HILBERT = "hilbert(C)"
 PLAIN = "plain(B)"
 _FIRST = (SWAP, PRIVATE, HILBERT, PLAIN)  # in this order
-_PACK = re.compile(r"pack\(A\)(?:\+(?P<pad>[0-9]{1,6}))?")
+_PACK = re.compile(r"pack\((?:A\)(?:\+(?P<pad>[0-9]{1,6}))?|(?P<operand>B)\))")
 _TRANSFORM = re.compile(
     r"(?!pack\(|ahead\(|stream\(|private\(|hilbert\(|plain\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
 )
@@ -44,13 +44,14 @@ class Pack:
     """``pack(A)[+pad]``: copy what the loops inside read of A, padding filled as x holds zero.
 
     ``pad`` elements are added between neighbouring pixels, so that rows do not fall into one
-    cache set.
+    cache set. ``pack(B)`` copies what they read of a B that changes from call to call into panels.
     """
 
     pad: int = 0
+    operand: str = "A"
 
     def __str__(self) -> str:
-        return "pack(A)" + (f"+{self.pad}" if self.pad else "")
+        return f"pack({self.operand})" + (f"+{self.pad}" if self.pad else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,9 @@ class Schedule:
     lets parallel loops run over reductions: each of their turns sums into a copy of C of its own,
     and the copies are summed at the end (``space.private_copies``). ``hilbert(C)`` lets the turns
     of the two outermost loops, the blocks of C, follow a generalised Hilbert curve; where both are
-    parallel, each thread has a piece of the curve. ``plain(B)`` lets calls read a B that changes
-    from call to call where it lies, without packing it first.
+    parallel, each thread has a piece of the curve. A B that changes from call to call is copied
+    into panels before all loops; ``pack(B)`` among them copies part by part, and ``plain(B)`` lets
+    calls read it where it lies.
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
     dimensions without a loop lie inside the call whole.
@@ -127,7 +129,17 @@ class Schedule:
 
     @property
     def pack(self) -> Pack | None:
-        return next((step for step in self.steps if isinstance(step, Pack)), None)
+        """The packing of A."""
+        return next((step for step in self._packings if step.operand == "A"), None)
+
+    @property
+    def packs_parts_of_b(self) -> bool:
+        """Whether B is copied into panels inside loops, part by part."""
+        return any(step.operand == "B" for step in self._packings)
+
+    @property
+    def _packings(self) -> list[Pack]:
+        return [step for step in self.steps if isinstance(step, Pack)]
 
     @property
     def transform(self) -> Transform | None:
@@ -135,12 +147,20 @@ class Schedule:
 
     @property
     def pack_depth(self) -> int:
-        """How many loops enclose the packing."""
+        """How many loops enclose the packing of A."""
+        return self._depth_of("A")
+
+    @property
+    def panels_depth(self) -> int:
+        """How many loops enclose the packing of B; 0 where it is whole."""
+        return self._depth_of("B") if self.packs_parts_of_b else 0
+
+    def _depth_of(self, operand: str) -> int:
         depth = 0
         for step in self.steps:
-            if isinstance(step, Pack):
+            if isinstance(step, Pack) and step.operand == operand:
                 return depth
-            depth += 1
+            depth += not isinstance(step, Pack)
         return depth
 
     @property
@@ -182,8 +202,21 @@ class Schedule:
             raise SpecError(f"schedule: {self}: a dimension can be parallel once")
         if self.pack and 0 < self.pack_depth < len(self.parallel):
             raise SpecError(f"schedule: {self}: packing may not stand between parallel loops")
+        if self.packs_parts_of_b and (why := self._panels_fault()):
+            raise SpecError(f"schedule: {self}: pack(B): {why}")
         if self.hilbert and (why := self._curve_fault()):
             raise SpecError(f"schedule: {self}: {HILBERT} orders blocks of C: {why}")
+
+    def _panels_fault(self) -> str:
+        """Why B cannot be copied part by part; empty where it can."""
+        if not self.panels_depth:
+            return "it stands inside a loop; without it, B is copied before all of them"
+        if self.panels_depth < len(self.parallel):
+            return "it may not stand between parallel loops"
+        on = (self.swap, self.hilbert, self.plain, self.ahead)
+        marks = zip((SWAP, HILBERT, PLAIN, AHEAD), on, strict=True)
+        other = next((mark for mark, is_on in marks if is_on), "")
+        return f"{other} needs B as a whole" if other else ""
 
     def _curve_fault(self) -> str:
         """Why the two outermost loops cannot follow a curve; empty where they can."""
@@ -202,7 +235,7 @@ class Schedule:
 _PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
     {
         Loop: {"dim": str, "step": int, "parallel": bool},
-        Pack: {"pad": int},
+        Pack: {"pad": int, "operand": str},
         Transform: {"name": str, "numbers": tuple},
         Schedule: {"kernel": str}
         | dict.fromkeys(("stream", "ahead", "swap", "private", "hilbert", "plain"), bool),
@@ -228,9 +261,10 @@ def parse(text: str) -> Schedule:
         if match := _LOOP.fullmatch(word):
             steps.append(Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None))
         elif match := _PACK.fullmatch(word):
-            if any(isinstance(step, Pack) for step in steps):
-                raise SpecError(f"schedule {text!r}: {word!r}: one packing at most")
-            steps.append(Pack(int(match["pad"] or 0)))
+            pack = Pack(int(match["pad"] or 0), match["operand"] or "A")
+            if any(isinstance(step, Pack) and step.operand == pack.operand for step in steps):
+                raise SpecError(f"schedule {text!r}: {word!r}: one packing of each at most")
+            steps.append(pack)
         elif match := _TRANSFORM.fullmatch(word):
             if any(isinstance(step, Transform) for step in steps):
                 raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")
@@ -239,7 +273,7 @@ def parse(text: str) -> Schedule:
         else:
             raise SpecError(
                 f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor 'transform(numbers)' nor a first {' '.join(_FIRST)!r} "
-                f"nor a last {' '.join(_LAST)!r}"
+                f"nor 'pack(A)[+pad]' nor 'pack(B)' nor 'transform(numbers)' "
+                f"nor a first {' '.join(_FIRST)!r} nor a last {' '.join(_LAST)!r}"
             )
     return Schedule(tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, *_FIRST)))

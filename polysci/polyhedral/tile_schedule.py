@@ -8,30 +8,33 @@ this follow the time of a point (``time``), the schedule tree whose abstract syn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import islpy as isl
 
 from polysci.polyhedral.schedule import Loop, Schedule
+
+PACKING = "pack_"  # begins isl's name of the instances of packing
 
 
 @dataclass(frozen=True, slots=True)
 class TileSchedule:
     """The loops of a schedule over a box of ``extents``, outermost first, then its points.
 
-    ``names`` are the loops' iterators: ``k0``, ``k1`` for the levels over k. ``pack_depth`` is the
-    number of loops around the packing; None where nothing is packed inside a loop.
+    ``names`` are the loops' iterators: ``k0``, ``k1`` for the levels over k. ``packings`` are the
+    operands that are packed inside loops, and the number of loops around each packing.
     """
 
     extents: Mapping[str, int]
     loops: tuple[Loop, ...]
-    pack_depth: int | None = None
+    packings: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, schedule: Schedule, extents: Mapping[str, int]) -> TileSchedule:
         """Raises SpecError for loops that do not nest in a box of ``extents``."""
         schedule.check(extents)
-        return cls(extents, schedule.loops, schedule.pack_depth if schedule.pack else None)
+        depths = {"A": schedule.pack_depth if schedule.pack else 0, "B": schedule.panels_depth}
+        return cls(extents, schedule.loops, {of: depth for of, depth in depths.items() if depth})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,14 +94,13 @@ class TileSchedule:
             node = node.insert_partial_schedule(self._member(position, len(tiles)))
             node = node.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate)
             schedule = node.get_schedule()
-        if not self.pack_depth:  # nothing is packed, or before all loops
-            return schedule
-        node = schedule.get_root().child(0)
-        for _ in range(fixed, self.pack_depth):
-            node = node.child(0)
-        return node.graft_before(
-            isl.ScheduleNode.from_extension(self._packing(fixed))
-        ).get_schedule()
+        for depth in sorted({*self.packings.values()}, reverse=True):
+            node = schedule.get_root().child(0)
+            for _ in range(fixed, depth):
+                node = node.child(0)
+            copies = isl.ScheduleNode.from_extension(self._packing(depth, fixed))
+            schedule = node.graft_before(copies).get_schedule()
+        return schedule
 
     def tiles(self, kinds: Sequence[Mapping[str, range]], fixed: int = 0) -> list[isl.Set]:
         """The origins of register tiles: ``T0``, ``T1``, .. one set a kind, given by its ranges."""
@@ -136,9 +138,13 @@ class TileSchedule:
         maps = "; ".join(f"T{kind}[{origins}] -> [({value})]" for kind in range(kinds))
         return isl.MultiUnionPwAff(f"[{{{maps}}}]")
 
-    def _packing(self, fixed: int) -> isl.UnionMap:
-        """The instances of packing: one for every iteration of the loops around it."""
-        loops = self.loops[: self.pack_depth]
+    def _packing(self, depth: int, fixed: int) -> isl.UnionMap:
+        """The instances of what is packed inside so many loops, one for each of their iterations.
+
+        They are named after the operands: ``pack_A``, ``pack_B``, ``pack_AB``.
+        """
+        loops = self.loops[:depth]
+        operands = "".join(of for of, place in self.packings.items() if place == depth)
         bounds, inside = list[str](), dict[str, tuple[str, int]]()
         for position, (name, loop) in enumerate(zip(self.names, loops, strict=False)):
             bounds.append(self._bounds(position))
@@ -149,7 +155,8 @@ class TileSchedule:
         names = self.names[: len(loops)]
         head = f"[{', '.join(names[:fixed])}] -> " if fixed else ""
         own = ", ".join(names[fixed:])
-        return isl.UnionMap(f"{head}{{ [{own}] -> P[{own}] : {' and '.join(bounds) or 'true'} }}")
+        bound = " and ".join(bounds) or "true"
+        return isl.UnionMap(f"{head}{{ [{own}] -> {PACKING}{operands}[{own}] : {bound} }}")
 
 
 def _levels(dims: Iterator[str]) -> Iterator[str]:

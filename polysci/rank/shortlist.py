@@ -18,7 +18,9 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
 from polysci.rank.curve_groups import square_groups
+from polysci.rank.panel_copies import part_seconds
 from polysci.rank.plain_reads import ahead_of_calls, plain_forms, plain_seconds
+from polysci.rank.traffic_counts import TrafficCounts
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
@@ -342,6 +344,8 @@ def predict_seconds(context: Context, schedule: Schedule) -> float:
     seconds = float(estimate.seconds[0])
     if schedule.plain:
         seconds += plain_seconds(context, schedule, float(estimate.compute[0]))
+    if schedule.packs_parts_of_b:
+        seconds += part_seconds(context, schedule, TrafficCounts(*as_family(context, schedule)))
     return seconds
 
 
@@ -383,6 +387,8 @@ def other_form(context: Context, schedule: Schedule) -> Schedule | None:
     """The schedule with or without ``ahead(B)``; None where B fits L2 or it has no code."""
     part, family = as_family(context, schedule)
     kernel, l2 = family.tiles[0].kernel, context.target.l2
+    if schedule.packs_parts_of_b:
+        return None
     panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)
     if panels is None and not ahead_may_pay(part.contraction, l2):
         return None

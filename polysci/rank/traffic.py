@@ -11,8 +11,8 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.plain_reads import row_bytes
-from polysci.rank.traffic_counts import PAGE, USABLE, TrafficCounts
+from polysci.rank.panel_copies import beyond_l2, copied_panels, panel_transfers
+from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work, skips
 from polysci.space.rows_ahead import RowsAhead
@@ -39,6 +39,7 @@ def traffic(context: Context, family: Family) -> Estimate:
         cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
     )
     transfer = hidden + _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
+    transfer = transfer + panel_transfers(nest)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
     regions = 1 + (family.pack == 0) + (nest.copies() > 1)
@@ -65,6 +66,7 @@ def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
         name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
     }
     exposed = _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
+    exposed = exposed + panel_transfers(nest)
     return np.broadcast_to(compute + exposed, size), counts
 
 
@@ -85,8 +87,8 @@ def _counts(
     calls = nest.calls()
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
     copied, contiguous = _packing_bytes(nest)
-    panels, in_rows = _panel_bytes(nest)
-    beyond_l2 = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
+    panels, in_rows = copied_panels(nest)
+    seeks = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
     counts = {
         "call_ns": calls * 1e-9,
         "run_ns": calls * _runs(nest) * 1e-9,
@@ -94,7 +96,7 @@ def _counts(
         "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
         "prefetch_ns": _prefetches(nest) * 1e-9,
         "page_ns": nest.pages() * 1e-9,
-        "seek_ns": (nest.seeks() if beyond_l2 else np.zeros(1)) * 1e-9,
+        "seek_ns": (nest.seeks() if seeks else np.zeros(1)) * 1e-9,
         "copy_ns": (copied * contiguous + panels * in_rows) / LINE * 1e-9,
         "gather_ns": (copied * (not contiguous) + panels * (not in_rows)) / LINE * 1e-9,
     }
@@ -359,27 +361,10 @@ def _image_transfers(nest: TrafficCounts) -> Count:
     """
     if nest.contraction.image is None or not nest.packed.any():
         return np.zeros(1)
-    machine, target, threads = nest.context.machine, nest.context.target, nest.context.threads
-    rate = min(machine.l3, machine.l3_all / target.sharing("l3", threads))
-    if nest.context.cold or nest.total_bytes() > USABLE * target.l3:
-        rate = min(machine.memory, machine.memory_all / threads)
     copy = nest.whole_copy()
     beyond = nest.total_bytes() + copy > (0 if nest.context.cold else USABLE * nest.l2_bytes)
     passes = beyond * np.where(copy > nest.l2_bytes / 2, 3.0, 1.0)
-    return _packing_bytes(nest)[0] * passes / (rate * 1e9)
-
-
-def _panel_bytes(nest: TrafficCounts) -> tuple[float, bool]:
-    """Bytes of the panels of B that a call writes, and whether it reads B in contiguous runs.
-
-    Runs of a B beyond L2 whose rows are pages apart cost as much as single elements.
-    """
-    contraction = nest.contraction
-    if not contraction.packs_b:
-        return 0.0, True
-    offset = contraction.w.offset(nest.context.strides[contraction.w.array])
-    apart = row_bytes(nest.context) >= PAGE and nest.panels() > nest.l2_bytes
-    return nest.panels(), offset.coef(nest.column.name) == 1 and not apart
+    return _packing_bytes(nest)[0] * passes / beyond_l2(nest)
 
 
 def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:

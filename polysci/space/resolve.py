@@ -21,6 +21,7 @@ from polysci.space.packed_copy import (
     round_up,
     swapped_copy_of,
 )
+from polysci.space.packed_parts import parts_refusal
 from polysci.space.padding import Piece, cut, skips
 from polysci.space.plain_factor import plain_refusal
 from polysci.space.private_copies import PrivateCopies, copies_of
@@ -45,7 +46,8 @@ class Plan:
     its columns; ``depth`` the reduction inside a run; ``taps`` the filter dimensions, whole inside
     a call. Contraction and schedule are those that the kernel takes (``group_views``): of
     ``merged`` groups, rotated, or swapped. ``copied`` is what ``box`` is a copy of. With
-    ``private`` copies C is one of them.
+    ``private`` copies C is one of them. ``panels`` are the extents of what is packed of B at a
+    time.
     """
 
     contraction: Contraction
@@ -62,6 +64,7 @@ class Plan:
     pieces: Mapping[str, tuple[Piece, ...]]
     ranges: Mapping[str, str]
     copied: Operand
+    panels: Mapping[str, int]
     merged: int = 1
     ahead: PanelReuse | None = None
     private: PrivateCopies | None = None
@@ -161,26 +164,26 @@ class Plan:
 
     @property
     def reduction(self) -> int:
-        """Elements of B below one column: the whole reduction, whole words below every tap."""
-        depth, taps = self.extent(self.depth) if self.depth else 1, self.taps
+        """Elements of packed B below a column: the whole reduction, whole words below every tap."""
+        depth, taps = self.panels[self.depth] if self.depth else 1, self.taps
         if self.joined:
-            depth, taps = depth * self.extent(self.joined), taps[:-1]
-        around = prod(self.extent(tap) for tap in taps if tap != self.stacked)
+            depth, taps = depth * self.panels[self.joined], taps[:-1]
+        around = prod(self.panels[tap] for tap in taps if tap != self.stacked)
         if self.stacked:
-            depth *= self.extent(self.stacked)
+            depth *= self.panels[self.stacked]
         return self.words(depth) * around * self.kernel.shifts
 
     @property
     def group_size(self) -> int:
         """Packed elements of B of one group."""
-        extent, tile = self.extent(self.panel_dim), self.tile[self.panel_dim]
+        extent, tile = self.panels[self.panel_dim], self.tile[self.panel_dim]
         last = (extent - 1) // tile * tile
         return (last + round_up(extent - last, self.panel_lanes)) * self.reduction
 
     @property
     def packed_size(self) -> int:
         """Elements of packed B, groups included."""
-        return self.group_size * prod(d.extent for d in self.groups)
+        return self.group_size * prod(self.panels[d.name] for d in self.groups)
 
     @property
     def split(self) -> tuple[str, ...]:
@@ -256,7 +259,8 @@ def resolve(
     return Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         taps_of(contraction) if kernel.stencil else taps,
-        coef, base, box, pieces, ranges, source.x, view.groups,
+        coef, base, box, pieces, ranges, source.x,
+        schedule.tile(extents, schedule.panels_depth), view.groups,
         _panel_reuse(contraction, schedule, kernel), private,
     )  # fmt: skip
 
@@ -283,6 +287,8 @@ def _check_roles(
         raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
     if schedule.plain and (why := plain_refusal(contraction, strides, schedule, kernel)):
         raise UnsupportedError(f"schedule {schedule}: cannot read B where it lies: {why}")
+    if schedule.packs_parts_of_b and (why := parts_refusal(contraction, schedule, kernel)):
+        raise UnsupportedError(f"schedule {schedule}: cannot pack parts of B: {why}")
     if kernel.stencil and (why := stencil_refusal(contraction, strides)):
         raise UnsupportedError(f"schedule {schedule}: no stencil: {why}")
     if kernel.stencil and not schedule.swap:

@@ -187,7 +187,7 @@ def test_the_generated_loops_run_in_the_order_that_was_judged(data: st.DataObjec
         judged = isl.Map(f"{{ {order.time()} }}")
         judged = judged.project_out(isl.dim_type.out, len(order.loops), len(extents))
         for index, tiles in enumerate(order.tiles(origins(plan))):
-            tree = replace(order, pack_depth=None).tree(order.tiles(origins(plan)))
+            tree = replace(order, packings={}).tree(order.tiles(origins(plan)))
             generated = tree.get_map().intersect_domain(isl.UnionSet.from_set(tiles))
             if not order.loops:
                 continue

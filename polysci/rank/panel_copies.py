@@ -1,0 +1,107 @@
+"""What copying a B that changes from call to call into panels costs: as a whole, or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import ceil
+from typing import Final
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.polyhedral.footprint import LINE
+from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.rank.estimate import Context
+from polysci.rank.plain_reads import row_bytes
+from polysci.rank.traffic_counts import PAGE, USABLE, TrafficCounts
+from polysci.space.resolve import resolve
+
+_PASSES: Final = 3.0  # of panels beyond L2: lines are read before they are written, and come back
+
+
+def copied_panels(nest: TrafficCounts) -> tuple[float, bool]:
+    """Bytes of the panels of B that a call writes, and whether it reads B in contiguous runs.
+
+    Runs of a B beyond L2 whose rows are pages apart cost as much as single elements.
+    """
+    contraction = nest.contraction
+    if not contraction.packs_b:
+        return 0.0, True
+    offset = contraction.w.offset(nest.context.strides[contraction.w.array])
+    apart = row_bytes(nest.context) >= PAGE and nest.panels() > nest.l2_bytes
+    return nest.panels(), offset.coef(nest.column.name) == 1 and not apart
+
+
+def beyond_l2(nest: TrafficCounts) -> float:
+    """Bytes that a core gets a second from where the problem lies, if that is not its L2."""
+    machine, target, threads = nest.context.machine, nest.context.target, nest.context.threads
+    if nest.context.cold or nest.total_bytes() > USABLE * target.l3:
+        return 1e9 * min(machine.memory, machine.memory_all / threads)
+    return 1e9 * min(machine.l3, machine.l3_all / target.sharing("l3", threads))
+
+
+def panel_transfers(nest: TrafficCounts) -> float:
+    """Seconds that panels of all of B, which L2 does not hold, come and go while it is copied."""
+    if not nest.contraction.packs_b or nest.panels() <= nest.l2_bytes / 2:
+        return 0.0
+    return nest.panels() * _PASSES / beyond_l2(nest)
+
+
+def part_forms(context: Context, schedules: Iterable[Schedule]) -> Iterator[Schedule]:
+    """The schedules with B copied part by part, of those that can be.
+
+    Parts are copied once each: inside the loops that move B alone, or inside those over reductions.
+    """
+    contraction = context.contraction
+    if not contraction.packs_b:
+        return
+    for schedule in schedules:
+        parallel = len(schedule.parallel)
+        places = {parallel, *(at + parallel for at in _places(context, schedule))} - {0}
+        for depth in sorted(places):
+            form = replace(schedule, steps=_with_part(schedule, depth), ahead=False)
+            try:
+                resolve(contraction, context.strides, form)
+            except (SpecError, UnsupportedError):
+                continue
+            yield form
+
+
+def _places(context: Context, schedule: Schedule) -> Iterator[int]:
+    """How many loops behind the parallel ones may stand around the copies."""
+    contraction = context.contraction
+    leading = schedule.loops[len(schedule.parallel) :]
+    of_b = [contraction.b.uses(loop.dim) for loop in leading]
+    yield next((at for at, moves in enumerate(of_b) if not moves), len(of_b))
+    sums = [loop.dim in contraction.reductions for loop in leading]
+    yield next((at for at, splits in enumerate(sums) if not splits), len(sums))
+
+
+def _with_part(schedule: Schedule, depth: int) -> tuple[Loop | Pack | Transform, ...]:
+    """The steps with ``pack(B)`` inside so many loops, behind a ``pack(A)`` in the same place."""
+    steps, loops = list[Loop | Pack | Transform](), 0
+    todo = True
+    for step in schedule.steps:
+        if todo and loops == depth and not isinstance(step, Pack):
+            steps.append(Pack(operand="B"))
+            todo = False
+        steps.append(step)
+        loops += not isinstance(step, Pack)
+    return (*steps, *[Pack(operand="B")] * todo)
+
+
+def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts) -> float:
+    """What copying parts costs beside copying the whole, which the estimate charges.
+
+    Nothing is computed while a part comes from beyond L2; parts stay there.
+    """
+    whole, in_rows = copied_panels(nest)
+    price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
+    again, around = 1, {d.name: d.extent for d in context.contraction.dims}
+    for loop in schedule.loops[: schedule.panels_depth]:
+        if not (context.contraction.b.uses(loop.dim) or loop.parallel):
+            again *= ceil(around[loop.dim] / loop.step)
+        around[loop.dim] = loop.step
+    far = nest.total_bytes() > USABLE * nest.l2_bytes
+    read = whole / beyond_l2(nest) * far
+    saved = whole / LINE * price + panel_transfers(nest)
+    return (again * (whole / LINE * price + read) - saved) / context.threads

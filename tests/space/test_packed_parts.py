@@ -1,0 +1,106 @@
+"""Products whose second factor changes from call to call, with B packed part by part."""
+
+import pytest
+
+from polysci.algorithms.choice import candidates
+from polysci.algorithms.lowering import emit, model_of
+from polysci.errors import SpecError, UnsupportedError
+from polysci.measure.check import check
+from polysci.ops import parse_problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context, shortlist
+from polysci.target.host import detect
+from polysci.target.machine import assume_rates
+from polysci.target.microkernels import lanes
+
+GRADIENT = "bwd_w mb3ic13ih9oc20oh9kh1ph0"
+STRIDED = "bwd_w mb2ic9ih11oc17oh6kh3sh2ph1"
+
+
+@pytest.mark.parametrize(
+    ("text", "loops", "threads"),
+    [
+        ("mm:50x70x300", "k:32 pack(B) j:{} i:6", 1),
+        ("mm:50x70x300 tb", "j:{wide} k:35 pack(B) pack(A) i:6 j:{}", 1),
+        ("mm:50x70x301 ta", "i:30* j:{wide}* k:24 pack(B) i:6 j:{}", 2),
+        ("mm:2:50x70x300", "t j:{wide} pack(B) i:6 j:{}", 1),
+        ("mm:5x700x30", "private(C) k:350* k:35 pack(B) i:5 j:{}", 2),
+        (GRADIENT, "n p:4 pack(A) pack(B) k:{} c:6", 1),
+        (GRADIENT, "n:2 k:{} pack(B) c:6", 1),
+        (GRADIENT, "private(C) n* p:2 pack(B) k:{} c:6", 2),
+        (STRIDED, "n p pack(B) k:{} r c:6 s", 1),
+        (STRIDED, "c:6* k:{}* pack(B) r s", 2),
+    ],
+)
+@pytest.mark.parametrize(
+    "isa",
+    ["portable", *(pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("avx2", "avx512"))],
+)
+def test_code_is_right(text: str, loops: str, threads: int, isa: str) -> None:
+    """Also of last parts that are smaller, of strides, and where each thread has its own panels."""
+    problem, width = parse_problem(text), lanes(isa)
+    rows = 5 if "i:5" in loops else 6
+    loops = loops.format(width, wide=4 * width)
+    schedule = Schedule.parse(f"{loops} > brgemm_{isa}_f32_{rows}x{width}")
+    assert Schedule.parse(str(schedule)) == schedule
+    source = emit(problem, schedule, threads)
+    whole = emit(problem, Schedule.parse(str(schedule).replace(" pack(B)", "")), threads)
+    assert source.workspace < whole.workspace or threads > 1 or "mm:2:" in text
+    for verdict in check(problem, [schedule], threads):
+        assert verdict.passed, verdict.fault
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "loops", "message"),
+    [
+        ("mm:8x8x8 b=constant", "f32", "k:4 pack(B) i:6 j:8", "is packed ahead"),
+        ("mm:8x8x8", "bf16", "k:4 pack(B) i:6 j:8", "only products of f32"),
+        ("mm:3:8x8x8", "f32", "k:4 pack(B) t i:6 j:8", "several positions of t"),
+        ("mm:8x8x8 ta tb", "f32", "k:4 pack(B) i:6 j:8", ""),
+    ],
+)
+def test_what_cannot_be_packed_in_parts_is_refused(
+    text: str, dtype: str, loops: str, message: str
+) -> None:
+    problem = parse_problem(text, dtype=dtype)
+    schedule = Schedule.parse(f"{loops} > brgemm_portable_f32_6x8")
+    if message:
+        with pytest.raises(UnsupportedError, match=message):
+            emit(problem, schedule)
+    else:
+        assert "_pack_b" in emit(problem, schedule).text
+
+
+@pytest.mark.parametrize(
+    ("loops", "message"),
+    [
+        ("pack(B) k:4 i:6 j:8", "it stands inside a loop"),
+        ("i:6* pack(B) j:8*", "between parallel loops"),
+        ("plain(B) k:4 pack(B) i:6 j:8", r"plain\(B\) needs B as a whole"),
+        ("k:4 pack(B) i:6 j:8 ahead(B)", r"ahead\(B\) needs B as a whole"),
+        ("k:4 pack(B) i:6 pack(B) j:8", "one packing of each at most"),
+        ("k:4 pack(B)+16 i:6 j:8", "is neither a loop"),
+    ],
+)
+def test_schedules_that_make_no_sense_are_refused(loops: str, message: str) -> None:
+    problem = parse_problem("mm:8x8x8")
+    with pytest.raises(SpecError, match=message):
+        emit(problem, Schedule.parse(f"{loops} > brgemm_portable_f32_6x8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("bwd_w mb16ic64ih56oc256oh56kh1ph0", True), ("mm:64x64x64", False)],
+)
+def test_large_factors_are_worth_copying_in_parts(text: str, parts: bool) -> None:
+    problem = parse_problem(text)
+    _, roles, strides = model_of(problem)
+    target = detect("portable")
+    context = Context(roles, strides, target, assume_rates(target), 1)
+    best, *_ = candidates(problem, context, 3)
+    assert best.schedule.packs_parts_of_b == parts
+    seconds = shortlist.predict_seconds(context, best.schedule)
+    assert seconds == pytest.approx(best.seconds)
+    if parts:
+        whole = Schedule.parse(str(best.schedule).replace(" pack(B)", ""))
+        assert seconds < shortlist.predict_seconds(context, whole)
