@@ -1,4 +1,4 @@
-"""polysci compile: an ONNX model as C, and how fast it is."""
+"""polysci compile: a whole model as C, and how fast it is."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from polysci.network.compile.compiled import Network
     from polysci.network.compile.prepare import PreparedNetwork
     from polysci.network.compile.report import NetworkReport
+    from polysci.network.frontends.pytorch.program import TorchProgram
     from polysci.peers import Peer
     from polysci.peers.networks.contest import NetworkComparison
     from polysci.tune import Progress, Result
@@ -42,8 +43,9 @@ def add(commands: Any) -> None:
         description=f"{_HELP}. Without -o, print the time of each stage.",
     )  # fmt: skip
     command.add_argument(
-        "model", metavar="MODEL.onnx",
-        help="the ONNX file, or the words of linear layers: 'mlp:16x1024x4096x1024 act=relu'",
+        "model", metavar="MODEL",
+        help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), or the words of "
+        "linear layers: 'mlp:16x1024x4096x1024 act=relu'",
     )  # fmt: skip
     _model_options(command)
     _output_options(command)
@@ -264,15 +266,23 @@ def _line(result: Result) -> str:
 def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import describe_errors, describe_errors_json
     from polysci.network.compile.compiled import rebuild_network
+    from polysci.network.frontends.pytorch.program import is_program, run_program
     from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.debug import compare_tensors, first_wrong
 
     apart, inputs = rebuild_network(network, apart=True), inputs_of(network.inputs)
-    rows = compare_tensors(apart, inputs, strict=arguments.check)
+    run = partial(run_program, _program(arguments)) if is_program(arguments.model) else None
+    rows = compare_tensors(apart, inputs, strict=arguments.check, run=run)
     width = shared.table_width(arguments)
     text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
     output_file.write(text(rows), arguments.output)
     return int(first_wrong(rows) is not None)
+
+
+def _program(arguments: argparse.Namespace) -> TorchProgram:
+    from polysci.network.frontends.pytorch.program import read_program
+
+    return read_program(arguments.model, dict(arguments.dim), dict(arguments.value))
 
 
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:

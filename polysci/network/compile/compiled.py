@@ -24,6 +24,7 @@ from polysci.network.compile.pickling import dumps
 from polysci.network.compile.planned import PlannedNetwork, plan_network
 from polysci.network.compile.prepare import (
     CompileOptions,
+    Model,
     PreparedNetwork,
     Watch,
     generate_code,
@@ -31,9 +32,7 @@ from polysci.network.compile.prepare import (
     prepare,
 )
 from polysci.network.compile.report import NetworkReport, report_of
-from polysci.network.frontends.layers.model import LayeredModel
 from polysci.network.frontends.layers.words import describes_model
-from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.runner import Runner, TensorPort, array_of
 from polysci.polyhedral.schedule import Schedule
@@ -136,7 +135,7 @@ class Network(PlannedNetwork):
 
 @guard
 def compile_network(
-    model: ModelSource | Graph | LayeredModel,
+    model: Model | Graph,
     level: str = "measure",
     threads: int = 1,
     dtype: str = "f32",
@@ -160,7 +159,8 @@ def compile_network(
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
     Or it is a model of ``polysci.layers``, or the words of one (``mlp:16x1024x1024 act=relu``), and
-    its parameters are constants.
+    its parameters are constants. Or a program of ``torch.export``, or the path of a saved one
+    (``model.pt2``).
 
     ``level``, ``algorithm`` and ``reproducible`` as ``optimize`` takes them, for every layer.
     ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
@@ -16,6 +16,7 @@ from polysci.network.frontends.layers.model import LayeredModel
 from polysci.network.frontends.layers.words import backward_of, describes_model, model_of
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
+from polysci.network.frontends.pytorch.program import is_program, load_program
 from polysci.network.gradients.differentiate import pull_back
 from polysci.network.ir.control import BranchStage
 from polysci.network.ir.graph import Graph
@@ -40,6 +41,10 @@ from polysci.tune import Progress, Result, optimize
 from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+Model: TypeAlias = "ModelSource | LayeredModel | ExportedProgram"
 DTYPES = ("f32", "bf16")
 AIMS = ("speed", "memory")
 Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
@@ -82,13 +87,15 @@ class PreparedNetwork:
 
 
 def graph_of(
-    model: ModelSource | LayeredModel,
+    model: Model,
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
     *,
     external: bool = False,
 ) -> Graph:
     """The simplified graph of an ONNX model: its path, itself, or its bytes.
+
+    Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2.
 
     A model of layers, or the words of one, has its first parameters as constants. Those of words
     with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
@@ -102,6 +109,8 @@ def graph_of(
         if dims or values:
             raise SpecError("dims, values: a model of layers has every extent fixed")
         return simplify.simplify(model.fixed())
+    if is_program(model):
+        return simplify.simplify(load_program(model, dims, values))
     graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
     return simplify.simplify(graph)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -90,19 +91,26 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return arrays_by_name
 
 
+# The tensors of a run on inputs, by name, computed in a floating point type.
+Reference = Callable[[Mapping[str, Array], str], Mapping[str, Array]]
+
+
 def compare_tensors(
-    network: Network, inputs: Mapping[str, Array], *, strict: bool = False
-) -> list[CheckedTensor]:
+    network: Network, inputs: Mapping[str, Array], *, strict: bool = False,
+    run: Reference | None = None,
+) -> list[CheckedTensor]:  # fmt: skip
     """Tensors that the reference has as well, in the order in which they are made.
 
-    Their bound is that of the network. ``strict``: of an f32 network it is what ONNX's reference,
-    computed in f32, is off by: FACTOR times its error, and LEAST at least.
+    ``run`` is the reference, by default ONNX's. The bound is that of the network. ``strict``: of an
+    f32 network it is what the reference, computed in f32, is off by: FACTOR times its error, and
+    LEAST at least.
     """
     graph, bound = network.prepared.graph, bound_of(network)
-    wanted = reference.run(graph, inputs)
-    rounded = {}
+    run = run or partial(reference.run, graph)
+    wanted = run(inputs, "float64")
+    rounded: Mapping[str, Array] = {}
     if strict and bound == BOUNDS["f32"]:
-        rounded = reference.run(graph, inputs, "float32")
+        rounded = run(inputs, "float32")
     made, rows = tensors(network, inputs), list[CheckedTensor]()
     factor = FACTOR if direct(network) else FACTOR**2
     program = network.code.placed.program
