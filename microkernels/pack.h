@@ -6,6 +6,7 @@ typedef struct {
     int64_t step, limit;        /* pixel i is source pixel first + i * step, real if 0 <= it < limit */
     int64_t box_pixel;          /* strides in elements */
     int64_t x_pixel, x_channel;
+    int64_t panel, panel_size; /* 0, or of how many channels a panel is, and elements of it */
 } ps_row;
 
 /* Pixels next to each other in x become channels next to each other in the box: a block of
@@ -67,6 +68,18 @@ PS_INLINE void ps_pad(ps_a *restrict box, int64_t box_pixel, int64_t first, int6
             box[i * box_pixel + c] = zero;
 }
 
+/* One pixel's channels, neighbours in x, `panel` of them in each panel. */
+PS_INLINE void ps_copy_panels(ps_a *restrict box, const ps_x *restrict x, ps_row row,
+                              int64_t channels)
+{
+    int64_t c0 = 0;
+    for (; c0 + row.panel <= channels; c0 += row.panel, box += row.panel_size)
+        for (int64_t c = 0; c < row.panel; ++c)
+            box[c] = ps_a_of(x[c0 + c]);
+    for (int64_t c = 0; c0 + c < channels; ++c)
+        box[c] = ps_a_of(x[c0 + c]);
+}
+
 /* x points at source pixel 0 of the row, or is null for a row of padding. */
 PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row row, int64_t first,
                            int64_t channels, ps_a zero)
@@ -74,14 +87,20 @@ PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row ro
     const int64_t count = x ? ps_least(row.pixels, ps_ceil_div(row.limit - first, row.step)) : 0;
     const int64_t skip = ps_least(count, ps_ceil_div(-first, row.step));
     const int64_t end = ps_most(skip, count);
-    ps_pad(box, row.box_pixel, 0, skip, channels, zero);
-    ps_pad(box, row.box_pixel, end, row.pixels, channels, zero);
+    const int64_t width = row.panel ? row.panel : channels;
+    for (int64_t c = 0, at = 0; c < channels; c += width, at += row.panel_size) {
+        ps_pad(box + at, row.box_pixel, 0, skip, width, zero);
+        ps_pad(box + at, row.box_pixel, end, row.pixels, width, zero);
+    }
     if (count <= skip)
         return;
     x += (first + skip * row.step) * row.x_pixel;
     box += skip * row.box_pixel;
     int64_t pixels = count - skip;
-    if (row.x_channel == 1) {
+    if (row.panel) {
+        for (int64_t i = 0; i < pixels; ++i)
+            ps_copy_panels(box + i * row.box_pixel, x + i * row.step * row.x_pixel, row, channels);
+    } else if (row.x_channel == 1) {
         if (row.step * row.x_pixel == channels && row.box_pixel == channels)
             channels *= pixels, pixels = 1; /* neither side has gaps */
         for (int64_t i = 0; i < pixels; ++i)

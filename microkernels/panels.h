@@ -15,6 +15,28 @@ ps_panel_rows(float *restrict packed, const float *restrict w, int64_t step, int
         }
 }
 
+/* The same for `columns` columns at once: their panels have `tile` columns each, the last one fewer,
+ * and `reduction` elements below every column; the first step is step `at` of a panel. */
+static PS_KERNEL __attribute__((unused)) void
+ps_part_rows(float *restrict panels, const float *restrict w, int64_t at, int64_t step,
+             int64_t deep, int64_t columns, int64_t tile, int64_t reduction)
+{
+    const int64_t whole = columns - columns % tile, rest = columns - whole;
+    const int64_t last = ps_ceil_div(rest, PS_LANES) * PS_LANES;
+    for (int64_t k = at; k < at + deep; ++k, w += step) {
+        float *to = panels + k * tile;
+        for (int64_t j = 0; j < whole; j += tile, to += reduction * tile)
+            for (int64_t v = 0; v < tile; v += PS_LANES)
+                ps_store(to + v, ps_load(w + j + v));
+        to = panels + reduction * whole + k * last;
+        for (int64_t v = 0; v < last; v += PS_LANES) {
+            const int there = (int)ps_least(rest - v, PS_LANES);
+            ps_store(to + v, there == PS_LANES ? ps_load(w + whole + v)
+                                               : ps_load_first(w + whole + v, there));
+        }
+    }
+}
+
 /* Steps are neighbours in w, columns lie `step` apart: blocks of PS_LANES by PS_LANES turn over. */
 static PS_KERNEL __attribute__((unused)) void
 ps_panel_turned(float *restrict packed, const float *restrict w, int64_t step, int64_t deep,

@@ -82,6 +82,8 @@ def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generab
         "x_pixel": strides[middle],
         "x_channel": strides[fast] * box.steps[fast],
     }
+    if box.panel:
+        fields |= {"panel": box.panel, "panel_size": box.panel_size}
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     pitch = box.strides[outer[-1]] if outer else 0
     count = f"ps_least({box.extents[fast]}, {a.shape[fast]} - ({low[fast]}))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from polysci.codegen import ctree as c
@@ -22,46 +23,61 @@ def part_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Genera
 
     Its panels are laid out as those of a B that ends with the part.
     """
-    copy, offset = vector_copy(plan, strides), plan.contraction.w.offset(strides)
+    copy = vector_copy(plan, strides)
     if not copy:
         raise UnsupportedError(
             f"schedule {plan.schedule}: pack(B) copies vectors: columns or steps of the reduction "
             f"must be neighbours in {plan.contraction.w.array}"
         )
-    panel, origins = plan.panel_dim, part_origins(plan)
-    place = {d.name: [c.variable(d.name)] for d in plan.contraction.dims if d.name in origins}
-    *around, deepest = (*plan.taps, plan.depth) if plan.depth else plan.taps
-    looped = [*plan.taps] if plan.depth else around
-    for dim in [panel, *looped, *([plan.depth] if plan.depth else [])]:
-        place.setdefault(dim, []).append(_within(dim))
-    terms = [f"{offset.coef(dim)} * ({' + '.join(at)})" for dim, at in place.items()]
-    source = " + ".join([*([str(offset.const)] if offset.const else []), *terms])
-    to = [f"panels + {plan.reduction} * {_within(panel)}"]
-    if plan.depth:
-        taps = prod(plan.panels[tap] for tap in plan.taps)
-        to.append(f"{taps} * width * {_within(plan.depth)}")
-    for position, tap in enumerate(looped):
-        inner = prod(plan.panels[other] for other in looped[position + 1 :])
-        inside = "deep" if plan.depth else str(plan.panels[deepest])
-        to.append(f"{inner} * {inside} * width * {_within(tap)}")
-    along = panel if copy == "ps_panel_turned" else deepest
-    real = f"{_count(plan, panel, origins)} - {_within(panel)}"
-    call = f"{copy}({' + '.join(to)}, w + {source}, {offset.coef(along)}, deep, width, {real})"
-    body: c.Generable = c.Block([c.Statement(call)])
-    for tap in reversed(looped):
-        body = _loop(plan, tap, 1, origins, body)
-    deep = _count(plan, deepest, origins)
-    if plan.depth:
-        deep = f"ps_least({deep} - {_within(deepest)}, {plan.tile[deepest]})"
-    body = c.Block([c.Statement(f"const int64_t deep = {deep}"), *c.items(body)])
-    if plan.depth:
-        body = _loop(plan, deepest, plan.tile[deepest], origins, body)
-    body = c.Block([panel_width(plan, real), *c.items(body)])
-    body = _loop(plan, panel, plan.tile[panel], origins, body)
+    origins = part_origins(plan)
+    body = (_rows if copy == "ps_panel_rows" else _turned)(plan, strides, origins)
     arguments = ["const float *restrict w", "float *restrict panels"]
     arguments += [f"int64_t {c.variable(dim)}" for dim in origins]
     head = f"static PS_KERNEL void {symbol}_pack_b({', '.join(arguments)})"
     return c.function(head, [body])
+
+
+def _rows(plan: Plan, strides: tuple[int, ...], origins: list[str]) -> c.Generable:
+    """Row by row of B, each of which gives every panel a row."""
+    *around, deepest = [plan.depth] if plan.depth else plan.taps
+    offset, panel = plan.contraction.w.offset(strides), plan.panel_dim
+    steps = {
+        tap: prod(plan.panels[t] for t in plan.taps[at + 1 :]) for at, tap in enumerate(around)
+    }
+    row = c.linear(steps, {tap: _within(tap) for tap in around})
+    lanes, tile = plan.panel_lanes, plan.tile[panel]
+    width = -(-tile // lanes) * lanes
+    numbers = [row, offset.coef(deepest), _count(plan, deepest, origins)]
+    numbers += [_count(plan, panel, origins), width, plan.reduction]
+    call = f"ps_part_rows(panels, {_source(plan, strides, origins, around)}, "
+    body: c.Generable = c.Statement(call + ", ".join(map(str, numbers)) + ")")
+    for tap in reversed(around):
+        body = _loop(plan, tap, 1, origins, body)
+    return body
+
+
+def _turned(plan: Plan, strides: tuple[int, ...], origins: list[str]) -> c.Generable:
+    """Panel by panel, where steps of the reduction are neighbours in B."""
+    assert plan.depth
+    offset, panel = plan.contraction.w.offset(strides), plan.panel_dim
+    source = _source(plan, strides, origins, [panel, plan.depth])
+    rest = f"{_count(plan, panel, origins)} - {_within(panel)}"
+    left = f"{_count(plan, plan.depth, origins)} - {_within(plan.depth)}"
+    deep = f"ps_least({left}, {plan.tile[plan.depth]})"
+    to = f"panels + {plan.reduction} * {_within(panel)} + width * {_within(plan.depth)}"
+    call = f"ps_panel_turned({to}, {source}, {offset.coef(panel)}, {deep}, width, {rest})"
+    body = _loop(plan, plan.depth, plan.tile[plan.depth], origins, c.Statement(call))
+    return _loop(plan, panel, plan.tile[panel], origins, c.Block([panel_width(plan, rest), body]))
+
+
+def _source(plan: Plan, strides: tuple[int, ...], origins: list[str], looped: Sequence[str]) -> str:
+    """The C of where in B the loops are."""
+    offset, at = plan.contraction.w.offset(strides), dict[str, str]()
+    for dim in dict.fromkeys([*origins, *looped]):
+        words = [c.variable(dim)] * (dim in origins) + [_within(dim)] * (dim in looped)
+        at[dim] = " + ".join(words)
+    coef = {d.name: offset.coef(d.name) for d in plan.contraction.dims}
+    return f"w + {c.linear(coef, at, offset.const)}"
 
 
 def _within(dim: str) -> str:

@@ -10,6 +10,7 @@ from polysci.codegen.panels import packed_bytes
 from polysci.codegen.prefetch import call_number, next_panel
 from polysci.codegen.private_sums import starts_of
 from polysci.codegen.swapped_tiles import phase, result_offset
+from polysci.space.packed_copy import origin_coef
 from polysci.space.resolve import Plan
 
 
@@ -20,9 +21,7 @@ def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
     channel = next(affine for affine in out.index if affine.coef(plan.panel_dim))
     n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
     factors = [
-        c.linear(plan.coef["x"], _inside(plan, origin, plan.schedule.pack_depth), plan.base)
-        if plan.box
-        else c.linear(plan.coef["x"], origin, plan.base),
+        _offset_of_x(plan, origin),
         c.linear(call.tile.panel_strides(), _inside(plan, origin, plan.schedule.panels_depth)),
     ]
     arguments = [
@@ -43,6 +42,14 @@ def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
         number, packed = call_number(plan.ahead, origin), packed_bytes(plan)
         arguments += [number, next_panel(plan.ahead, call.tile, origin, packed)]
     return c.Statement(f"{symbol}_t{call.index}(g, {', '.join(arguments)})")
+
+
+def _offset_of_x(plan: Plan, origin: Mapping[str, str]) -> str:
+    """Where in x, or in its copy, a call begins."""
+    if plan.box is None:
+        return c.linear(plan.coef["x"], origin, plan.base)
+    coef = origin_coef(plan.coef["x"], plan.contraction.x, plan.box)
+    return c.linear(coef, _inside(plan, origin, plan.schedule.pack_depth), plan.base)
 
 
 def _inside(plan: Plan, origin: Mapping[str, str], depth: int) -> dict[str, str]:

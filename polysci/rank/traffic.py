@@ -38,7 +38,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     hidden = _sum(
         cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
     )
-    transfer = hidden + _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
+    transfer = hidden + _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
     transfer = transfer + panel_transfers(nest)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
@@ -65,7 +65,7 @@ def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
     counts = {
         name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
     }
-    exposed = _exposed_seconds(nest, compute, levels) + _image_transfers(nest)
+    exposed = _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
     exposed = exposed + panel_transfers(nest)
     return np.broadcast_to(compute + exposed, size), counts
 
@@ -353,13 +353,13 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
     return copied, contiguous
 
 
-def _image_transfers(nest: TrafficCounts) -> Count:
-    """Seconds that lines come from beyond L2, and go there, while images are copied.
+def _copy_transfers(nest: TrafficCounts) -> Count:
+    """Seconds that lines come from beyond L2, and go there, while images or panels are copied.
 
     Nothing is computed meanwhile. A copy stays in L2 if it fills less than half; lines of others
     are read before they are written, and written back.
     """
-    if nest.contraction.image is None or not nest.packed.any():
+    if (nest.contraction.image is None and not nest.beside) or not nest.packed.any():
         return np.zeros(1)
     copy = nest.whole_copy()
     beyond = nest.total_bytes() + copy > (0 if nest.context.cold else USABLE * nest.l2_bytes)

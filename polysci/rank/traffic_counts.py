@@ -280,8 +280,6 @@ class TrafficCounts:
         a = self._lines(self.contraction.x, tile)
         if self.packed.any():
             copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
-            if self.beside:
-                copy = copy * self.line_parts(self.copied_beside, tile[self.beside.name])
             a = np.where(self._from_copy(depth), copy, a)
         b = self._memoise("panel", self.contraction.w, tile, self._panel)
         return a, b, self._lines(self.contraction.out, tile)

@@ -82,11 +82,8 @@ def _packings(
     depths = [] if needed else [-1]
     moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
     taps = prod(d.extent for d in contraction.by_role("br"))
-    if beside := row_beside(contraction, strides[contraction.a.array]):  # of few rows at a time
-        few = contraction.a.bytes * beside.extent <= SET_STRIDE
-        places = (at for at in [0, *moving] if few or beside.name in dims[:at])
-        return depths + [at for at in places if at == 0 or at >= parallel]
-    latest = len(dims) - 2 if taps > 1 else len(dims) - 1
+    panels = row_beside(contraction, strides[contraction.a.array])
+    latest = len(dims) - 2 if taps > 1 and not panels else len(dims) - 1
     latest = max(latest, 0) if needed else latest  # a nest of one loop packs before it
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
 

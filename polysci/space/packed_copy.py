@@ -8,7 +8,8 @@ from math import gcd
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.polyhedral.contraction import Contraction, Operand, columns_of
+from polysci.polyhedral.long_reductions import row_beside
 from polysci.polyhedral.schedule import Schedule
 from polysci.space.padding import leaves
 from polysci.target.header_sets import header_set_of
@@ -23,7 +24,9 @@ class PackedCopy:
 
     Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
     that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
-    alone do not tell, because those around an axis of one position are equal.
+    alone do not tell, because those around an axis of one position are equal. Of a copy in
+    ``panel``s so many positions of the fastest axis lie side by side; the next ones follow behind
+    all that these have.
     """
 
     extents: tuple[int, ...]
@@ -31,12 +34,19 @@ class PackedCopy:
     strides: tuple[int, ...]
     order: tuple[int, ...]
     bytes: int  # of an element
+    panel: int = 0
+
+    @property
+    def panel_size(self) -> int:
+        """Elements of one panel, or of all of it."""
+        widest = self.order[0]
+        return self.extents[widest] * self.strides[widest]
 
     @property
     def size(self) -> int:
         """Elements, rounded up to whole cache lines."""
-        widest = self.order[0]
-        return round_up(self.extents[widest] * self.strides[widest], ALIGNMENT // self.bytes)
+        panels = -(-self.extents[self.order[-1]] // self.panel) if self.panel else 1
+        return round_up(self.panel_size * panels, ALIGNMENT // self.bytes)
 
 
 def round_up(size: int, step: int) -> int:
@@ -52,11 +62,12 @@ def packed_copy_of(
     kernel: Microkernel,
     *,
     gaps: bool = False,
+    panel: int = 0,
 ) -> PackedCopy:
     """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
 
     Without ``fastest`` the axes keep their order. With ``gaps`` the source's last axis may have
-    some.
+    some. ``panel`` is as in PackedCopy.
 
     Raises UnsupportedError where the packing functions cannot copy it.
     """
@@ -73,25 +84,37 @@ def packed_copy_of(
     strides, stride = [0] * len(extents), 1
     for axis in reversed(axes):
         strides[axis] = stride
-        stride = stride * extents[axis] + (pad if axis == axes[-1] else 0)
+        side_by_side = panel if panel and axis == axes[-1] else extents[axis]
+        stride = stride * side_by_side + (pad if axis == axes[-1] else 0)
     boxed = header_set_of(
         kernel, contraction.a.dtype, contraction.out.dtype, packed=True
     ).packed_copy
     width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
-    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width)
+    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width, panel)
     if why := _unpackable(contraction, box, gaps=gaps):
         raise UnsupportedError(f"cannot pack {contraction.a}: {why}")
     return box
 
 
 def packed_copy_in(
-    contraction: Contraction, schedule: Schedule, fastest: str | None, kernel: Microkernel
+    contraction: Contraction,
+    strides: tuple[int, ...],
+    schedule: Schedule,
+    column: str,
+    kernel: Microkernel,
 ) -> PackedCopy | None:
-    """The packed copy that a schedule asks for."""
+    """The packed copy that a schedule asks for: contiguous along k, or panels of rows of a call."""
     if schedule.pack is None:
         return None
-    outer = schedule.tile({d.name: d.extent for d in contraction.dims}, schedule.pack_depth)
-    return packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel)
+    extents = {d.name: d.extent for d in contraction.dims}
+    outer, depths = schedule.tile(extents, schedule.pack_depth), contraction.by_role("k")
+    fastest, panel = depths[0].name if depths else None, 0
+    if kernel.diagonal:
+        fastest = column
+    elif beside := row_beside(contraction, strides):
+        fastest, rows = beside.name, schedule.tile(extents)[beside.name]
+        panel = rows if rows < outer[beside.name] else 0
+    return packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel, panel=panel)
 
 
 def swapped_copy_of(
@@ -160,9 +183,19 @@ def _unpackable(contraction: Contraction, box: PackedCopy, *, gaps: bool) -> str
         if any(coef < 0 for _, coef in affine.terms):
             return f"axis {axis} runs backwards"
     fast = box.order[-1]
+    if box.panel and len(contraction.a.index[fast].terms) > 1:
+        return f"several dimensions index axis {fast}, of which panels would hold parts"
     if (box.steps[fast] != 1 and not gaps) or leaves(contraction, fast):
         return f"its fastest axis, {fast}, has gaps or padding"
     return ""
+
+
+def origin_coef(coef: Mapping[str, int], operand: Operand, box: PackedCopy) -> dict[str, int]:
+    """Elements between tiles one position apart in a packed copy; in panels each fills some."""
+    if not box.panel:
+        return dict(coef)
+    ((dim, _),) = operand.index[box.order[-1]].terms
+    return {**coef, dim: box.panel_size // box.panel}
 
 
 def packed_coef(contraction: Contraction, box: PackedCopy) -> dict[str, int]:

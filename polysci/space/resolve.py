@@ -10,7 +10,6 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
-from polysci.polyhedral.long_reductions import row_beside
 from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
@@ -241,9 +240,8 @@ def resolve(
     if view.swapped:
         box = swapped_copy_of(original, contraction, schedule, kernel)
     else:
-        beside = row_beside(contraction, strides[contraction.a.array])
-        fastest = column.name if kernel.diagonal else depth or (beside.name if beside else None)
-        box = packed_copy_in(contraction, schedule, fastest, kernel)
+        own = strides[contraction.a.array]
+        box = packed_copy_in(contraction, own, schedule, column.name, kernel)
     if box:
         coef["x"], base = packed_coef(source, box), 0
     rows = row_dims(contraction, schedule, tile, column.name)

@@ -104,3 +104,13 @@ def test_large_factors_are_worth_copying_in_parts(text: str, parts: bool) -> Non
     if parts:
         whole = Schedule.parse(str(best.schedule).replace(" pack(B)", ""))
         assert seconds < shortlist.predict_seconds(context, whole)
+
+
+def test_copies_of_channels_lie_in_panels() -> None:
+    """A call reads the channels of its rows alone, in pixels that follow each other."""
+    problem = parse_problem(GRADIENT)
+    schedule = Schedule.parse("n p:4 pack(A) k:8 c:6 > brgemm_portable_f32_6x8")
+    text = emit(problem, schedule).text
+    assert ".panel = 6, .panel_size = 216" in text and "A, B, 36, 6)" in text
+    for verdict in check(problem, [schedule]):
+        assert verdict.passed, verdict.fault
