@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -170,10 +170,20 @@ def declare(rows: Sequence[Function], symbol: str) -> str:
     return TEAM * team + "".join(f"{row.head(symbol)};\n" for row in rows)
 
 
-def declarations(symbol: str, precision: Precision = _F32) -> str:
-    """All that a caller must be told of the primitive ``symbol``, types included."""
+def declarations(symbol: str, precision: Precision = _F32, *, addresses: bool = False) -> str:
+    """All that a caller must be told of the primitive ``symbol``, types included.
+
+    With ``addresses`` pointers are integers, as another library's arrays have them.
+    """
     check_symbol(symbol)
-    return (STRUCT if precision.scaled else "") + declare(functions(precision), symbol)
+    rows = functions(precision)
+    if addresses:
+        rows = tuple(replace(row, parameters=tuple(map(_address, row.parameters))) for row in rows)
+    return (STRUCT if precision.scaled else "") + declare(rows, symbol)
+
+
+def _address(parameter: Parameter) -> Parameter:
+    return replace(parameter, type="uintptr_t") if parameter.type.endswith("*") else parameter
 
 
 def forward(rows: Sequence[Function], symbol: str, to: str) -> str:

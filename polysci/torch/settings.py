@@ -1,0 +1,96 @@
+"""Settings of PyTorch's operators: how far a search goes, how many threads a call takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from polysci.algorithms.registry import ALGORITHMS, AUTO, DEFAULT
+from polysci.border.arguments import check_type
+from polysci.errors import SpecError
+from polysci.target.host import MOST_THREADS
+from polysci.text.suggestions import suggest
+from polysci.tune import check_options
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``threads`` 0: as many as ``torch.get_num_threads()`` says at the call."""
+
+    level: str = "estimate"
+    algorithm: str = DEFAULT
+    threads: int = 0
+
+
+_get_num_threads: Callable[[], int] = torch.get_num_threads
+_bases = {("estimate", DEFAULT): 0}
+_settings, _base = Settings(), 0
+
+
+class options:  # noqa: N801  (a function to its callers, or a context manager)
+    """Change settings from now on, or in a ``with`` block until its end, for the whole process.
+
+    ``level`` and ``algorithm`` as ``polysci.compile`` takes them (default: ``estimate`` and
+    ``direct``). ``threads`` of each call; 0, the default: what ``torch.get_num_threads()`` returns.
+    Raises TypeError or SpecError for a value that is none.
+    """
+
+    def __init__(
+        self, *, level: str | None = None, algorithm: str | None = None, threads: int | None = None
+    ) -> None:
+        self._before = _settings
+        before = self._before
+        chosen = Settings(
+            before.level if level is None else level,
+            before.algorithm if algorithm is None else algorithm,
+            before.threads if threads is None else threads,
+        )
+        check_options(chosen.level, chosen.threads or 1, None, None, None, None)
+        check_type("algorithm", chosen.algorithm, str)
+        if chosen.algorithm not in (known := (*ALGORITHMS, AUTO)):
+            hint = f"{', '.join(known)}{suggest(chosen.algorithm, known)}"
+            raise SpecError(f"algorithm {chosen.algorithm!r:.40}: expected one of {hint}")
+        _use(chosen)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_error: object) -> None:
+        _use(self._before)
+
+
+def set_threads(count: int) -> None:
+    """``options(threads=count)``: 0 follows ``torch.get_num_threads()`` again."""
+    options(threads=count)
+
+
+def current() -> Settings:
+    """What applies to a call that begins now."""
+    return _settings
+
+
+def threads() -> int:
+    """Of a call that begins now."""
+    return _settings.threads or _get_num_threads()
+
+
+def key() -> int:
+    """A number for what applies to a call that begins now; as quick as can be."""
+    return _base + (_settings.threads or _get_num_threads())
+
+
+def _use(chosen: Settings) -> None:
+    global _settings, _base
+    _settings = chosen
+    _base = _bases.setdefault((chosen.level, chosen.algorithm), len(_bases) * (MOST_THREADS + 1))
+
+
+def _have_one_thread() -> None:
+    """A child of fork has none of its parent's threads, for which OpenMP's runtime would wait."""
+    _use(replace(_settings, threads=1))
+
+
+os.register_at_fork(after_in_child=_have_one_thread)
