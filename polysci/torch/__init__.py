@@ -13,10 +13,14 @@ except ModuleNotFoundError as error:
     ) from None
 
 from polysci.torch.functional import conv1d, conv2d, conv3d, conv_transpose2d
+from polysci.torch.optimized_module import OptimizedModule, optimize
 from polysci.torch.products import einsum, linear, matmul
+from polysci.torch.reports import ModuleReport
 from polysci.torch.settings import options, set_threads
 
 __all__ = [
+    "ModuleReport",
+    "OptimizedModule",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -24,6 +28,7 @@ __all__ = [
     "einsum",
     "linear",
     "matmul",
+    "optimize",
     "options",
     "set_threads",
 ]

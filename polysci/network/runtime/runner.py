@@ -123,6 +123,8 @@ class Runner:
         self._counted = any(port.counted for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
+        kinds = [port.dtype for port in (*self.inputs, *self.outputs)]
+        self._types = [self._ffi.typeof(f"{C_TYPES[kind]} *") for kind in kinds]
 
     def packed_weights(self) -> memoryview:
         """Constants and packed weights, as the library reads them; valid as long as this object."""
@@ -197,6 +199,17 @@ class Runner:
         context = self.context()
         try:
             self._run(context, *map(_point, self._pointers, (*arrays, *results)))
+        finally:
+            self._idle.append(context)
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """The same on memory at addresses, of inputs and then outputs; nothing is checked.
+
+        It is C-contiguous, of the ports' shapes and types; outputs lie apart from all others.
+        """
+        context = self.context()
+        try:
+            self._run(context, *map(self._ffi.cast, self._types, addresses))
         finally:
             self._idle.append(context)
 

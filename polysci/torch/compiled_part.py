@@ -1,0 +1,103 @@
+"""A compiled network as a module: PyTorch's tensors in and out, read and written where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from polysci.network.compile.compiled import Network
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@dataclass(frozen=True, slots=True)
+class PartTensor:
+    """An input or output of a part: a dense tensor, whose channels may be its last axis."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    channels_last: bool
+
+    @staticmethod
+    def of(node: Any) -> PartTensor:
+        """As a node of a program makes it; strides that are not dense become contiguous."""
+        value = node.meta["val"]
+        order = CHANNELS_LAST.get(value.dim())
+        last = order is not None and value.is_contiguous(memory_format=order)
+        return PartTensor(
+            node.name, tuple(value.shape), value.dtype, last and not value.is_contiguous()
+        )
+
+    @property
+    def memory_format(self) -> Any:
+        rank = len(self.shape)
+        return CHANNELS_LAST[rank] if self.channels_last else torch.contiguous_format
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes in memory, the outermost first."""
+        axes = range(len(self.shape))
+        return (0, *axes[2:], 1) if self.channels_last else tuple(axes)
+
+    def dense(self, x: Any) -> Any:
+        """The tensor itself or a copy, as the network reads it.
+
+        Raises TypeError or ValueError for a tensor of another type, device or shape.
+        """
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{self.name}: expected a tensor, got {type(x).__name__}")
+        if x.device.type != "cpu" or x.layout != torch.strided or is_fake(x):
+            raise TypeError(f"{self.name}: expected a dense tensor on the CPU, got {kind_of(x)}")
+        if x.shape != self.shape:
+            raise ValueError(
+                f"{self.name}: expected shape {list(self.shape)}, got {list(x.shape)}; the module "
+                "was optimized for the former"
+            )
+        if x.dtype != self.dtype:
+            raise TypeError(f"{self.name}: expected {self.dtype}, got {x.dtype}")
+        return x.contiguous(memory_format=self.memory_format).resolve_conj().resolve_neg()
+
+
+def is_fake(x: Any) -> bool:
+    """Whether it is a tensor without memory, as tracers use."""
+    return isinstance(x, torch._subclasses.FakeTensor)
+
+
+def kind_of(x: Any) -> str:
+    return f"{type(x).__name__} of {x.layout} on {x.device}"
+
+
+class CompiledPart(torch.nn.Module):  # type: ignore[misc]
+    """Runs a network on tensors; several threads may call it at once."""
+
+    def __init__(
+        self, network: Network, inputs: Sequence[PartTensor], outputs: Sequence[PartTensor]
+    ) -> None:
+        super().__init__()
+        self.network, self.inputs, self.outputs = network, tuple(inputs), tuple(outputs)
+        self._reads = [(port, port.shape, port.dtype, port.memory_format) for port in inputs]
+        self._writes = [(port.shape, port.dtype, port.memory_format) for port in outputs]
+
+    def __deepcopy__(self, memo: Any) -> CompiledPart:
+        """Another one with the same network, which never changes."""
+        return CompiledPart(self.network, self.inputs, self.outputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledPart, (self.network, self.inputs, self.outputs)
+
+    def forward(self, *tensors: Any) -> list[Any]:
+        """New tensors for tensors, contiguous or with channels last."""
+        read = [
+            x if type(x) is torch.Tensor and x.dtype is dtype and x.shape == shape
+            and x.device.type == "cpu" and x.is_contiguous(memory_format=order)
+            else port.dense(x)
+            for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)
+        ]  # fmt: skip
+        made = [torch.empty(shape, dtype=dtype, memory_format=order)
+                for shape, dtype, order in self._writes]  # fmt: skip
+        self.network.runner.run_at([x.data_ptr() for x in (*read, *made)])
+        return made

@@ -1,0 +1,315 @@
+"""``optimize``: a module in inference -> one whose supported parts are compiled networks."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.frontends.pytorch.program import decompose, program_of
+from polysci.network.ir.graph import Graph
+from polysci.torch.compiled_part import is_fake
+from polysci.torch.parts import (
+    boundary_values,
+    compile_part,
+    join_parts,
+    split_program,
+)
+from polysci.torch.reports import ModuleReport
+from polysci.tune import LEVELS, check_options
+
+TURNS: Final = 7  # of eager and ours, one after the other
+LEAST_S: Final = 0.02  # of a turn, so that the clock's steps do not count
+TIE: Final = 0.02  # of the time: within it the compiled module stays
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleOptions:
+    """As ``optimize`` takes them."""
+
+    level: str
+    threads: int
+    dtype: str
+    algorithm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A module for inputs of fixed sizes: a ``GraphModule`` of its parts, None where eager runs.
+
+    ``places`` are the leaves of its inputs that are tensors, ``outputs`` the structure of its
+    outputs.
+    """
+
+    runs: Any
+    places: tuple[int, ...]
+    outputs: Any
+    report: ModuleReport
+
+
+class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
+    """What ``optimize`` makes of a module, which ``module`` still is.
+
+    Calls take what those of the module take, in the sizes of the example inputs, or others along
+    axes that ``dynamic_shapes`` leaves free, for which it is compiled once more. Weights are those
+    of the module: where they changed, it is compiled again. Gradients are not computed.
+    """
+
+    def __init__(
+        self, module: Any, args: tuple[Any, ...], words: Mapping[str, Any],
+        options: ModuleOptions, dynamic_shapes: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.module, self._options = module, options
+        self._spec = pytree.tree_flatten((args, dict(words)))[1]
+        self._names = [*inspect.signature(module.forward).parameters]
+        self._examples, self._free = (args, dict(words)), dynamic_shapes
+        self._variants = dict[Any, Variant]()
+        self._versions = versions_of(module)
+        leaves = pytree.tree_leaves(self._examples)
+        self._first = key_of(leaves)
+        self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
+        self._variants[self._first] = self._compile(leaves)
+        super().train(False)
+
+    @property
+    def report(self) -> ModuleReport:
+        """What became of the module for the example inputs."""
+        return self._variants[self._first].report
+
+    def forward(self, *args: Any, **words: Any) -> Any:
+        leaves = self._leaves(args, words)
+        if torch.is_grad_enabled() and any(
+            isinstance(x, torch.Tensor) and x.requires_grad for x in leaves
+        ):
+            raise UnsupportedError(
+                "an optimized module computes no gradients: call it in torch.no_grad(), or the "
+                "module it was made of"
+            )
+        if self._versions != versions_of(self.module):
+            self._renew()
+        variant = self._variants.get(key_of(leaves)) or self._extended(leaves)
+        if variant.runs is None:
+            return self.module(*args, **words)
+        inputs = [leaves[at] for at in variant.places]
+        if torch.is_autocast_enabled("cpu"):  # what is before it may have made another type
+            inputs = [
+                x.to(kind) if x.is_floating_point() else x
+                for x, kind in zip(inputs, self._types, strict=True)
+            ]
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            made = variant.runs(*inputs)
+        return pytree.tree_unflatten(made, variant.outputs)
+
+    def _leaves(self, args: tuple[Any, ...], words: Mapping[str, Any]) -> list[Any]:
+        """Tensors and numbers in the order of the example inputs. Raises TypeError for others."""
+        leaves, spec = pytree.tree_flatten((args, dict(words)))
+        if spec == self._spec:
+            return list(leaves)
+        bound = inspect.signature(self.module.forward).bind(*args, **words).arguments
+        positional = self._names[: len(self._examples[0])]
+        if {*bound} == {*positional, *self._examples[1]}:
+            first = tuple(bound[name] for name in positional)
+            rest = {name: bound[name] for name in self._examples[1]}
+            leaves, spec = pytree.tree_flatten((first, rest))
+        if spec != self._spec:
+            raise TypeError(f"inputs: expected the structure {self._spec}, got {spec}")
+        return list(leaves)
+
+    def _extended(self, leaves: Sequence[Any]) -> Variant:
+        """The module for inputs of other sizes. Raises ValueError where those are not free."""
+        key, mine = key_of(leaves), [*zip(leaves, self._first, strict=True)]
+        if any(is_fake(x) for x in leaves):
+            raise TypeError("inputs: expected tensors with memory, got fake ones")
+        wrong = [(x, shape) for x, shape in mine if key_of([x])[0] != shape]
+        if self._free is None or not all(isinstance(x, torch.Tensor) for x, _ in wrong):
+            x, shape = wrong[0]
+            raise ValueError(
+                f"inputs: expected {shape}, got {key_of([x])[0]}: optimized for the former; "
+                "dynamic_shapes leaves dimensions free"
+            )
+        self._variants[key] = self._compile(leaves)
+        return self._variants[key]
+
+    def _compile(self, leaves: Sequence[Any]) -> Variant:
+        args, words = pytree.tree_unflatten(leaves, self._spec)
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of torch's own parts to each other
+            if self._free is not None:
+                check_sizes(self.module, self._examples, self._free, (args, words))
+            return compile_module(self.module, args, words, self._options)
+
+    def _renew(self) -> None:
+        """Compile again, for weights that changed."""
+        self._versions = versions_of(self.module)
+        self._variants = {self._first: self._compile(pytree.tree_leaves(self._examples))}
+
+    # What users do with modules
+
+    def train(self, mode: bool = True) -> OptimizedModule:
+        """Raises UnsupportedError for training."""
+        if mode:
+            raise UnsupportedError("an optimized module does not learn: train the module it is of")
+        return self
+
+    def _apply(self, function: Any, recurse: bool = True) -> OptimizedModule:
+        """``to``, ``float`` and the like. Raises UnsupportedError where anything would change."""
+        before = next((x for x in self.module.parameters() if x.is_floating_point()), None)
+        if before is not None:
+            after = function(before.detach()[:0] if before.dim() else before.detach())
+            if (after.dtype, after.device) != (before.dtype, before.device):
+                raise UnsupportedError(
+                    f"an optimized module stays {before.dtype} on {before.device}: convert the "
+                    "module first and optimize it then; dtype='bf16' computes in bf16"
+                )
+        return self
+
+    def state_dict(self, *args: Any, **words: Any) -> Any:
+        """The module's."""
+        return self.module.state_dict(*args, **words)
+
+    def load_state_dict(self, *args: Any, **words: Any) -> Any:
+        """Into the module; the next call compiles again."""
+        return self.module.load_state_dict(*args, **words)
+
+    def __getstate__(self) -> dict[str, Any]:
+        stale = self._versions != versions_of(self.module)
+        return {**self.__dict__, "_versions": () if stale else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._versions is None:
+            self._versions = versions_of(self.module)
+
+
+def optimize(
+    module: Any, example_inputs: Any, level: str = "measure", dtype: str | None = None,
+    algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
+    threads: int | None = None, dynamic_shapes: Any = None,
+) -> OptimizedModule:  # fmt: skip
+    """A module in inference whose supported parts are compiled networks; the rest is PyTorch's.
+
+    ``example_inputs`` are a tensor, or all positional inputs; ``example_words`` those by name.
+    ``level``, ``algorithm`` and ``dtype`` (``f32``, the default, or ``bf16``) as
+    ``polysci.compile_network`` takes them; ``threads`` are by default PyTorch's.
+    ``dynamic_shapes`` as ``torch.export.export`` takes it. Every part is compared with eager on the
+    example inputs. At levels that measure, the module is timed beside eager, and left to eager
+    where that is faster; ``report`` tells. Raises SpecError for a module that learns.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
+    if any(part.training for part in module.modules()):
+        raise SpecError("module: it learns; call eval() first")
+    if isinstance(module, OptimizedModule):
+        module = module.module
+    args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    count = torch.get_num_threads() if threads is None else threads
+    check_options(level, count, None, None, None, None)
+    options = ModuleOptions(level, count, dtype or "f32", algorithm)
+    return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
+
+
+def compile_module(
+    module: Any, args: tuple[Any, ...], words: Mapping[str, Any], options: ModuleOptions
+) -> Variant:
+    """A module for these very sizes; what cannot be exported or compiled is left to eager."""
+    try:
+        exported = torch.export.export(module, args, dict(words))
+        program = program_of(torch, type(module).__name__, decompose(torch, exported), {})
+    except UnsupportedError as error:
+        return Variant(None, (), None, ModuleReport((), (), reason=str(error)))
+    except Exception as error:  # of many kinds, for what torch.export does not take
+        text = " ".join(str(error).split())
+        reason = f"torch.export cannot capture it: {text:.300}"
+        return Variant(None, (), None, ModuleReport((), (), reason=reason))
+    leaves = pytree.tree_leaves((args, dict(words)))
+    places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
+    runs, report = compile_parts(program, [leaves[at] for at in places], options)
+    outputs = exported.call_spec.out_spec
+    if not isinstance(runs, torch.fx.GraphModule):
+        return Variant(None, places, outputs, report)
+    own = partial(runs, *(leaves[at] for at in places))
+    if LEVELS[options.level].measured != 0:
+        eager, mine = time_in_turns(partial(module, *args, **words), own)
+        report = replace(report, eager_seconds=eager, own_seconds=mine)
+        if mine > (1 + TIE) * eager:
+            report = replace(report, reason="eager was faster on the example inputs")
+            return Variant(None, places, outputs, report)
+    return Variant(runs, places, outputs, report)
+
+
+def compile_parts(
+    program: Any, inputs: Sequence[Any], options: ModuleOptions
+) -> tuple[Any, ModuleReport]:
+    """The calls of a program as a ``GraphModule``, None where nothing of it is compiled."""
+    split = split_program(program)
+    refused = tuple(split.refused.values())
+    if not split.parts:
+        reason = "no part of it can be compiled"
+        return None, ModuleReport((), refused, reason=reason)
+    values = boundary_values(program, split, inputs)
+    compiled, reports = {}, []
+    for part in split.parts:
+        made, own = compile_part(program, part, partial(_compile_graph, options), values)
+        reports.append(own)
+        if made is not None:
+            compiled[part] = made
+    report = ModuleReport(tuple(reports), refused)
+    if not compiled:
+        return None, replace(report, reason="no part of it computes what eager does")
+    return join_parts(program, split, compiled), report
+
+
+def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
+    return compile_network(
+        graph, options.level, options.threads, options.dtype, algorithm=options.algorithm
+    )
+
+
+def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) -> None:
+    """Raise SpecError for sizes that are not free."""
+    args, words = examples
+    exported = torch.export.export(module, args, words, dynamic_shapes=dynamic_shapes)
+    try:
+        exported.module()(*inputs[0], **inputs[1])
+    except (AssertionError, RuntimeError, ValueError) as error:
+        text = str(error).split("\n", maxsplit=1)[0]
+        raise SpecError(f"inputs: sizes that dynamic_shapes does not take: {text:.300}") from None
+
+
+def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
+    """Seconds a run of both, each the median of several turns."""
+    seconds: dict[str, list[float]] = {"eager": [], "mine": []}
+    for turn in range(TURNS + 1):
+        for name, run in (("eager", eager), ("mine", mine)):
+            start, count = time.perf_counter(), 0
+            while not count or time.perf_counter() - start < LEAST_S:
+                run()
+                count += 1
+            if turn:  # the first one warms up
+                seconds[name].append((time.perf_counter() - start) / count)
+    return median(seconds["eager"]), median(seconds["mine"])
+
+
+def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Shapes of tensors, and numbers as they are."""
+    return tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in leaves)
+
+
+def versions_of(module: Any) -> tuple[tuple[int, int], ...]:
+    """Where weights and buffers lie, and how often each was changed in place."""
+    return tuple(
+        (id(x), 0 if x.is_inference() else x._version)
+        for owner in module.modules()
+        for x in (*owner._parameters.values(), *owner._buffers.values()) if x is not None
+    )  # fmt: skip

@@ -1,0 +1,258 @@
+"""The parts of a program that become compiled networks, and the program that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import getitem
+from typing import Any, Final
+
+import torch
+
+from polysci.network.compile.compiled import Network
+from polysci.network.frontends.onnx.simplify import simplify
+from polysci.network.frontends.pytorch import moving
+from polysci.network.frontends.pytorch.importer import (
+    graph_of_calls,
+    import_calls,
+    needed_calls,
+    operator_name,
+)
+from polysci.network.frontends.pytorch.program import TorchProgram
+from polysci.network.ir.graph import Graph
+from polysci.network.ir.growing import GrowingGraph
+from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
+from polysci.network.operators.lower import lower
+from polysci.network.tools.debug import bound_of
+from polysci.peers.networks.contest import largest_error
+from polysci.torch.compiled_part import CompiledPart, PartTensor
+from polysci.torch.reports import PartReport
+
+# What compiles the graph of a part.
+Compile = Callable[[Graph], Network]
+LEAST_CALLS: Final = 1  # of a part that do more than move elements
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Calls of a program that one network computes; nodes of the program all of them."""
+
+    calls: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A program as phases: of each the calls that PyTorch computes, then a part, if it has one.
+
+    ``refused`` are the calls that PyTorch computes, ``known`` the tensors that depend on weights
+    alone, by node.
+    """
+
+    phases: tuple[tuple[tuple[Any, ...], Part | None], ...]
+    refused: Mapping[Any, NodeRefusal]
+    known: Mapping[Any, Any]
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for _, part in self.phases if part]
+
+
+def split_program(program: TorchProgram) -> Split:
+    """As large parts as can be: calls that nothing unsupported lies between."""
+    calls = [*needed_calls(program.nodes, program.made)]
+    _, importer = import_calls(program.where, calls, program.inputs, [], program.values)
+    known = {**program.values, **importer.values}
+    refused = dict(importer.refusals)
+    while True:
+        split = _phases(program, calls, known, refused)
+        more = [pair for part in split.parts for pair in _refusals(program, part, known).items()]
+        if not more:
+            return split
+        refused |= more
+
+
+def _phases(
+    program: TorchProgram, calls: Sequence[Any], known: Mapping[Any, Any],
+    refused: Mapping[Any, NodeRefusal],
+) -> Split:  # fmt: skip
+    """Calls of a part have as many changes between PyTorch and networks before them."""
+    phase = dict[Any, int]()
+    for node in calls:
+        if node in known:
+            continue
+        own = _is_apart(node, refused)
+        before = [(phase[source], _is_apart(source, refused)) for source in node.all_input_nodes
+                  if source in phase]  # fmt: skip
+        steps = [number + (other != own) for number, other in before]
+        phase[node] = max([*steps, 0 if own else 1])
+    count = max(phase.values(), default=0) + 1
+    phases = list[tuple[tuple[Any, ...], Part | None]]()
+    for number in range(count):
+        own_calls = [node for node in phase if phase[node] == number]
+        together = [node for node in own_calls if not _is_apart(node, refused)]
+        part = part_of(program, together, known)
+        apart = [node for node in own_calls if part is None or _is_apart(node, refused)]
+        phases.append((tuple(apart), part))
+    return Split(tuple(phases), refused, known)
+
+
+def _is_apart(node: Any, refused: Mapping[Any, NodeRefusal]) -> bool:
+    """Whether PyTorch computes a call, or the one of whose results it is one."""
+    return node in refused or (node.target is getitem and node.args[0] in refused)
+
+
+def part_of(program: TorchProgram, calls: Sequence[Any], known: Mapping[Any, Any]) -> Part | None:
+    """Calls as a part; None where they only move elements."""
+    if sum(_computes(node) for node in calls) < LEAST_CALLS:
+        return None
+    own, results = {*calls}, {*program.made}
+    inputs = dict.fromkeys(
+        source for node in calls for source in node.all_input_nodes
+        if source not in own and source not in known
+    )  # fmt: skip
+    outputs = [
+        node for node in calls
+        if node in results or any(reader not in own for reader in node.users)
+    ]  # fmt: skip
+    whole = [node for node in outputs if not isinstance(node.meta["val"], list | tuple)]
+    return Part(tuple(calls), tuple(inputs), tuple(whole))
+
+
+def _computes(node: Any) -> bool:
+    target = node.target
+    return hasattr(target, "_schema") and operator_name(target) not in moving.RULES
+
+
+def graph_of_part(program: TorchProgram, part: Part) -> Graph:
+    """The graph of a part, whose inputs and outputs lie in memory as PyTorch's do."""
+    calls = _with_known(program, part)
+    graph = graph_of_calls(program.where, calls, part.inputs, part.outputs, program.values)
+    return simplify(with_orders(graph, part))
+
+
+def _with_known(program: TorchProgram, part: Part) -> list[Any]:
+    """The calls, and those before them that depend on weights alone."""
+    stop, own = {*part.inputs}, {*part.calls}
+    needed, queue = set[Any](), [*part.calls]
+    while queue:
+        node = queue.pop()
+        if node not in needed and node not in stop and node not in program.values:
+            needed.add(node)
+            queue += node.all_input_nodes
+    assert own <= needed
+    return [node for node in program.nodes if node in needed]
+
+
+def with_orders(graph: Graph, part: Part) -> Graph:
+    """The graph with tensors transposed whose channels are the last axis in memory."""
+    growing = GrowingGraph(replace(graph, nodes=()))
+    inputs, outputs = [], []
+    for tensor, node in zip(graph.inputs, part.inputs, strict=True):
+        port = PartTensor.of(node)
+        if port.channels_last:
+            name = growing.fresh(tensor.name)
+            shape = tuple(tensor.shape[at] for at in port.order)
+            growing.tensors[name] = replace(tensor, name=name, shape=shape)
+            back = [port.order.index(at) for at in range(len(shape))]
+            made = growing.transpose(name, back)
+            growing.nodes[-1] = replace(growing.nodes[-1], outputs=(tensor.name,))
+            del growing.tensors[made]
+            tensor = growing.tensors[name]
+        inputs.append(tensor)
+    growing.nodes += graph.nodes
+    for tensor, node in zip(graph.outputs, part.outputs, strict=True):
+        port = PartTensor.of(node)
+        outputs.append(
+            growing.transpose(tensor.name, port.order) if port.channels_last else tensor.name
+        )
+    return growing.grown(inputs, outputs)
+
+
+def _refusals(
+    program: TorchProgram, part: Part, known: Mapping[Any, Any]
+) -> dict[Any, NodeRefusal]:
+    """The calls of a part that no network computes."""
+    try:
+        lower(graph_of_part(program, part))
+    except RefusedNodesError as error:
+        names = {refusal.node.split()[-1]: refusal for refusal in error.refusals}
+        named = {node: names[node.name] for node in part.calls if node.name in names}
+        return named or dict.fromkeys(part.calls, error.refusals[0])
+    return {}
+
+
+def compile_part(
+    program: TorchProgram, part: Part, compile_graph: Compile, values: Mapping[Any, Any]
+) -> tuple[CompiledPart | None, PartReport]:
+    """The network of a part; None where it differs from eager, whose tensors are in ``values``."""
+    network = compile_graph(graph_of_part(program, part))
+    inputs, outputs = ([*map(PartTensor.of, nodes)] for nodes in (part.inputs, part.outputs))
+    compiled = CompiledPart(network, inputs, outputs)
+    made = compiled(*(values[node] for node in part.inputs))
+    ours, theirs = ([x.numpy() for x in tensors] for tensors in (
+        made, [values[node] for node in part.outputs]
+    ))  # fmt: skip
+    error, bound = largest_error(ours, theirs, "eager"), bound_of(network)
+    reason = "" if error <= bound else f"expected an error of at most {bound:g}"
+    seconds = [result.predicted for result in network.results.values()]
+    report = PartReport(
+        len(part.calls), len(network.prepared.program.stages), error,
+        sum(seconds) if seconds else None, reason,
+    )  # fmt: skip
+    return (None if reason else compiled), report
+
+
+def boundary_values(program: TorchProgram, split: Split, inputs: Sequence[Any]) -> dict[Any, Any]:
+    """By eager: the tensors that parts read or make; others are dropped after their last use."""
+    kept = {node for part in split.parts for node in (*part.inputs, *part.outputs)}
+    values = {**program.values, **dict(zip(program.inputs, inputs, strict=True))}
+    calls = [*needed_calls(program.nodes, program.made)]
+    last = {source: node for node in calls for source in node.all_input_nodes}
+    for node in calls:
+        arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        values[node] = node.target(*arguments, **words)
+        for source in node.all_input_nodes:
+            if last[source] is node and source not in kept:
+                del values[source]
+    return values
+
+
+def join_parts(program: TorchProgram, split: Split, compiled: Mapping[Part, CompiledPart]) -> Any:
+    """A ``GraphModule`` from tensors to the outputs, in which parts are single calls."""
+    graph, names = torch.fx.Graph(), dict[Any, Any]()
+    owner = torch.nn.Module()
+
+    def place(node: Any) -> Any:
+        if node not in names and isinstance(split.known.get(node), torch.Tensor):
+            name = f"constant{len(names)}"
+            owner.register_buffer(name, split.known[node].detach(), persistent=False)
+            names[node] = graph.get_attr(name)
+        elif node not in names:
+            copy(node)
+        return names[node]
+
+    def copy(node: Any) -> None:
+        arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), place)
+        names[node] = graph.call_function(node.target, arguments, words)
+
+    for node in program.inputs:
+        names[node] = graph.placeholder(node.name)
+    for number, (apart, part) in enumerate(split.phases):
+        module = compiled.get(part) if part else None
+        own = {*apart, *(part.calls if part and module is None else ())}
+        for node in program.nodes:
+            if node in own:
+                copy(node)
+        if part and module is not None:
+            owner.add_module(f"part{number}", module)
+            made = graph.call_module(f"part{number}", tuple(place(node) for node in part.inputs))
+            names |= {
+                node: graph.call_function(getitem, (made, at))
+                for at, node in enumerate(part.outputs)
+            }
+    graph.output(tuple(
+        place(node) if hasattr(node, "all_input_nodes") else node for node in program.outputs
+    ))  # fmt: skip
+    return torch.fx.GraphModule(owner, graph)

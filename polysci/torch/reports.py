@@ -1,0 +1,63 @@
+"""What became of a module: parts that are compiled, calls that are not, and what that gains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polysci.network.ir.refusals import NodeRefusal
+from polysci.text.tables import time_text
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """A part of a module that is one compiled network.
+
+    ``calls`` of ATen's operators became ``stages``; ``error`` is the largest difference from eager
+    on the example inputs, over the largest number or 1; ``predicted`` seconds are those of its
+    layers by the cost model or as measured, None where it has none. ``reason``: why it was left to
+    PyTorch after all.
+    """
+
+    calls: int
+    stages: int
+    error: float
+    predicted: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        spent = "" if self.predicted is None else f", layers {time_text(self.predicted)}"
+        text = f"{self.calls} calls as {self.stages} stages, error {self.error:.1e}{spent}"
+        return f"{text}; left to PyTorch: {self.reason}" if self.reason else text
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleReport:
+    """``refused`` are calls that PyTorch computes, with reasons; seconds a run of both, if timed.
+
+    ``reason``: why the module as a whole is left to PyTorch; empty where it is not.
+    """
+
+    parts: tuple[PartReport, ...]
+    refused: tuple[NodeRefusal, ...]
+    eager_seconds: float | None = None
+    own_seconds: float | None = None
+    reason: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """How many times faster than eager, measured on the example inputs."""
+        if self.eager_seconds is None or not self.own_seconds:
+            return None
+        return self.eager_seconds / self.own_seconds
+
+    def __str__(self) -> str:
+        lines = [f"compiled: {part}" for part in self.parts]
+        lines += [f"PyTorch: {call.op} ({call.node}): {call.reason}" for call in self.refused]
+        if self.eager_seconds is not None and self.own_seconds is not None:
+            lines.append(
+                f"eager {time_text(self.eager_seconds)}, now {time_text(self.own_seconds)}: "
+                f"{self.gain:.2f} times as fast"
+            )
+        if self.reason:
+            lines.append(f"left to PyTorch as a whole: {self.reason}")
+        return "\n".join(lines)

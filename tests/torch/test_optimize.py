@@ -1,0 +1,192 @@
+"""``polysci.torch.optimize``: modules compute what they did, wherever PyTorch users put them."""
+
+import copy
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci.errors import SpecError, UnsupportedError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
+from polysci.torch import optimize  # noqa: E402
+from tests.support.torch_modules import MODULES, TEXTS, inputs_of, module_of  # noqa: E402
+
+nn = torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
+FACTOR = 16  # of what eager itself is off by
+
+
+class Mixed(nn.Module):
+    """Two parts that can be compiled, and a call between them that cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1)
+
+    def forward(self, x: Any, scale: float = 2.0) -> Any:
+        y = torch.erfinv(self.first(x).tanh() * 0.5)
+        return {"y": self.last(y).relu() * scale, "sorted": (y, x.mean((2, 3)))}
+
+
+def leaves(value: Any) -> list[Any]:
+    return list(torch.utils._pytree.tree_leaves(value))
+
+
+def compare(module: Any, optimized: Any, *inputs: Any) -> None:
+    """Beside a run in f64: as near as eager is, up to ``FACTOR``."""
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    with torch.no_grad():
+        made, eager = leaves(optimized(*inputs)), leaves(module(*inputs))
+        exact = leaves(copy.deepcopy(module).double()(*wide))
+    for own, other, wanted in zip(made, eager, exact, strict=True):
+        assert own.dtype == other.dtype and own.shape == other.shape
+        size = max(1.0, float(wanted.abs().max()))
+        bound = max(2.0**-18, FACTOR * float((other - wanted).abs().max()) / size)
+        assert float((own - wanted).abs().max()) / size <= bound
+
+
+@pytest.fixture(scope="module")
+def mixed() -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    module, x = Mixed().eval(), torch.randn(2, 3, 6, 7)
+    return module, optimize(module, x, "estimate"), x
+
+
+def test_parts_are_compiled_and_the_rest_is_pytorchs(mixed: tuple[Any, Any, Any]) -> None:
+    module, optimized, x = mixed
+    compare(module, optimized, x)
+    report = optimized.report
+    assert len(report.parts) == 2 and [call.op for call in report.refused] == [
+        "aten.erfinv.default"
+    ]
+    assert "polysci has no such operator" in str(report)
+
+
+def test_copies_and_files_compute_the_same(mixed: tuple[Any, Any, Any]) -> None:
+    module, optimized, x = mixed
+    file = io.BytesIO()
+    torch.save(optimized, file)
+    file.seek(0)
+    for other in (copy.deepcopy(optimized), torch.load(file, weights_only=False)):
+        compare(module, other, x)
+        assert other.state_dict().keys() == module.state_dict().keys()
+
+
+def test_modes_and_threads(mixed: tuple[Any, Any, Any]) -> None:
+    _, optimized, x = mixed
+    wanted = leaves(optimized(x))
+
+    def run(_: int) -> list[Any]:
+        with torch.inference_mode():
+            return leaves(optimized(x))
+
+    with ThreadPoolExecutor(4) as pool:
+        runs = [*pool.map(run, range(16))]
+    with torch.autocast("cpu", torch.bfloat16):
+        runs.append(leaves(optimized(x)))
+        assert leaves(optimized(x.bfloat16()))[0].dtype == torch.float32
+    assert all(torch.equal(a, b) for run in runs for a, b in zip(run, wanted, strict=True))
+
+
+def test_inputs_by_name_and_of_other_strides(mixed: tuple[Any, Any, Any]) -> None:
+    module, optimized, x = mixed
+    turned = torch.randn(7, 6, 3, 2).permute(3, 2, 1, 0)
+    compare(module, optimized, turned)
+    compare(module, optimized, x.to(memory_format=torch.channels_last))
+    assert torch.equal(optimized(x=x)["y"], optimized(x)["y"])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "reason"),
+    [
+        (lambda m, x: m(x[:, :, :-1]), ValueError, r"expected \(2, 3, 6, 7\)"),
+        (lambda m, x: m(x.double()), TypeError, "expected torch.float32, got torch.float64"),
+        (lambda m, x: m(x.clone().requires_grad_()), UnsupportedError, "computes no gradients"),
+        (lambda m, x: m(x, 3.0), TypeError, "expected the structure"),
+        (lambda m, x: m(x.to("meta")), TypeError, "expected a dense tensor on the CPU"),
+        (lambda m, x: m.train(), UnsupportedError, "does not learn"),
+        (lambda m, x: m.half(), UnsupportedError, "stays torch.float32"),
+        (lambda m, x: optimize(nn.Linear(2, 2), x), SpecError, "call eval"),
+        (lambda m, x: optimize(3, x), TypeError, "expected a torch.nn.Module"),
+    ],
+)
+def test_errors(mixed: tuple[Any, Any, Any], change: Any, error: Any, reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        change(*mixed[1:])
+
+
+def test_conversions_that_change_nothing_are_allowed(mixed: tuple[Any, Any, Any]) -> None:
+    assert mixed[1].float().to("cpu").eval() is mixed[1]
+
+
+def test_changed_weights_are_compiled_again() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
+    optimized = optimize(module, x, "estimate")
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    compare(module, optimized, x)
+    optimized.load_state_dict({"0.weight": torch.ones(5, 6), "0.bias": torch.ones(5)})
+    compare(module, copy.deepcopy(optimized), x)
+
+
+def test_free_dimensions() -> None:
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
+    free = ({0: torch.export.Dim("rows", max=8)},)
+    optimized = optimize(module, x, "estimate", dynamic_shapes=free)
+    compare(module, optimized, torch.randn(7, 6))
+    with pytest.raises(SpecError, match="sizes that dynamic_shapes does not take"):
+        optimized(torch.randn(9, 6))
+
+
+class Loop(nn.Module):
+    def forward(self, x: Any) -> Any:
+        while x.sum() > 1:
+            x = x / 2
+        return x
+
+
+def test_what_cannot_be_exported_is_eager() -> None:
+    optimized = optimize(Loop().eval(), torch.ones(3), "estimate")
+    assert "torch.export cannot capture it" in optimized.report.reason
+    assert torch.equal(optimized(torch.ones(3)), torch.full((3,), 0.25))
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("last", [False, True], ids=["plain", "channels last"])
+def test_models_compute_what_eager_does(name: str, last: bool) -> None:
+    if last and name in TEXTS:
+        pytest.skip("no images")
+    module, (x, *_) = module_of(name), inputs_of(name)
+    if last:
+        module, x = (part.to(memory_format=torch.channels_last) for part in (module, x))
+    optimized = optimize(module, x, "estimate")
+    assert not optimized.report.refused and len(optimized.report.parts) == 1
+    compare(module, optimized, x)
+
+
+@pytest.mark.parametrize("name", ["resnet", "unet", "tagger"])
+def test_odd_sizes(name: str) -> None:
+    module, (x, *_) = module_of(name), inputs_of(name, 3, (44, 52))
+    compare(module, optimize(module, x, "estimate"), x)
+
+
+def test_bf16_is_allowed() -> None:
+    module, (x,) = module_of("resnet"), inputs_of("resnet")
+    optimized = optimize(module, x, "estimate", "bf16")
+    with torch.no_grad():
+        np.testing.assert_allclose(optimized(x), module(x), atol=3e-2)
+
+
+def test_slower_modules_are_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    from polysci.torch import optimized_module
+
+    monkeypatch.setattr(optimized_module, "time_in_turns", lambda eager, mine: (1.0, 1.1))
+    optimized = optimize(nn.Linear(6, 5).eval(), torch.ones(2, 6), "measure")
+    assert optimized.report.reason == "eager was faster on the example inputs"
+    assert optimized.report.gain == pytest.approx(1 / 1.1)
+    assert optimized(torch.ones(2, 6)).shape == (2, 5)
