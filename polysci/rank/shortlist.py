@@ -23,6 +23,7 @@ from polysci.rank.plain_reads import ahead_of_calls, plain_forms, plain_seconds
 from polysci.rank.traffic_counts import TrafficCounts
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
+from polysci.space.plain_factor import panels_refusal
 from polysci.space.resolve import resolve
 from polysci.space.summation import SummationOrder
 from polysci.space.swapped_roles import ahead_may_pay
@@ -340,8 +341,7 @@ def distinct(
 
 def predict_seconds(context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    estimate = estimate_of(context, schedule)
-    seconds = float(estimate.seconds[0])
+    seconds = float((estimate := estimate_of(context, schedule)).seconds[0])
     if schedule.plain:
         seconds += plain_seconds(context, schedule, float(estimate.compute[0]))
     if schedule.packs_parts_of_b:
@@ -351,7 +351,7 @@ def predict_seconds(context: Context, schedule: Schedule) -> float:
 
 def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> list[Schedule]:
     """The ``count`` best schedules that read B where it lies; none where nothing can."""
-    if not context.contraction.packs_b:
+    if panels_refusal(context.contraction, context.strides):
         return []
     try:
         ahead = choices(ahead_of_calls(context), count, tiles=tiles, blocks=blocks)

@@ -96,7 +96,7 @@ def _counts(
         "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
         "prefetch_ns": _prefetches(nest) * 1e-9,
         "page_ns": nest.pages() * 1e-9,
-        "seek_ns": (nest.seeks() if seeks else np.zeros(1)) * 1e-9,
+        "seek_ns": (nest.seeks(levels[1]) if seeks else np.zeros(1)) * 1e-9,
         "copy_ns": (copied * contiguous + panels * in_rows) / LINE * 1e-9,
         "gather_ns": (copied * (not contiguous) + panels * (not in_rows)) / LINE * 1e-9,
     }

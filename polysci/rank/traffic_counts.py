@@ -183,14 +183,14 @@ class TrafficCounts:
             moved.append((a * times[0], b * times[1], c * times[2]))
         return level_traffic(pages, moved, TRANSLATIONS).total
 
-    def seeks(self) -> Count:
-        """Runs of x's lines that come from beyond L2: no prefetcher has seen where one begins."""
+    def seeks(self, l2: LevelTraffic) -> Count:
+        """Runs of x's lines in the traffic into L2: no prefetcher has seen where one begins."""
         depths = range(len(self.tiles))
         occupied = [self._occupancy(depth, PERIODS[1]) for depth in depths]
         nothing = np.zeros(1)
         begun = [(self._runs_of_x(depth), nothing, nothing) for depth in depths]
         runs = level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
-        return runs + STRAY * self._strays() * self.levels()[1].a / LINE
+        return runs + STRAY * self._strays() * l2.a / LINE
 
     def _strays(self) -> NDArray[np.bool_]:
         """Whether the call after each one reads other lines of x than the next ones."""

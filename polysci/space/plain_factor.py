@@ -12,13 +12,20 @@ def plain_refusal(
     contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
 ) -> str:
     """Why a kernel cannot read B where it lies; empty where it can."""
+    if why := panels_refusal(contraction, strides):
+        return why
+    if kernel.family != "brgemm":
+        return f"{kernel} does not"
+    return "swap(A,B) and ahead(B) are of panels" if schedule.swap or schedule.ahead else ""
+
+
+def panels_refusal(contraction: Contraction, strides: Strides) -> str:
+    """Why no schedule can read B where it lies; empty where some can."""
     if not contraction.packs_b:
         return f"{contraction.b.array} is packed ahead"
     types = {operand.dtype for operand in (contraction.a, contraction.b, contraction.out)}
-    if types != {"f32"} or kernel.family != "brgemm":
+    if types != {"f32"}:
         return "only products of f32 do"
-    if schedule.swap or schedule.ahead:
-        return "swap(A,B) and ahead(B) are of panels"
     if contraction.padded or any(d.extent > 1 for d in contraction.by_role("br")):
         return "it has several reductions, or padding"
     if contraction.b.offset(strides[contraction.b.array]).const:
