@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.compile.prepare import DTYPES
 from polysci.network.frontends.pytorch.program import decompose, program_of
 from polysci.network.ir.graph import Graph
 from polysci.torch.compiled_part import is_fake
@@ -213,10 +214,17 @@ def optimize(
     if isinstance(module, OptimizedModule):
         module = module.module
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    options = module_options(level, dtype or "f32", algorithm, threads)
+    return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
+
+
+def module_options(level: str, dtype: str, algorithm: str, threads: int | None) -> ModuleOptions:
+    """Of as many threads as PyTorch has, where none are told. Raises SpecError for wrong ones."""
     count = torch.get_num_threads() if threads is None else threads
     check_options(level, count, None, None, None, None)
-    options = ModuleOptions(level, count, dtype or "f32", algorithm)
-    return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
+    if dtype not in DTYPES:
+        raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
+    return ModuleOptions(level, count, dtype, algorithm)
 
 
 def compile_module(
@@ -239,7 +247,7 @@ def compile_module(
     if not isinstance(runs, torch.fx.GraphModule):
         return Variant(None, places, outputs, report)
     own = partial(runs, *(leaves[at] for at in places))
-    if LEVELS[options.level].measured != 0:
+    if measures(options):
         eager, mine = time_in_turns(partial(module, *args, **words), own)
         report = replace(report, eager_seconds=eager, own_seconds=mine)
         if mine > (1 + TIE) * eager:
@@ -285,6 +293,19 @@ def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) ->
     except (AssertionError, RuntimeError, ValueError) as error:
         text = str(error).split("\n", maxsplit=1)[0]
         raise SpecError(f"inputs: sizes that dynamic_shapes does not take: {text:.300}") from None
+
+
+def measures(options: ModuleOptions) -> bool:
+    """Whether anything may be timed."""
+    return LEVELS[options.level].measured != 0
+
+
+def is_slower(options: ModuleOptions, eager: Any, mine: Any) -> bool:
+    """Whether eager takes less time, at levels that measure."""
+    if not measures(options):
+        return False
+    seconds, own = time_in_turns(eager, mine)
+    return own > (1 + TIE) * seconds
 
 
 def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:

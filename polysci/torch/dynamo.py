@@ -1,0 +1,169 @@
+"""``torch.compile(model, backend="polysci")``: graphs in inference as compiled networks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.pytorch.program import TorchProgram, decompose, program_of
+from polysci.text.suggestions import suggest
+from polysci.torch.optimized_module import (
+    ModuleOptions,
+    compile_parts,
+    is_slower,
+    key_of,
+    module_options,
+)
+
+Run = Callable[..., Any]
+DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "level": "estimate",
+        "dtype": "f32",
+        "algorithm": "direct",
+        "threads": None,
+        "rest": "inductor",
+    }
+)
+RESTS: Final = ("inductor", "eager")
+
+
+def compile_graph(
+    graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Run:  # fmt: skip
+    """A backend of ``torch.compile``; ``options`` are those of ``optimize``, and ``rest``.
+
+    Graphs that learn, that change a tensor or of which nothing can be compiled go to the backend
+    ``rest``: ``inductor`` (the default) or ``eager``. Weights are constants: where one was changed,
+    the graph is compiled again. Raises SpecError for another option, or a ``mode``.
+    """
+    words = {**DEFAULTS, **_checked(options or {}, mode)}
+    rest = words.pop("rest")
+    chosen = module_options(**words)
+    learns = torch.is_grad_enabled() and any(_needs_gradient(x) for x in example_inputs)
+    if not learns:
+        compiled = CompiledGraph(graph, example_inputs, chosen)
+        if not all(isinstance(x, torch.Tensor) for x in example_inputs):
+            return compiled  # of free sizes: compiled when they are known
+        with torch._guards.tracing(None):
+            if compiled.variant(example_inputs) is not None:
+                return compiled
+    if rest == "eager":
+        return graph.forward  # type: ignore[no-any-return]
+    from torch._dynamo import lookup_backend
+
+    return lookup_backend(rest)(graph, example_inputs)  # type: ignore[no-any-return]
+
+
+def _checked(options: Mapping[str, Any], mode: str | None) -> Mapping[str, Any]:
+    if mode not in (None, "default"):
+        raise SpecError(f"mode {mode!r}: backend polysci has none; options={{'level': ...}} is one")
+    for name in options:
+        if name not in DEFAULTS:
+            raise SpecError(
+                f"option {name!r}: expected one of {', '.join(DEFAULTS)}{suggest(name, DEFAULTS)}"
+            )
+    if options.get("rest", RESTS[0]) not in RESTS:
+        raise SpecError(f"option rest {options['rest']!r}: expected {' or '.join(RESTS)}")
+    return options
+
+
+def _needs_gradient(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+def is_constant(x: Any) -> bool:
+    """Whether it is a parameter or a buffer of a module."""
+    if not isinstance(x, torch.Tensor):
+        return False
+    marked = getattr(x, "_dynamo_static_input_type", None) is not None
+    return isinstance(x, torch.nn.Parameter) or marked
+
+
+@dataclass(frozen=True, slots=True)
+class GraphVariant:
+    """A graph for inputs of fixed sizes; ``places`` are those of its inputs that are no weights."""
+
+    runs: Run
+    places: tuple[int, ...]
+    weights: tuple[tuple[int, int], ...]  # (place among the inputs, version) of each constant
+
+
+class CompiledGraph:
+    """A graph of TorchDynamo as networks, one for each of the sizes it is called with."""
+
+    def __init__(self, graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> None:
+        self._graph, self._options = graph, options
+        self._weights = {at: x for at, x in enumerate(example_inputs) if is_constant(x)}
+        self._variants = dict[Any, GraphVariant | None]()
+
+    def __call__(self, *inputs: Any) -> Any:
+        variant = self.variant(inputs)
+        if variant is None:
+            return self._graph(*inputs)
+        return variant.runs(*(inputs[at] for at in variant.places))
+
+    def variant(self, inputs: Sequence[Any]) -> GraphVariant | None:
+        """For inputs of these sizes and these weights; None where nothing of it is compiled."""
+        key = key_of([x for at, x in enumerate(inputs) if at not in self._weights])
+        variant = self._variants.get(key)
+        if variant is None and key in self._variants:
+            return None
+        if variant is None or any(
+            inputs[at] is not self._weights[at] or inputs[at]._version != version
+            for at, version in variant.weights
+        ):
+            self._weights = {at: inputs[at] for at in self._weights}
+            self._variants[key] = variant = self._compile(inputs)
+        return variant
+
+    def _compile(self, inputs: Sequence[Any]) -> GraphVariant | None:
+        try:
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")  # of torch's own parts to each other
+                exported = torch.export.export(self._graph, tuple(inputs))
+                program = program_of(torch, "graph", decompose(torch, exported), {})
+        except UnsupportedError:
+            return None
+        except Exception:  # of many kinds, for what torch.export does not take
+            return None
+        tensors = [at for at, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+        places = tuple(at for at in tensors if at not in self._weights)
+        program = with_constants(program, {
+            node: inputs[at] for at, node in zip(tensors, program.inputs, strict=True)
+            if at in self._weights
+        })  # fmt: skip
+        own = [inputs[at] for at in places]
+        with torch.no_grad():
+            if hands_on_memory(self._graph, inputs):
+                return None
+            runs, _ = compile_parts(program, own, self._options)
+            if runs is None or is_slower(
+                self._options, partial(self._graph, *inputs), partial(runs, *own)
+            ):
+                return None
+        weights = tuple((at, inputs[at]._version) for at in self._weights)
+        return GraphVariant(runs, places, weights)
+
+
+def with_constants(program: TorchProgram, values: Mapping[Any, Any]) -> TorchProgram:
+    """The program with values for some of its inputs."""
+    inputs = tuple(node for node in program.inputs if node not in values)
+    return replace(program, inputs=inputs, values={**program.values, **values})
+
+
+def hands_on_memory(graph: Any, inputs: Sequence[Any]) -> bool:
+    """Whether an output shares the memory of an input or of another output."""
+    outputs = [x for x in graph(*inputs) if isinstance(x, torch.Tensor)]
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    places = [x.untyped_storage().data_ptr() for x in outputs if x.numel()]
+    taken = {x.untyped_storage().data_ptr() for x in tensors}
+    return bool(taken & {*places}) or len({*places}) < len(places)

@@ -1,0 +1,134 @@
+"""``torch.compile(model, backend="polysci")``: results, sizes, weights, and what goes elsewhere."""
+
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
+from polysci.torch import dynamo  # noqa: E402
+from tests.support.torch_modules import MODULES, inputs_of, module_of  # noqa: E402
+
+nn = torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def variants(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What becomes of every graph and size: a variant, or None."""
+    made, compile_own = list[Any](), dynamo.CompiledGraph._compile
+
+    def compile_and_note(self: Any, inputs: Any) -> Any:
+        made.append(compile_own(self, inputs))
+        return made[-1]
+
+    monkeypatch.setattr(dynamo.CompiledGraph, "_compile", compile_and_note)
+    return made
+
+
+def compiled(module: Any, **options: Any) -> Any:
+    return torch.compile(module, backend=dynamo.compile_graph, options={"rest": "eager", **options})
+
+
+def compare(module: Any, other: Any, *inputs: Any) -> None:
+    with torch.no_grad():
+        pairs = zip(*(torch.utils._pytree.tree_leaves(m(*inputs)) for m in (module, other)),
+                    strict=True)  # fmt: skip
+        for eager, own in pairs:
+            torch.testing.assert_close(own, eager, rtol=1e-4, atol=1e-4)
+
+
+def test_the_entry_point_is_the_backend() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name, function = project["entry-points"]["torch_dynamo_backends"]["polysci"].split(":")
+    assert getattr(import_module(name), function) is dynamo.compile_graph
+
+
+def small() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+
+
+def test_sizes_and_weights_may_change(variants: list[Any]) -> None:
+    module = small()
+    other = compiled(module)
+    for batch in (2, 3, 4, 3):
+        compare(module, other, torch.randn(batch, 3, 6, 7))
+    assert len(variants) == 3 and all(variants)
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+        module[1].running_var.mul_(3)
+    compare(module, other, torch.randn(2, 3, 6, 7))
+    module.load_state_dict(small().state_dict())
+    compare(module, other, torch.randn(2, 3, 6, 7))
+    assert all(variants)
+
+
+class Broken(nn.Module):
+    """Breaks the graph, changes an input, and hands on a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x).relu()
+        torch._dynamo.graph_break()
+        x.add_(1)
+        torch._dynamo.graph_break()
+        return self.layer(y), x.view(-1)
+
+
+def test_graphs_may_break_and_change_inputs(variants: list[Any]) -> None:
+    torch.manual_seed(0)
+    module, x = Broken().eval(), torch.ones(2, 4)
+    with torch.no_grad():
+        wanted = module(x.clone())
+        made = compiled(module)(own := x.clone())
+    assert torch.equal(own, x + 1)
+    for a, b in zip(made, wanted, strict=True):
+        torch.testing.assert_close(a, b)
+    made[1].zero_()
+    assert not own.any()  # it is a view still
+    assert any(variants) and None in variants
+
+
+def test_graphs_that_learn_go_elsewhere(variants: list[Any]) -> None:
+    module = small().train()
+    compiled(module)(torch.randn(2, 3, 6, 7)).sum().backward()
+    assert module[0].weight.grad is not None and not variants
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"options": {"levl": "estimate"}}, "option 'levl'.*did you mean"),
+        ({"options": {"rest": "none"}}, "option rest 'none': expected inductor or eager"),
+        ({"options": {"level": "none"}}, "level 'none'"),
+        ({"options": {"dtype": "f64"}}, "dtype 'f64'"),
+        ({"mode": "reduce-overhead"}, "mode 'reduce-overhead'"),
+    ],
+)
+def test_wrong_options(words: dict[str, Any], reason: str) -> None:
+    with torch.no_grad(), pytest.raises(Exception, match=reason):
+        torch.compile(small(), backend=dynamo.compile_graph, **words)(torch.ones(2, 3, 6, 7))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_models_compute_what_eager_does(name: str, variants: list[Any]) -> None:
+    module = module_of(name)
+    compare(module, compiled(module), *inputs_of(name))
+    assert all(variants)
+    assert variants or name == "tagger"  # TorchDynamo does not enter recurrent layers
