@@ -1,11 +1,14 @@
 # make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
 # make test-all: what make test leaves out, and a part of the tests on imitated lesser CPUs;
 # with SHARE=0/3 a third of what is left out.
+# make test-torch: the tests of make test that need PyTorch, which it installs.
 # make docs: build the documentation in docs/_build/html; warnings are errors.
 PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
 CAPS = portable $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 CAPPED = tests/space tests/target tests/cli/test_isa_cap.py tests/cli/test_doctor.py
+TORCH_TESTS = tests/torch tests/training/test_torch.py tests/network/test_torch_modules.py \
+	$(addprefix tests/network/gradients/,test_autograd.py test_compiled.py test_training_nodes.py)
 INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
 
 resnet50: .venv/installed
@@ -24,11 +27,17 @@ test-all: .venv/installed-dev
 	$(PYTEST) -m "exhaustive and not slow and not perf" $(if $(SHARE),--share $(SHARE))
 	for isa in $(CAPS); do POLYSCI_ISA=$$isa $(PYTEST) $(CAPPED) || exit 1; done
 
+test-torch: .venv/installed-dev .venv/installed-torch
+	$(PYTEST) $(TORCH_TESTS)
+
 .venv/installed: pyproject.toml | tools
 	$(INSTALL) . && touch $@
 
 .venv/installed-dev: pyproject.toml | tools
 	$(INSTALL) '.[dev]' && touch $@
+
+.venv/installed-torch: pyproject.toml | tools
+	$(INSTALL) '.[torch]' && touch $@
 
 docs: .venv/installed-docs
 	.venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
@@ -46,4 +55,4 @@ tools:
 	"apt install gcc; Fedora: dnf install gcc; Alpine: apk add gcc musl-dev) or name one in CC."; \
 	exit 1; } >&2
 
-.PHONY: resnet50 test test-all docs tools
+.PHONY: resnet50 test test-all test-torch docs tools

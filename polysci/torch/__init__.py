@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
 from polysci.torch.functional import conv1d, conv2d, conv3d, conv_transpose2d
 from polysci.torch.optimized_module import OptimizedModule, optimize
 from polysci.torch.products import einsum, linear, matmul
+from polysci.torch.recurrent import gru, lstm
 from polysci.torch.reports import ModuleReport
 from polysci.torch.settings import options, set_threads
 
@@ -26,7 +27,9 @@ __all__ = [
     "conv3d",
     "conv_transpose2d",
     "einsum",
+    "gru",
     "linear",
+    "lstm",
     "matmul",
     "optimize",
     "options",

@@ -169,6 +169,12 @@ OPCHECKED: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
         integers(2, 3, 4).requires_grad_(), integers(5, 4).requires_grad_(), integers(5))),
     "matmul": lambda: (torch.ops.polysci.matmul, (
         integers(2, 3, 4).requires_grad_(), integers(4, 5).requires_grad_())),
+    "lstm": lambda: (torch.ops.polysci.lstm_layer, (
+        integers(4, 2, 3).requires_grad_(), [integers(1, 2, 5), integers(1, 2, 5)],
+        [integers(20, 3).requires_grad_(), integers(20, 5)], False)),
+    "gru": lambda: (torch.ops.polysci.gru, (
+        integers(2, 4, 3), integers(1, 2, 5), [integers(15, 3), integers(15, 5)],
+        False, 1, 0.0, False, False, True)),
     "einsum": lambda: (torch.ops.polysci.einsum, (
         "bij,bjk->bik", [integers(2, 3, 4).requires_grad_(), integers(2, 4, 5).requires_grad_()])),
 }  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from polysci.errors import SpecError
 from polysci.network.frontends.layers.model import LayerGraph, check_axes, check_extent
@@ -22,6 +22,8 @@ class _Recurrent:
     ``1 / sqrt(hidden_size)``, and states with 0.
     """
 
+    OP: ClassVar[str]
+    ORDER: ClassVar[str]
     input_size: int
     hidden_size: int
     num_layers: int = 1
@@ -37,22 +39,36 @@ class _Recurrent:
             if not isinstance(value, int) or value < 1:
                 raise SpecError(f"{name}={value!r:.40}: expected a whole number of at least 1")
 
-    def recur(self, graph: LayerGraph, x: str, name: str, op: str, order: str, **words: Any) -> str:
-        """ONNX's operator with gates in an order, once a layer."""
-        shape = check_axes(graph, x, 3)
-        check_extent("input_size", self.input_size, shape[2])
+    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
+        self.check_columns(graph, x)
         for number in range(self.num_layers):
-            y, ends = self._layer(graph, x, f"{name}.", f"_l{number}", op, order, words)
-            x = y
-        return ends if self.last else y
+            x, (last, *_) = self.add_layer(graph, x, f"{name}.", number)
+        if not self.last:
+            return x
+        count, batch = 1 + self.bidirectional, graph.shape(x)[1 - self.batch_first]
+        if count > 1 and not self.batch_first:
+            last = graph.transpose(last, (1, 0, 2))
+        return graph.reshape(last, (batch, count * self.hidden_size))
 
-    def _layer(
-        self, graph: LayerGraph, x: str, name: str, layer: str, op: str, order: str,
-        words: dict[str, Any],
-    ) -> tuple[str, str]:  # fmt: skip
-        """y of all steps, and that of each direction's last one."""
+    def check_columns(self, graph: LayerGraph, x: str) -> None:
+        """Raise SpecError for an x of other columns."""
+        check_extent("input_size", self.input_size, check_axes(graph, x, 3)[2])
+
+    @property
+    def words(self) -> Mapping[str, Any]:
+        """More attributes of the node."""
+        return {}
+
+    def add_layer(
+        self, graph: LayerGraph, x: str, name: str, number: int, states: Sequence[str] = ()
+    ) -> tuple[str, Sequence[str]]:
+        """y of all steps of one layer, and the last states: (directions, batch, hidden_size).
+
+        With ``batch_first`` the batch comes first in these too, and in the first ``states``.
+        """
+        layer = f"_l{number}"
         outer, inner, columns = graph.shape(x)
-        rows, hidden = len(order) * self.hidden_size, self.hidden_size
+        rows, hidden = len(self.ORDER) * self.hidden_size, self.hidden_size
         ends = ["", "_reverse"][: 1 + self.bidirectional]
         shapes: dict[str, tuple[int, ...]] = {
             "weight_ih": (rows, columns),
@@ -67,48 +83,55 @@ class _Recurrent:
         if self.bias:
             pairs = zip(parts["bias_ih"], parts["bias_hh"], strict=True)
             inputs.append(_join(graph, [part for pair in pairs for part in pair], 2))
+        if states:
+            inputs += [*[""] * (5 - len(inputs)), *states]
         count, batch = len(ends), outer if self.batch_first else inner
         wide = (outer, inner, count, hidden) if self.batch_first else (outer, count, inner, hidden)
         state = (batch, count, hidden) if self.batch_first else (count, batch, hidden)
-        y, last, *_ = graph.add_many(
-            op, inputs, [(wide, "float32"), *[(state, "float32")] * (1 + (op == "LSTM"))],
-            hidden_size=hidden, layout=int(self.batch_first), order=order,
-            direction="bidirectional" if self.bidirectional else "forward", **words,
+        y, *lasts = graph.add_many(
+            self.OP, inputs, [(wide, "float32"), *[(state, "float32")] * (1 + (self.OP == "LSTM"))],
+            hidden_size=hidden, layout=int(self.batch_first), order=self.ORDER,
+            direction="bidirectional" if self.bidirectional else "forward", **self.words,
         )  # fmt: skip
         if count > 1 and not self.batch_first:
-            y, last = graph.transpose(y, (0, 2, 1, 3)), graph.transpose(last, (1, 0, 2))
-        flat = (batch, count * hidden)
-        return graph.reshape(y, (outer, inner, flat[1])), graph.reshape(last, flat)
+            y = graph.transpose(y, (0, 2, 1, 3))
+        return graph.reshape(y, (outer, inner, count * hidden)), lasts
 
 
 @dataclass(frozen=True, slots=True)
 class LSTM(_Recurrent):
     """Gates i, f, g, o: ``c' = f * c + i * g``, ``h' = o * tanh(c')``."""
 
-    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
-        return self.recur(graph, x, name, "LSTM", "ifgo")
+    OP: ClassVar[str] = "LSTM"
+    ORDER: ClassVar[str] = "ifgo"
 
 
 @dataclass(frozen=True, slots=True)
 class GRU(_Recurrent):
     """Gates r, z, n: ``n = tanh(W x + b + r * (R h + b'))``, ``h' = (1 - z) * n + z * h``."""
 
-    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
-        return self.recur(graph, x, name, "GRU", "rzn", linear_before_reset=1)
+    OP: ClassVar[str] = "GRU"
+    ORDER: ClassVar[str] = "rzn"
+
+    @property
+    def words(self) -> Mapping[str, Any]:
+        return {"linear_before_reset": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class RNN(_Recurrent):
     """``h' = f(W x + b + R h + b')``; ``nonlinearity`` is tanh or relu."""
 
+    OP: ClassVar[str] = "RNN"
+    ORDER: ClassVar[str] = "n"
     nonlinearity: str = "tanh"
 
-    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
+    @property
+    def words(self) -> Mapping[str, Any]:
         known = {"tanh": "Tanh", "relu": "Relu"}
         if self.nonlinearity not in known:
             raise SpecError(f"nonlinearity {self.nonlinearity!r:.40}: expected tanh or relu")
-        functions = [known[self.nonlinearity]] * (1 + self.bidirectional)
-        return self.recur(graph, x, name, "RNN", "n", activations=functions)
+        return {"activations": [known[self.nonlinearity]] * (1 + self.bidirectional)}
 
 
 def _join(graph: LayerGraph, parts: Sequence[str], together: int) -> str:

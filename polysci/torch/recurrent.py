@@ -1,0 +1,269 @@
+"""lstm and gru as PyTorch's operators: whole layers, whose gradients are compiled networks too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from polysci.errors import UnsupportedError
+from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.frontends.layers.model import INPUT, OPSET, LayerGraph
+from polysci.network.frontends.layers.recurrent import GRU, LSTM
+from polysci.network.frontends.onnx.simplify import simplify
+from polysci.network.gradients.differentiate import pull_back
+from polysci.network.ir import graph as ir
+from polysci.torch import settings
+from polysci.torch.kernels import Calls, check_operands
+from polysci.torch.library import compose, register
+
+CELLS: Mapping[str, Any] = MappingProxyType({"lstm": LSTM, "gru": GRU})
+STATES: Mapping[str, tuple[str, ...]] = MappingProxyType({"lstm": ("h", "c"), "gru": ("h",)})
+_RESULTS: Final = "results"  # y and the last states, one after the other
+_calls = Calls()
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentShape:
+    """What decides a layer beside its values: the cell, x, and what the weights say."""
+
+    cell: str
+    x: tuple[int, ...]
+    hidden: int
+    directions: int
+    bias: bool
+    batch_first: bool
+
+    @property
+    def results(self) -> list[tuple[int, ...]]:
+        """Of y and the last states."""
+        batch = self.x[0 if self.batch_first else 1]
+        y = (*self.x[:2], self.directions * self.hidden)
+        return [y, *[(self.directions, batch, self.hidden)] * len(STATES[self.cell])]
+
+    def graph(self) -> tuple[ir.Graph, list[str]]:
+        """The graph: inputs x, states and parameters in PyTorch's order, and its outputs' names."""
+        layer = CELLS[self.cell](
+            self.x[2], self.hidden, 1, self.bias, self.batch_first, self.directions == 2
+        )
+        x = ir.Tensor(INPUT, self.x)
+        empty = ir.Graph(self.cell, (x,), (), (), {}, {INPUT: x}, OPSET)
+        graph, states, turned = LayerGraph(empty), list[str](), list[str]()
+        for name, shape in zip(STATES[self.cell], self.results[1:], strict=True):
+            graph.tensors[name] = ir.Tensor(name, shape)
+            states.append(name)
+            turned.append(graph.transpose(name, (1, 0, 2)) if self.batch_first else name)
+        y, lasts = layer.add_layer(graph, INPUT, "", 0, turned)
+        if self.batch_first:
+            lasts = [graph.transpose(last, (1, 0, 2)) for last in lasts]
+        kinds = ["weight_ih", "weight_hh", *["bias_ih", "bias_hh"] * self.bias]
+        ends = ["", "_reverse"][: self.directions]
+        names = [INPUT, *states, *(f"{kind}_l0{end}" for end in ends for kind in kinds)]
+        outputs = [y, *lasts]
+        inputs = [graph.tensors[name] for name in names]
+        return graph.grown(inputs, outputs), outputs
+
+    def gradients(self) -> ir.Graph:
+        """Of all inputs, from these and the results' gradients, one after the other."""
+        graph, outputs = self.graph()
+        grown = LayerGraph(graph)
+        flat = [grown.reshape(name, (grown.graph.tensors[name].size,)) for name in outputs]
+        sizes = sum(grown.tensors[name].size for name in flat)
+        joined = grown.add("Concat", flat, (sizes,), axis=0)
+        grown.tensors[_RESULTS] = replace(grown.tensors[joined], name=_RESULTS)
+        grown.nodes.append(ir.Node("Identity", (joined,), (_RESULTS,)))
+        whole = grown.grown(graph.inputs, [_RESULTS])
+        back = pull_back(whole, _RESULTS, [tensor.name for tensor in graph.inputs])
+        return replace(back, outputs=back.outputs[1:])
+
+
+def _shape_of(
+    cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
+) -> RecurrentShape:
+    """Raises UnsupportedError, TypeError or ValueError for tensors that do not fit each other."""
+    check_operands(cell, x, **{f"params[{at}]": tensor for at, tensor in enumerate(params)},
+                   **{f"hx[{at}]": tensor for at, tensor in enumerate(states)})  # fmt: skip
+    if x.dim() != 3 or len(states) != len(STATES[cell]) or states[0].dim() != 3:
+        shapes = [tuple(tensor.shape) for tensor in (x, *states)]
+        raise ValueError(f"{cell}: expected an input and states of 3 axes, got {shapes}")
+    directions, hidden = states[0].shape[0], states[0].shape[2]
+    bias = len(params) == 4 * directions
+    if directions not in (1, 2) or len(params) not in (2 * directions, 4 * directions):
+        raise UnsupportedError(
+            f"{cell}: expected 2 or 4 parameters (weights, biases) for each direction of a layer, "
+            f"got {len(params)} for {directions}: projections are not supported"
+        )
+    shape = RecurrentShape(cell, tuple(x.shape), hidden, directions, bias, batch_first)
+    rows = (4 if cell == "lstm" else 3) * hidden
+    each = [(rows, x.shape[2]), (rows, hidden), *[(rows,), (rows,)] * bias] * directions
+    for what, tensors, shapes in (
+        ("params", params, each), ("hx", states, shape.results[1:]),
+    ):  # fmt: skip
+        for at, (tensor, expected) in enumerate(zip(tensors, shapes, strict=True)):
+            if tuple(tensor.shape) != tuple(expected):
+                told = f"expected shape {tuple(expected)}, got {tuple(tensor.shape)}"
+                raise ValueError(f"{cell}: {what}[{at}]: {told}")
+    return shape
+
+
+def _network(shape: RecurrentShape, *, gradients: bool) -> Network:
+    def make() -> Network:
+        chosen, graph = settings.current(), None
+        graph = shape.gradients() if gradients else shape.graph()[0]
+        return compile_network(simplify(graph), chosen.level, settings.threads(), name=shape.cell)
+
+    key = shape, gradients, settings.key()
+    network: Network = _calls.get(key) or _calls.add(key, make)
+    return network
+
+
+def _execute(
+    network: Network, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]]
+) -> list[Tensor]:
+    """The network's results, of these shapes; narrow types are computed in f32."""
+    results = [torch.empty(tuple(shape), dtype=torch.float32, device="cpu") for shape in shapes]
+    arrays = [tensor.detach().float().contiguous().numpy() for tensor in inputs]
+    network.runner.into(arrays, [result.numpy() for result in results])
+    return [result.to(inputs[0].dtype) for result in results]
+
+
+def _register_layer(cell: str) -> tuple[Any, Any]:
+    """The operators of one layer: its results, and from their gradients those of its operands."""
+
+    def forward(
+        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
+    ) -> tuple[Tensor, ...]:
+        shape = _shape_of(cell, x, states, params, batch_first)
+        if not x.numel():
+            return tuple(x.new_zeros(result) for result in shape.results)
+        network = _network(shape, gradients=False)
+        return tuple(_execute(network, (x, *states, *params), shape.results))
+
+    def fake(
+        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
+    ) -> tuple[Tensor, ...]:
+        shape = _shape_of(cell, x, states, params, batch_first)
+        return tuple(x.new_empty(result) for result in shape.results)
+
+    def backward_of(
+        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
+        batch_first: bool,
+    ) -> list[Tensor]:  # fmt: skip
+        shape, operands = _shape_of(cell, x, states, params, batch_first), (x, *states, *params)
+        shapes = [operand.shape for operand in operands]
+        if not x.numel():
+            return [torch.zeros_like(operand) for operand in operands]
+        flat = torch.cat([dy.reshape(-1) for dy in dys])
+        return _execute(_network(shape, gradients=True), (*operands, flat), shapes)
+
+    def backward_fake(
+        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
+        batch_first: bool,
+    ) -> list[Tensor]:  # fmt: skip
+        return [operand.new_empty(operand.shape) for operand in (x, *states, *params)]
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        x, states, params, ctx.batch_first = inputs
+        ctx.states, ctx.shapes = len(states), [result.shape for result in output]
+        ctx.save_for_backward(x, *states, *params)
+
+    def gradients(ctx: Any, *dys: Any) -> tuple[Any, ...]:
+        x, *rest = ctx.saved_tensors
+        states, params = rest[: ctx.states], rest[ctx.states :]
+        whole = [
+            x.new_zeros(shape) if dy is None else dy
+            for dy, shape in zip(dys, ctx.shapes, strict=True)
+        ]
+        dx, *others = returning(x, states, params, whole, ctx.batch_first)
+        return dx, others[: ctx.states], others[ctx.states :], None
+
+    def refuse(ctx: Any, *dys: Any) -> Any:
+        raise UnsupportedError(f"polysci.torch.{cell} has no second gradients")
+
+    tensors = "Tensor input, Tensor[] hx, Tensor[] params"
+    results = ", ".join(["Tensor"] * (1 + len(STATES[cell])))
+    returning = register(
+        f"{cell}_layer_gradients({tensors}, Tensor[] grads, bool batch_first) -> Tensor[]",
+        backward_of, backward_fake, lambda ctx, inputs, output: None, refuse,
+    )  # fmt: skip
+    layer = register(
+        f"{cell}_layer({tensors}, bool batch_first) -> ({results})",
+        forward, fake, setup, gradients,
+    )  # fmt: skip
+    return layer, returning
+
+
+_LAYERS: Final = {cell: _register_layer(cell)[0] for cell in CELLS}
+
+
+def _recur(
+    cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """One layer after the other, with dropout between them while training."""
+    directions, lasts = 1 + bidirectional, list[Sequence[Tensor]]()
+    each = (4 if has_biases else 2) * directions
+    if len(params) != each * num_layers or states[0].shape[0] != directions * num_layers:
+        raise UnsupportedError(
+            f"{cell}: expected {each * num_layers} parameters and {directions * num_layers} first "
+            f"states, got {len(params)} and {states[0].shape[0]}; projections are not supported"
+        )
+    for layer in range(num_layers):
+        if layer and dropout and train:
+            x = torch.nn.functional.dropout(x, dropout)
+        first = [state.narrow(0, layer * directions, directions) for state in states]
+        own = list(params[layer * each : (layer + 1) * each])
+        x, *last = _LAYERS[cell](x, first, own, batch_first)
+        lasts.append(last)
+    return x, *(torch.cat(tensors) for tensors in zip(*lasts, strict=True))
+
+
+def lstm(
+    input: Tensor,  # noqa: A002
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``torch.lstm``: y, h_n and c_n; ``hx`` and ``params`` as torch.nn.LSTM hands them to it.
+
+    ``params`` are its ``_flat_weights``. bfloat16 and float16 are computed in float32. There are
+    gradients, but no second ones. Raises UnsupportedError for projections and other element types,
+    TypeError or ValueError for tensors that do not fit.
+    """
+    words = has_biases, num_layers, dropout, train, bidirectional, batch_first
+    y, h, c = _recur("lstm", input, hx, params, *words)
+    return y, h, c
+
+
+def gru(
+    input: Tensor,  # noqa: A002
+    hx: Tensor,
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor]:
+    """``torch.gru``: y and h_n; all else as ``lstm``."""
+    words = has_biases, num_layers, dropout, train, bidirectional, batch_first
+    y, h = _recur("gru", input, [hx], params, *words)
+    return y, h
+
+
+_WORDS = (
+    "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+    "bool bidirectional, bool batch_first"
+)
+compose(f"lstm(Tensor input, Tensor[] hx, {_WORDS}) -> (Tensor, Tensor, Tensor)", lstm)
+compose(f"gru(Tensor input, Tensor hx, {_WORDS}) -> (Tensor, Tensor)", gru)
