@@ -23,6 +23,7 @@ from polysci.torch.library import compose, register
 
 CELLS: Mapping[str, Any] = MappingProxyType({"lstm": LSTM, "gru": GRU})
 STATES: Mapping[str, tuple[str, ...]] = MappingProxyType({"lstm": ("h", "c"), "gru": ("h",)})
+_TENSORS: Final = "Tensor input, Tensor[] hx, Tensor[] params"
 _RESULTS: Final = "results"  # y and the last states, one after the other
 _calls = Calls()
 
@@ -131,10 +132,39 @@ def _execute(
     return [result.to(inputs[0].dtype) for result in results]
 
 
-def _register_layer(cell: str) -> tuple[Any, Any]:
-    """The operators of one layer: its results, and from their gradients those of its operands."""
+def _register_gradients(cell: str) -> Any:
+    """The operator from the gradients of a layer's results to those of its operands."""
 
-    def forward(
+    def kernel(
+        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
+        batch_first: bool,
+    ) -> list[Tensor]:  # fmt: skip
+        shape, operands = _shape_of(cell, x, states, params, batch_first), (x, *states, *params)
+        if not x.numel():
+            return [torch.zeros_like(operand) for operand in operands]
+        flat, shapes = torch.cat([dy.reshape(-1) for dy in dys]), [one.shape for one in operands]
+        return _execute(_network(shape, gradients=True), (*operands, flat), shapes)
+
+    def fake(
+        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
+        batch_first: bool,
+    ) -> list[Tensor]:  # fmt: skip
+        return [operand.new_empty(operand.shape) for operand in (x, *states, *params)]
+
+    def refuse(ctx: Any, *dys: Any) -> Any:
+        raise UnsupportedError(f"polysci.torch.{cell} has no second gradients")
+
+    return register(
+        f"{cell}_layer_gradients({_TENSORS}, Tensor[] grads, bool batch_first) -> Tensor[]",
+        kernel, fake, lambda ctx, inputs, output: None, refuse,
+    )  # fmt: skip
+
+
+def _register_layer(cell: str) -> Any:
+    """The operator of one layer."""
+    returning = _register_gradients(cell)
+
+    def kernel(
         x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
     ) -> tuple[Tensor, ...]:
         shape = _shape_of(cell, x, states, params, batch_first)
@@ -148,23 +178,6 @@ def _register_layer(cell: str) -> tuple[Any, Any]:
     ) -> tuple[Tensor, ...]:
         shape = _shape_of(cell, x, states, params, batch_first)
         return tuple(x.new_empty(result) for result in shape.results)
-
-    def backward_of(
-        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
-        batch_first: bool,
-    ) -> list[Tensor]:  # fmt: skip
-        shape, operands = _shape_of(cell, x, states, params, batch_first), (x, *states, *params)
-        shapes = [operand.shape for operand in operands]
-        if not x.numel():
-            return [torch.zeros_like(operand) for operand in operands]
-        flat = torch.cat([dy.reshape(-1) for dy in dys])
-        return _execute(_network(shape, gradients=True), (*operands, flat), shapes)
-
-    def backward_fake(
-        x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
-        batch_first: bool,
-    ) -> list[Tensor]:  # fmt: skip
-        return [operand.new_empty(operand.shape) for operand in (x, *states, *params)]
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
         x, states, params, ctx.batch_first = inputs
@@ -181,23 +194,12 @@ def _register_layer(cell: str) -> tuple[Any, Any]:
         dx, *others = returning(x, states, params, whole, ctx.batch_first)
         return dx, others[: ctx.states], others[ctx.states :], None
 
-    def refuse(ctx: Any, *dys: Any) -> Any:
-        raise UnsupportedError(f"polysci.torch.{cell} has no second gradients")
-
-    tensors = "Tensor input, Tensor[] hx, Tensor[] params"
     results = ", ".join(["Tensor"] * (1 + len(STATES[cell])))
-    returning = register(
-        f"{cell}_layer_gradients({tensors}, Tensor[] grads, bool batch_first) -> Tensor[]",
-        backward_of, backward_fake, lambda ctx, inputs, output: None, refuse,
-    )  # fmt: skip
-    layer = register(
-        f"{cell}_layer({tensors}, bool batch_first) -> ({results})",
-        forward, fake, setup, gradients,
-    )  # fmt: skip
-    return layer, returning
+    schema = f"{cell}_layer({_TENSORS}, bool batch_first) -> ({results})"
+    return register(schema, kernel, fake, setup, gradients)
 
 
-_LAYERS: Final = {cell: _register_layer(cell)[0] for cell in CELLS}
+_LAYERS: Final = {cell: _register_layer(cell) for cell in CELLS}
 
 
 def _recur(
