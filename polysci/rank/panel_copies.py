@@ -92,7 +92,7 @@ def _with_part(schedule: Schedule, depth: int) -> tuple[Loop | Pack | Transform,
 def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts) -> float:
     """What copying parts costs beside copying the whole, which the estimate charges.
 
-    Nothing is computed while a part comes from beyond L2; parts stay there.
+    Nothing is computed while a part comes from beyond L2; a part of up to half of L2 stays there.
     """
     whole, in_rows = copied_panels(nest)
     price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
@@ -102,6 +102,7 @@ def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts) -> f
             again *= ceil(around[loop.dim] / loop.step)
         around[loop.dim] = loop.step
     far = nest.total_bytes() > USABLE * nest.l2_bytes
-    read = whole / beyond_l2(nest) * far
+    stays = nest.panels(schedule.panels_depth) <= nest.l2_bytes / 2
+    read = whole * (1.0 if stays else _PASSES) / beyond_l2(nest) * far
     saved = whole / LINE * price + panel_transfers(nest)
     return (again * (whole / LINE * price + read) - saved) / context.threads

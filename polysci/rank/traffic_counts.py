@@ -303,9 +303,9 @@ class TrafficCounts:
         """Bytes of a packed copy of A."""
         return prod(self._extents(self.contraction.x, tile), start=np.full(1, self.packed_copy))
 
-    def panels(self) -> float:
-        """Bytes of all of packed B."""
-        return float(self._panel(self.tiles[0])[0])
+    def panels(self, depth: int = 0) -> float:
+        """Bytes of packed B inside so many loops of the first schedule, by default of all."""
+        return float(self._panel(self.tiles[depth])[0])
 
     def _panel(self, tile: Mapping[str, Count]) -> Count:
         """Bytes of packed B: whole vectors of columns."""
