@@ -58,6 +58,8 @@ def commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=title)
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other, in one namespace, on one line count."""
+    if "import polysci.torch" in text_of(page):
+        pytest.importorskip("torch")
     assume_all_rates(tmp_path / "cache", monkeypatch)
     monkeypatch.chdir(tmp_path)
     module = {"__name__": "document", "__file__": str(tmp_path / "document.py")}
