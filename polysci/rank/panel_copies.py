@@ -18,7 +18,7 @@ from polysci.space.resolve import resolve
 _PASSES: Final = 3.0  # of panels beyond L2: lines are read before they are written, and come back
 
 
-def copied_panels(nest: TrafficCounts) -> tuple[float, bool]:
+def bytes_to_pack(nest: TrafficCounts) -> tuple[float, bool]:
     """Bytes of the panels of B that a call writes, and whether it reads B in contiguous runs.
 
     Runs of a B beyond L2 whose rows are pages apart cost as much as single elements.
@@ -94,7 +94,7 @@ def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts) -> f
 
     Nothing is computed while a part comes from beyond L2; a part of up to half of L2 stays there.
     """
-    whole, in_rows = copied_panels(nest)
+    whole, in_rows = bytes_to_pack(nest)
     price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
     again, around = 1, {d.name: d.extent for d in context.contraction.dims}
     for loop in schedule.loops[: schedule.panels_depth]:

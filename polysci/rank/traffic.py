@@ -11,7 +11,7 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.panel_copies import beyond_l2, copied_panels, panel_transfers
+from polysci.rank.panel_copies import beyond_l2, bytes_to_pack, panel_transfers
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work, skips
@@ -87,7 +87,7 @@ def _counts(
     calls = nest.calls()
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
     copied, contiguous = _packing_bytes(nest)
-    panels, in_rows = copied_panels(nest)
+    panels, in_rows = bytes_to_pack(nest)
     seeks = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
     counts = {
         "call_ns": calls * 1e-9,
