@@ -10,6 +10,7 @@ import torch
 
 from polysci.network.compile.compiled import Network
 
+_empty_like = torch.empty_like  # so many look-ups less a call
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -80,7 +81,11 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.network, self.inputs, self.outputs = network, tuple(inputs), tuple(outputs)
         self._reads = [(port, port.shape, port.dtype, port.memory_format) for port in inputs]
-        self._writes = [(port.shape, port.dtype, port.memory_format) for port in outputs]
+        self._writes = [
+            torch.empty(port.shape, dtype=port.dtype, memory_format=port.memory_format)
+            for port in outputs
+        ]  # to make others like them: memory that nobody touches
+        self._run = network.runner.run_at
 
     def __deepcopy__(self, memo: Any) -> CompiledPart:
         """Another one with the same network, which never changes."""
@@ -93,11 +98,10 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         """New tensors for tensors, contiguous or with channels last."""
         read = [
             x if type(x) is torch.Tensor and x.dtype is dtype and x.shape == shape
-            and x.device.type == "cpu" and x.is_contiguous(memory_format=order)
+            and x.is_cpu and x.is_contiguous(memory_format=order)
             else port.dense(x)
             for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)
         ]  # fmt: skip
-        made = [torch.empty(shape, dtype=dtype, memory_format=order)
-                for shape, dtype, order in self._writes]  # fmt: skip
-        self.network.runner.run_at([x.data_ptr() for x in (*read, *made)])
+        made = [_empty_like(x) for x in self._writes]
+        self._run([x.data_ptr() for x in read + made])
         return made

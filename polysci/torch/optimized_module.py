@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
+from types import MethodType
 from typing import Any, Final
 
 import torch
@@ -20,6 +21,7 @@ from polysci.network.compile.prepare import DTYPES
 from polysci.network.frontends.pytorch.program import decompose, program_of
 from polysci.network.ir.graph import Graph
 from polysci.torch.compiled_part import is_fake
+from polysci.torch.module_state import ModuleState
 from polysci.torch.parts import (
     boundary_values,
     compile_part,
@@ -46,10 +48,10 @@ class ModuleOptions:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A module for inputs of fixed sizes: a ``GraphModule`` of its parts, None where eager runs.
+    """A module for inputs of fixed sizes: what runs its parts, None where eager does.
 
     ``places`` are the leaves of its inputs that are tensors, ``outputs`` the structure of its
-    outputs.
+    outputs; None where that is one tensor.
     """
 
     runs: Any
@@ -63,7 +65,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     Calls take what those of the module take, in the sizes of the example inputs, or others along
     axes that ``dynamic_shapes`` leaves free, for which it is compiled once more. Weights are those
-    of the module: where they changed, it is compiled again. Gradients are not computed.
+    of the module: where they changed, or a submodule was replaced, it is compiled again. Hooks that
+    the module has are captured as its code is; later ones do not run. Gradients are not computed.
     """
 
     def __init__(
@@ -76,10 +79,12 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         self._names = [*inspect.signature(module.forward).parameters]
         self._examples, self._free = (args, dict(words)), dynamic_shapes
         self._variants = dict[Any, Variant]()
-        self._versions = versions_of(module)
+        self._state: ModuleState | None = ModuleState(module)
         leaves = pytree.tree_leaves(self._examples)
         self._first = key_of(leaves)
         self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
+        plain = not words and all(isinstance(x, torch.Tensor) for x in args)
+        self._flat = len(args) if plain else -1  # how many inputs need no look at their structure
         self._variants[self._first] = self._compile(leaves)
         super().train(False)
 
@@ -89,7 +94,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self._variants[self._first].report
 
     def forward(self, *args: Any, **words: Any) -> Any:
-        leaves = self._leaves(args, words)
+        flat = not words and len(args) == self._flat
+        leaves = args if flat else self._leaves(args, words)
         if torch.is_grad_enabled() and any(
             isinstance(x, torch.Tensor) and x.requires_grad for x in leaves
         ):
@@ -97,20 +103,27 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 "an optimized module computes no gradients: call it in torch.no_grad(), or the "
                 "module it was made of"
             )
-        if self._versions != versions_of(self.module):
+        if self._state is None or self._state.changed():
             self._renew()
         variant = self._variants.get(key_of(leaves)) or self._extended(leaves)
         if variant.runs is None:
             return self.module(*args, **words)
-        inputs = [leaves[at] for at in variant.places]
-        if torch.is_autocast_enabled("cpu"):  # what is before it may have made another type
-            inputs = [
+        inputs = leaves if flat else [leaves[at] for at in variant.places]
+        made = self._run(variant, inputs)
+        return made[0] if variant.outputs is None else pytree.tree_unflatten(made, variant.outputs)
+
+    def _run(self, variant: Variant, inputs: Sequence[Any]) -> Any:
+        """Whatever the modes of the caller."""
+        if not torch.is_autocast_enabled("cpu"):
+            if isinstance(variant.runs, MethodType):  # of a part, which records no gradient
+                return variant.runs(*inputs)
+            with torch.no_grad():
+                return variant.runs(*inputs)
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            return variant.runs(*(  # calls before it may have made other types
                 x.to(kind) if x.is_floating_point() else x
                 for x, kind in zip(inputs, self._types, strict=True)
-            ]
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            made = variant.runs(*inputs)
-        return pytree.tree_unflatten(made, variant.outputs)
+            ))  # fmt: skip
 
     def _leaves(self, args: tuple[Any, ...], words: Mapping[str, Any]) -> list[Any]:
         """Tensors and numbers in the order of the example inputs. Raises TypeError for others."""
@@ -152,7 +165,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def _renew(self) -> None:
         """Compile again, for weights that changed."""
-        self._versions = versions_of(self.module)
+        self._state = ModuleState(self.module)
         self._variants = {self._first: self._compile(pytree.tree_leaves(self._examples))}
 
     # What users do with modules
@@ -184,13 +197,12 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self.module.load_state_dict(*args, **words)
 
     def __getstate__(self) -> dict[str, Any]:
-        stale = self._versions != versions_of(self.module)
-        return {**self.__dict__, "_versions": () if stale else None}
+        stale = self._state is None or self._state.changed()
+        return {**self.__dict__, "_state": not stale}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._versions is None:
-            self._versions = versions_of(self.module)
+        self._state = ModuleState(self.module) if state["_state"] else None
 
 
 def optimize(
@@ -244,7 +256,8 @@ def compile_module(
     places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
     runs, report = compile_parts(program, [leaves[at] for at in places], options)
     outputs = exported.call_spec.out_spec
-    if not isinstance(runs, torch.fx.GraphModule):
+    outputs = None if outputs.is_leaf() else outputs
+    if runs is None:
         return Variant(None, places, outputs, report)
     own = partial(runs, *(leaves[at] for at in places))
     if measures(options):
@@ -259,7 +272,7 @@ def compile_module(
 def compile_parts(
     program: Any, inputs: Sequence[Any], options: ModuleOptions
 ) -> tuple[Any, ModuleReport]:
-    """The calls of a program as a ``GraphModule``, None where nothing of it is compiled."""
+    """What computes a program's outputs; None where nothing of it is compiled."""
     split = split_program(program)
     refused = tuple(split.refused.values())
     if not split.parts:
@@ -324,13 +337,4 @@ def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Shapes of tensors, and numbers as they are."""
-    return tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in leaves)
-
-
-def versions_of(module: Any) -> tuple[tuple[int, int], ...]:
-    """Where weights and buffers lie, and how often each was changed in place."""
-    return tuple(
-        (id(x), 0 if x.is_inference() else x._version)
-        for owner in module.modules()
-        for x in (*owner._parameters.values(), *owner._buffers.values()) if x is not None
-    )  # fmt: skip
+    return tuple([tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in leaves])

@@ -134,6 +134,26 @@ def test_changed_weights_are_compiled_again() -> None:
     compare(module, copy.deepcopy(optimized), x)
 
 
+def test_replaced_parts_are_compiled_again() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
+    optimized = optimize(module, x, "estimate")
+    module[0] = nn.Linear(6, 4)
+    compare(module, optimized, x)
+    module[0].weight.data = torch.randn(4, 6)
+    compare(module, optimized, x)
+    module.append(nn.Tanh())
+    compare(module, optimized, x)
+
+
+def test_hooks_are_captured_with_the_code() -> None:
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
+    module[0].register_forward_hook(lambda part, inputs, made: made + 1)
+    optimized, wanted = optimize(module, x, "estimate"), module(x)
+    module[0].register_forward_hook(lambda part, inputs, made: made * 2)
+    torch.testing.assert_close(optimized(x), wanted)
+
+
 def test_free_dimensions() -> None:
     module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
     free = ({0: torch.export.Dim("rows", max=8)},)
