@@ -1,0 +1,186 @@
+"""What a comprehension means: NumPy in float64 over all values of the iterators at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erf, expit
+
+from polysci.notation.elaborate import Elaborated, elaborate
+from polysci.notation.element_types import argument_type, is_real, tensor_types
+from polysci.notation.parser import parse
+from polysci.notation.ranges import StatementRanges
+from polysci.notation.sizes import bind_sizes, infer_shapes
+from polysci.notation.syntax import (
+    AxisExtent,
+    Conversion,
+    Element,
+    Literal,
+    Operation,
+    Term,
+    Variable,
+)
+
+Array = NDArray[Any]
+
+
+def _divide(left: Array, right: Array) -> Array:
+    """Of whole numbers rounded towards zero, as C does."""
+    if left.dtype.kind == "f":
+        return np.asarray(left / right)
+    whole = np.abs(left) // np.maximum(1, np.abs(right))
+    return np.asarray(np.sign(left) * np.sign(right) * whole)
+
+
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.logaddexp(0, x))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "neg": np.negative,
+    "remainder": np.fmod, "pow": np.power, "min": np.minimum, "max": np.maximum,
+    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
+    "greater": np.greater, "greater_equal": np.greater_equal, "and": np.logical_and,
+    "or": np.logical_or, "not": np.logical_not, "select": np.where, "asin": np.arcsin,
+    "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "erf": erf, "relu": lambda x: np.maximum(x, 0), "sigmoid": expit,
+    "silu": lambda x: x * expit(x), "gelu": lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))),
+    "gelu_tanh": _gelu_tanh, "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "softplus": _softplus, "softsign": lambda x: x / (1 + np.abs(x)),
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil,
+    "rint": np.rint, "abs": np.abs, "sign": np.sign, "square": np.square,
+    "reciprocal": np.reciprocal, "isnan": np.isnan, "isinf": np.isinf,
+}  # fmt: skip
+_COMBINE: Final[Mapping[str, np.ufunc]] = {
+    "+=": np.add, "*=": np.multiply, "min=": np.minimum, "max=": np.maximum,
+}  # fmt: skip
+
+
+def interpret(
+    text: str, arrays: Mapping[str, Any], name: str = "", sizes: Mapping[str, int] | None = None
+) -> dict[str, Array]:
+    """The outputs of the comprehension ``name`` of a text, by default its last, by their names.
+
+    Real numbers are computed in float64, whole ones in int64. ``sizes`` gives scalars whose values
+    decide ranges. Raises SpecError for a text or arrays that do not fit, ValueError for a computed
+    subscript outside its axis.
+    """
+    whole = elaborate(parse(text), name)
+    return run(whole, arrays, sizes or {})
+
+
+def run(whole: Elaborated, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Array]:
+    """The outputs of an elaborated comprehension, as ``interpret`` has them."""
+    comprehension = whole.comprehension
+    bound = bind_sizes(comprehension, {key: np.shape(value) for key, value in arrays.items()})
+    inference, types = infer_shapes(whole, {**sizes, **bound}), tensor_types(comprehension)
+    values = {key: _widened(arrays[key], types[key]) for key in arrays if key in types}
+    for ranges in inference.statements:
+        tensor = ranges.statement.tensor
+        before = values.get(tensor)
+        if before is None:
+            before = _widened(np.zeros(inference.shape(tensor)), types[tensor])
+        values[tensor] = _Grid.of(ranges, values, types).assign(before)
+    return {output: values[output] for output in comprehension.outputs}
+
+
+def _widened(array: Any, dtype: str) -> Array:
+    kind = np.float64 if is_real(dtype) else np.bool_ if dtype == "bool" else np.int64
+    return np.asarray(array).astype(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """All values of the iterators of a statement: those of the target, then those summed over."""
+
+    ranges: StatementRanges
+    values: Mapping[str, Array]
+    types: Mapping[str, str]
+    places: Mapping[str, Array]
+    extents: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, ranges: StatementRanges, values: Mapping[str, Array], types: Mapping[str, str]
+    ) -> _Grid:
+        names = (*ranges.statement.index, *ranges.reductions)
+        bounds = [ranges.bounds(name) for name in names]
+        grids = np.ix_(*(np.arange(*ends) for ends in bounds)) if names else ()
+        extents = tuple(end - first for first, end in bounds)
+        return cls(ranges, values, types, dict(zip(names, grids, strict=True)), extents)
+
+    def assign(self, before: Array) -> Array:
+        """The target behind the statement."""
+        statement, result = self.ranges.statement, before.copy()
+        value = np.broadcast_to(self.evaluate(statement.value), self.extents)
+        rank = len(statement.index)
+        region = tuple(slice(*self.ranges.bounds(name)) for name in statement.index)
+        summed = tuple(range(rank, len(self.extents)))
+        if statement.operator in ("argmin=", "argmax="):
+            flat = value.reshape(*value.shape[:rank], -1)
+            result[region] = getattr(np, statement.operator[:-1])(flat, axis=-1)
+            return result
+        if statement.operator != "=":
+            combine = _COMBINE[statement.operator]
+            value = combine.reduce(value, axis=summed)
+            if not statement.initialise:
+                value = combine(result[region], value)
+        result[region] = _converted(value, self.types[statement.tensor])
+        return result
+
+    def evaluate(self, term: Term, guarded: bool = False) -> Any:
+        """The values of a term, of a shape that broadcasts to the grid's."""
+        match term:
+            case Literal(value):
+                return np.float64(value) if isinstance(value, float) else np.int64(value)
+            case Variable(name):
+                sizes = self.ranges.work.sizes
+                return self.places[name] if name in self.places else np.int64(sizes[name])
+            case AxisExtent(tensor, axis):
+                return np.int64(self.values[tensor].shape[axis])
+            case Conversion(dtype, value):
+                return _converted(self.evaluate(value, guarded), dtype)
+            case Element(tensor, index):
+                return self.element(term, self.values[tensor], index, guarded)
+            case Operation("select", (condition, body, otherwise)):
+                chosen = self.evaluate(condition, guarded)
+                return np.where(chosen, self.evaluate(body, True), self.evaluate(otherwise, True))
+            case Operation(function, arguments):
+                values = [self.evaluate(part, guarded) for part in arguments]
+                if is_real(argument_type(function, arguments, self.types)):
+                    values = [np.asarray(value, np.float64) for value in values]
+                with np.errstate(all="ignore"):
+                    return _FUNCTIONS[function](*values)
+
+    def element(self, term: Element, array: Array, index: Sequence[Term], guarded: bool) -> Array:
+        """Elements; what a condition leaves out is read at the nearest end of the axis."""
+        places = []
+        for axis, part in enumerate(index):
+            place, size = np.asarray(self.evaluate(part, guarded)), array.shape[axis]
+            if not guarded and (place.min() < 0 or place.max() >= size):
+                raise ValueError(
+                    f"{term}: {part} takes values {place.min()} to {place.max()}, but axis {axis} "
+                    f"has 0 to {size - 1}"
+                )
+            places.append(np.clip(place, 0, size - 1))
+        return np.asarray(array[tuple(places)])
+
+
+def _converted(value: Any, dtype: str) -> Any:
+    """Values as elements of a type; real ones stay in float64."""
+    if is_real(dtype):
+        return np.asarray(value, np.float64)
+    if dtype == "bool":
+        return np.asarray(value) != 0
+    whole = np.trunc(value) if np.asarray(value).dtype.kind == "f" else value
+    return np.asarray(whole).astype(np.int64).astype(dtype).astype(np.int64)

@@ -1,0 +1,396 @@
+"""Over which values the iterators of statements run, and how large tensors are: asked of isl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from polysci.errors import PolysciError
+from polysci.notation.elaborate import Elaborated
+from polysci.notation.syntax import (
+    Assignment,
+    AxisExtent,
+    Conversion,
+    Element,
+    Literal,
+    Operation,
+    Term,
+    Variable,
+    names_in,
+    parts,
+)
+from polysci.polyhedral.affine import Affine
+
+_SET, _PARAM = isl.dim_type.set, isl.dim_type.param
+_COMPARISONS = {
+    "equal": "eq_set", "less": "lt_set", "less_equal": "le_set", "greater": "gt_set",
+    "greater_equal": "ge_set",
+}  # fmt: skip
+_OPERATIONS = {
+    "add": "add", "sub": "sub", "min": "min", "max": "max", "mul": "mul", "div": "floor",
+    "remainder": "tdiv_r",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The values of a subscript that must lie inside an axis, and under which condition.
+
+    ``names`` are the iterators that either mentions; ``form`` is None where it is not affine.
+    """
+
+    element: Element
+    axis: int
+    names: tuple[str, ...]
+    form: isl.PwAff | None
+    condition: isl.Set
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """The ranges of every statement, and the axes of every tensor, one set each.
+
+    Sets have one dimension, and the shape variables that have no size as parameters.
+    ``warnings``: where sizes must be large enough.
+    """
+
+    statements: tuple[StatementRanges, ...]
+    axes: Mapping[str, tuple[isl.Set, ...]]
+    warnings: tuple[str, ...]
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """The extents of a tensor, where all sizes have values."""
+        return tuple(interval(values)[1] for values in self.axes[tensor])
+
+
+def interval(values: isl.Set) -> tuple[int, int]:
+    """First value, and behind the last one."""
+    return values.dim_min_val(0).to_python(), values.dim_max_val(0).to_python() + 1
+
+
+def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
+    """The ranges of all statements; shape variables without a size are parameters.
+
+    An iterator takes all values at which every subscript that mentions it stays inside its axis,
+    whatever values the iterators take that are known already: those of ``where``, then those that
+    stand alone in a subscript, and so on. Raises SpecError, with a caret, where a range has no end
+    or no value, and where a subscript leaves its axis for all sizes.
+    """
+    names = [name for name in whole.comprehension.shape_variables if name not in sizes]
+    space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=names)
+    work = Known(whole, sizes, space)
+    for declaration in whole.comprehension.inputs:
+        work.axes[declaration.name] = tuple(map(work.axis_of, declaration.extents))
+    statements = tuple(StatementRanges.of(work, statement) for statement in whole.statements)
+    return Inference(statements, work.axes, tuple(dict.fromkeys(work.warnings)))
+
+
+@dataclass(slots=True)
+class Known:
+    """What the statements so far say: the axes of tensors, and warnings."""
+
+    whole: Elaborated
+    sizes: Mapping[str, int]
+    parameters: isl.Space
+    axes: dict[str, tuple[isl.Set, ...]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def axis_of(self, extent: str | int) -> isl.Set:
+        """``0 <= x < extent``."""
+        space = isl.LocalSpace.from_space(self.parameters.add_dims(_SET, 1))
+        x = isl.PwAff.from_aff(isl.Aff.var_on_domain(space, _SET, 0))
+        zero = isl.PwAff.from_aff(isl.Aff.zero_on_domain(space))
+        return x.ge_set(zero) & x.lt_set(self.size(space, extent))
+
+    def size(self, space: isl.LocalSpace, extent: str | int) -> isl.PwAff:
+        """A number, or a shape variable, as a form of a space."""
+        value = self.sizes.get(extent, extent) if isinstance(extent, str) else extent
+        if isinstance(value, str):
+            at = space.find_dim_by_name(_PARAM, value)
+            return isl.PwAff.from_aff(isl.Aff.var_on_domain(space, _PARAM, at))
+        return isl.PwAff.from_aff(isl.Aff.zero_on_domain(space).set_constant_val(isl.Val(value)))
+
+
+def _positive(values: isl.Set) -> isl.Set:
+    """A set where no size is below 1."""
+    for at in range(values.dim(_PARAM)):
+        values = values.lower_bound_val(_PARAM, at, isl.Val(1))
+    return values
+
+
+@dataclass(slots=True)
+class StatementRanges:
+    """The ranges of one statement; sets have a dimension for each of its iterators."""
+
+    work: Known
+    statement: Assignment
+    iterators: tuple[str, ...]
+    space: isl.LocalSpace
+    known: dict[str, isl.Set] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, work: Known, statement: Assignment) -> StatementRanges:
+        """The range of each iterator; the target's axes become known."""
+        bounded = [bound.name for bound in statement.ranges]
+        every = (*statement.index, *names_in(statement.value, *statement.exists), *bounded)
+        shapes = work.whole.comprehension.shape_variables
+        names = tuple(name for name in dict.fromkeys(every) if name not in shapes)
+        space = work.parameters.add_dims(_SET, len(names))
+        for at, name in enumerate(names):
+            space = space.set_dim_name(_SET, at, name)
+        self = cls(work, statement, names, isl.LocalSpace.from_space(space))
+        self.infer()
+        return self
+
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        """The iterators that the target lacks."""
+        return tuple(name for name in self.iterators if name not in self.statement.index)
+
+    def bounds(self, name: str) -> tuple[int, int]:
+        """First value and behind the last one, where all sizes have values."""
+        return interval(self.alone(name))
+
+    def affine(self, term: Term) -> Affine | None:
+        """A term as a linear form of the iterators, where it is one and all sizes have values."""
+        form = self.form(term)
+        return None if form is None or not _is_linear(form) else _affine(form, self.iterators)
+
+    def alone(self, name: str) -> isl.Set:
+        """The values of an iterator, as a set of one dimension."""
+        return _project(self.known[name], self.iterators.index(name))
+
+    def error(self, at: int, what: str, rule: str = "") -> PolysciError:
+        return self.work.whole.error(at, what, rule)
+
+    def infer(self) -> None:
+        for bound in self.statement.ranges:
+            values = self.range_of(bound.name, bound.low, bound.high)
+            self.known[bound.name] = values & self.known.get(bound.name, values)
+        reaches, progress = [*self.reaches()], True
+        while progress:
+            unknown = [name for name in self.iterators if name not in self.known]
+            resolved = [(name, self.resolve(name, reaches)) for name in unknown]
+            new = {name: range_ for name, range_ in resolved if range_ is not None}
+            self.known |= new
+            progress = bool(new)
+        for name in self.iterators:
+            self.check_range(name, reaches)
+        for reach in reaches:
+            if reach.form is not None:
+                self.check_reach(reach)
+        self.place()
+
+    def range_of(self, name: str, low: Term, high: Term) -> isl.Set:
+        """``low <= name < high``."""
+        shapes = self.work.whole.comprehension.shape_variables
+        known = {*names_in(low, high)} <= {*shapes}
+        first, end = (self.form(term) if known else None for term in (low, high))
+        if first is None or end is None:
+            raise self.error(low.at, f"{name}: the ends of a range are numbers or shape variables")
+        at = self.iterators.index(name)
+        iterator = isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
+        return iterator.ge_set(first) & iterator.lt_set(end)
+
+    def form(self, term: Term) -> isl.PwAff | None:
+        """A term as a quasi-affine form of the iterators; None where it is none."""
+        match term:
+            case Literal(value) if isinstance(value, int):
+                return self.work.size(self.space, value)
+            case Variable(name) if name in self.iterators:
+                at = self.iterators.index(name)
+                return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
+            case Variable(name):
+                return self.work.size(self.space, name)
+            case Element(name, ()) if name in self.work.sizes:
+                return self.work.size(self.space, name)
+            case AxisExtent(tensor, axis):
+                largest = self.work.axes[tensor][axis].dim_max(0)
+                return largest.insert_domain(self.space.get_space()) + 1
+            case Conversion(dtype, value) if "int" in dtype:
+                return self.form(value)
+            case Operation("neg", (value,)):
+                form = self.form(value)
+                return None if form is None else form.neg()
+            case Operation(function, (left, right)) if function in _OPERATIONS:
+                return _combine(function, self.form(left), self.form(right))
+        return None
+
+    def condition(self, term: Term) -> isl.Set | None:
+        """Where a condition holds; None for others than linear comparisons joined by ``&&``."""
+        match term:
+            case Operation("and", (left, right)):
+                first, second = self.condition(left), self.condition(right)
+                return None if first is None or second is None else first & second
+            case Operation(function, (left, right)) if function in _COMPARISONS:
+                forms = [form for side in (left, right) if (form := self.form(side)) is not None]
+                if len(forms) < 2 or not all(map(_is_linear, forms)):
+                    return None
+                holds: isl.Set = getattr(forms[0], _COMPARISONS[function])(forms[1])
+                return holds
+        return None
+
+    def reaches(self) -> Iterator[Reach]:
+        """All subscripts; those of the target only where its extents are known."""
+        statement = self.statement
+        everywhere = isl.Set.universe(self.space.get_space())
+        terms = [statement.value, *statement.exists]
+        if statement.tensor in self.work.axes:
+            index = tuple(map(Variable, statement.index))
+            terms.append(Element(statement.tensor, index, statement.at))
+        for term in terms:
+            yield from self.reaches_of(term, everywhere, ())
+
+    def reaches_of(self, term: Term, condition: isl.Set, names: tuple[str, ...]) -> Iterator[Reach]:
+        if isinstance(term, Operation) and term.function == "select":
+            chosen, body, otherwise = term.arguments
+            holds = self.condition(chosen)
+            yield from self.reaches_of(chosen, condition, names)
+            if holds is not None:
+                inner = (*names, *names_in(chosen))
+                yield from self.reaches_of(body, condition & holds, inner)
+                yield from self.reaches_of(otherwise, condition - holds, inner)
+                return
+        for axis, part in enumerate(parts(term)):
+            yield from self.reaches_of(part, condition, names)
+            if isinstance(term, Element):
+                every = dict.fromkeys((*names_in(part), *names))
+                own = tuple(name for name in every if name in self.iterators)
+                yield Reach(term, axis, own, self.form(part), condition)
+
+    def inside(self, reach: Reach) -> isl.Set:
+        """Where a subscript lies inside its axis."""
+        axis = self.work.axes[reach.element.tensor][reach.axis]
+        assert reach.form is not None
+        return isl.Map.from_pw_aff(reach.form).intersect_range(axis).domain()
+
+    def outside(self, reach: Reach, but: str = "") -> isl.Set:
+        """Where it is read outside its axis, as far as the ranges of iterators are known."""
+        box = reach.condition
+        for name in reach.names:
+            if name != but:
+                box = box & self.known[name]
+        return _positive(box) - self.inside(reach)
+
+    def resolve(self, name: str, reaches: list[Reach]) -> isl.Set | None:
+        """The values at which no subscript leaves its axis; None where that bounds nothing yet."""
+        at, values = self.iterators.index(name), _positive(isl.Set.universe(self.space.get_space()))
+        for reach in reaches:
+            others = [other for other in reach.names if other != name]
+            if reach.form is None or name not in reach.names or {*others} - {*self.known}:
+                continue
+            outside = self.outside(reach, name).eliminate(
+                _SET, at + 1, len(self.iterators) - at - 1
+            )
+            values = values - outside.eliminate(_SET, 0, at)
+        return values if _project(values, at).is_bounded() else None
+
+    def check_range(self, name: str, reaches: list[Reach]) -> None:
+        """Raises SpecError for an iterator without a range, or whose range has no value."""
+        rule = f"Say over which values it runs: where {name} in 0:10."
+        if name in self.known:
+            if _positive(self.known[name]).is_empty():
+                raise self.error(self.statement.at, f"{name} has no value inside all axes", rule)
+            return
+        for reach in reaches:
+            if reach.form is None and name in reach.names:
+                term = reach.element.index[reach.axis]
+                what = f"{term} is no affine form, so it says nothing of the range of {name}"
+                raise self.error(term.at, what, rule)
+        raise self.error(self.statement.at, f"nothing bounds {name}", rule)
+
+    def check_reach(self, reach: Reach) -> None:
+        """Raises SpecError where it leaves its axis for all sizes; warns where it may."""
+        outside = self.outside(reach)
+        assert reach.form is not None
+        if outside.is_empty():
+            return
+        element, subscript = reach.element, reach.element.index[reach.axis]
+        box = _positive(reach.condition)
+        for name in reach.names:
+            box = box & self.known[name]
+        values, axis = (
+            _text(part) for part in (
+                isl.Map.from_pw_aff(reach.form).intersect_domain(box).range(),
+                self.work.axes[element.tensor][reach.axis],
+            )
+        )  # fmt: skip
+        what = f"{element}: {subscript} takes values {values}, but axis {reach.axis} has {axis}"
+        always = _positive(outside.params().complement().from_params()).is_empty()
+        problem = self.error(subscript.at or self.statement.at, what)
+        if always:
+            raise problem
+        self.work.warnings.append(str(problem))
+
+    def place(self) -> None:
+        """The axes of the target, from 0 to the last value of each of its iterators."""
+        statement, work = self.statement, self.work
+        if statement.tensor in work.axes:
+            return
+        axes = []
+        for name in statement.index:
+            values = self.alone(name)
+            line = isl.Set.universe(values.get_space())
+            natural = line.lower_bound_val(_SET, 0, isl.Val(0))
+            if _positive(values & natural).is_empty() or (
+                not work.parameters.dim(_PARAM) and not values.is_subset(natural)
+            ):
+                what = f"{name} takes values {_text(values)}, but axes begin at 0"
+                raise self.error(statement.at, what, f"As in: where {name} in 0:10")
+            upto = isl.Map.lex_ge(values.get_space()).intersect_range(natural)
+            axes.append(_positive(values).apply(upto).coalesce())
+        work.axes[statement.tensor] = tuple(axes)
+
+
+def _combine(function: str, left: isl.PwAff | None, right: isl.PwAff | None) -> isl.PwAff | None:
+    """Two forms by an operation; None where the result is no quasi-affine form."""
+    if left is None or right is None:
+        return None
+    if function in ("div", "remainder") and not (_is_number(right) and _value(right) > 0):
+        return None
+    if function == "mul" and not (_is_number(left) or _is_number(right)):
+        return None
+    if function == "div":
+        return left.scale_down_val(isl.Val(_value(right))).floor()
+    result: isl.PwAff = getattr(left, _OPERATIONS[function])(right)
+    return result
+
+
+def _is_linear(form: isl.PwAff) -> bool:
+    return form.n_piece() == 1 and not form.as_aff().dim(isl.dim_type.div)
+
+
+def _is_number(form: isl.PwAff) -> bool:
+    return form.n_piece() == 1 and form.as_aff().is_cst()
+
+
+def _value(form: isl.PwAff) -> int:
+    value: int = form.as_aff().get_constant_val().to_python()
+    return value
+
+
+def _affine(form: isl.PwAff, names: tuple[str, ...]) -> Affine:
+    linear = form.as_aff()
+    coefs = [
+        linear.get_coefficient_val(isl.dim_type.in_, at).to_python() for at in range(len(names))
+    ]
+    terms = sorted((name, coef) for name, coef in zip(names, coefs, strict=True) if coef)
+    return Affine(tuple(terms), linear.get_constant_val().to_python())
+
+
+def _project(values: isl.Set, at: int) -> isl.Set:
+    """One dimension of a set."""
+    behind = values.dim(_SET) - at - 1
+    return values.project_out(_SET, at + 1, behind).project_out(_SET, 0, at)
+
+
+def _text(values: isl.Set) -> str:
+    """``3 to 7``; isl's text where sizes are open."""
+    if not values.dim(_PARAM):
+        first, end = interval(values)
+        return f"{first} to {end - 1}"
+    sizes = _positive(isl.Set.universe(values.get_space())).params()
+    text = values.gist_params(sizes).coalesce().to_str()
+    return str(text[text.index("{") :])

@@ -1,0 +1,109 @@
+"""Text -> tree -> text, and what is no text of the notation."""
+
+from __future__ import annotations
+
+import pytest
+
+from polysci.errors import SpecError
+from polysci.notation import parse
+from polysci.notation.elaborate import elaborate
+
+EVERYTHING = """
+def 2LUT(float(E1,D) L1, int(B,L) I1, u8(4) t, bf16 s) -> (O, M) {  # a comment
+    O(b,d) +=! L1(I1(b,l), d);
+    total max= L1(a,b) where a in 0:3, b in 0:L1.1
+    M(i) min=! -x * 2.5e-1f < 1e5 && !(t(i) == 3) ? half(t(i%2)) : fmax(1, 2)
+        where exists t(i), x = t(i+1)
+    p(b) argmax=! O(b, d)
+    a, c = f(O, L1)
+}
+def f(double(N) A, double(N, M) B) -> (C, D) { C(i) = A(i) || B(i, 0)  D(i) *=! B(i, j) }
+"""
+
+
+def test_text_of_a_tree_is_read_as_the_same_tree() -> None:
+    tree = parse(EVERYTHING)
+    assert parse("\n".join(map(str, tree))) == tree
+    first, second = tree
+    assert (first.name, first.outputs) == ("2LUT", ("O", "M"))
+    assert [tensor.dtype for tensor in first.inputs] == ["float32", "int32", "uint8", "bf16"]
+    assert second.shape_variables == ("N", "M")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a + b * c", "(a + (b * c))"),
+        ("a - b - c", "((a - b) - c)"),
+        ("-a * b", "((-a) * b)"),
+        ("a < b && c || !d", "(((a < b) && c) || (!d))"),
+        ("a ? b : c ? d : e", "(a ? b : (c ? d : e))"),
+        ("a == b < c", "(a == (b < c))"),
+        ("1e3 + 2LUT", "(1000.0 + 2LUT)"),
+        ("(a + b) % 3 / 2.", "(((a + b) % 3) / 2.0)"),
+    ],
+)
+def test_operators_bind_as_in_c(text: str, value: str) -> None:
+    (tree,) = parse(f"def f(float a) -> (x) {{ x = {text} }}")
+    assert str(tree.assignments[0].value) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message"),
+    [
+        ("B(i) = A(i) +", "2:14", "unexpected '}'"),
+        ("B(i) = A(i)$", "2:12", "unexpected character '$'"),
+        ("B(i,i) = A(i)", "2:5", "i is repeated"),
+        ("B(i) = exp(A(i), 1)", "2:8", "exp: expected 1 values, got 2"),
+        ("B(i) = A(i, 0)", "2:8", "A has 1 axes, not 2"),
+        ("B(i) = A.1", "2:8", "A has no axis 1"),
+        ("B(i) = a(i)", "2:8", "a is neither a tensor nor a function; did you mean 'A'?"),
+        ("B(i) = A", "2:8", "A has 1 axes: write A(...)"),
+        ("B(i) = A(k)", "2:1", "k is not a subscript of B"),
+        ("B(i) += A(i)", "2:1", "B has no values before +="),
+        ("C(i) = A(i)", "1:5", "no statement makes B"),
+        ("B = g(A)", "2:5", "g is no comprehension before this"),
+        ("B, C = g(A)", "2:8", "g is no comprehension before this"),
+        ("B, C = f(A)", "2:8", "f calls itself"),
+        ("B(A) = A(i)", "2:1", "A is an iterator here, and a tensor before"),
+    ],
+)
+def test_an_error_shows_line_column_and_caret(body: str, line: str, message: str) -> None:
+    text = f"def f(float(N) A) -> (B) {{\n{body}}}"
+    with pytest.raises(SpecError) as error:
+        elaborate(parse(text))
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith(f"line {line}: {message}")
+    column = int(line.partition(":")[2])
+    assert lines[2] == " " * (4 + column - 1) + "^"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(flot(N) A) -> (B) { B(i) = A(i) }", "unknown type flot; did you mean 'float'"),
+        ("def f(float(0) A) -> (B) { B(i) = A(i) }", "expected a shape variable or a positive"),
+        ("def f(float(N) A) -> (B) { B(i) = A(i)", "unexpected end of the text"),
+        ("", "unexpected end of the text"),
+        ("def f(float(N) A, float A) -> (A) { }", "A is repeated"),
+    ],
+)
+def test_other_errors(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message.replace("?", r"\?")):
+        elaborate(parse(text))
+
+
+def test_calls_are_replaced_by_the_statements_of_the_other() -> None:
+    text = """
+    def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) where k in 0:K }
+    def twice(float(M,M) X) -> (Y) { T = mm(X, X)  Y = mm(T, X) }
+    """
+    whole = elaborate(parse(text))
+    assert [str(statement) for statement in whole.statements] == [
+        "T(m, n) +=! (X(m, k) * X(k, n)) where k in 0:X.1",
+        "Y(m, n) +=! (T(m, k) * X(k, n)) where k in 0:T.1",
+    ]
+    with pytest.raises(SpecError, match="mm has 2 inputs, not 1"):
+        elaborate(parse(text.replace("mm(T, X)", "mm(T)")))
+    with pytest.raises(SpecError, match="t: expected a tensor of 2 axes"):
+        elaborate(parse(text.replace("T = mm(X, X)", "t(i) +=! X(i, j)  T = mm(X, t)")))
