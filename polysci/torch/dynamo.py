@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from polysci.torch.optimized_module import (
     key_of,
     module_options,
 )
+from polysci.torch.training import compile_training
 
 Run = Callable[..., Any]
 DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
@@ -56,6 +58,8 @@ def compile_graph(
         with torch._guards.tracing(None):
             if compiled.variant(example_inputs) is not None:
                 return compiled
+    with suppress(UnsupportedError):
+        return compile_training(graph, example_inputs, chosen)
     if rest == "eager":
         return graph.forward  # type: ignore[no-any-return]
     from torch._dynamo import lookup_backend

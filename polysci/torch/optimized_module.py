@@ -23,6 +23,7 @@ from polysci.network.ir.graph import Graph
 from polysci.torch.compiled_part import is_fake
 from polysci.torch.module_state import ModuleState
 from polysci.torch.parts import (
+    Split,
     boundary_values,
     compile_part,
     join_parts,
@@ -270,10 +271,10 @@ def compile_module(
 
 
 def compile_parts(
-    program: Any, inputs: Sequence[Any], options: ModuleOptions
+    program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split | None = None
 ) -> tuple[Any, ModuleReport]:
     """What computes a program's outputs; None where nothing of it is compiled."""
-    split = split_program(program)
+    split = split or split_program(program)
     refused = tuple(split.refused.values())
     if not split.parts:
         reason = "no part of it can be compiled"

@@ -56,10 +56,10 @@ UNARY: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType(
     }
 )  # fmt: skip
 # sqrt(1/2), 1 / sqrt(2 pi); sqrt(2 / pi), and 3 times 0.044715.
-_GELU = (
+GELU = (
     "dy * (0.5 + 0.5 * Erf(x * 0.7071067811865476) + x * Exp(-0.5 * (x * x)) * 0.3989422804014327)"
 )
-_GELU_TANH = (
+GELU_TANH = (
     "dy * (0.5 * (1 + (t := Tanh(0.7978845608028654 * x * (1 + 0.044715 * (s := x * x)))))"
     " + 0.5 * x * (1 - t * t) * (0.7978845608028654 * (1 + 0.134145 * s)))"
 )
@@ -82,7 +82,7 @@ def unary(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
 
 def gelu(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Of either approximation."""
-    text = _GELU_TANH if node.attributes.get("approximate", "none") == "tanh" else _GELU
+    text = GELU_TANH if node.attributes.get("approximate", "none") == "tanh" else GELU
     return [derive(back, text, x=node.inputs[0], dy=dys[0])]
 
 

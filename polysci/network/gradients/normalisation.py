@@ -15,10 +15,11 @@ from polysci.errors import UnsupportedError
 from polysci.network.gradients.backward import Backward, Rules
 from polysci.network.gradients.formulas import derive
 from polysci.network.ir.graph import Node
+from polysci.network.ir.growing import GrowingGraph
 
 
 @dataclass(frozen=True, slots=True)
-class _Normal:
+class Normalised:
     """``(x - m) * s * g``: m and s are 1 long along ``axes``, g broadcasts; without m around 0."""
 
     x: str
@@ -56,16 +57,22 @@ class _Normal:
             text += " - s * a / n"
         return derive(back, text, **names, b=b, n=count), dg, db
 
-
-def _statistics(back: Backward, x: str, axes: Sequence[int], epsilon: float) -> tuple[str, str]:
-    """The mean and ``1 / sqrt(variance + epsilon)``."""
-    count = prod(back.shape(x)[at] for at in axes)
-    mean = derive(back, "t / n", t=back.total(x, axes, keep=True), n=count)
-    squares = derive(back, "(d := x - m) * d", x=x, m=mean)
-    return mean, _inverse(back, back.total(squares, axes, keep=True), count, epsilon)
+    def known_gradients(self, back: Backward, dy: str, bias: Sequence[int]) -> tuple[str, str, str]:
+        """The same where m and s do not depend on x."""
+        dx = derive(back, "dy * (g * s)", dy=dy, g=self.g, s=self.s)
+        scaled = derive(back, f"dy * ({self.normal})", dy=dy, **self.names)
+        return dx, back.unbroadcast(scaled, back.shape(self.g)), back.unbroadcast(dy, bias)
 
 
-def _inverse(back: Backward, squares: str, count: int, epsilon: float) -> str:
+def statistics(graph: GrowingGraph, x: str, axes: Sequence[int], epsilon: float) -> tuple[str, str]:
+    """The mean and ``1 / sqrt(variance + epsilon)``, each 1 long along ``axes``."""
+    count = prod(graph.shape(x)[at] for at in axes)
+    mean = derive(graph, "t / n", t=graph.total(x, axes, keep=True), n=count)
+    squares = derive(graph, "(d := x - m) * d", x=x, m=mean)
+    return mean, _inverse(graph, graph.total(squares, axes, keep=True), count, epsilon)
+
+
+def _inverse(back: GrowingGraph, squares: str, count: int, epsilon: float) -> str:
     return derive(back, "1 / Sqrt(t / n + e)", t=squares, n=count, e=epsilon)
 
 
@@ -88,17 +95,12 @@ def batch(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     g, axes = back.reshape(scale, channels), tuple(at for at in range(len(shape)) if at != 1)
     trains, own = bool(node.attributes.get("training_mode")), node.outputs[1:3]
     if trains and (len(own) < 2 or not all(own) or float(node.attributes.get("momentum", 0.9))):
-        m, s = _statistics(back, x, axes, _epsilon(node))
+        m, s = statistics(back, x, axes, _epsilon(node))
     else:
         m, variance = (back.reshape(name, channels) for name in (own if trains else known))
         s = derive(back, "1 / Sqrt(v + e)", v=variance, e=_epsilon(node))
-    normal = _Normal(x, g, s, axes, m)
-    if trains:
-        dx, dg, db = normal.gradients(back, dy, channels)
-    else:
-        dx = derive(back, "dy * (g * s)", dy=dy, g=g, s=s)
-        dg = back.unbroadcast(derive(back, "dy * ((x - m) * s)", dy=dy, **normal.names), channels)
-        db = back.unbroadcast(dy, channels)
+    normal = Normalised(x, g, s, axes, m)
+    dx, dg, db = (normal.gradients if trains else normal.known_gradients)(back, dy, channels)
     return [dx, back.reshape(dg, back.shape(scale)), back.reshape(db, back.shape(bias)), "", ""]
 
 
@@ -109,7 +111,7 @@ def layer(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     first = int(node.attributes.get("axis", -1)) % len(shape)
     small = (*shape[:first], *[1] * (len(shape) - first))
     m, s = (back.also(node, at, small, back.dtype(x)) for at in (1, 2))
-    normal = _Normal(x, g, s, tuple(range(first, len(shape))), m)
+    normal = Normalised(x, g, s, tuple(range(first, len(shape))), m)
     return normal.gradients(back, dy, back.shape(bias or g))[: len(node.inputs)]
 
 
@@ -120,7 +122,7 @@ def root_mean_square(back: Backward, node: Node, dys: Sequence[str]) -> Sequence
     axes = tuple(range(int(node.attributes.get("axis", -1)) % len(shape), len(shape)))
     squares = back.total(derive(back, "x * x", x=x), axes, keep=True)
     s = _inverse(back, squares, prod(shape[at] for at in axes), _epsilon(node))
-    return _Normal(x, g, s, axes).gradients(back, dys[0], back.shape(g))[:2]
+    return Normalised(x, g, s, axes).gradients(back, dys[0], back.shape(g))[:2]
 
 
 def groups(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -131,8 +133,8 @@ def groups(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     wide = (images, count, channels // count, prod(spatial))
     vector = (count, back.shape(scale)[0] // count, 1)
     grouped = back.reshape(x, wide)
-    m, s = _statistics(back, grouped, (2, 3), _epsilon(node))
-    normal = _Normal(grouped, back.reshape(scale, vector), s, (2, 3), m)
+    m, s = statistics(back, grouped, (2, 3), _epsilon(node))
+    normal = Normalised(grouped, back.reshape(scale, vector), s, (2, 3), m)
     made = normal.gradients(back, back.reshape(dys[0], wide), vector)
     return [
         back.reshape(name, back.shape(like)) for name, like in zip(made, node.inputs, strict=True)

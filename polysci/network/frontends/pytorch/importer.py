@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.pytorch import elementwise, layers, moving, reductions
+from polysci.network.frontends.pytorch import elementwise, layers, moving, reductions, training
 from polysci.network.frontends.pytorch.call import AtenCall, AtenRefusal, AtenRule
 from polysci.network.ir.graph import Array, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
@@ -21,7 +21,7 @@ OPSET: Final = 24
 MOST_FOLDED: Final = 1 << 30  # bytes that are computed ahead at once
 NO_RULE: Final = "polysci has no such operator"
 OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
-    {**elementwise.RULES, **moving.RULES, **layers.RULES, **reductions.RULES}
+    {**elementwise.RULES, **moving.RULES, **layers.RULES, **reductions.RULES, **training.RULES}
 )
 _PLACE = re.compile(r'File "([^"]*)", line ([0-9]+)')
 _DATA = "the shape of its output depends on data"
@@ -133,11 +133,12 @@ class AtenImporter:
         self.refusals[node] = NodeRefusal(
             str(node.target), f"{node.name}{place and f', {place}'}", reason
         )
-        results = _results(node)
-        names = tuple(node.name + f".{at}" * (len(results) > 1) for at in range(len(results)))
-        for name, tensor in zip(names, results, strict=True):
-            self.graph.tensors[name] = replace(tensor, name=name)
-        self.names[node] = names[0] if len(names) == 1 and not _several(node) else names
+        parts = node.meta["val"] if _several(node) else [node.meta["val"]]
+        names = [node.name + f".{at}" * (len(parts) > 1) for at in range(len(parts))]
+        for name, part in zip(names, parts, strict=True):
+            if hasattr(part, "dtype"):
+                self.graph.tensors[name] = _tensor_of(name, part)
+        self.names[node] = tuple(names) if _several(node) else names[0]
 
     def _title(self, node: Any, start: int, made: Any) -> Any:
         """What a call makes under the names of the program; nodes are called as the call is."""

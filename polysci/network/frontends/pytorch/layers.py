@@ -85,15 +85,22 @@ def convolution(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int,
 ) -> str:  # fmt: skip
-    taps = call.graph.shape(weight)[2:]
-    words: dict[str, Any] = {
+    words = convolution_words(call.graph.shape(weight)[2:], stride, padding, dilation, groups)
+    if transposed:
+        words["output_padding"] = per_axis(output_padding, len(words["strides"]))
+    return call.add("ConvTranspose" if transposed else "Conv", x, weight, bias, **words)
+
+
+def convolution_words(
+    taps: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    groups: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Attributes of Conv and ConvTranspose."""
+    return {
         "kernel_shape": [*taps], "strides": per_axis(stride, len(taps)),
         "pads": per_axis(padding, len(taps)) * 2, "dilations": per_axis(dilation, len(taps)),
         "group": groups,
     }  # fmt: skip
-    if transposed:
-        words["output_padding"] = per_axis(output_padding, len(taps))
-    return call.add("ConvTranspose" if transposed else "Conv", x, weight, bias, **words)
 
 
 def pool(
@@ -104,11 +111,7 @@ def pool(
     """Over windows of the last axes; places of the largest elements only if they are asked for."""
     if divisor_override:
         call.refuse(f"divisor_override {divisor_override}")
-    taps = per_axis(kernel_size, axes)
-    words: dict[str, Any] = {
-        "kernel_shape": taps, "strides": per_axis(stride, axes) if stride else taps,
-        "pads": per_axis(padding, axes) * 2, "ceil_mode": int(ceil_mode),
-    }  # fmt: skip
+    words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
     if op == "MaxPool":
         words["dilations"] = per_axis(dilation, axes)
     else:
@@ -120,6 +123,18 @@ def pool(
     return y if len(call.results) == 1 else (y, "")
 
 
+def pool_words(
+    axes: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    ceil_mode: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Attributes that pools of both kinds have."""
+    taps = per_axis(kernel_size, axes)
+    return {
+        "kernel_shape": taps, "strides": per_axis(stride, axes) if stride else taps,
+        "pads": per_axis(padding, axes) * 2, "ceil_mode": int(ceil_mode),
+    }  # fmt: skip
+
+
 def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Sequence[int]) -> Any:
     """Windows of about the same size: where they are not, a mean is a product along each axis."""
     before, after = call.graph.shape(x)[-axes:], call.shape[-axes:]
@@ -129,22 +144,27 @@ def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Seque
     if op == "MaxPool":
         call.refuse(f"{list(before)} elements in {list(after)} windows")
     for at, (size, windows) in enumerate(zip(before, after, strict=True)):
-        x = _mean_along(call, x, at - axes, size, windows)
+        x = multiply_along(call, x, at - axes, shares_of_windows(size, windows))
     return x
 
 
-def _mean_along(call: AtenCall, x: str, axis: int, size: int, windows: int) -> str:
-    shares = np.zeros((size, windows), call.dtype)
+def shares_of_windows(size: int, windows: int) -> Array:
+    """(size, windows): what each element is of the mean of each window."""
+    shares = np.zeros((size, windows), np.float32)
     for at in range(windows):
         first, last = at * size // windows, -(-(at + 1) * size // windows)
         shares[first:last, at] = 1 / (last - first)
-    rank = len(call.shape)
-    order = [*range(rank)]
+    return shares
+
+
+def multiply_along(call: AtenCall, x: str, axis: int, matrix: Array) -> str:
+    """The product of x along an axis, counted from the last, and a known matrix."""
+    order = [*range(len(call.graph.shape(x)))]
     order[axis], order[-1] = order[-1], order[axis]
     turned = call.graph.transpose(x, order)
-    shape = (*call.graph.shape(turned)[:-1], windows)
-    made = call.add("MatMul", turned, call.graph.constant(shares), shape=shape)
-    return call.graph.transpose(made, order)
+    shape = (*call.graph.shape(turned)[:-1], matrix.shape[1])
+    known = call.graph.constant(matrix.astype(call.dtype))
+    return call.graph.transpose(call.add("MatMul", turned, known, shape=shape), order)
 
 
 def upsample(

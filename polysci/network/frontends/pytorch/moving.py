@@ -142,31 +142,77 @@ def roll(call: AtenCall, x: str, shifts: Sequence[int], dims: Sequence[int] = ()
 
 def index(call: AtenCall, x: str, indices: Sequence[str | None]) -> str:
     """Elements by tensors of places, which broadcast; of neighbouring axes."""
-    taken = [(at, name) for at, name in enumerate(indices) if name is not None]
-    first, last = taken[0][0], taken[-1][0]
-    if any(call.graph.dtype(name) in ("bool", "uint8") for _, name in taken):
-        call.refuse("a mask decides how many elements there are")
+    first, taken = _neighbours(call, indices)
     if len(taken) == 1:
-        return call.add("Gather", x, taken[0][1], axis=first)
-    if last - first + 1 != len(taken):
-        call.refuse("places of axes that are no neighbours")
-    shape, rank = call.graph.shape(x), len(call.graph.shape(x))
-    moved = [*range(first, last + 1), *range(first), *range(last + 1, rank)]
-    shapes = [call.graph.shape(name) for _, name in taken]
-    broad = np.broadcast_shapes(*shapes)
-    columns = [
-        call.graph.reshape(call.graph.expand(call.cast(name, "int64"), broad), (*broad, 1))
-        for _, name in taken
-    ]
-    places = call.graph.add("Concat", columns, (*broad, len(columns)), "int64", axis=-1)
+        return call.add("Gather", x, taken[0], axis=first)
+    places, broad = _vectors(call, taken)
+    shape = call.graph.shape(x)
+    moved = _to_front(first, len(taken), len(shape))
     if first:
         x = call.graph.transpose(x, moved)
-    made = call.add(
-        "GatherND", x, places, shape=(*broad, *(shape[at] for at in moved[len(taken) :]))
-    )
-    front = len(broad)
-    order = [*range(front, front + first), *range(front), *range(front + first, len(call.shape))]
-    return call.graph.transpose(made, order) if first else made
+    rest = (shape[at] for at in moved[len(taken) :])
+    made = call.add("GatherND", x, places, shape=(*broad, *rest))
+    back = np.argsort(_to_front(first, len(broad), len(call.shape)))
+    return call.graph.transpose(made, [int(at) for at in back]) if first else made
+
+
+def index_put(
+    call: AtenCall, x: str, indices: Sequence[str | None], values: str, accumulate: bool = False
+) -> str:
+    """x with other elements at places, or with these added."""
+    first, taken = _neighbours(call, indices)
+    places, broad = _vectors(call, taken)
+    shape = call.shape
+    wide = (*shape[:first], *broad, *shape[first + len(taken) :])
+    values = call.graph.expand(call.cast(values), wide)
+    moved = _to_front(first, len(taken), len(shape))
+    if first:
+        x = call.graph.transpose(x, moved)
+        values = call.graph.transpose(values, _to_front(first, len(broad), len(wide)))
+    words = {"reduction": "add"} if accumulate else {}
+    made = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), **words)
+    return call.graph.transpose(made, [int(at) for at in np.argsort(moved)]) if first else made
+
+
+def _neighbours(call: AtenCall, indices: Sequence[str | None]) -> tuple[int, list[str]]:
+    """The first of the axes that have tensors of places, and these."""
+    axes = [at for at, name in enumerate(indices) if name is not None]
+    taken = [name for name in indices if name is not None]
+    if any(call.graph.dtype(name) in ("bool", "uint8") for name in taken):
+        call.refuse("a mask decides how many elements there are")
+    if axes[-1] - axes[0] + 1 != len(axes):
+        call.refuse("places of axes that are no neighbours")
+    return axes[0], taken
+
+
+def _vectors(call: AtenCall, places: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    """Tensors of places as one of vectors, and the shape that they broadcast to."""
+    broad = np.broadcast_shapes(*map(call.graph.shape, places))
+    columns = [
+        call.graph.reshape(call.graph.expand(call.cast(name, "int64"), broad), (*broad, 1))
+        for name in places
+    ]
+    wide = (*broad, len(columns))
+    return call.graph.add("Concat", columns, wide, "int64", axis=-1), broad
+
+
+def _to_front(first: int, count: int, rank: int) -> list[int]:
+    """The order of axes in which some from one on are the first."""
+    return [*range(first, first + count), *range(first), *range(first + count, rank)]
+
+
+def scatter(
+    reduction: str, call: AtenCall, x: str, dim: int, index: str, src: str | None = None,
+    value: Operand = 0, reduce: str = "",
+) -> str:  # fmt: skip
+    """x with other elements, or one number, at places along an axis."""
+    shape = call.graph.shape(index)
+    if src is None:
+        src = call.graph.expand(call.cast(value), shape)
+    for axis, size in enumerate(shape):
+        src = cut(call, src, axis, 0, size)
+    words = {"reduction": {"multiply": "mul"}.get(reduce, reduce) or reduction}
+    return call.add("ScatterElements", x, index, src, axis=call.axis(dim), **words)
 
 
 def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:
@@ -261,6 +307,9 @@ RULES: AtenRules = MappingProxyType(
         "flip": flip,
         "roll": roll,
         "index": index,
+        "index_put": index_put,
+        "scatter": partial(scatter, "none"),
+        "scatter_add": partial(scatter, "add"),
         "unfold": unfold,
         "index_select": index_select,
         "gather": gather,

@@ -115,12 +115,12 @@ def batch_norm(
     if training or running_mean is None or running_var is None:
         call.refuse("statistics of the batch; call eval() on the module first")
     channels = call.shape[1:2]
-    scale, shift = _scale_and_shift(call, weight, bias, channels)
+    scale, shift = scale_and_shift(call, weight, bias, channels)
     y = call.add("BatchNormalization", x, scale, shift, running_mean, running_var, epsilon=eps)
     return _first(call, y)
 
 
-def _scale_and_shift(
+def scale_and_shift(
     call: AtenCall, weight: str | None, bias: str | None, shape: Sequence[int]
 ) -> tuple[str, str]:
     """Both, or 1 and 0 for each of as many channels."""
@@ -137,30 +137,29 @@ def layer_norm(
     call: AtenCall, x: str, normalized_shape: Sequence[int], weight: str | None = None,
     bias: str | None = None, eps: float = 1e-5, **_: Any,
 ) -> Any:  # fmt: skip
-    scale, shift = _scale_and_shift(call, weight, bias, normalized_shape)
+    scale, shift = scale_and_shift(call, weight, bias, normalized_shape)
     words: dict[str, Any] = {"axis": -len(normalized_shape), "epsilon": eps}
-    return _first(call, call.add("LayerNormalization", x, scale, shift, **words))
+    made = call.add_all("LayerNormalization", x, scale, shift, **words)
+    return made[0] if len(made) == 1 else made
 
 
 def rms_norm(
     call: AtenCall, x: str, normalized_shape: Sequence[int], weight: str | None = None,
     eps: float | None = None,
 ) -> Any:  # fmt: skip
-    scale, _ = _scale_and_shift(call, weight, None, normalized_shape)
+    scale, _ = scale_and_shift(call, weight, None, normalized_shape)
     epsilon = float(np.finfo(call.dtype).eps) if eps is None else eps
     words: dict[str, Any] = {"axis": -len(normalized_shape), "epsilon": epsilon}
     return _first(call, call.add("RMSNormalization", x, scale, **words))
 
 
 def group_norm(
-    call: AtenCall, weight: str | None = None, bias: str | None = None, eps: float = 1e-5,
-    **words: Any,
-) -> Any:  # fmt: skip
-    """``group_norm``, and ``native_group_norm``, which names its arguments otherwise."""
-    x, groups = words["x"], words.get("num_groups") or words["group"]
-    scale, shift = _scale_and_shift(call, weight, bias, call.shape[1:2])
-    own: dict[str, Any] = {"num_groups": groups, "epsilon": eps}
-    return _first(call, call.add("GroupNormalization", x, scale, shift, **own))
+    call: AtenCall, x: str, num_groups: int, weight: str | None = None, bias: str | None = None,
+    eps: float = 1e-5, **_: Any,
+) -> str:  # fmt: skip
+    scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
+    words: dict[str, Any] = {"num_groups": num_groups, "epsilon": eps}
+    return call.add("GroupNormalization", x, scale, shift, **words)
 
 
 def instance_norm(
@@ -170,7 +169,7 @@ def instance_norm(
 ) -> str:  # fmt: skip
     if not use_input_stats:
         return str(batch_norm(call, x, weight, bias, running_mean, running_var, momentum, eps))
-    scale, shift = _scale_and_shift(call, weight, bias, call.shape[1:2])
+    scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
     return call.add("InstanceNormalization", x, scale, shift, epsilon=eps)
 
 
@@ -198,7 +197,7 @@ RULES: AtenRules = MappingProxyType(
         ),
         **dict.fromkeys(("layer_norm", "native_layer_norm"), layer_norm),
         **dict.fromkeys(("rms_norm", "_fused_rms_norm"), rms_norm),
-        **dict.fromkeys(("group_norm", "native_group_norm"), group_norm),
+        "group_norm": group_norm,
         "instance_norm": instance_norm,
     }
 )  # fmt: skip
