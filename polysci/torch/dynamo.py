@@ -59,7 +59,7 @@ def compile_graph(
             if compiled.variant(example_inputs) is not None:
                 return compiled
     with suppress(UnsupportedError):
-        return compile_training(graph, example_inputs, chosen)
+        return compile_training(graph, example_inputs, chosen)  # type: ignore[no-any-return]
     if rest == "eager":
         return graph.forward  # type: ignore[no-any-return]
     from torch._dynamo import lookup_backend

@@ -379,6 +379,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "runtime/test_primitive.py": {"test_results_are_the_references": 0},
     **NETWORK_CASES,
     "torch/test_dynamo.py": {"test_models_compute_what_eager_does": None},
+    "torch/test_training.py": {"test_models_learn_as_in_eager": None},
     "torch/test_optimize.py": {
         "test_models_compute_what_eager_does": None,
         "test_odd_sizes": None,

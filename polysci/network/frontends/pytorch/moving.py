@@ -169,8 +169,8 @@ def index_put(
     if first:
         x = call.graph.transpose(x, moved)
         values = call.graph.transpose(values, _to_front(first, len(broad), len(wide)))
-    words = {"reduction": "add"} if accumulate else {}
-    made = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), **words)
+    reduction = "add" if accumulate else "none"
+    made = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), reduction=reduction)
     return call.graph.transpose(made, [int(at) for at in np.argsort(moved)]) if first else made
 
 
@@ -211,8 +211,9 @@ def scatter(
         src = call.graph.expand(call.cast(value), shape)
     for axis, size in enumerate(shape):
         src = cut(call, src, axis, 0, size)
-    words = {"reduction": {"multiply": "mul"}.get(reduce, reduce) or reduction}
-    return call.add("ScatterElements", x, index, src, axis=call.axis(dim), **words)
+    reduction = {"multiply": "mul"}.get(reduce, reduce) or reduction
+    axis = call.axis(dim)
+    return call.add("ScatterElements", x, index, src, axis=axis, reduction=reduction)
 
 
 def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:

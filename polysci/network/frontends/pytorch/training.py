@@ -182,7 +182,7 @@ def layer_norm_backward(
 
 
 def group_norm_training(
-    call: AtenCall, weight: str | None, bias: str | None, group: int, eps: float, x: str, **_: Any
+    call: AtenCall, x: str, weight: str | None, bias: str | None, group: int, eps: float, **_: Any
 ) -> Sequence[str]:
     """y, means and ``1 / sqrt(variance + eps)`` of every image's groups."""
     graph, shape = call.graph, call.shape
@@ -194,10 +194,10 @@ def group_norm_training(
 
 def group_norm_backward(
     call: AtenCall, grad_out: str, x: str, mean: str, rstd: str, weight: str | None, group: int,
-    output_mask: Sequence[bool], **_: Any,
+    **_: Any,
 ) -> Sequence[str]:  # fmt: skip
     back, shape = _backward(call), call.graph.shape(x)
-    scale, _ = scale_and_shift(call, weight, None, shape[1:2])
+    scale = scale_and_shift(call, weight, None, shape[1:2])[0]
     wide = (shape[0], group, shape[1] // group, prod(shape[2:]))
     vector, ones = wide[1:3], (shape[0], group, 1, 1)
     normal = Normalised(
