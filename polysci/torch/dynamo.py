@@ -1,4 +1,4 @@
-"""``torch.compile(model, backend="polysci")``: graphs in inference as compiled networks."""
+"""``torch.compile(model, backend="polysci")``: graphs as compiled networks."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def compile_graph(
 ) -> Run:  # fmt: skip
     """A backend of ``torch.compile``; ``options`` are those of ``optimize``, and ``rest``.
 
-    Graphs that learn, that change a tensor or of which nothing can be compiled go to the backend
-    ``rest``: ``inductor`` (the default) or ``eager``. Weights are constants: where one was changed,
-    the graph is compiled again. Raises SpecError for another option, or a ``mode``.
+    Graphs of which nothing can be compiled go to the backend ``rest``: ``inductor`` (the default)
+    or ``eager``. In inference weights are constants: where one was changed, the graph is compiled
+    again. Graphs that learn, or that change a tensor, take weights as inputs. Raises SpecError for
+    another option, or a ``mode``.
     """
     words = {**DEFAULTS, **_checked(options or {}, mode)}
     rest = words.pop("rest")
