@@ -87,7 +87,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         plain = not words and all(isinstance(x, torch.Tensor) for x in args)
         self._flat = len(args) if plain else -1  # how many inputs need no look at their structure
         self._variants[self._first] = self._compile(leaves)
-        super().train(False)
+        self.training = False
 
     @property
     def report(self) -> ModuleReport:
@@ -222,7 +222,8 @@ def optimize(
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
-    if any(part.training for part in module.modules()):
+    exported = isinstance(module, torch.fx.GraphModule)  # its calls say whether it learns
+    if not exported and any(part.training for part in module.modules()):
         raise SpecError("module: it learns; call eval() first")
     if isinstance(module, OptimizedModule):
         module = module.module

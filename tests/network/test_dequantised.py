@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.network.frontends.onnx import reference
+from polysci.network.frontends.onnx.dequantised import with_integer_products
 from polysci.network.ir.graph import Graph, Node
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
@@ -20,22 +21,28 @@ def parameters(name: str, scale: Any, zero: Any, dtype: type = np.uint8) -> dict
 
 
 def model_of(
-    nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array]
-) -> Graph:
-    """From x in f32, 8-bit factors ``q`` and ``w``, to y in f32."""
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array],
+    *, narrow: bool = True,
+) -> Graph:  # fmt: skip
+    """From x in f32, 8-bit factors ``q`` and ``w``, to y in f32, which is ``narrow`` before."""
     around = [
         node("QuantizeLinear", "x xs xz", "q"), node("DequantizeLinear", "q xs xz", "real_x"),
         node("DequantizeLinear", "w ws wz", "real_w", axis=int(weights.pop("axis", np.array(0)))),
         *nodes,
-        node("QuantizeLinear", "product ys yz", "p"), node("DequantizeLinear", "p ys yz", "y"),
+        *[node("QuantizeLinear", "product ys yz", "p"),
+          node("DequantizeLinear", "p ys yz", "y")] * narrow,
     ]  # fmt: skip
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
         around, "quantised", [info("x", TensorProto.FLOAT, shape)],
-        [info("y", TensorProto.FLOAT, None)],
+        [info("y" if narrow else "product", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
     )  # fmt: skip
-    return read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    return integers(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def integers(model: onnx.ModelProto) -> Graph:
+    return with_integer_products(read(model))
 
 
 def whole(*shape: int, seed: int = 1) -> Array:
@@ -68,6 +75,33 @@ CASES: dict[str, tuple[str, list[onnx.NodeProto], tuple[int, ...], dict[str, Arr
         {"w": whole(6, 3, 1, 1), **parameters("w", 1 / 256, 0, np.int8),
          **parameters("y", 1 / 8, 0)},
     ),
+    "clip": (
+        "QLinearConv",
+        [node("Conv", "real_x real_w", "c"), node("Clip", "c least most", "product")],
+        (1, 3, 5, 5),
+        {"w": whole(6, 3, 1, 1), **parameters("w", 1 / 256, 0, np.int8),
+         **parameters("y", 1 / 64, 0), "least": np.float32([0])[0], "most": np.float32([4])[0]},
+    ),
+    "gemm": (
+        "QLinearMatMul", [node("Gemm", "real_x real_w b", "product", transB=1)], (5, 8),
+        {"w": whole(6, 8), **parameters("w", ROWS, [0] * 6, np.int8), **BIAS},
+    ),
+    "flat": (
+        "QLinearMatMul",
+        [node("Flatten", "real_x", "f"), node("Gemm", "f real_w", "product")], (2, 3, 4),
+        {"w": whole(12, 6), **parameters("w", ROWS, [0] * 6, np.int8), "axis": np.array(1)},
+    ),
+    "bias added": (
+        "QLinearMatMul",
+        [node("MatMul", "real_x real_w", "m"), node("Add", "m b", "product")], (2, 3, 8),
+        {"w": whole(8, 6), **parameters("w", 1 / 256, 3, np.int8), **BIAS},
+    ),
+    "bias of channels added": (
+        "QLinearConv",
+        [node("Conv", "real_x real_w", "c"), node("Add", "a c", "product")], (1, 3, 5, 5),
+        {"w": whole(6, 3, 3, 3), **parameters("w", 1 / 256, 0, np.int8),
+         "a": BIAS["b"].reshape(1, 6, 1, 1)},
+    ),
 }  # fmt: skip
 
 
@@ -79,13 +113,13 @@ def test_products_of_bytes(name: str) -> None:
         weights["w"] = (weights["w"].astype(int) + 128).astype(np.uint8)
     graph = model_of(nodes, shape, dict(weights))
     assert op in [one.op for one in graph.nodes]
-    assert not {"Conv", "MatMul", "Relu"} & {one.op for one in graph.nodes}
+    assert not {"Conv", "MatMul", "Gemm", "Add", "Relu", "Clip"} & {one.op for one in graph.nodes}
     x = reals(*shape, seed=2)
     network = network_of(graph)
     layers = list(network.prepared.program.layers())
     assert [layer.problem.dtype for layer in layers] == ["u8:s8:u8"]
     along = int(weights.get("axis", 0))
-    plain = plain_result(graph, nodes, x, weights, along)
+    plain = narrow(plain_result(graph, nodes, x, weights, along), weights, "y")
     step = float(weights["ys"])
     made = network({"x": x})["y"]
     # a sum between two whole numbers may be rounded the other way
@@ -99,36 +133,48 @@ def plain_result(
     graph: Graph, nodes: list[onnx.NodeProto], x: Array, weights: dict[str, Array], along: int
 ) -> Array:
     """As the nodes are written, in float64."""
-
-    def narrow(value: Array, name: str) -> Array:
-        zero = float(weights[f"{name}z"])
-        whole_numbers = (
-            np.clip(np.rint(value.astype(float) / float(weights[f"{name}s"])) + zero, 0, 255) - zero
-        )
-        rounded: Array = whole_numbers * float(weights[f"{name}s"])
-        return rounded
-
     w = weights["w"].astype(float)
     beside = [-1 if at == along else 1 for at in range(w.ndim)]
     scale, zero = (weights[f"w{n}"].astype(float) for n in "sz")
     real = (w - zero.reshape(beside if zero.ndim else ())) * scale.reshape(
         beside if scale.ndim else ()
     )
-    known: dict[str, Array] = {"real_x": narrow(x, "x"), "real_w": real}
-    if "b" in weights:
-        known["b"] = weights["b"].astype(float)
+    known = {name: value.astype(float) for name, value in weights.items()}
+    known |= {"real_x": narrow(x, weights, "x"), "real_w": real}
     for one in nodes:
         words = {a.name: helper.get_attribute_value(a) for a in one.attribute}
         step = Node(one.op_type, tuple(one.input), tuple(one.output), words)
         (known[one.output[0]],) = reference.of_node(graph, step, known)
-    return narrow(known["product"], "y")
+    return known["product"]
+
+
+def narrow(value: Array, weights: dict[str, Array], name: str) -> Array:
+    """The real numbers that those of 8 bits stand for."""
+    scale, zero = (float(weights[f"{name}{end}"]) for end in "sz")
+    rounded: Array = (np.clip(np.rint(value.astype(float) / scale) + zero, 0, 255) - zero) * scale
+    return rounded
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sums_that_stay_real(name: str) -> None:
+    """In f32, of sums that are exact."""
+    _, nodes, shape, weights = CASES[name]
+    weights = SCALES | weights
+    if weights["wz"].dtype == np.uint8:
+        weights["w"] = (weights["w"].astype(int) + 128).astype(np.uint8)
+    graph = model_of(nodes, shape, dict(weights), narrow=False)
+    x = reals(*shape, seed=2)
+    network = network_of(graph)
+    assert [layer.problem.dtype for layer in network.prepared.program.layers()] == ["u8:s8:s32"]
+    plain = plain_result(graph, nodes, x, weights, int(weights.get("axis", 0)))
+    for made in (network({"x": x})["product"], reference.run(graph, {"x": x})["product"]):
+        np.testing.assert_allclose(made, plain, rtol=2**-21, atol=2**-21 * np.abs(plain).max())
 
 
 OTHER = {
     "weights of 16 bits": {"w": np.ones((8, 6), np.int16), "wz": np.int16(0)},
     "a zero beyond 8 bits": {"w": np.full((8, 6), 255, np.uint8), "wz": np.uint8(3)},
     "scales of rows": {"ws": np.ones(8, np.float32), "wz": np.zeros(8, np.int8)},
-    "a result of 16 bits": {"yz": np.int16(0)},
 }
 
 
@@ -147,7 +193,7 @@ def test_other_products_stay_real(name: str) -> None:
         nodes, "real", [info("x", TensorProto.FLOAT, (2, 8))], [info("y", kind, None)],
         [numpy_helper.from_array(value, key) for key, value in weights.items()],
     )  # fmt: skip
-    made = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
+    made = integers(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
     assert "MatMul" in [one.op for one in made.nodes]
 
 
@@ -155,4 +201,4 @@ def test_a_relu_that_cuts_stays() -> None:
     """With a zero in the middle of the numbers the result can be negative."""
     nodes = [node("MatMul", "real_x real_w", "c"), node("Relu", "c", "product")]
     weights = SCALES | {"w": whole(8, 6), **parameters("w", 1 / 256, 0, np.int8)}
-    assert {"Relu", "MatMul"} <= {one.op for one in model_of(nodes, (2, 8), weights).nodes}
+    assert {"Relu", "MatMulInteger"} <= {one.op for one in model_of(nodes, (2, 8), weights).nodes}

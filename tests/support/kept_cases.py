@@ -331,6 +331,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_narrow_types": 0,
         "test_opcheck": 5,
     },
+    "torch/test_quantised.py": {
+        "test_optimized_modules_have_layers_of_8_bits": 3,
+        "test_the_backend_of_torch_compile_takes_them": None,
+    },
     "torch/test_recurrent.py": {"test_results_and_gradients": 0},
     "torch/test_tensors.py": {
         "test_changed_weights_are_packed_again": 3,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -87,6 +87,19 @@ class CountedAxis:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantisedConstant:
+    """Whole numbers that stand for real ones, ``(numbers - zero) * scale``.
+
+    Scales and zeros are one, or one for each position along ``axis``.
+    """
+
+    numbers: Array
+    scale: Array
+    zero: Array
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
 
@@ -94,6 +107,7 @@ class Graph:
     the version of ONNX's operators that the nodes follow; those of OWN are none of them.
     ``counted`` are outputs of which data decides the length, whose counts are outputs as well,
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
+    ``dequantised`` says of constants which whole numbers they stand for, by name.
     """
 
     name: str
@@ -105,6 +119,9 @@ class Graph:
     opset: int
     counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    dequantised: Mapping[str, QuantisedConstant] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @property
     def model_outputs(self) -> tuple[Tensor, ...]:
@@ -141,6 +158,28 @@ class Graph:
         for node in self.nodes:
             made = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
             yield f"{node.op}({', '.join(node.inputs)}) -> {made}"
+
+
+def rebuild(
+    graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Array] | None = None
+) -> Graph:
+    """The graph of other nodes, without those and the constants that no output needs.
+
+    New constants come with ``constants``; what new nodes make had a name and a shape before.
+    """
+    known = {**graph.constants, **(constants or {})}
+    needed, kept = {tensor.name for tensor in graph.outputs}, list[Node]()
+    for node in reversed(list(nodes)):
+        if needed & set(node.outputs):
+            needed.update(name for name in node.inputs if name)
+            kept.append(node)
+    kept.reverse()
+    made = {name for node in kept for name in node.outputs if name}
+    tensors = {name: graph.tensors[name] for name in made if name in graph.tensors}
+    tensors |= {tensor.name: tensor for tensor in graph.inputs}
+    used = {name: value for name, value in known.items() if name in needed}
+    tensors |= {name: Tensor(name, v.shape, v.dtype.name) for name, v in used.items()}
+    return replace(graph, nodes=tuple(kept), constants=used, tensors=tensors)
 
 
 def end_of_loop(nodes: Sequence[Node], begin: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.network.ir.graph import Array, Graph, Node, Tensor
+from polysci.network.ir.graph import Array, Graph, Node, QuantisedConstant, Tensor
 
 
 @dataclass(slots=True)
@@ -22,11 +22,13 @@ class GrowingGraph:
     constants: dict[str, Array] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[tuple[float, str], str] = field(default_factory=dict)
+    dequantised: dict[str, QuantisedConstant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.nodes += self.graph.nodes
         self.constants |= self.graph.constants
         self.tensors |= self.graph.tensors
+        self.dequantised |= self.graph.dequantised
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.tensors[name].shape
@@ -121,4 +123,23 @@ class GrowingGraph:
         return replace(
             self.graph, inputs=tuple(inputs), outputs=tuple(self.tensors[name] for name in outputs),
             nodes=tuple(self.nodes), constants=dict(self.constants), tensors=dict(self.tensors),
+            dequantised=dict(self.dequantised),
         )  # fmt: skip
+
+
+def rewrite_nodes(graph: Graph, rule: Callable[[GrowingGraph, Node], str]) -> Graph:
+    """The graph with other nodes in place of some.
+
+    The rule adds them, and returns what the last of them makes instead of the node's first output,
+    under whose name it is known; an empty name where the node stays.
+    """
+    growing = GrowingGraph(replace(graph, nodes=()))
+    for node in graph.nodes:
+        start, made = len(growing.nodes), rule(growing, node)
+        if not made:
+            growing.nodes.append(node)
+            continue
+        del growing.tensors[made]
+        growing.nodes[-1] = replace(growing.nodes[-1], outputs=node.outputs[:1])
+        growing.nodes[start:] = [replace(part, name=node.name) for part in growing.nodes[start:]]
+    return growing.grown(graph.inputs, [tensor.name for tensor in graph.outputs])

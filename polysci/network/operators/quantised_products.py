@@ -26,8 +26,8 @@ def integer_matmul(build: Builder, node: Node) -> None:
 
 
 def linear_matmul(build: Builder, node: Node) -> None:
-    """QLinearMatMul: the same, scaled and rounded to 8 bits."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
+    """QLinearMatMul: the same, scaled and rounded to 8 bits; a ninth input is a bias."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
     y = node.outputs[0]
     _check(build, a, b, y)
     scales = _scales(build, node, (a_scale, b_scale, y_scale, y_zero))
@@ -41,6 +41,8 @@ def linear_matmul(build: Builder, node: Node) -> None:
     )
     ratio = apply("div", apply("exact", scale), apply("exact", build.load(y_scale, y)))
     total = apply("exact", _sums(build, node, (a, a_zero), (b, b_zero)))
+    if node.input(8):
+        total = apply("add", total, apply("exact", build.load(node.input(8), y)))
     rounded = apply("rint", apply("mul", total, ratio))
     value = apply("add", rounded, apply("exact", build.load(y_zero, y)))
     build.define(node, saturate(value, build.dtype(y)))
@@ -88,7 +90,7 @@ def _layer(
     kind = _NAMES[build.dtype(y)] if scales else "s32"
     matrix_product(
         build, node, left, right, name, dtype=f"{_NAMES[build.dtype(a[0])]}:s8:{kind}",
-        x_zero=int(of_a.reshape(-1)[0]), scales=scales,
+        x_zero=int(of_a.reshape(-1)[0]), scales=scales, bias=node.input(8),
     )  # fmt: skip
     return True
 

@@ -1,122 +1,237 @@
-"""Products of dequantised 8-bit numbers that are quantised again, as products of whole numbers.
+"""Products of dequantised 8-bit numbers become products of whole numbers.
 
-``QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w)))`` is QLinearConv, and so on.
+``QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w)))`` is QLinearConv, and so on. Where
+the result stays real, it is ConvInteger, whose sums are scaled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from polysci.network.frontends.onnx.call import Call
-from polysci.network.frontends.onnx.reader import Expansion, Reader
-from polysci.network.ir.graph import Array, Node
+from polysci.network.gradients.formulas import derive
+from polysci.network.ir.graph import Array, Graph, Node, QuantisedConstant, rebuild
+from polysci.network.ir.growing import GrowingGraph, rewrite_nodes
 
 BYTES = ("uint8", "int8")
-_OPERATORS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {"Conv": ("QLinearConv", 0), "MatMul": ("QLinearMatMul", 1)}
-)  # and the axis of the weights along which scales may differ
+SINGLE = 1  # ONNX's number of float32
+RESHAPES = ("Flatten", "Squeeze", "Unsqueeze", "Reshape")
+# Operator -> that of 8-bit numbers whose result has 8 bits, and that whose result has 32.
+_OPERATORS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "Conv": ("QLinearConv", "ConvInteger"),
+        "MatMul": ("QLinearMatMul", "MatMulInteger"),
+        "Gemm": ("QLinearMatMul", "MatMulInteger"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Number:
-    """A tensor of 8 bits, its scales, and what stands for 0."""
+class _Linear:
+    """How numbers of 8 bits stand for real ones: ``(number - zero) * scale``."""
 
-    whole: str
-    scale: str
+    scale: Array
     zero: Array
 
+    def is_idle(self, low: float, high: float) -> bool:
+        """Whether numbers of 8 bits are the same without these bounds of the real ones."""
+        limits, scale, zero = np.iinfo(self.zero.dtype), float(self.scale), int(self.zero)
+        least, most = (np.rint(bound / scale) + zero for bound in (low, high))
+        return bool(least <= limits.min and most >= limits.max)
 
-def expansion_of_quantised(reader: Reader, proto: Any) -> Expansion | None:
-    """What replaces a QuantizeLinear of a product whose factors are 8-bit numbers."""
-    if proto.op_type != "QuantizeLinear":
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A node that is ``(x - zero) @ weights * scale * weight_scales + bias``.
+
+    ``x`` and ``weights`` have 8 bits; the weights' scales and the bias are one, or one a channel.
+    ``linear`` are scale and zero where they are known ahead.
+    """
+
+    node: Node
+    x: str
+    scale: str
+    zero: str
+    linear: _Linear | None
+    weights: Array
+    weight_scales: Array
+    bias: Array | None
+
+    @property
+    def channels(self) -> int:
+        axis = 0 if self.node.op == "Conv" else 1
+        return int(self.weights.shape[axis])
+
+    def shaped(self, graph: GrowingGraph) -> str:
+        """x as the node reads it."""
+        return graph.reshape(self.x, graph.shape(self.node.inputs[0]))
+
+    @property
+    def words(self) -> dict[str, Any]:
+        return dict(self.node.attributes) if self.node.op == "Conv" else {}
+
+
+def with_integer_products(graph: Graph) -> Graph:
+    """Products of 8-bit numbers in place of those of real ones, where both factors are such."""
+    for end in (_end_in_bytes, _end_in_reals):
+        if not graph.dequantised:
+            return graph
+        graph = rewrite_nodes(graph, partial(end, _ProductFinder.of(graph)))
+        graph = rebuild(graph, graph.nodes)
+    return replace(graph, dequantised=MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class _ProductFinder:
+    """Who makes the tensors of a graph, and those that one node alone reads."""
+
+    graph: Graph
+    makers: Mapping[str, Node]
+    private: frozenset[str]
+
+    @staticmethod
+    def of(graph: Graph) -> _ProductFinder:
+        kept = {tensor.name for tensor in graph.outputs}
+        rows = graph.readers().items()
+        private = (name for name, nodes in rows if len(nodes) == 1 and name not in kept)
+        return _ProductFinder(graph, graph.makers(), frozenset(private))
+
+    def product_before(self, name: str, y: _Linear) -> _Product | None:
+        """The product that is quantised as y, behind bounds that 8 bits have anyway, and a bias."""
+        node = self._maker(name)
+        while node and (node.op in RESHAPES or self._is_idle(node, y)):
+            node = self._maker(node.inputs[0])
+        if node is None or node.op != "Add":
+            return self.product(node)
+        for left, right in (node.inputs, node.inputs[::-1]):
+            product, bias = self.product(self._maker(left)), self.graph.constant(right)
+            same = self.graph.tensors[left].shape == self.graph.tensors[node.outputs[0]].shape
+            if product and bias is not None and product.bias is None and same:
+                behind = product.weights.ndim - 2 if product.node.op == "Conv" else 0
+                own = _bias_of(bias, product.channels, behind)
+                return None if own is None else replace(product, bias=own)
         return None
-    call = Call(reader, proto)
-    y = _parameters(reader, call.input(1), call.input(2), np.zeros((), np.uint8))
-    product = _product(reader, call.input(0), y[1]) if y else None
-    if y is None or product is None:
+
+    def _maker(self, name: str) -> Node | None:
+        return self.makers.get(name) if name in self.private else None
+
+    def _is_idle(self, node: Node, y: _Linear) -> bool:
+        """Whether a node bounds real numbers as 8 bits do."""
+        if node.op != "Clip":
+            return node.op == "Relu" and y.is_idle(0, inf)
+        sides = zip((node.input(1), node.input(2)), (-inf, inf), strict=True)
+        bounds = [self.graph.constant(name) if name else np.array(none) for name, none in sides]
+        return y.is_idle(*(np.nan if bound is None else float(bound.item()) for bound in bounds))
+
+    def linear(self, node: Node) -> _Linear | None:
+        """The known scale and zero of a whole tensor of 8 bits that a node reads or makes."""
+        numbers = node.inputs[0] if node.op == "DequantizeLinear" else node.outputs[0]
+        dtype, scale = self.graph.tensors[numbers].dtype, self.graph.constant(node.inputs[1])
+        zero = self.graph.constant(node.input(2)) if node.input(2) else np.zeros((), dtype)
+        if scale is None or zero is None or dtype not in BYTES or scale.dtype != np.float32:
+            return None
+        whole = scale.size == zero.size == 1
+        return _Linear(scale.reshape(()), zero.reshape(())) if whole else None
+
+    def product(self, node: Node | None) -> _Product | None:
+        """A product that 8 bits hold: x of one scale, weights of one for each channel of y."""
+        if node is None or node.op not in _OPERATORS or not _is_plain(node):
+            return None
+        x, w = self.makers.get(node.inputs[0]), self.graph.dequantised.get(node.inputs[1])
+        while x and x.op in RESHAPES:
+            x = self.makers.get(x.inputs[0])
+        if x is None or x.op != "DequantizeLinear" or w is None:
+            return None
+        weights, tensors = _whole_weights(node, w), self.graph.tensors
+        scale, fits = tensors[x.inputs[1]], tensors[x.inputs[0]].dtype in BYTES
+        if weights is None or not fits or len(tensors[node.inputs[0]].shape) < 2 or scale.size != 1:
+            return None
+        product = _Product(
+            node, x.inputs[0], scale.name, x.input(2), self.linear(x), weights,
+            w.scale.reshape(-1), None,
+        )  # fmt: skip
+        if not node.input(2):
+            return product
+        bias = self.graph.constant(node.input(2))
+        own = None if bias is None else _bias_of(bias, product.channels, 0)
+        return None if own is None else replace(product, bias=own)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a Gemm reads A as it lies, and adds its bias as it is."""
+    words = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return all(node.attributes.get(word, default) == default for word, default in words.items())
+
+
+def _whole_weights(node: Node, w: QuantisedConstant) -> Array | None:
+    """Weights less their zeros, if 8 bits hold them; a matrix has a column for each channel."""
+    weights, turned = w.numbers, bool(node.attributes.get("transB"))
+    axis = 0 if node.op == "Conv" or turned else 1
+    ranks = (3, 4) if node.op == "Conv" else (2,)
+    if weights.dtype.name not in BYTES or weights.ndim not in ranks or not weights.size:
         return None
-    x, w = (_dequantised(reader, product.inputs[at]) for at in (0, 1))
-    if not (x and w and _fits(reader, product, x, w)):
+    if w.scale.size > 1 and w.axis % weights.ndim != axis:
         return None
-    return partial(_expand, product=product, factors=(x, w), y=y)
-
-
-def _product(reader: Reader, name: str, zero: Array) -> Node | None:
-    """The product of which a tensor is the result; a Relu is idle where 0 is the least number."""
-    maker = _maker(reader, name)
-    if maker and maker.op == "Relu" and zero == np.iinfo(zero.dtype).min:
-        maker = _maker(reader, maker.inputs[0])
-    return maker if maker and maker.op in _OPERATORS else None
-
-
-def _maker(reader: Reader, name: str) -> Node | None:
-    return next((node for node in reversed(reader.nodes) if name in node.outputs), None)
-
-
-def _parameters(reader: Reader, scale: str, zero: str, default: Array) -> tuple[str, Array] | None:
-    """A known scale of a whole tensor, and its zero of 8 bits."""
-    values = reader.table.values
-    known = scale in values and (not zero or zero in values)
-    if not known or values[scale].size != 1 or values[scale].dtype != np.float32:
+    around = [-1 if at == axis else 1 for at in range(weights.ndim)]
+    moved = weights.astype(np.int64) - w.zero.astype(np.int64).reshape(around)
+    if moved.min() < -128 or moved.max() > 127:
         return None
-    value = values[zero] if zero else default
-    return (scale, value.reshape(())) if value.dtype.name in BYTES and value.size == 1 else None
+    return np.ascontiguousarray((moved.T if turned else moved).astype(np.int8))
 
 
-def _dequantised(reader: Reader, name: str) -> _Number | None:
-    """What a tensor is the real numbers of, if that has 8 bits."""
-    node = reader.dequantised.get(name)
-    if node is None or reader.table.tensor(node.inputs[0]).dtype not in BYTES:
-        return None
-    values, zero = reader.table.values, node.input(2)
-    if node.inputs[1] not in values or (zero and zero not in values):
-        return None
-    dtype = reader.table.tensor(node.inputs[0]).dtype
-    return _Number(node.inputs[0], node.inputs[1], values[zero] if zero else np.zeros((), dtype))
+def _bias_of(bias: Array, channels: int, behind: int) -> Array | None:
+    """A number for each channel, of which ``behind`` axes follow; None for any other array."""
+    if bias.size == 1:
+        return np.full(channels, bias.item(), bias.dtype)
+    along = bias.shape[max(0, bias.ndim - 1 - behind) :][:1]
+    return bias.reshape(-1) if bias.size == channels and along == (channels,) else None
 
 
-def _fits(reader: Reader, product: Node, x: _Number, w: _Number) -> bool:
-    """Whether a layer of 8 bits can compute it: x of one scale, known weights of one for a row."""
-    values, node = reader.table.values, reader.dequantised[product.inputs[1]]
-    if w.whole not in values or values[x.scale].size != 1 or x.zero.size != 1:
-        return False
-    weights, along = values[w.whole], _OPERATORS[product.op][1]
-    size, axis = values[w.scale].size, int(node.attributes.get("axis", 1)) % max(1, weights.ndim)
-    if node.attributes.get("block_size") or (size != 1 and axis != along):
-        return False
-    if product.op == "MatMul" and (weights.ndim != 2 or len(reader.table.shape(x.whole)) < 2):
-        return False
-    if product.op == "Conv" and (weights.ndim > 4 or product.input(2) not in ("", *values)):
-        return False
-    moved = weights.astype(np.int64) - _beside(w.zero, along, weights.ndim).astype(np.int64)
-    return bool(moved.size) and int(moved.min()) >= -128 and int(moved.max()) <= 127
+def _end_in_bytes(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> str:
+    """A product in place of a QuantizeLinear of a real one."""
+    y = finder.linear(node) if node.op == "QuantizeLinear" else None
+    product = finder.product_before(node.inputs[0], y) if y else None
+    if y is None or product is None or product.linear is None:
+        return ""
+    x, scales = product.linear, product.weight_scales
+    numbers = [x.scale, x.zero, product.weights, scales, np.zeros((), np.int8), y.scale, y.zero]
+    if product.bias is not None:
+        bias = np.rint(product.bias / (scales.astype(np.float64) * float(x.scale)))
+        if np.abs(bias).max() > np.iinfo(np.int32).max:
+            return ""
+        numbers.append(bias.astype(np.int32))
+    names, product_shape = map(graph.constant, numbers), graph.shape(product.node.outputs[0])
+    made = graph.add(
+        _OPERATORS[product.node.op][0], (product.shaped(graph), *names), product_shape,
+        graph.dtype(node.outputs[0]), **product.words,
+    )  # fmt: skip
+    return graph.reshape(made, graph.shape(node.outputs[0]))
 
 
-def _beside(zero: Array, along: int, rank: int) -> Array:
-    """Zeros as they lie beside the weights."""
-    if zero.size == 1:
-        return zero.reshape(())
-    return zero.reshape([-1 if at == along else 1 for at in range(rank)])
-
-
-def _expand(
-    reader: Reader, proto: Any, product: Node, factors: tuple[_Number, _Number],
-    y: tuple[str, Array],
-) -> None:  # fmt: skip
-    call, inputs = Call(reader, proto), list[str]()
-    for factor in factors:
-        inputs += [factor.whole, factor.scale, call.constant("zero", factor.zero)]
-    inputs += [y[0], call.constant("zero", y[1])]
-    if product.input(2):
-        values, (x, w) = reader.table.values, factors
-        steps = values[x.scale].astype(np.float64).reshape(()) * values[w.scale]
-        bias = np.rint(values[product.input(2)] / steps)
-        inputs.append(call.constant("bias", bias.astype(np.int32)))
-    name = _OPERATORS[product.op][0]
-    call.make(name, inputs, call.output(0), **dict(product.attributes))
+def _end_in_reals(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> str:
+    """Sums of whole numbers, scaled, in place of a product."""
+    product = finder.product(node)
+    if product is None:
+        return ""
+    shape = graph.shape(node.outputs[0])
+    names = [product.shaped(graph), graph.constant(product.weights)]
+    sums = graph.add(_OPERATORS[node.op][1], [*names, *[product.zero] * bool(product.zero)], shape,
+                     "int32", **product.words)  # fmt: skip
+    behind = [1] * (len(shape) - 2 if node.op == "Conv" else 0)
+    steps, text = product.weight_scales.astype(np.float64), "real * step * scale"
+    if product.linear:
+        steps, text = steps * float(product.linear.scale), "real * step"
+    step, bias = (
+        "" if part is None else graph.constant(part.astype(np.float32).reshape(-1, *behind))
+        for part in (steps, product.bias)
+    )
+    real = graph.add("Cast", (sums,), shape, to=SINGLE)
+    scale = "" if product.linear else graph.reshape(product.scale, ())
+    return derive(graph, f"{text} + bias" if bias else text, real=real, step=step, scale=scale,
+                  bias=bias)  # fmt: skip

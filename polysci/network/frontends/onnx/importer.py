@@ -13,7 +13,6 @@ from polysci.network.frontends.onnx.branches import expand_if
 from polysci.network.frontends.onnx.classical import expansion_of_classical
 from polysci.network.frontends.onnx.counted_axes import counted_axes
 from polysci.network.frontends.onnx.counts import expansion_of_counted, expansion_of_counts
-from polysci.network.frontends.onnx.dequantised import expansion_of_quantised
 from polysci.network.frontends.onnx.functions import (
     expansion_by_function,
     expansion_by_schema,
@@ -21,7 +20,6 @@ from polysci.network.frontends.onnx.functions import (
     has_definition,
 )
 from polysci.network.frontends.onnx.halves import widen_halves
-from polysci.network.frontends.onnx.integers import expansion_of_zeros
 from polysci.network.frontends.onnx.legacy import expansion_of_legacy
 from polysci.network.frontends.onnx.loops import expand_loop, expand_scan
 from polysci.network.frontends.onnx.microsoft import expansion_of_microsoft
@@ -103,8 +101,7 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return legacy
     if control := _CONTROL.get(proto.op_type):
         return control
-    whole = expansion_of_quantised(reader, proto) or expansion_of_zeros(reader, proto)
-    return expansion_of_sequence(reader, proto) or whole
+    return expansion_of_sequence(reader, proto)
 
 
 _CONTROL: Mapping[str, Expansion] = MappingProxyType(
@@ -140,6 +137,7 @@ def _finish(reader: Reader, graph: Any) -> Graph:
         {name: table.tensor(name) for name in names},
         table.opset,
         counted,
+        dequantised={name: row for name, row in reader.dequantised.items() if name in needed},
     )
 
 

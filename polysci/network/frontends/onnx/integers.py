@@ -1,107 +1,80 @@
-"""Products of 8-bit numbers whose zero is computed: those of the numbers, and a correction."""
+"""Products of 8-bit numbers whose zero is computed: those of the numbers, and a correction.
+
+``sum((x - z) w) = sum(x w) - z sum(w)``, and weights beyond 8 bits are a sum of two. So
+quantisation at run time (DynamicQuantizeLinear) gets layers of 8 bits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from polysci.network.frontends.onnx.call import Call
-from polysci.network.frontends.onnx.reader import Expansion, Reader
-from polysci.network.ir.graph import Array
+from polysci.network.gradients.formulas import derive
+from polysci.network.ir.graph import Array, Graph, Node
+from polysci.network.ir.growing import GrowingGraph, rewrite_nodes
+
+OPERATORS = ("ConvInteger", "MatMulInteger")
+LEAST_OPSET = 11  # in which Pad has inputs
+WHOLE = 6  # ONNX's number of int32
 
 
-def expansion_of_zeros(reader: Reader, proto: Any) -> Expansion | None:
-    """What layers of 8 bits can compute: no zero that is computed, weights that 8 bits hold.
+def with_known_zeros(graph: Graph) -> Graph:
+    """No computed zero of x and no weights beyond 8 bits, in products with known weights."""
+    usable = graph.opset >= LEAST_OPSET and any(node.op in OPERATORS for node in graph.nodes)
+    return rewrite_nodes(graph, _expand) if usable else graph
 
-    ``sum((x - z) w) = sum(x w) - z sum(w)``, and weights beyond 8 bits are a sum of two. So
-    quantisation at run time (DynamicQuantizeLinear) gets such layers.
-    """
-    expand, types, values = _EXPANSIONS.get(proto.op_type), reader.table.types, reader.table.values
-    if expand is None or not all(name in types for name in proto.input if name):
+
+def _expand(graph: GrowingGraph, node: Node) -> str:
+    """What other nodes make in place of one; empty where it may stay."""
+    weights = _weights_of(graph, node) if node.op in OPERATORS else None
+    if weights is None or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return ""
+    x, zero, words = node.inputs[0], node.input(2), dict(node.attributes)
+    computed = bool(zero) and graph.value(zero) is None and graph.tensors[zero].size == 1
+    if not computed and not (weights.size and (weights.min() < -128 or weights.max() > 127)):
+        return ""
+    if computed:
+        x = _pad(graph, x, zero, words.pop("pads", ()))
+    sums, low, shape = "", np.clip(weights, -128, 127), graph.shape(node.outputs[0])
+    for part in (low, weights - low):
+        if part is low or part.any():
+            inputs = [x, graph.constant(part.astype(np.int8)), *[zero] * (not computed)]
+            own = graph.add(node.op, [name for name in inputs if name], shape, "int32", **words)
+            sums = derive(graph, "a + b", a=sums, b=own) if sums else own
+    return _correct(graph, node.op, sums, zero, weights) if computed else sums
+
+
+def _weights_of(graph: GrowingGraph, node: Node) -> Array | None:
+    """The constant factor less its zeros, which are one, or one for each filter or column."""
+    weights, zero = graph.value(node.inputs[1]), graph.value(node.input(3))
+    if weights is None or (zero is None and node.input(3)):
         return None
-    call = Call(reader, proto)
-    auto = call.attribute("auto_pad", "NOTSET") != "NOTSET"
-    known = all(name in values for name in (call.input(1), call.input(3)) if name)
-    if auto or reader.table.opset < 11 or not known:
-        return None
-    zero = call.input(2)
-    computed = bool(zero) and zero not in values and reader.table.tensor(zero).size == 1
-    return (lambda reader, proto: expand(call)) if computed or _is_wide(call) else None
+    behind = weights.ndim - 1 if node.op == "ConvInteger" else 0
+    zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
+    moved: Array = weights.astype(np.int64) - zeros.reshape(-1, *[1] * behind)
+    return moved
 
 
-def _is_wide(call: Call) -> bool:
-    """Whether weights less their zero need more than 8 bits."""
-    weights = _weights(call, _zero_shape(call))
-    return bool(weights.size) and bool(weights.min() < -128 or weights.max() > 127)
+def _pad(graph: GrowingGraph, x: str, zero: str, pads: Sequence[int]) -> str:
+    """x with its zero around it, so that every window has all its taps."""
+    if not any(pads):
+        return x
+    half = len(pads) // 2
+    around = np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
+    shape = np.add(graph.shape(x), around.reshape(2, -1).sum(0))
+    inputs = (x, graph.constant(around), graph.reshape(zero, ()))
+    return graph.add("Pad", inputs, shape, graph.dtype(x))
 
 
-def _zero_shape(call: Call) -> tuple[int, ...]:
-    """How zeros lie beside weights: one for each filter, or column."""
-    conv = call.proto.op_type == "ConvInteger"
-    return (-1, *[1] * (call.rank(call.input(1)) - 1)) if conv else (-1,)
-
-
-def _weights(call: Call, zero_shape: tuple[int, ...]) -> Array:
-    """The constant factor less its zero."""
-    values = call.reader.table.values
-    weights = values[call.input(1)].astype(np.int64)
-    if not call.input(3):
-        return weights
-    zero = values[call.input(3)].astype(np.int64)
-    return weights - (zero.reshape(zero_shape) if zero.size > 1 else zero.reshape(-1)[0])
-
-
-def _product(call: Call, x: str, weights: Array, zero: str, **attributes: Any) -> str:
-    """The sums of products with weights of one or two parts of 8 bits."""
-    low = np.clip(weights, -128, 127)
-    parts = [part for part in (low, weights - low) if part is low or part.any()]
-    made = [
-        call.make(call.proto.op_type, [x, call.constant("weights", part.astype(np.int8)),
-                                       *([zero] if zero else [])], **attributes)
-        for part in parts
-    ]  # fmt: skip
-    return made[0] if len(made) == 1 else call.make("Add", made)
-
-
-def _finish(call: Call, product: str, sums: Array) -> None:
-    """Subtract the zero times the sums of weights, if the zero is computed."""
-    if call.input(2) in ("", *call.reader.table.values):
-        call.make("Identity", [product], call.output(0))
-        return
-    kind = call.reader.table.onnx.TensorProto.INT32
-    zero = call.make("Cast", [_scalar(call)], to=kind)
-    name = call.constant("sums", sums.astype(np.int32))
-    call.make("Sub", [product, call.make("Mul", [name, zero])], call.output(0))
-
-
-def _scalar(call: Call) -> str:
-    """The zero of x without axes."""
-    return call.make("Reshape", [call.input(2), call.constant("scalar", np.zeros(0, np.int64))])
-
-
-def _conv(call: Call) -> None:
-    """Padding is filled with a computed zero ahead, so that every window has all its taps."""
-    x, rank, zero = call.input(0), call.rank(call.input(0)), call.input(2)
-    weights = _weights(call, _zero_shape(call))
-    words = call.others()
-    if zero and zero not in call.reader.table.values:
-        half, zero = rank - 2, ""
-        if any(pads := list(words.pop("pads", []))):
-            around = np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
-            x = call.make("Pad", [x, call.constant("pads", around), _scalar(call)])
-    sums = weights.sum(tuple(range(1, rank))).reshape(1, -1, *[1] * (rank - 2))
-    _finish(call, _product(call, x, weights, zero, **words), sums)
-
-
-def _matmul(call: Call) -> None:
-    weights, zero = _weights(call, _zero_shape(call)), call.input(2)
-    zero = zero if zero in call.reader.table.values else ""
-    _finish(call, _product(call, call.input(0), weights, zero), weights.sum(-2, keepdims=True))
-
-
-_EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(
-    {"ConvInteger": _conv, "MatMulInteger": _matmul}
-)
+def _correct(graph: GrowingGraph, op: str, sums: str, zero: str, weights: Array) -> str:
+    """Less the zero times the sums of weights."""
+    if op == "ConvInteger":
+        axes = tuple(range(1, weights.ndim))
+        total = weights.sum(axes).reshape(-1, *[1] * (weights.ndim - 2))
+    else:
+        total = weights.sum(-2, keepdims=True)
+    point: Any = graph.add("Cast", (graph.reshape(zero, ()),), (), "int32", to=WHOLE)
+    factor = graph.constant(total.astype(np.int32))
+    return derive(graph, "sums - factor * point", sums=sums, factor=factor, point=point)

@@ -16,7 +16,7 @@ from polysci.network.frontends.onnx.inference import Types, infer
 from polysci.network.frontends.onnx.model_file import DOMAINS
 from polysci.network.frontends.onnx.renaming import Body, rename_nodes
 from polysci.network.frontends.onnx.tensors import TensorTable
-from polysci.network.ir.graph import Array, CountedAxis, Node, Tensor
+from polysci.network.ir.graph import Array, CountedAxis, Node, QuantisedConstant, Tensor
 
 MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
@@ -68,7 +68,7 @@ class Reader:
     made: set[str] = field(default_factory=set)  # names that have a maker, or are an input
     taken: set[str] = field(default_factory=set)  # names that occur in the model
     refusals: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by id of Node
-    dequantised: dict[str, Node] = field(default_factory=dict)  # name -> its DequantizeLinear
+    dequantised: dict[str, QuantisedConstant] = field(default_factory=dict)
     expanded: int = 0  # nodes that took the place of others
     depth: int = 0
 
@@ -143,12 +143,12 @@ class Reader:
             return
         if not self.table.onnx.defs.has(node.op):
             raise ExpansionError(NO_OPERATOR)
-        if node.op == "DequantizeLinear":
-            self.dequantised[node.outputs[0]] = node
         if (values := fold(self.table, proto, node)) is not None:
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
                     self.table.learn(name, value)
+            if node.op == "DequantizeLinear" and not node.attributes.get("block_size"):
+                self._note_numbers(node)
             return
         if self._expand(proto, node, last=True):
             return
@@ -159,6 +159,14 @@ class Reader:
         if any(name and name not in kinds for name in node.outputs):
             reason = UNSIZED.get(node.op, DEPENDS)
             self.refusals[id(node)] = (reason, self._telling(node))
+
+    def _note_numbers(self, node: Node) -> None:
+        """What the constant that a DequantizeLinear makes stands for."""
+        numbers, scale, *zero = (self.table.values[name] for name in node.inputs if name)
+        self.dequantised[node.outputs[0]] = QuantisedConstant(
+            numbers, scale, zero[0] if zero else np.zeros(1, numbers.dtype),
+            node.attributes.get("axis", 1),
+        )  # fmt: skip
 
     def _infer_counted(self, proto: Any, node: Node) -> Types:
         """Types of results, some of whose axes are as long as data decides."""

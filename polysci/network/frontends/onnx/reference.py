@@ -159,8 +159,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
     if node.op == DROPOUT_MASK:
         return [dropout_mask(node, known[node.inputs[0]], graph.tensors[node.outputs[0]].shape)]
-    if node.op == "QLinearConv":
-        return [_linear_conv(graph, node, known)]
+    if node.op == "QLinearConv" or (node.op == "QLinearMatMul" and node.input(8)):
+        return [_linear_product(graph, node, known)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]
@@ -217,19 +217,21 @@ def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     return np.concatenate(made, 1)
 
 
-def _linear_conv(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
-    """QLinearConv of any number of axes: ONNX's reference has two."""
+def _linear_product(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+    """QLinearConv of any number of axes: ONNX's reference has two. QLinearMatMul with a bias."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
         known[name] for name in node.inputs if name
     )
-    along = (-1, *[1] * (w.ndim - 1))
+    op = node.op.removeprefix("QLinear")
+    behind = [1] * (w.ndim - (1 if op == "Conv" else 2))
     whole = {
         "x": x.astype(np.float64) - x_zero.reshape(()),
-        "w": w.astype(np.float64) - w_zero.reshape(along if w_zero.size > 1 else ()),
+        "w": w.astype(np.float64) - w_zero.reshape((-1, *behind) if w_zero.size > 1 else ()),
     }
-    (sums,) = of_node(graph, replace(node, op="Conv", inputs=("x", "w")), whole)
-    factor = (x_scale.astype(np.float64) * w_scale / y_scale).reshape(1, *along[:-1])
-    total = sums + (bias[0].reshape(1, *along[:-1]) if bias else 0)
+    (sums,) = of_node(graph, replace(node, op=op, inputs=("x", "w")), whole)
+    behind = behind[: x.ndim - 2] if op == "Conv" else []
+    factor = (x_scale.astype(np.float64) * w_scale / y_scale).reshape(-1, *behind)
+    total = sums + (bias[0].reshape(-1, *behind) if bias else 0)
     limits = np.iinfo(y_zero.dtype)
     rounded: Array = np.rint(total * factor) + y_zero
     return np.clip(rounded, limits.min, limits.max).astype(y_zero.dtype)

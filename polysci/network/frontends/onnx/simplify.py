@@ -5,49 +5,29 @@ Every pass takes a graph and gives one that computes the same outputs, up to rou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from types import MappingProxyType
 
 import numpy as np
 
-from polysci.network.ir.graph import AFFINE, Array, Graph, Node, Tensor
+from polysci.network.frontends.onnx.dequantised import RESHAPES, with_integer_products
+from polysci.network.frontends.onnx.integers import with_known_zeros
+from polysci.network.ir.graph import AFFINE, Array, Graph, Node, rebuild
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm")  # their weights can hold a scale a channel
-RESHAPES = ("Flatten", "Squeeze", "Unsqueeze", "Reshape")
 
 
 def simplify(graph: Graph) -> Graph:
-    """All passes, until none changes the graph."""
+    """All passes, until none changes the graph; those of quantised products once, before them."""
+    graph = with_known_zeros(with_integer_products(graph))
     while True:
         before = graph.nodes
         for step in PASSES:
             graph = step(graph)
         if graph.nodes == before:
             return graph
-
-
-def rebuild(
-    graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Array] | None = None
-) -> Graph:
-    """The graph of other nodes, without those and the constants that no output needs.
-
-    New constants come with ``constants``; what new nodes make had a name and a shape before.
-    """
-    known = {**graph.constants, **(constants or {})}
-    needed, kept = {tensor.name for tensor in graph.outputs}, list[Node]()
-    for node in reversed(list(nodes)):
-        if needed & set(node.outputs):
-            needed.update(name for name in node.inputs if name)
-            kept.append(node)
-    kept.reverse()
-    made = {name for node in kept for name in node.outputs if name}
-    tensors = {name: graph.tensors[name] for name in made if name in graph.tensors}
-    tensors |= {tensor.name: tensor for tensor in graph.inputs}
-    used = {name: value for name, value in known.items() if name in needed}
-    tensors |= {name: Tensor(name, v.shape, v.dtype.name) for name, v in used.items()}
-    return replace(graph, nodes=tuple(kept), constants=used, tensors=tensors)
 
 
 def without_copies(graph: Graph) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,7 +11,14 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.pytorch import elementwise, layers, moving, reductions, training
+from polysci.network.frontends.pytorch import (
+    elementwise,
+    layers,
+    moving,
+    quantised,
+    reductions,
+    training,
+)
 from polysci.network.frontends.pytorch.call import AtenCall, AtenRefusal, AtenRule
 from polysci.network.ir.graph import Array, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
@@ -21,7 +28,14 @@ OPSET: Final = 24
 MOST_FOLDED: Final = 1 << 30  # bytes that are computed ahead at once
 NO_RULE: Final = "polysci has no such operator"
 OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
-    {**elementwise.RULES, **moving.RULES, **layers.RULES, **reductions.RULES, **training.RULES}
+    {
+        **elementwise.RULES,
+        **moving.RULES,
+        **layers.RULES,
+        **reductions.RULES,
+        **quantised.RULES,
+        **training.RULES,
+    }
 )
 _PLACE = re.compile(r'File "([^"]*)", line ([0-9]+)')
 _DATA = "the shape of its output depends on data"
@@ -62,8 +76,7 @@ class AtenImporter:
             return self._refuse(node, NO_RULE)
         start = len(self.graph.nodes)
         try:
-            arguments = self._arguments(node)
-            made = rule(AtenCall(self.graph, _results(node)), **arguments)
+            made = rule(AtenCall(self.graph, _results(node)), **_words(node, self.name))
         except (AtenRefusal, SpecError, UnsupportedError) as error:
             del self.graph.nodes[start:]
             return self._refuse(node, str(error))
@@ -77,6 +90,8 @@ class AtenImporter:
         """The tensor of a node; a constant, if it is known."""
         if node not in self.names:
             self.names[node] = self._learn(node.name, self.values[node])
+            if node.op == "call_function" and hasattr(node.target, "_schema"):
+                self._note_numbers(node)
         name: str = self.names[node]
         if not name:
             raise AtenRefusal("an output of it that is not computed here")
@@ -92,6 +107,12 @@ class AtenImporter:
         self.graph.constants[name] = array
         self.graph.tensors[name] = Tensor(name, array.shape, array.dtype.name)
         return name
+
+    def _note_numbers(self, node: Any) -> None:
+        """What whole numbers a constant stands for."""
+        if operator_name(node.target) in quantised.DEQUANTISE:
+            words = _words(node, lambda source: array_of(self.values[source]))
+            self.graph.dequantised[self.names[node]] = quantised.numbers_of(**words)
 
     def _take_part(self, node: Any) -> None:
         """One result of a call of several."""
@@ -117,16 +138,6 @@ class AtenImporter:
             **_mapped(dict(node.kwargs), self.values.__getitem__),
         )
         return True
-
-    def _arguments(self, node: Any) -> dict[str, Any]:
-        """By the names of the schema, tensors as their names; ``self`` and ``input`` are ``x``."""
-        words = dict(zip((part.name for part in node.target._schema.arguments), node.args,
-                         strict=False))  # fmt: skip
-        words |= node.kwargs
-        return {
-            "x" if word in ("self", "input") else word: _mapped(value, self.name)
-            for word, value in words.items()
-        }
 
     def _refuse(self, node: Any, reason: str) -> None:
         place = source_place(node)
@@ -247,6 +258,16 @@ def _leaves(value: Any) -> list[Any]:
 
 def _bytes_of(value: Any) -> int:
     return int(np.prod(value.shape, dtype=np.int64)) * int(value.element_size())
+
+
+def _words(node: Any, value_of: Callable[[Any], Any]) -> dict[str, Any]:
+    """Arguments by the names of the schema; ``self`` and ``input`` are ``x``."""
+    names = [part.name for part in node.target._schema.arguments]
+    words = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return {
+        "x" if word in ("self", "input") else word: _mapped(value, value_of)
+        for word, value in words.items()
+    }
 
 
 def _mapped(value: Any, function: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +95,7 @@ def _read_file(torch: Any, path: str | PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise SpecError(f"{path}: cannot be read: no such file")
     try:
+        import_module("torch.ao.quantization.fx._decomposed")  # operators of quantised programs
         return torch.export.load(str(path))
     except Exception as error:  # of many kinds, for many kinds of damage
         text = " ".join(str(error).split())
@@ -234,7 +236,11 @@ def run_program(
     known |= {node: wide(torch.from_numpy(inputs[node.name])) for node in program.inputs}
     with torch.no_grad():
         for node in needed_calls(program.nodes, program.made):
-            arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+            own = [known[source] for source in node.all_input_nodes]
+            if str(node.target).startswith("quantized"):  # which takes nothing wider
+                own = [x.float() if x.is_floating_point() else x for x in own]
+            values = dict(zip(node.all_input_nodes, own, strict=True))
+            arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             known[node] = wide(node.target(*arguments, **words))
     arrays = dict[str, Array]()
     for node, value in known.items():

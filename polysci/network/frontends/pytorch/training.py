@@ -42,8 +42,9 @@ def _backward(call: AtenCall, *wanted: str) -> Backward:
     """The same graph, to which gradient rules add nodes, for gradients of such tensors."""
     grows = call.graph
     return Backward(
-        grows.graph, grows.nodes, grows.constants, grows.tensors, grows.scalars, frozenset(wanted)
-    )
+        grows.graph, grows.nodes, grows.constants, grows.tensors, grows.scalars,
+        wanted=frozenset(wanted),
+    )  # fmt: skip
 
 
 def gelu_backward(call: AtenCall, grad_output: str, x: str, approximate: str = "none") -> str:
