@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polysci import errors, training
+    from polysci import errors, notation, training
     from polysci.api import compile, conv2d
     from polysci.network.compile.compiled import Network, compile_network
     from polysci.network.frontends import layers
@@ -62,6 +62,7 @@ __all__ = [
     "extract",
     "from_bf16",
     "layers",
+    "notation",
     "optimize",
     "parse_problem",
     "to_bf16",
@@ -106,6 +107,7 @@ _MODULES = MappingProxyType(
         "errors": "polysci.errors",
         "extract": "polysci.polyhedral.extract",
         "layers": "polysci.network.frontends.layers",
+        "notation": "polysci.notation",
         "training": "polysci.training",
     }
 )

@@ -44,8 +44,8 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "model", metavar="MODEL",
-        help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), or the words of "
-        "linear layers: 'mlp:16x1024x4096x1024 act=relu'",
+        help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), a text of tensor "
+        "notation (PROGRAM.tc), or the words of linear layers: 'mlp:16x1024x4096x1024 act=relu'",
     )  # fmt: skip
     _model_options(command)
     _output_options(command)

@@ -1,7 +1,8 @@
 """A tensor notation: statements over elements of tensors, whose ranges are inferred."""
 
+from polysci.network.frontends.notation.parser import BUILTINS, parse
+from polysci.network.frontends.notation.syntax import Comprehension
+from polysci.notation.compiled import TensorFunction, compile
 from polysci.notation.interpreter import interpret
-from polysci.notation.parser import parse
-from polysci.notation.syntax import Comprehension
 
-__all__ = ["Comprehension", "interpret", "parse"]
+__all__ = ["BUILTINS", "Comprehension", "TensorFunction", "compile", "interpret", "parse"]

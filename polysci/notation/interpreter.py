@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf, expit
 
-from polysci.notation.elaborate import Elaborated, elaborate
-from polysci.notation.element_types import argument_type, is_real, tensor_types
-from polysci.notation.parser import parse
-from polysci.notation.ranges import StatementRanges
-from polysci.notation.sizes import bind_sizes, infer_shapes
-from polysci.notation.syntax import (
+from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
+from polysci.network.frontends.notation.element_types import argument_type, is_real, tensor_types
+from polysci.network.frontends.notation.parser import parse
+from polysci.network.frontends.notation.ranges import StatementRanges
+from polysci.network.frontends.notation.sizes import bind_sizes, infer_shapes
+from polysci.network.frontends.notation.syntax import (
     AxisExtent,
     Conversion,
     Element,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from polysci.errors import SpecError
+from polysci.network.frontends.notation.elaborate import elaborate
 from polysci.notation import parse
-from polysci.notation.elaborate import elaborate
 
 EVERYTHING = """
 def 2LUT(float(E1,D) L1, int(B,L) I1, u8(4) t, bf16 s) -> (O, M) {  # a comment

@@ -6,9 +6,9 @@ import islpy as isl
 import pytest
 
 from polysci.errors import SpecError
+from polysci.network.frontends.notation.elaborate import elaborate
+from polysci.network.frontends.notation.ranges import Inference, infer
 from polysci.notation import parse
-from polysci.notation.elaborate import elaborate
-from polysci.notation.ranges import Inference, infer
 
 
 def inference(inputs: str, body: str, **sizes: int) -> Inference:

@@ -160,7 +160,7 @@ def compile_network(
 
     Or it is a model of ``polysci.layers``, or the words of one (``mlp:16x1024x1024 act=relu``), and
     its parameters are constants. Or a program of ``torch.export``, or the path of a saved one
-    (``model.pt2``).
+    (``model.pt2``). Or the path of a tensor notation (``program.tc``), see ``polysci.notation``.
 
     ``level``, ``algorithm`` and ``reproducible`` as ``optimize`` takes them, for every layer.
     ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
@@ -14,6 +14,7 @@ from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import PassContext, run_passes
 from polysci.network.frontends.layers.model import LayeredModel
 from polysci.network.frontends.layers.words import backward_of, describes_model, model_of
+from polysci.network.frontends.notation.graphs import is_notation, load_notation
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.frontends.pytorch.program import is_program, load_program
@@ -95,7 +96,8 @@ def graph_of(
 ) -> Graph:
     """The simplified graph of an ONNX model: its path, itself, or its bytes.
 
-    Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2.
+    Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2. Or
+    of the last comprehension of a file that ends in .tc; ``dims`` are its sizes.
 
     A model of layers, or the words of one, has its first parameters as constants. Those of words
     with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
@@ -111,6 +113,8 @@ def graph_of(
         return simplify.simplify(model.fixed())
     if is_program(model):
         return simplify.simplify(load_program(model, dims, values))
+    if is_notation(model):
+        return simplify.simplify(load_notation(cast(str, model), dims or {}))
     graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
     return simplify.simplify(graph)
 

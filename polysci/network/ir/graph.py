@@ -29,9 +29,12 @@ CONV_WEIGHTS_GRADIENT = "ConvWeightsGradient"
 MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradient"
 # (seed and step, int64[2]) -> bools, false with probability ``ratio``; ``key`` tells masks apart.
 DROPOUT_MASK = "DropoutMask"
+# Any tensors -> the elements that the expression ``expr`` defines; it calls the first tensor "0".
+ELEMENTS = "Elements"
 OWN = (  # operators that ONNX lacks
     *(AFFINE, QUANTISED_LSTM, RECURRENT_GRADIENT, LOOP_BEGIN, LOOP_END),
     *(CONV_WEIGHTS_GRADIENT, MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT, DROPOUT_MASK),
+    ELEMENTS,
 )
 
 

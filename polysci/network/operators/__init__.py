@@ -7,13 +7,14 @@ from types import MappingProxyType
 
 from polysci.network.ir.graph import Node
 from polysci.network.operators import (
+    casts,
     choices,
-    conversions,
     convolution,
     counted,
     deformed,
     dropout,
     einsum,
+    elements,
     elementwise,
     fourier,
     gather,
@@ -48,7 +49,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         **elementwise.OPERATORS,
         **choices.OPERATORS,
-        **conversions.OPERATORS,
+        **casts.OPERATORS,
         **moving.OPERATORS,
         **normalisation.OPERATORS,
         **rearrange.OPERATORS,
@@ -70,6 +71,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         **resize.OPERATORS,
         **products.OPERATORS,
         **einsum.OPERATORS,
+        **elements.OPERATORS,
         **convolution.OPERATORS,
         **transposed.OPERATORS,
         **weights_gradient.OPERATORS,

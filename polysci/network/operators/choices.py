@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from polysci.network.ir.control import ChoiceStage
+from polysci.network.ir.conversions import convert
 from polysci.network.ir.expressions import Number
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import FLOATS, Builder, apply
-from polysci.network.operators.conversions import convert
 
 
 def where(build: Builder, node: Node) -> None:

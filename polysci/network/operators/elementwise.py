@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from polysci.network.ir.conversions import convert
 from polysci.network.ir.expressions import Expr, Number
 from polysci.network.ir.functions import FUNCTIONS, kind_of_type
 from polysci.network.ir.graph import AFFINE, Node
 from polysci.network.operators.builder import FLOATS, Builder, apply
-from polysci.network.operators.conversions import convert
 
 # Operator -> function of functions.FUNCTIONS, the attributes that it takes and their defaults.
 # Elements are of any type whose kind of number has the function.

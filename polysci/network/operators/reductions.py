@@ -8,10 +8,10 @@ from math import prod
 
 import numpy as np
 
+from polysci.network.ir.conversions import convert
 from polysci.network.ir.expressions import Expr, Index, Load, Number, Reduce, axis
 from polysci.network.ir.graph import Node
 from polysci.network.operators.builder import FLOATS, Builder, apply, attribute_axes
-from polysci.network.operators.conversions import convert
 from polysci.polyhedral.affine import Affine
 
 

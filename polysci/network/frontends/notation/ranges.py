@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from polysci.errors import PolysciError
-from polysci.notation.elaborate import Elaborated
-from polysci.notation.syntax import (
+from polysci.network.frontends.notation.elaborate import Elaborated
+from polysci.network.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Conversion,
@@ -122,12 +122,16 @@ def _positive(values: isl.Set) -> isl.Set:
 
 @dataclass(slots=True)
 class StatementRanges:
-    """The ranges of one statement; sets have a dimension for each of its iterators."""
+    """The ranges of one statement; sets have a dimension for each of its iterators.
+
+    ``is_first``: no statement or input before has its target.
+    """
 
     work: Known
     statement: Assignment
     iterators: tuple[str, ...]
     space: isl.LocalSpace
+    is_first: bool = True
     known: dict[str, isl.Set] = field(default_factory=dict)
 
     @classmethod
@@ -140,7 +144,8 @@ class StatementRanges:
         space = work.parameters.add_dims(_SET, len(names))
         for at, name in enumerate(names):
             space = space.set_dim_name(_SET, at, name)
-        self = cls(work, statement, names, isl.LocalSpace.from_space(space))
+        is_first = statement.tensor not in work.axes
+        self = cls(work, statement, names, isl.LocalSpace.from_space(space), is_first)
         self.infer()
         return self
 

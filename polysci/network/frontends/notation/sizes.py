@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polysci.errors import SpecError
-from polysci.notation.elaborate import Elaborated
-from polysci.notation.ranges import Inference, infer
-from polysci.notation.syntax import Comprehension
+from polysci.network.frontends.notation.elaborate import Elaborated
+from polysci.network.frontends.notation.ranges import Inference, infer
+from polysci.network.frontends.notation.syntax import Comprehension
 
 
 def bind_sizes(comprehension: Comprehension, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput
 from lark.exceptions import VisitError
 
 from polysci.errors import PolysciError, SpecError
-from polysci.notation.syntax import (
+from polysci.network.frontends.notation.syntax import (
     BINARY,
     REDUCTIONS,
     TYPES,

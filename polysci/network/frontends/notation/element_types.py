@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from polysci.network.ir.functions import FUNCTIONS, PREDICATES, kind_of_type
-from polysci.notation.syntax import (
+from polysci.network.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Comprehension,
@@ -16,6 +15,7 @@ from polysci.notation.syntax import (
     Term,
     Variable,
 )
+from polysci.network.ir.functions import FUNCTIONS, PREDICATES, kind_of_type
 
 _REALS = ("float16", "bf16", "float32", "float64")
 # By how wide the numbers are that types are computed with; narrower whole numbers are as int32.

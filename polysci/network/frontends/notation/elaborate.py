@@ -6,8 +6,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.errors import PolysciError
-from polysci.notation.parser import error_at
-from polysci.notation.syntax import (
+from polysci.network.frontends.notation.parser import error_at
+from polysci.network.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Comprehension,
@@ -64,7 +64,7 @@ def elaborate(
     whole = known[name] if name else comprehensions[-1]
     work = _Elaboration(whole, comprehensions, (*callers, whole.name))
     for declaration in whole.inputs:
-        if declaration.name in work.ranks:
+        if declaration.name in (*work.ranks, *work.shapes):
             raise work.error(declaration.at, f"{declaration.name} is repeated")
         work.ranks[declaration.name] = len(declaration.extents)
     for statement in whole.statements:
@@ -102,6 +102,8 @@ class _Elaboration:
             raise self.error(
                 statement.at, f"{statement.tensor} has {rank} axes, not {len(statement.index)}"
             )
+        if statement.tensor in self.shapes:
+            raise self.error(statement.at, f"{statement.tensor} is a shape variable")
         if not statement.initialise and statement.tensor not in self.ranks:
             raise self.error(
                 statement.at, f"{statement.tensor} has no values before {statement.operator}",

@@ -1,0 +1,1 @@
+"""A tensor notation, that of Tensor Comprehensions: text -> ranges -> graph."""

@@ -1,0 +1,125 @@
+"""A comprehension of known sizes -> the graph of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from types import MappingProxyType
+from typing import Final
+
+from polysci.border.files import read_named
+from polysci.errors import SpecError
+from polysci.network.frontends.notation.contractions import contract, labelled_product
+from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
+from polysci.network.frontends.notation.element_types import tensor_types
+from polysci.network.frontends.notation.parser import parse
+from polysci.network.frontends.notation.ranges import Inference, StatementRanges
+from polysci.network.frontends.notation.sizes import infer_shapes
+from polysci.network.frontends.notation.statements import Elements
+from polysci.network.ir.expressions import Apply, Expr, Load, Number
+from polysci.network.ir.graph import ELEMENTS, Graph, Node, Tensor
+from polysci.network.ir.growing import GrowingGraph
+
+OPSET: Final = 24
+ENDING: Final = ".tc"  # of a file
+# Element types that arrays hold and loops do not compute with -> what these compute with.
+_STORED: Final = {"float16": "float32", "bf16": "float32"}
+_SUMS: Final = ""  # what a statement reads where its value is a contraction
+
+
+@dataclass(slots=True)
+class _Statements(GrowingGraph):
+    """The graph while statements add to it; ``versions``: tensor of the text -> newest name."""
+
+    inference: Inference = field(kw_only=True)
+    types: Mapping[str, str] = field(kw_only=True)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def add_input(self, name: str) -> Tensor:
+        """An input; one of 16 bits is cast before anything reads it."""
+        dtype = self.types[name]
+        stored = "float32" if dtype == "bf16" else dtype
+        tensor = Tensor(name, self.inference.shape(name), stored)
+        self.tensors[name] = tensor
+        inner = _STORED.get(stored, stored)
+        cast = stored != inner
+        self.versions[name] = self.add("Cast", (name,), tensor.shape, inner) if cast else name
+        return tensor
+
+    def run(self, ranges: StatementRanges) -> None:
+        """The newest version of a statement's target."""
+        target = ranges.statement.tensor
+        types = {name: _STORED.get(dtype, dtype) for name, dtype in self.types.items()}
+        shapes = {name: self.inference.shape(name) for name in self.inference.axes}
+        elements, versions = Elements(ranges, types, shapes), self.versions
+        product = labelled_product(ranges, types, shapes)
+        value: Expr | None = None
+        if product is not None:
+            names = [versions[name] for name in product.tensors]
+            versions = {**versions, _SUMS: contract(self, names, product.equation)}
+            value = elements.whole(_SUMS)
+            if product.factor != 1:
+                value = Apply("mul", (value, Number(product.factor)))
+        expr = elements.define(value)
+        if isinstance(expr, Load) and elements.reads == [_SUMS]:
+            self.versions[target] = versions[_SUMS]
+            return
+        names = [versions[name] for name in elements.reads]
+        output = self.fresh(target)
+        self.put(ELEMENTS, names, Tensor(output, shapes[target], types[target]), expr=expr)
+        self.versions[target] = output
+
+    def put(self, op: str, inputs: list[str], output: Tensor, **attributes: object) -> None:
+        """A node that makes a tensor of a name that is free."""
+        self.tensors[output.name] = output
+        self.nodes.append(Node(op, tuple(inputs), (output.name,), MappingProxyType(attributes)))
+
+    def finish(self, name: str) -> str:
+        """The output of a name, which an input may have as well."""
+        inner = self.versions[name]
+        dtype, shape = self.tensors[inner].dtype, self.tensors[inner].shape
+        stored = "float16" if self.types[name] == "float16" else dtype
+        output = f"{name}_out" if name in self.tensors else name
+        while output in self.tensors:
+            output += "_"
+        op = "Identity" if stored == dtype else "Cast"
+        self.put(op, [inner], Tensor(output, shape, stored))
+        return output
+
+
+def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple[Graph, Inference]:
+    """The graph of a comprehension; outputs that are inputs as well end in ``_out``.
+
+    Scalars that ``sizes`` has a value for are no inputs. bf16 is f32 there. Raises SpecError as
+    ``infer_shapes`` does.
+    """
+    inference = infer_shapes(whole, sizes)
+    comprehension = whole.comprehension
+    empty = Graph(comprehension.name, (), (), (), {}, {}, OPSET)
+    graph = _Statements(empty, inference=inference, types=tensor_types(comprehension))
+    declared = [tensor.name for tensor in comprehension.inputs if tensor.name not in sizes]
+    inputs = [graph.add_input(name) for name in declared]
+    for ranges in inference.statements:
+        graph.run(ranges)
+    outputs = [graph.finish(name) for name in comprehension.outputs]
+    return graph.grown(inputs, outputs), inference
+
+
+def is_notation(model: object) -> bool:
+    """Whether it is the path of a file of comprehensions."""
+    return isinstance(model, str | PathLike) and str(model).endswith(ENDING)
+
+
+def load_notation(path: str | PathLike[str], sizes: Mapping[str, int]) -> Graph:
+    """The graph of the last comprehension of a file.
+
+    Raises SpecError for a file that cannot be read, and as ``graph_of_comprehension`` does.
+    """
+    try:
+        text = read_named(path).decode("utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from None
+    return graph_of_comprehension(elaborate(parse(text)), sizes)[0]

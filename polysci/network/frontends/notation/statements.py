@@ -1,0 +1,204 @@
+"""A statement of a tensor notation -> the expression of an element of its target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from polysci.network.frontends.notation.element_types import argument_type, type_of
+from polysci.network.frontends.notation.ranges import StatementRanges
+from polysci.network.frontends.notation.syntax import (
+    REDUCTIONS,
+    AxisExtent,
+    Conversion,
+    Element,
+    Literal,
+    Operation,
+    Term,
+    Variable,
+)
+from polysci.network.ir.conversions import convert
+from polysci.network.ir.expressions import (
+    Apply,
+    Computed,
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Number,
+    Position,
+    Reduce,
+    Where,
+    axis,
+    combine,
+    constant,
+    substitute,
+)
+from polysci.network.ir.functions import kind_of_type
+from polysci.polyhedral.affine import Affine
+
+_REVERSED = {"less": "greater", "less_equal": "greater_equal"}
+_TRUTHS = ("and", "or", "not")
+
+
+@dataclass(slots=True)
+class Elements:
+    """What an element of a statement's target is, by position of the tensors that it reads.
+
+    ``types`` and ``shapes`` are of the tensors by their names in the text.
+    """
+
+    ranges: StatementRanges
+    types: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+    reads: list[str] = field(default_factory=list)
+    iterators: dict[str, Affine] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.iterators = {name: axis(at) for at, name in enumerate(self.ranges.statement.index)}
+        for at, name in enumerate(self.ranges.reductions):
+            first, _ = self.ranges.bounds(name)
+            self.iterators[name] = Affine(((f"r{at}", 1),), first)
+
+    @property
+    def over(self) -> tuple[tuple[str, int], ...]:
+        """The iterators of the sum, and how far they run."""
+        bounds = [self.ranges.bounds(name) for name in self.ranges.reductions]
+        return tuple((f"r{at}", end - first) for at, (first, end) in enumerate(bounds))
+
+    def define(self, value: Expr | None = None) -> Expr:
+        """The new element: what the statement says, or the old one outside of its ranges.
+
+        ``value`` is that of the statement where it is known already.
+        """
+        return self.inside(self.combine(self.reduce() if value is None else value))
+
+    def reduce(self) -> Expr:
+        """The value of the statement, of the target's element type."""
+        statement = self.ranges.statement
+        dtype, function = self.types[statement.tensor], REDUCTIONS.get(statement.operator)
+        value, own = self.expr(statement.value)
+        if function is None:
+            return _converted(value, own, dtype)
+        if function in ("argmin", "argmax"):
+            over = self.over or (("r0", 1),)
+            return Reduce(function, over, value)
+        value = _converted(value, own, dtype)
+        if not self.over:
+            return value
+        match value:
+            case Where(guards, body, Number(0)) if function == "add":
+                return Reduce(function, self.over, body, guards)
+        return Reduce(function, self.over, value)
+
+    def combine(self, value: Expr) -> Expr:
+        """With what the element was before, where the statement says so."""
+        statement = self.ranges.statement
+        if statement.initialise:
+            return value
+        return Apply(REDUCTIONS[statement.operator], (self.before(), value))
+
+    def before(self) -> Expr:
+        """The element that the target had."""
+        return self.whole(self.ranges.statement.tensor)
+
+    def whole(self, tensor: str) -> Load:
+        """The element, at the place of the target's, of a tensor of its shape."""
+        return self.load(tensor, tuple(map(axis, range(len(self.ranges.statement.index)))))
+
+    def inside(self, value: Expr) -> Expr:
+        """The value where iterators are in range; elsewhere the element that was there, or 0."""
+        statement = self.ranges.statement
+        guards = tuple(
+            Guard(combine(dict(axis(at).terms), -first), end - first)
+            for at, name in enumerate(statement.index)
+            if (bounds := self.ranges.bounds(name)) != (0, self.shapes[statement.tensor][at])
+            for first, end in [bounds]
+        )
+        if not guards:
+            return value
+        return Where(guards, value, Number(0.0) if self.ranges.is_first else self.before())
+
+    def load(self, tensor: str, index: tuple[Index, ...]) -> Load:
+        if tensor not in self.reads:
+            self.reads.append(tensor)
+        return Load(str(self.reads.index(tensor)), index)
+
+    def expr(self, term: Term) -> tuple[Expr, str]:
+        """A term, and its element type."""
+        dtype = type_of(term, self.types)
+        match term:
+            case Literal(value):
+                return Number(float(value)), dtype
+            case Variable(name) if name in self.iterators:
+                return Position(self.iterators[name]), dtype
+            case Variable(name):
+                return Position(constant(self.ranges.work.sizes[name])), dtype
+            case AxisExtent(tensor, number):
+                return Position(constant(self.shapes[tensor][number])), dtype
+            case Conversion(_, value):
+                return _converted(*self.expr(value), dtype), dtype
+            case Element(tensor, index):
+                places = zip(index, self.shapes[tensor], strict=True)
+                return self.load(tensor, tuple(self.place(*place) for place in places)), dtype
+            case Operation("select", (condition, body, otherwise)):
+                parts = [_converted(*self.expr(part), dtype) for part in (body, otherwise)]
+                guards = self.guards(condition)
+                if guards is not None:
+                    return Where(guards, parts[0], parts[1]), dtype
+                return Apply("select", (self.truth(condition), *parts)), dtype
+            case Operation(function, arguments) if function in _TRUTHS:
+                return Apply(function, tuple(map(self.truth, arguments))), dtype
+            case Operation(function, arguments):
+                own = argument_type(function, arguments, self.types)
+                values = tuple(_converted(*self.expr(part), own) for part in arguments)
+                return Apply(function, values), dtype
+
+    def truth(self, term: Term) -> Expr:
+        """A term as 0 or 1."""
+        return _converted(*self.expr(term), "bool")
+
+    def place(self, term: Term, extent: int) -> Index:
+        """A subscript, a linear form of iterators or a value; that is moved into the axis."""
+        form = self.ranges.affine(term)
+        if form is not None:
+            return substitute(form, self.iterators)
+        value, dtype = self.expr(term)
+        return Computed(_converted(value, dtype, "int64"), extent)
+
+    def guards(self, term: Term) -> tuple[Guard, ...] | None:
+        """A condition as guards; None where it is none of linear comparisons, all of which hold."""
+        if self.ranges.condition(term) is None:
+            return None
+        match term:
+            case Operation("and", (left, right)):
+                first, second = self.guards(left), self.guards(right)
+                return None if first is None or second is None else (*first, *second)
+            case Operation(function, (left, right)):
+                if function in _REVERSED:
+                    function, left, right = _REVERSED[function], right, left
+                difference = self.ranges.affine(Operation("sub", (left, right)))
+                if difference is None:
+                    return None
+                form = substitute(difference, self.iterators)
+                if function == "equal":
+                    return (Guard(form, 1),)
+                form = Affine(form.terms, form.const - (function == "greater"))
+                return (Guard(form, max(1, self.largest(form) + 1)),)
+        return None
+
+    def largest(self, form: Affine) -> int:
+        """The largest value of a form over all iterators."""
+        ends = {f"i{at}": size for at, size in enumerate(self.shapes[self.ranges.statement.tensor])}
+        ends |= dict(self.over)
+        return form.const + sum(max(0, coef * (ends[name] - 1)) for name, coef in form.terms)
+
+
+def _converted(expr: Expr, source: str, target: str) -> Expr:
+    """A value of one element type as one of another; numbers are of any."""
+    if isinstance(expr, Number):
+        return Number(float(int(expr.value))) if "int" in target else expr
+    if source == target or (target == "bool" and source == "bool"):
+        return expr
+    alike = kind_of_type(source) == kind_of_type(target)
+    return expr if alike and target in ("int32", "float32") else convert(expr, source, target)
