@@ -9,6 +9,17 @@ import islpy as isl
 
 from polysci.errors import PolysciError
 from polysci.network.frontends.notation.elaborate import Elaborated
+from polysci.network.frontends.notation.isl_forms import (
+    COMPARISONS,
+    OPERATIONS,
+    affine_of,
+    combine_forms,
+    interval,
+    is_linear,
+    project,
+    text_of,
+    with_positive_sizes,
+)
 from polysci.network.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
@@ -24,14 +35,6 @@ from polysci.network.frontends.notation.syntax import (
 from polysci.polyhedral.affine import Affine
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
-_COMPARISONS = {
-    "equal": "eq_set", "less": "lt_set", "less_equal": "le_set", "greater": "gt_set",
-    "greater_equal": "ge_set",
-}  # fmt: skip
-_OPERATIONS = {
-    "add": "add", "sub": "sub", "min": "min", "max": "max", "mul": "mul", "div": "floor",
-    "remainder": "tdiv_r",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,6 @@ class Inference:
     def shape(self, tensor: str) -> tuple[int, ...]:
         """The extents of a tensor, where all sizes have values."""
         return tuple(interval(values)[1] for values in self.axes[tensor])
-
-
-def interval(values: isl.Set) -> tuple[int, int]:
-    """First value, and behind the last one."""
-    return values.dim_min_val(0).to_python(), values.dim_max_val(0).to_python() + 1
 
 
 def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
@@ -113,13 +111,6 @@ class Known:
         return isl.PwAff.from_aff(isl.Aff.zero_on_domain(space).set_constant_val(isl.Val(value)))
 
 
-def _positive(values: isl.Set) -> isl.Set:
-    """A set where no size is below 1."""
-    for at in range(values.dim(_PARAM)):
-        values = values.lower_bound_val(_PARAM, at, isl.Val(1))
-    return values
-
-
 @dataclass(slots=True)
 class StatementRanges:
     """The ranges of one statement; sets have a dimension for each of its iterators.
@@ -161,11 +152,11 @@ class StatementRanges:
     def affine(self, term: Term) -> Affine | None:
         """A term as a linear form of the iterators, where it is one and all sizes have values."""
         form = self.form(term)
-        return None if form is None or not _is_linear(form) else _affine(form, self.iterators)
+        return None if form is None or not is_linear(form) else affine_of(form, self.iterators)
 
     def alone(self, name: str) -> isl.Set:
         """The values of an iterator, as a set of one dimension."""
-        return _project(self.known[name], self.iterators.index(name))
+        return project(self.known[name], self.iterators.index(name))
 
     def error(self, at: int, what: str, rule: str = "") -> PolysciError:
         return self.work.whole.error(at, what, rule)
@@ -219,8 +210,8 @@ class StatementRanges:
             case Operation("neg", (value,)):
                 form = self.form(value)
                 return None if form is None else form.neg()
-            case Operation(function, (left, right)) if function in _OPERATIONS:
-                return _combine(function, self.form(left), self.form(right))
+            case Operation(function, (left, right)) if function in OPERATIONS:
+                return combine_forms(function, self.form(left), self.form(right))
         return None
 
     def condition(self, term: Term) -> isl.Set | None:
@@ -229,11 +220,11 @@ class StatementRanges:
             case Operation("and", (left, right)):
                 first, second = self.condition(left), self.condition(right)
                 return None if first is None or second is None else first & second
-            case Operation(function, (left, right)) if function in _COMPARISONS:
+            case Operation(function, (left, right)) if function in COMPARISONS:
                 forms = [form for side in (left, right) if (form := self.form(side)) is not None]
-                if len(forms) < 2 or not all(map(_is_linear, forms)):
+                if len(forms) < 2 or not all(map(is_linear, forms)):
                     return None
-                holds: isl.Set = getattr(forms[0], _COMPARISONS[function])(forms[1])
+                holds: isl.Set = getattr(forms[0], COMPARISONS[function])(forms[1])
                 return holds
         return None
 
@@ -277,11 +268,14 @@ class StatementRanges:
         for name in reach.names:
             if name != but:
                 box = box & self.known[name]
-        return _positive(box) - self.inside(reach)
+        return with_positive_sizes(box) - self.inside(reach)
 
     def resolve(self, name: str, reaches: list[Reach]) -> isl.Set | None:
         """The values at which no subscript leaves its axis; None where that bounds nothing yet."""
-        at, values = self.iterators.index(name), _positive(isl.Set.universe(self.space.get_space()))
+        at, values = (
+            self.iterators.index(name),
+            with_positive_sizes(isl.Set.universe(self.space.get_space())),
+        )
         for reach in reaches:
             others = [other for other in reach.names if other != name]
             if reach.form is None or name not in reach.names or {*others} - {*self.known}:
@@ -290,13 +284,13 @@ class StatementRanges:
                 _SET, at + 1, len(self.iterators) - at - 1
             )
             values = values - outside.eliminate(_SET, 0, at)
-        return values if _project(values, at).is_bounded() else None
+        return values if project(values, at).is_bounded() else None
 
     def check_range(self, name: str, reaches: list[Reach]) -> None:
         """Raises SpecError for an iterator without a range, or whose range has no value."""
         rule = f"Say over which values it runs: where {name} in 0:10."
         if name in self.known:
-            if _positive(self.known[name]).is_empty():
+            if with_positive_sizes(self.known[name]).is_empty():
                 raise self.error(self.statement.at, f"{name} has no value inside all axes", rule)
             return
         for reach in reaches:
@@ -313,17 +307,17 @@ class StatementRanges:
         if outside.is_empty():
             return
         element, subscript = reach.element, reach.element.index[reach.axis]
-        box = _positive(reach.condition)
+        box = with_positive_sizes(reach.condition)
         for name in reach.names:
             box = box & self.known[name]
         values, axis = (
-            _text(part) for part in (
+            text_of(part) for part in (
                 isl.Map.from_pw_aff(reach.form).intersect_domain(box).range(),
                 self.work.axes[element.tensor][reach.axis],
             )
         )  # fmt: skip
         what = f"{element}: {subscript} takes values {values}, but axis {reach.axis} has {axis}"
-        always = _positive(outside.params().complement().from_params()).is_empty()
+        always = with_positive_sizes(outside.params().complement().from_params()).is_empty()
         problem = self.error(subscript.at or self.statement.at, what)
         if always:
             raise problem
@@ -339,63 +333,11 @@ class StatementRanges:
             values = self.alone(name)
             line = isl.Set.universe(values.get_space())
             natural = line.lower_bound_val(_SET, 0, isl.Val(0))
-            if _positive(values & natural).is_empty() or (
+            if with_positive_sizes(values & natural).is_empty() or (
                 not work.parameters.dim(_PARAM) and not values.is_subset(natural)
             ):
-                what = f"{name} takes values {_text(values)}, but axes begin at 0"
+                what = f"{name} takes values {text_of(values)}, but axes begin at 0"
                 raise self.error(statement.at, what, f"As in: where {name} in 0:10")
             upto = isl.Map.lex_ge(values.get_space()).intersect_range(natural)
-            axes.append(_positive(values).apply(upto).coalesce())
+            axes.append(with_positive_sizes(values).apply(upto).coalesce())
         work.axes[statement.tensor] = tuple(axes)
-
-
-def _combine(function: str, left: isl.PwAff | None, right: isl.PwAff | None) -> isl.PwAff | None:
-    """Two forms by an operation; None where the result is no quasi-affine form."""
-    if left is None or right is None:
-        return None
-    if function in ("div", "remainder") and not (_is_number(right) and _value(right) > 0):
-        return None
-    if function == "mul" and not (_is_number(left) or _is_number(right)):
-        return None
-    if function == "div":
-        return left.scale_down_val(isl.Val(_value(right))).floor()
-    result: isl.PwAff = getattr(left, _OPERATIONS[function])(right)
-    return result
-
-
-def _is_linear(form: isl.PwAff) -> bool:
-    return form.n_piece() == 1 and not form.as_aff().dim(isl.dim_type.div)
-
-
-def _is_number(form: isl.PwAff) -> bool:
-    return form.n_piece() == 1 and form.as_aff().is_cst()
-
-
-def _value(form: isl.PwAff) -> int:
-    value: int = form.as_aff().get_constant_val().to_python()
-    return value
-
-
-def _affine(form: isl.PwAff, names: tuple[str, ...]) -> Affine:
-    linear = form.as_aff()
-    coefs = [
-        linear.get_coefficient_val(isl.dim_type.in_, at).to_python() for at in range(len(names))
-    ]
-    terms = sorted((name, coef) for name, coef in zip(names, coefs, strict=True) if coef)
-    return Affine(tuple(terms), linear.get_constant_val().to_python())
-
-
-def _project(values: isl.Set, at: int) -> isl.Set:
-    """One dimension of a set."""
-    behind = values.dim(_SET) - at - 1
-    return values.project_out(_SET, at + 1, behind).project_out(_SET, 0, at)
-
-
-def _text(values: isl.Set) -> str:
-    """``3 to 7``; isl's text where sizes are open."""
-    if not values.dim(_PARAM):
-        first, end = interval(values)
-        return f"{first} to {end - 1}"
-    sizes = _positive(isl.Set.universe(values.get_space())).params()
-    text = values.gist_params(sizes).coalesce().to_str()
-    return str(text[text.index("{") :])
