@@ -390,9 +390,8 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     **NETWORK_CASES,
     "torch/test_dynamo.py": {"test_models_compute_what_eager_does": None},
     "torch/test_training.py": {"test_models_learn_as_in_eager": None},
+    "torch/test_models.py": {"test_models_are_one_part_that_computes_what_eager_does": 0},
     "torch/test_optimize.py": {
-        "test_models_compute_what_eager_does": None,
-        "test_odd_sizes": None,
         "test_bf16_is_allowed": None,
         "test_slower_modules_are_left_to_eager": None,
     },

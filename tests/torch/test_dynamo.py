@@ -11,11 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 from polysci.torch import dynamo  # noqa: E402
-from tests.support.torch_modules import MODULES, inputs_of, module_of  # noqa: E402
+from tests.support.torch_models import MODULES  # noqa: E402
 
 nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
 ROOT = Path(__file__).parents[2]
+RECURRENT = ("tagger", "gru_encoder", "crnn")  # which TorchDynamo does not enter
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +129,7 @@ def test_wrong_options(words: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_models_compute_what_eager_does(name: str, variants: list[Any]) -> None:
-    module = module_of(name)
-    compare(module, compiled(module), *inputs_of(name))
+    module = MODULES[name].module()
+    compare(module, compiled(module), *MODULES[name].inputs())
     assert all(variants)
-    assert variants or name == "tagger"  # TorchDynamo does not enter recurrent layers
+    assert variants or name in RECURRENT

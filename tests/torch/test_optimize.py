@@ -13,11 +13,11 @@ from polysci.errors import SpecError, UnsupportedError
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 from polysci.torch import optimize  # noqa: E402
-from tests.support.torch_modules import MODULES, TEXTS, inputs_of, module_of  # noqa: E402
+from tests.support.torch_models import MODULES  # noqa: E402
+from tests.support.torch_results import compare, leaves  # noqa: E402
 
 nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
-FACTOR = 16  # of what eager itself is off by
 
 
 class Mixed(nn.Module):
@@ -30,23 +30,6 @@ class Mixed(nn.Module):
     def forward(self, x: Any, scale: float = 2.0) -> Any:
         y = torch.erfinv(self.first(x).tanh() * 0.5)
         return {"y": self.last(y).relu() * scale, "sorted": (y, x.mean((2, 3)))}
-
-
-def leaves(value: Any) -> list[Any]:
-    return list(torch.utils._pytree.tree_leaves(value))
-
-
-def compare(module: Any, optimized: Any, *inputs: Any) -> None:
-    """Beside a run in f64: as near as eager is, up to ``FACTOR``."""
-    wide = [x.double() if x.is_floating_point() else x for x in inputs]
-    with torch.no_grad():
-        made, eager = leaves(optimized(*inputs)), leaves(module(*inputs))
-        exact = leaves(copy.deepcopy(module).double()(*wide))
-    for own, other, wanted in zip(made, eager, exact, strict=True):
-        assert own.dtype == other.dtype and own.shape == other.shape
-        size = max(1.0, float(wanted.abs().max()))
-        bound = max(2.0**-18, FACTOR * float((other - wanted).abs().max()) / size)
-        assert float((own - wanted).abs().max()) / size <= bound
 
 
 @pytest.fixture(scope="module")
@@ -176,27 +159,8 @@ def test_what_cannot_be_exported_is_eager() -> None:
     assert torch.equal(optimized(torch.ones(3)), torch.full((3,), 0.25))
 
 
-@pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("last", [False, True], ids=["plain", "channels last"])
-def test_models_compute_what_eager_does(name: str, last: bool) -> None:
-    if last and name in TEXTS:
-        pytest.skip("no images")
-    module, (x, *_) = module_of(name), inputs_of(name)
-    if last:
-        module, x = (part.to(memory_format=torch.channels_last) for part in (module, x))
-    optimized = optimize(module, x, "estimate")
-    assert not optimized.report.refused and len(optimized.report.parts) == 1
-    compare(module, optimized, x)
-
-
-@pytest.mark.parametrize("name", ["resnet", "unet", "tagger"])
-def test_odd_sizes(name: str) -> None:
-    module, (x, *_) = module_of(name), inputs_of(name, 3, (44, 52))
-    compare(module, optimize(module, x, "estimate"), x)
-
-
 def test_bf16_is_allowed() -> None:
-    module, (x,) = module_of("resnet"), inputs_of("resnet")
+    module, (x,) = MODULES["resnet18"].module(), MODULES["resnet18"].inputs()
     optimized = optimize(module, x, "estimate", "bf16")
     with torch.no_grad():
         np.testing.assert_allclose(optimized(x), module(x), atol=3e-2)
