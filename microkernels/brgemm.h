@@ -53,6 +53,7 @@ typedef struct {
     const polysci_scales *to;
     const uint8_t *gate; /* a bit an element of y: see ps_masked */
     uint8_t *mask;
+    float *moments; /* of each channel: see ps_join_moments */
 } ps_args;
 
 /* A function of each of `vecs` vectors of finished sums; null: none. */
@@ -72,13 +73,15 @@ typedef struct {
     float alpha, beta;
     const uint8_t *gate;
     uint8_t *mask;
+    float *moments;
+    int64_t channels;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
     ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
                      g->aligned, g->offset ? g->offset + n : 0, g->to ? g->to->scale + n : 0,
-                     g->to, 0, 1.0f, 1.0f, 0, 0};
+                     g->to, 0, 1.0f, 1.0f, 0, 0, 0, 0};
     return e;
 }
 
@@ -102,6 +105,14 @@ PS_INLINE ps_epilogue ps_masked(ps_epilogue e, const ps_args *g, int64_t c)
 {
     e.gate = g->gate ? g->gate + c / 8 : 0;
     e.mask = g->mask ? g->mask + c / 8 : 0;
+    return e;
+}
+
+/* The moments of so many channels, from n on, gain the results: see ps_join_moments. */
+PS_INLINE ps_epilogue ps_counted(ps_epilogue e, const ps_args *g, int64_t n, int64_t channels)
+{
+    e.moments = g->moments + n;
+    e.channels = channels;
     return e;
 }
 

@@ -88,6 +88,55 @@ PS_INLINE void ps_put_mask(const ps_acc *acc, ps_tile t, uint8_t *mask)
     }
 }
 
+PS_INLINE ps_vec ps_load_used(const float *p, ps_tile t, int v)
+{
+    p += v * PS_LANES;
+    return ps_used(t, v) == PS_LANES ? ps_load(p) : ps_load_first(p, ps_used(t, v));
+}
+
+PS_INLINE void ps_store_used(float *p, ps_tile t, int v, ps_vec x)
+{
+    p += v * PS_LANES;
+    if (ps_used(t, v) == PS_LANES)
+        ps_store(p, x);
+    else
+        ps_store_first(p, x, ps_used(t, v));
+}
+
+/* The results of a tile join those before them.  Planes of `channels` numbers, from the tile's
+ * first one on, hold: how many there were; a number near all of them; their mean less that number;
+ * the sum of their squares around their mean.  All are 0 at first.  Chan, Golub and LeVeque,
+ * Algorithms for Computing the Sample Variance (1983), section 2; a number near the mean keeps the
+ * digits of one that is large beside the deviations. */
+PS_INLINE void ps_join_moments(const ps_acc *acc, ps_tile t, float *count, int64_t channels)
+{
+    float *near = count + channels, *mean = near + channels, *squares = mean + channels;
+    const float before = count[0], all = before + (float)t.rows, share = (float)t.rows / all;
+    const ps_vec minus = ps_splat(-1);
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        ps_vec own = acc[v], sum = ps_zero();
+        PS_UNROLL
+        for (int i = 1; i < t.rows; ++i)
+            own = ps_add(own, acc[i * t.vecs + v]);
+        own = ps_mul(own, ps_splat(1 / (float)t.rows));
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            const ps_vec apart = ps_fma(own, minus, acc[i * t.vecs + v]);
+            sum = ps_fma(apart, apart, sum);
+        }
+        if (before == 0)
+            ps_store_used(near, t, v, own);
+        const ps_vec old = ps_load_used(mean, t, v);
+        const ps_vec off = ps_fma(ps_load_used(near, t, v), minus, own);
+        const ps_vec moved = ps_fma(old, minus, off);
+        sum = ps_fma(ps_mul(moved, ps_splat(before * share)), moved, sum);
+        ps_store_used(count, t, v, ps_splat(all));
+        ps_store_used(mean, t, v, ps_fma(moved, ps_splat(share), old));
+        ps_store_used(squares, t, v, ps_add(ps_load_used(squares, t, v), sum));
+    }
+}
+
 PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
 {
     ps_settle(acc, t);
@@ -96,9 +145,7 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
     if (e && e->bias) {
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
-            const float *bias = e->bias + v * PS_LANES;
-            const ps_vec x =
-                ps_used(t, v) == PS_LANES ? ps_load(bias) : ps_load_first(bias, ps_used(t, v));
+            const ps_vec x = ps_load_used(e->bias, t, v);
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i)
                 acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
@@ -114,5 +161,7 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
         ps_clamp(acc, t, e->clamp);
     if (e && e->mask)
         ps_put_mask(acc, t, e->mask);
+    if (e && e->moments)
+        ps_join_moments(acc, t, e->moments, e->channels);
     ps_put(acc, t, c, t.stream && e && e->aligned);
 }

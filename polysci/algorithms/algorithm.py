@@ -11,6 +11,7 @@ from polysci.text.tables import pairs, paragraph, time_text
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.codegen.emit import Source
+    from polysci.codegen.extras import Extras
     from polysci.explain import Explanation, MeasuredTime
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
@@ -50,16 +51,15 @@ class EmitOptions:
     """What code depends on beside its schedule: ``codegen.emit`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
-    than the problem says. ``masked`` code takes bits of the results, as ``interface.functions``
-    says. With ``caches``, a thread's bytes of L1, L2 and L3, a comment at each loop says what it
-    works on and which cache holds that.
+    than the problem says; ``extras`` are what else it takes. With ``caches``, a thread's bytes of
+    L1, L2 and L3, a comment at each loop says what it works on and which cache holds that.
     """
 
     symbol: str = SYMBOL
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     team: Team = Team.OWN
     by_rows: bool = False
-    masked: bool = False
+    extras: Extras | None = None
     caches: tuple[int, ...] = ()
 
 

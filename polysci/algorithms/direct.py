@@ -112,7 +112,7 @@ class Direct(Algorithm[LegalSchedule]):
             threads=lowered.threads,
             team=options.team,
             by_rows=options.by_rows,
-            masked=options.masked,
+            extras=options.extras,
             comments=explain.loop_comments(lowered.contraction, lowered.schedule, options.caches)
             if options.caches
             else (),

@@ -11,6 +11,7 @@ from polysci.codegen import ctree as c
 from polysci.codegen import denormals, interface
 from polysci.codegen.activation_calls import activation_headers
 from polysci.codegen.definitions import arrange
+from polysci.codegen.extras import NO_EXTRAS, Extras
 from polysci.codegen.loops import declare_origins, nest, tile_schedule
 from polysci.codegen.packing import box_function, box_origins, box_rows
 from polysci.codegen.panel_parts import part_function, part_origins
@@ -27,7 +28,7 @@ from polysci.codegen.tasks import HEADER, origins_of_task
 from polysci.codegen.team import Team
 from polysci.codegen.tile_calls import tile_call
 from polysci.codegen.tile_functions import tile_function
-from polysci.codegen.tiles import Tile, check_masks
+from polysci.codegen.tiles import Tile
 from polysci.codegen.weight_pieces import columns_at_a_time, columns_functions, declare_columns
 from polysci.codegen.workspace import Workspace
 from polysci.errors import SpecError, UnsupportedError
@@ -56,7 +57,7 @@ class Source:
     workspace: int = 0
     packed: int = 0
     by_rows: bool = False
-    masked: bool = False
+    extras: Extras = NO_EXTRAS
     pool: bool = False  # its last argument is the team of threads that call it
     columns: tuple[int, int] | None = None  # of weights packed so many at a time, after their size
 
@@ -78,9 +79,8 @@ class Source:
     @property
     def functions(self) -> tuple[interface.Function, ...]:
         """Its entry points, whatever its symbol."""
-        return interface.functions(
-            self.precision, by_rows=self.by_rows, team=self.pool, masked=self.masked
-        )
+        kind = {"by_rows": self.by_rows, "team": self.pool}
+        return interface.functions(self.precision, **kind, extras=self.extras.parameters)
 
     @property
     def declarations(self) -> str:
@@ -105,11 +105,10 @@ def assemble(sources: Sequence[Source]) -> str:
     if len(units) != 1:
         told = ", ".join(map(str, units))
         raise SpecError(f"one C file holds one ISA and one precision, not {told}")
-    title = f"/* {sources[0].schedule} */"
     beside = dict.fromkeys(name for source in sources for name in source.beside)
     code = "\n".join(source.text for source in sources)
     texts = [headers(units[0]), *map(microkernels.header, beside)]
-    return f"{title}\n{arrange(texts, code)}"
+    return f"/* {sources[0].schedule} */\n{arrange(texts, code)}"
 
 
 def emit(
@@ -121,7 +120,7 @@ def emit(
     threads: int = 1,
     team: Team = Team.OWN,
     by_rows: bool = False,
-    masked: bool = False,
+    extras: Extras | None = None,
     comments: Sequence[str] = (),
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
@@ -129,17 +128,17 @@ def emit(
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
     the code. Of another ``team`` than its own every thread calls it, and none waits at its end.
     ``by_rows``: its last two arguments say which iterations of the outermost loop to run, the first
-    one and the end; one thread runs them. ``masked``: as ``interface.functions`` says. ``comments``
-    are of the nest and each of its loops, from the outermost inwards. Raises SpecError or
-    UnsupportedError for a schedule that does not fit.
+    one and the end; one thread runs them. ``comments`` are of the nest and each of
+    its loops, from the outermost inwards. Raises SpecError or UnsupportedError for a schedule that
+    does not fit.
     """
     interface.check_symbol(symbol)
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
-    if masked:
-        check_masks(plan)
-    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, masked, comments)
+    extras = extras or NO_EXTRAS
+    extras.check(plan, by_rows=by_rows)
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, extras, comments)
     whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.hilbert
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
@@ -147,7 +146,7 @@ def emit(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),
         workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
-        masked=masked, pool=team is Team.POOL,
+        extras=extras, pool=team is Team.POOL,
         columns=columns_at_a_time(plan, strides[contraction.w.array], team),
     )  # fmt: skip
 
@@ -161,7 +160,7 @@ class _Emitter:
     threads: int
     team: Team
     by_rows: bool
-    masked: bool
+    extras: Extras
     comments: Sequence[str]
 
     def text(self) -> str:
@@ -172,7 +171,7 @@ class _Emitter:
             self._size("packed_size", packed_bytes(plan)),
             self._size("workspace_size", self.workspace.bytes),
             *(
-                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), masked=self.masked)
+                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), self.extras)
                 for index, pieces in enumerate(plan.classes())
             ),
         ]
@@ -193,8 +192,8 @@ class _Emitter:
 
     @property
     def functions(self) -> tuple[interface.Function, ...]:
-        kind = {"by_rows": self.by_rows, "team": self.team is Team.POOL, "masked": self.masked}
-        return interface.functions(self.plan.precision, **kind)
+        kind = {"by_rows": self.by_rows, "team": self.team is Team.POOL}
+        return interface.functions(self.plan.precision, **kind, extras=self.extras.parameters)
 
     @property
     def parameters(self) -> int:
@@ -215,8 +214,7 @@ class _Emitter:
         return Workspace(self.plan, 1 if alone else self.threads)
 
     def _size(self, name: str, value: int) -> c.Generable:
-        head = f"int64_t {self.symbol}_{name}(void)"
-        return c.function(head, [c.Statement(f"return {value}")])
+        return c.function(f"int64_t {self.symbol}_{name}(void)", [c.Statement(f"return {value}")])
 
     def _flush(self, body: list[c.Generable]) -> list[c.Generable]:
         """One thread's statements; a network flushes denormals itself."""
@@ -234,7 +232,8 @@ class _Emitter:
                 ".residual = residual, .clamp = clamp}"
             ),
             *integer_arguments(self.plan),
-            *[c.Statement("args.gate = gate, args.mask = mask")] * self.masked,
+            *(c.Statement(f"args.{extra.name} = {extra.name}") for extra in self.extras.parameters),
+            *([] if self.several else self.extras.begin(1)),
         ]
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes
@@ -322,6 +321,7 @@ class _Emitter:
         tasks = c.loop(f"int64_t task = {first}", f"task < {last}", "++task", c.Block(turn))
         body = self._flush([
             c.Statement("ps_args local = args, *const g = &local"),
+            *(self.extras.begin(self.threads) if self.several else []),
             *self._tiles("local"),
             *self._about(self.parameters),
             tasks,

@@ -118,14 +118,17 @@ def function_name(role: Role, symbol: str) -> str:
 
 
 def functions(
-    precision: Precision, *, by_rows: bool = False, team: bool = False, masked: bool = False
+    precision: Precision,
+    *,
+    by_rows: bool = False,
+    team: bool = False,
+    extras: Sequence[Parameter] = (),
 ) -> tuple[Function, ...]:
     """The four functions of a primitive of this precision.
 
     Packing integer weights takes what x holds for zero. ``by_rows``: ``run`` takes the first
     iteration of its outermost loop, and the end. ``team``: it takes the team whose threads call it.
-    ``masked``: it takes bits, one an element of y in the order of memory: those of ``gate`` say
-    which results stay, the others become 0, and those of ``mask`` which results are above 0.
+    ``extras``: what else it takes.
     """
     x, w, y, sums = (t.c_type for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
@@ -140,7 +143,7 @@ def functions(
         Parameter(f"const {y} *", "residual"),
         Parameter("const float *", "clamp"),
         *[Parameter("const polysci_scales *", "to")] * precision.scaled,
-        *[Parameter("const uint8_t *", "gate"), Parameter("uint8_t *", "mask")] * masked,
+        *extras,
         Parameter("void *", "workspace"),
         *(Parameter("int64_t", name) for name in ("first", "last") if by_rows),
         *[Parameter("const polysci_team *", "team")] * team,

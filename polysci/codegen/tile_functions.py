@@ -6,6 +6,7 @@ import numpy as np
 
 from polysci.codegen import ctree as c
 from polysci.codegen.activation_calls import activation_function
+from polysci.codegen.extras import Extras
 from polysci.codegen.reduction import reduction
 from polysci.codegen.stacked import stacked_calls
 from polysci.codegen.stencil import stencil_calls
@@ -38,15 +39,14 @@ def _begins_with_offset(plan: Plan) -> bool:
     return plan.precision.scaled and plan.kernel.tile_registers is None
 
 
-def _epilogue(contraction: Contraction, *, masked: bool) -> str:
-    """The C of what is done to the sums of a tile: factors, bits, the function that ends them."""
+def _epilogue(contraction: Contraction, extras: Extras) -> str:
+    """The C of what is done to the sums of a tile: factors, extras, the function that ends them."""
     place, activation = "ps_shifted(g, n, c)", activation_function(contraction.activation)
     factors = (contraction.alpha, contraction.beta)
     if factors != (1, 1):
         numbers = ", ".join(f"{float(np.float32(factor))!r}f" for factor in factors)
         place = f"ps_times({place}, {numbers})"
-    if masked:
-        place = f"ps_masked({place}, g, c)"
+    place = extras.epilogue(place)
     return f"ps_then({place}, {activation})" if activation else place
 
 
@@ -126,7 +126,7 @@ def _steps_ahead(tile: Tile) -> int:
     return ahead.steps if ahead else 0
 
 
-def tile_function(name: str, tile: Tile, *, masked: bool = False) -> c.Generable:
+def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
     """The C function of a register tile; a, b, c, n are offsets in elements."""
     plan = tile.plan
     size, lanes = tile.size(plan.column), plan.kernel.lanes
@@ -172,7 +172,7 @@ def tile_function(name: str, tile: Tile, *, masked: bool = False) -> c.Generable
     body = [
         *shape,
         *map(c.Statement, _operands(plan)),
-        c.Statement(f"const ps_epilogue e = {_epilogue(plan.contraction, masked=masked)}"),
+        c.Statement(f"const ps_epilogue e = {_epilogue(plan.contraction, extras)}"),
         c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
         *gaps(plan),

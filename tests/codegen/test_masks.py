@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from polysci.algorithms.algorithm import EmitOptions
+from polysci.codegen.extras import Extras
 from polysci.errors import UnsupportedError
 from polysci.measure.guard_pages import Guarded
 from polysci.measure.integer_reference import Arrays
@@ -36,7 +37,7 @@ def masked(text: str, dtype: str, loops: str, kernel: str, isa: str, threads: in
     """What is wrong with results and bits, each operand beside a guard page."""
     problem = parse_problem(text, "" if text.startswith("mm") else "nhwc", dtype)
     schedule = Schedule.parse(f"{loops} > {kernel.format(isa)}")
-    source = CPU.emit(problem, schedule, threads, EmitOptions(masked=True))
+    source = CPU.emit(problem, schedule, threads, EmitOptions(extras=Extras(masked=True)))
     library = CPU.load(CPU.build(source.file), source.declarations)
     functions = bind(library, source.symbol)
     data = Arrays.of(problem, 1)
@@ -116,4 +117,4 @@ def test_bits_are_exact_and_stay_inside_their_bytes(name: str, isa: str) -> None
 def test_tiles_that_share_bytes_are_refused(text: str, layout: str, schedule: str) -> None:
     problem = parse_problem(text, layout)
     with pytest.raises(UnsupportedError, match="mask"):
-        CPU.emit(problem, Schedule.parse(schedule), 1, EmitOptions(masked=True))
+        CPU.emit(problem, Schedule.parse(schedule), 1, EmitOptions(extras=Extras(masked=True)))

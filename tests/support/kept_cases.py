@@ -32,6 +32,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_kind_of_code": 5,
         "test_products_of_matrices": 0,
     },
+    "codegen/test_moments.py": {"test_moments_are_within_the_bound_and_stay_inside_their_rows": 6},
     "codegen/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 6},
     "cli/test_calibrating.py": {"test_calibrating_is_told_once": 0},
     "cli/test_cli.py": {
@@ -348,6 +349,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_compiled_by_pytorch_without_a_break": None,
         "test_no_images": None,
         "test_hooks_and_retained_gradients": None,
+    },
+    "training/test_moments.py": {
+        "test_steps_are_those_with_passes": 0,
+        "test_reproducible_steps_take_passes": None,
     },
     "training/test_masks.py": {"test_masks_change_no_bit_of_what_is_learned": None},
     "training/test_torch.py": {"test_ten_steps": 0},

@@ -37,6 +37,10 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     """
     if options.by_rows:
         raise UnsupportedError(f"schedule {plan.schedule}: its classes share no outermost loop")
+    if options.extras and options.extras.moments:
+        raise UnsupportedError(
+            f"schedule {plan.schedule}: no moments: classes have tiles of their own"
+        )
     interface.check_symbol(options.symbol)
     strides = {**plan.strides, **options.strides}
     parts = _parts(plan, options, strides)
@@ -46,7 +50,7 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     own = max(round_up(part.source.workspace, ALIGNMENT) for part in parts)
     ends = [part.workspace + part.source.workspace for part in parts]
     workspace = own * copies if plan.shared else max(ends)
-    rows = interface.functions(whole.precision, team=pool, masked=options.masked)
+    rows = interface.functions(whole.precision, team=pool, extras=whole.extras.parameters)
     body = [
         c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
         *(
@@ -85,7 +89,7 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
             it.contraction, it.strides(strides), schedule,
             symbol=f"{options.symbol}_residue{number}",
             threads=1 if plan.shared else plan.threads, team=inside, by_rows=plan.shared,
-            masked=options.masked,
+            extras=options.extras,
             comments=explain.loop_comments(it.contraction, schedule, caches) if caches else (),
         )  # fmt: skip
         parts.append(_Part(source, it.start(strides), packed, workspace))

@@ -361,8 +361,9 @@ class StageCode:
         x, y, packed = f"{x}{x_moved}", f"{y}{y_moved}", f"(const void *)({packed})"
         words = [x, packed, y, bias, residual, clamp]
         words += [self.scales(spot, layer)] if source.precision.scaled else []
-        masks = [(layer.gate, "const "), (layer.mask, "")] * source.masked
-        words += [self.address(it, "uint8_t", 0, const) if it else "0" for it, const in masks]
+        for extra in source.extras.parameters:
+            name, kind = getattr(layer, extra.name), extra.type.removesuffix(" *")
+            words.append(self.address(name, kind, 0, const="") if name else "0")
         rows = ["first", "last"] if source.by_rows else [MEMBER] * source.pool
         return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
 

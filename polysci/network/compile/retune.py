@@ -24,8 +24,10 @@ from polysci.network.compile.prepare import (
 from polysci.network.compile.rivals import rivals
 from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, members_of
 from polysci.network.passes.buffers import PlacedProgram
+from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.joint_loops import join_loops
-from polysci.network.passes.layer_calls import problems, refuse_masks
+from polysci.network.passes.layer_calls import problems, refuse_extras
+from polysci.network.passes.layer_moments import take_moments
 from polysci.network.passes.relu_masks import mask_relus
 from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
@@ -45,7 +47,7 @@ def retune(
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
-    """The network with its row fusions and masks, and the schedule of every problem, by key.
+    """The network with row fusions, masks and moments, and the schedule of every problem, by key.
 
     At a level that measures, both are timed in the whole network; else the model decides.
     """
@@ -59,9 +61,13 @@ def retune(
     if measures:
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)
         placed, considered = fuse_rows(prepared.placed, setting, slower)
-    placed, masks = mask_relus(placed, partial(refuse_masks, chosen))
+    refuse = partial(refuse_extras, chosen)
+    placed, masks = mask_relus(placed, refuse)
+    taken: tuple[Fusion, ...] = ()
+    if not options.reproducible:  # whose sums have an order that no schedule decides
+        placed, taken = take_moments(placed, options.threads, refuse)
     placed, joined = join_loops(placed)
-    fusions = (*prepared.fusions, *considered, *masks, *joined)
+    fusions = (*prepared.fusions, *considered, *masks, *taken, *joined)
     return replace(prepared, placed=placed, fusions=fusions), chosen
 
 

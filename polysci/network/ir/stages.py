@@ -84,7 +84,7 @@ class LayerStage:
     position in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights
     and y lie behind the first ones there. ``gate`` and ``mask`` have a bit for each element of y,
     in the order of its memory: where one of the gate, if there is one, is 0, the result is 0; those
-    of the mask are written, 1 where the result is above 0.
+    of the mask are written, 1 where the result is above 0; ``moments`` as ``MomentRows`` says.
     """
 
     name: str
@@ -103,6 +103,7 @@ class LayerStage:
     copies: tuple[tuple[int, int, int], ...] = ()
     gate: str = ""
     mask: str = ""
+    moments: str = ""
 
     @property
     def output(self) -> str:
@@ -110,7 +111,7 @@ class LayerStage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (self.output, *[self.mask] * bool(self.mask))
+        return (self.output, *(name for name in (self.mask, self.moments) if name))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -341,7 +342,7 @@ class Program:
 
     ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
     those of which data decides the length. ``in_place``, by output: the input whose memory it
-    takes, one argument for both.
+    takes, one argument for both. ``moments``, by tensor: its mean and its variance by channel.
     """
 
     name: str
@@ -353,6 +354,7 @@ class Program:
     constants: Mapping[str, Array]
     counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    moments: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -382,8 +384,7 @@ class Program:
 
     def border(self) -> tuple[str, ...]:
         """Tensors whose memory is shared with what is around: callers, and steps."""
-        repeated = [stage for stage in self.stages if isinstance(stage, RepeatStage)]
-        inside = [name for stage in repeated for name in stage.border]
+        inside = [name for it in self.stages if isinstance(it, RepeatStage) for name in it.border]
         return tuple(dict.fromkeys((*self.inputs, *self.outputs, *inside)))
 
     def with_stages(self, stages: tuple[Stage, ...]) -> Program:

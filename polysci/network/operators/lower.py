@@ -50,7 +50,7 @@ def lower(graph: Graph) -> Program:
     }
     program = Program(
         graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted,
-        in_place,
+        in_place, build.moments,
     )  # fmt: skip
     return program.with_stages(stages)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from polysci.algorithms.algorithm import EmitOptions
 from polysci.codegen.emit import Source
+from polysci.codegen.extras import Extras, MomentRows, images_in_row
 from polysci.codegen.team import Team
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.graph import Array
@@ -68,12 +69,13 @@ def calls_of(
         elif several < threads:
             schedule = serial(schedule)
         strides = strides_of(layer, placed)
-        masked = bool(layer.gate or layer.mask)
-        key = (layer.problem.key, str(schedule), f"{fused} {masked}", repr(sorted(strides.items())))
+        extras = extras_of(layer, placed)
+        words = str(schedule), f"{fused} {extras}", repr(sorted(strides.items()))
+        key = (layer.problem.key, *words)
         if key not in sources:
             own = Team.OWN  # a thread of the fusion's calls it alone
             options = EmitOptions(
-                f"{name}_l{len(sources)}", strides, own if fused else team, fused, masked
+                f"{name}_l{len(sources)}", strides, own if fused else team, fused, extras
             )
             sources[key] = CPU.emit(layer.problem, schedule, several, options)
         source = sources[key]
@@ -178,13 +180,23 @@ def plain(schedule: Schedule) -> Schedule:
     return replace(schedule, stream=False) if schedule.stream else schedule
 
 
-def refuse_masks(
+def extras_of(layer: LayerStage, placed: PlacedProgram) -> Extras:
+    """What the code of a layer takes beside its operands."""
+    moments = None
+    if layer.moments:
+        rows, _, channels = placed.program.values[layer.moments].shape
+        images = images_in_row(placed.program.values[layer.output].shape)
+        moments = MomentRows(rows, channels, images * placed.places[layer.output].strides[0])
+    return Extras(bool(layer.gate or layer.mask), moments)
+
+
+def refuse_extras(
     schedules: Mapping[str, Schedule], layer: LayerStage, placed: PlacedProgram
 ) -> str:
-    """Why the code of a layer under its schedule cannot read or write masks; empty if it can."""
+    """Why the code of a layer under its schedule has no masks, or moments; empty if it has."""
     if layer.y.start or layer.y.step or layer.stack or layer.scales:
         return "it writes part of a tensor, or integers"
-    options = EmitOptions(strides=strides_of(layer, placed), masked=True)
+    options = EmitOptions(strides=strides_of(layer, placed), extras=extras_of(layer, placed))
     try:
         CPU.emit(layer.problem, plain(schedules[layer.problem.key]), 1, options)
     except PolysciError as error:

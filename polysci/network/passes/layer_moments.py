@@ -1,0 +1,113 @@
+"""Statistics of a batch normalisation by the layer that makes its input, while tiles are hot.
+
+The layer writes moments of its results beside them (``codegen.extras``), by thread and image; what
+read all results for their mean and variance joins these instead (Chan, Golub and LeVeque, 1983). It
+needs the layers' schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from polysci.codegen.extras import PLANES, images_in_row
+from polysci.network.ir.expressions import (
+    Apply,
+    Expr,
+    Load,
+    Number,
+    Reduce,
+    axis,
+    combine,
+    constant,
+)
+from polysci.network.ir.stages import LayerStage, LoopStage, Stage, Value
+from polysci.network.passes.buffers import BufferPlace, PlacedProgram
+from polysci.network.passes.fusion import Fusion
+from polysci.network.passes.relu_masks import Refuse
+
+
+def take_moments(
+    placed: PlacedProgram, threads: int, refuse: Refuse
+) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
+    """The program with statistics by layers where their code has them, and all considered."""
+    considered = list[Fusion]()
+    for x, names in placed.program.moments.items():
+        makers = [stage for stage in placed.program.stages if x in stage.outputs]
+        loops = [stage for stage in placed.program.stages if {*stage.outputs} & {*names}]
+        layer = makers[0] if len(makers) == 1 else None
+        if not isinstance(layer, LayerStage) or len(loops) != 2:
+            continue
+        if not all(isinstance(stage, LoopStage) for stage in loops):
+            continue
+        changed = _with_moments(placed, layer, names, threads)
+        (counted,) = (it for it in changed.program.stages if x in it.outputs)
+        assert isinstance(counted, LayerStage)
+        refusal = "" if _is_whole(layer, placed) else "channels or images lie otherwise"
+        refusal = refusal or refuse(counted, changed)
+        saved = placed.program.values[x].bytes
+        considered.append(Fusion(loops[1].name, layer.name, x, saved, refusal))
+        placed = placed if refusal else changed
+    return placed, tuple(considered)
+
+
+def _is_whole(layer: LayerStage, placed: PlacedProgram) -> bool:
+    """Whether a layer makes a tensor of its own, image by image, with channels second."""
+    value, place = placed.program.values[layer.output], placed.places[layer.output]
+    own = BufferPlace(layer.output, 0, value.strides, value.dtype)
+    by_images = place.strides[0] * value.shape[0] == value.size
+    return place == own and by_images and layer.y.axes[:2] == ((0,), (1,))
+
+
+def _with_moments(
+    placed: PlacedProgram, layer: LayerStage, names: Sequence[str], threads: int
+) -> PlacedProgram:
+    """The program in which a layer writes moments, and two tensors are made of these."""
+    program, x, (mean, variance) = placed.program, layer.output, names
+    images, channels, *_ = shape = program.values[x].shape
+    rows = threads * -(-images // images_in_row(shape))
+    moments = Value(f"{x}.moments", (rows, PLANES, channels))
+    exact = Value(f"{x}.moments.mean", (channels,), "float64")
+    count, near, less, squares = (
+        Load(moments.name, (combine({"r0": 1}), constant(plane), axis(0)))
+        for plane in range(PLANES)
+    )
+    share, middle = Number(channels / program.values[x].size), Load(exact.name, (axis(0),))
+
+    def total(body: Expr) -> Expr:
+        return Apply("mul", (Reduce("add", (("r0", rows),), body), share))
+
+    own = Apply("add", (Apply("exact", (near,)), less))
+    apart = Apply("sub", (own, middle))
+    spread = Apply("add", (squares, Apply("mul", (count, Apply("mul", (apart, apart))))))
+    made = {mean: Apply("real", (middle,)), variance: Apply("real", (total(spread),))}
+    stages = list[Stage]()
+    for stage in program.stages:
+        if stage is layer:
+            stages.append(replace(layer, moments=moments.name))
+            stages.append(
+                LoopStage(f"{layer.name}, mean", exact.name, total(Apply("mul", (count, own))))
+            )
+        elif isinstance(stage, LoopStage) and stage.output in made:
+            stages.append(replace(stage, expr=made[stage.output]))
+        else:
+            stages.append(stage)
+    values = {**program.values, moments.name: moments, exact.name: exact}
+    places = {it.name: BufferPlace(it.name, 0, it.strides, it.dtype) for it in (moments, exact)}
+    changed = replace(program, values=values, stages=tuple(stages))
+    return _drop_unread(PlacedProgram(changed, {**placed.places, **places}))
+
+
+def _drop_unread(placed: PlacedProgram) -> PlacedProgram:
+    """The program without loops whose results nothing reads, by whatever name."""
+    program = placed.program
+    read = {*program.border(), *(name for stage in program.stages for name in stage.inputs)}
+    buffers = {placed.places[name].buffer for name in read}
+    kept = tuple(
+        stage for stage in program.stages
+        if not isinstance(stage, LoopStage)
+        or buffers & {placed.places[name].buffer for name in stage.outputs}
+    )  # fmt: skip
+    if len(kept) == len(program.stages):
+        return placed
+    return _drop_unread(replace(placed, program=replace(program, stages=kept)))

@@ -1,0 +1,60 @@
+"""Statistics of batch normalisation by the layer before it: those of a pass over its results."""
+
+import numpy as np
+import pytest
+
+from polysci import layers, training
+from polysci.network.compile import retune
+from polysci.network.ir.stages import LayerStage
+from polysci.training import Trainer
+from tests.support.flags import QUICK
+
+RNG = np.random.default_rng(0)
+X, CLASSES = RNG.normal(size=(4, 3, 12, 12)).astype(np.float32), RNG.integers(0, 10, 4)
+MODEL = [
+    layers.Conv2d(3, 24, 3, stride=2, padding=1), layers.BatchNorm2d(24), layers.ReLU(),
+    layers.Conv2d(24, 20, 1), layers.ReLU(), layers.BatchNorm2d(20),
+    layers.AdaptiveAvgPool2d(1), layers.Flatten(), layers.Linear(20, 10),
+]  # fmt: skip
+
+
+def trainer_of(threads: int = 1, **options: object) -> Trainer:
+    optimizer = training.SGD(lr=0.05, momentum=0.9)
+    return training.compile_training(
+        MODEL, X.shape, "cross_entropy", optimizer, level="estimate", threads=threads, flags=QUICK,
+        **options,
+    )  # fmt: skip
+
+
+def counted(trainer: Trainer) -> int:
+    """Layers that write moments."""
+    stages = trainer.network.prepared.program.stages
+    return sum(bool(stage.moments) for stage in stages if isinstance(stage, LayerStage))
+
+
+@pytest.mark.parametrize(("threads", "dtype"), [(1, "f32"), (2, "f32"), (2, "bf16")])
+def test_steps_are_those_with_passes(
+    monkeypatch: pytest.MonkeyPatch, threads: int, dtype: str
+) -> None:
+    trainers = [trainer_of(threads, dtype=dtype)]
+    monkeypatch.setattr(retune, "take_moments", lambda placed, *_: (placed, ()))
+    trainers.append(trainer_of(threads, dtype=dtype, name="passes"))
+    assert [counted(trainer) for trainer in trainers] == [2, 0]
+    losses = [[trainer.step(X, CLASSES) for _ in range(3)] for trainer in trainers]
+    tolerance = 2e-6 if dtype == "f32" else 2e-3  # a pass reads what was rounded to 8 bits
+    assert losses[0] == pytest.approx(losses[1], rel=tolerance)
+    for name, value in trainers[1].state.items():
+        if "running" in name:
+            scale = abs(value).max()
+            np.testing.assert_allclose(
+                trainers[0].state[name], value, rtol=0, atol=tolerance * scale, err_msg=name
+            )
+
+
+def test_reproducible_steps_take_passes() -> None:
+    steps = list[list[float]]()
+    for threads in (1, 2):
+        trainer = trainer_of(threads, reproducible=True)
+        assert counted(trainer) == 0
+        steps.append([trainer.step(X, CLASSES) for _ in range(2)])
+    assert steps[0] == steps[1]
