@@ -53,7 +53,7 @@ typedef struct {
     const polysci_scales *to;
     const uint8_t *gate; /* a bit an element of y: see ps_masked */
     uint8_t *mask;
-    float *moments; /* of each channel: see ps_join_moments */
+    float *moments; /* of each channel: see ps_add_moments */
 } ps_args;
 
 /* A function of each of `vecs` vectors of finished sums; null: none. */
@@ -108,7 +108,7 @@ PS_INLINE ps_epilogue ps_masked(ps_epilogue e, const ps_args *g, int64_t c)
     return e;
 }
 
-/* The moments of so many channels, from n on, gain the results: see ps_join_moments. */
+/* The moments of so many channels, from n on, gain the results: see ps_add_moments. */
 PS_INLINE ps_epilogue ps_counted(ps_epilogue e, const ps_args *g, int64_t n, int64_t channels)
 {
     e.moments = g->moments + n;

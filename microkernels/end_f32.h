@@ -103,37 +103,41 @@ PS_INLINE void ps_store_used(float *p, ps_tile t, int v, ps_vec x)
         ps_store_first(p, x, ps_used(t, v));
 }
 
-/* The results of a tile join those before them.  Planes of `channels` numbers, from the tile's
- * first one on, hold: how many there were; a number near all of them; their mean less that number;
- * the sum of their squares around their mean.  All are 0 at first.  Chan, Golub and LeVeque,
- * Algorithms for Computing the Sample Variance (1983), section 2; a number near the mean keeps the
- * digits of one that is large beside the deviations. */
-PS_INLINE void ps_join_moments(const ps_acc *acc, ps_tile t, float *count, int64_t channels)
+/* Planes of `channels` numbers, from the tile's first one on, gain its results.  They hold: how many
+ * there were; a number near all of them, the first tile's mean; the sums of their differences from it
+ * and of the squares of these.  All are 0 at first.  Chan, Golub and LeVeque, Algorithms for
+ * Computing the Sample Variance (1983), section 2: shifted data.  Two sums of each kind, so that
+ * nobody waits long for them. */
+PS_INLINE void ps_add_moments(const ps_acc *acc, ps_tile t, float *count, int64_t channels)
 {
-    float *near = count + channels, *mean = near + channels, *squares = mean + channels;
-    const float before = count[0], all = before + (float)t.rows, share = (float)t.rows / all;
-    const ps_vec minus = ps_splat(-1);
+    float *near = count + channels, *sums = near + channels, *squares = sums + channels;
+    const float before = count[0];
+    const ps_vec minus = ps_splat(-1), all = ps_splat(before + (float)t.rows);
+    if (before == 0) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            ps_vec mean = acc[v];
+            PS_UNROLL
+            for (int i = 1; i < t.rows; ++i)
+                mean = ps_add(mean, acc[i * t.vecs + v]);
+            ps_store_used(near, t, v, ps_mul(mean, ps_splat(1 / (float)t.rows)));
+        }
+    }
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
-        ps_vec own = acc[v], sum = ps_zero();
-        PS_UNROLL
-        for (int i = 1; i < t.rows; ++i)
-            own = ps_add(own, acc[i * t.vecs + v]);
-        own = ps_mul(own, ps_splat(1 / (float)t.rows));
+        const ps_vec middle = ps_load_used(near, t, v);
+        ps_vec sum[2] = {ps_zero(), ps_zero()}, square[2] = {ps_zero(), ps_zero()};
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
-            const ps_vec apart = ps_fma(own, minus, acc[i * t.vecs + v]);
-            sum = ps_fma(apart, apart, sum);
+            const ps_vec apart = ps_fma(middle, minus, acc[i * t.vecs + v]);
+            sum[i % 2] = ps_add(sum[i % 2], apart);
+            square[i % 2] = ps_fma(apart, apart, square[i % 2]);
         }
-        if (before == 0)
-            ps_store_used(near, t, v, own);
-        const ps_vec old = ps_load_used(mean, t, v);
-        const ps_vec off = ps_fma(ps_load_used(near, t, v), minus, own);
-        const ps_vec moved = ps_fma(old, minus, off);
-        sum = ps_fma(ps_mul(moved, ps_splat(before * share)), moved, sum);
-        ps_store_used(count, t, v, ps_splat(all));
-        ps_store_used(mean, t, v, ps_fma(moved, ps_splat(share), old));
-        ps_store_used(squares, t, v, ps_add(ps_load_used(squares, t, v), sum));
+        sum[0] = ps_add(ps_add(sum[0], sum[1]), ps_load_used(sums, t, v));
+        square[0] = ps_add(ps_add(square[0], square[1]), ps_load_used(squares, t, v));
+        ps_store_used(count, t, v, all);
+        ps_store_used(sums, t, v, sum[0]);
+        ps_store_used(squares, t, v, square[0]);
     }
 }
 
@@ -161,7 +165,7 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
         ps_clamp(acc, t, e->clamp);
     if (e && e->mask)
         ps_put_mask(acc, t, e->mask);
-    if (e && e->moments)
-        ps_join_moments(acc, t, e->moments, e->channels);
     ps_put(acc, t, c, t.stream && e && e->aligned);
+    if (e && e->moments)
+        ps_add_moments(acc, t, e->moments, e->channels);
 }

@@ -5,9 +5,11 @@ import pytest
 
 from polysci import layers, training
 from polysci.network.compile import retune
+from polysci.network.frontends.layers import build_model
 from polysci.network.ir.stages import LayerStage
 from polysci.training import Trainer
 from tests.support.flags import QUICK
+from tests.support.networks import network_of
 
 RNG = np.random.default_rng(0)
 X, CLASSES = RNG.normal(size=(4, 3, 12, 12)).astype(np.float32), RNG.integers(0, 10, 4)
@@ -30,6 +32,30 @@ def counted(trainer: Trainer) -> int:
     """Layers that write moments."""
     stages = trainer.network.prepared.program.stages
     return sum(bool(stage.moments) for stage in stages if isinstance(stage, LayerStage))
+
+
+@pytest.mark.parametrize(("threads", "large"), [(1, 0), (2, 1000)])
+def test_statistics_are_those_of_float64(threads: int, large: int) -> None:
+    """Running ones; results of a large mean are rounded to 2^-15, and their squares to 1/16."""
+    parts = [layers.Conv2d(3, 20, 3, stride=2), layers.BatchNorm2d(20, momentum=0.3)]
+    made = build_model(parts, [3, 3, 13, 13], training=True)
+    x = RNG.normal(size=(3, 3, 13, 13)).astype(np.float32)
+    values = {"x": x, **made.parameters, **made.state}
+    values["0.bias"] = values["0.bias"] + np.float32(large)
+    network = network_of(made.graph, threads)
+    moments = [stage.moments for stage in network.prepared.program.layers()]
+    assert len(moments) == 1 and all(moments)
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(float), (3, 3), (2, 3))[
+        :, :, ::2, ::2
+    ]
+    y = np.einsum("ncpqrs,kcrs->kpqn", windows, values["0.weight"]).reshape(20, -1)
+    results = network(values)
+    mean, variance = (results[made.replaced[f"1.running_{name}"]] for name in ("mean", "var"))
+    wanted = (y + values["0.bias"].astype(float)[:, None]).mean(axis=1)
+    np.testing.assert_allclose(mean, 0.3 * wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        variance, 0.7 + 0.3 * y.var(axis=1, ddof=1), rtol=1e-6 + 1e-7 * large
+    )
 
 
 @pytest.mark.parametrize(("threads", "dtype"), [(1, "f32"), (2, "f32"), (2, "bf16")])

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from polysci.codegen.extras import PLANES, images_in_row
-from polysci.network.ir.expressions import (
-    Apply,
-    Expr,
-    Load,
-    Number,
-    Reduce,
-    axis,
-    combine,
-    constant,
-)
+from polysci.network.ir.expressions import Expr, Load, Reduce, axis, combine, constant
 from polysci.network.ir.stages import LayerStage, LoopStage, Stage, Value
+from polysci.network.operators.builder import apply
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.relu_masks import Refuse
@@ -68,26 +61,26 @@ def _with_moments(
     rows = threads * -(-images // images_in_row(shape))
     moments = Value(f"{x}.moments", (rows, PLANES, channels))
     exact = Value(f"{x}.moments.mean", (channels,), "float64")
-    count, near, less, squares = (
-        Load(moments.name, (combine({"r0": 1}), constant(plane), axis(0)))
+    count, near, sums, squares = (
+        apply("exact", Load(moments.name, (combine({"r0": 1}), constant(plane), axis(0))))
         for plane in range(PLANES)
     )
-    share, middle = Number(channels / program.values[x].size), Load(exact.name, (axis(0),))
+    share, middle = channels / program.values[x].size, Load(exact.name, (axis(0),))
 
-    def total(body: Expr) -> Expr:
-        return Apply("mul", (Reduce("add", (("r0", rows),), body), share))
+    def total(*parts: Expr) -> Expr:
+        body = reduce(lambda sum_, part: apply("add", sum_, part), parts)
+        return apply("mul", Reduce("add", (("r0", rows),), body), share)
 
-    own = Apply("add", (Apply("exact", (near,)), less))
-    apart = Apply("sub", (own, middle))
-    spread = Apply("add", (squares, Apply("mul", (count, Apply("mul", (apart, apart))))))
-    made = {mean: Apply("real", (middle,)), variance: Apply("real", (total(spread),))}
+    apart = apply("sub", near, middle)
+    moved = apply("mul", apart, apply("add", sums, sums))
+    spread = total(squares, moved, apply("mul", count, apply("mul", apart, apart)))
+    made = {mean: apply("real", middle), variance: apply("max", apply("real", spread), 0.0)}
+    own = total(apply("mul", count, near), sums)
     stages = list[Stage]()
     for stage in program.stages:
         if stage is layer:
             stages.append(replace(layer, moments=moments.name))
-            stages.append(
-                LoopStage(f"{layer.name}, mean", exact.name, total(Apply("mul", (count, own))))
-            )
+            stages.append(LoopStage(f"{layer.name}, mean", exact.name, own))
         elif isinstance(stage, LoopStage) and stage.output in made:
             stages.append(replace(stage, expr=made[stage.output]))
         else:
