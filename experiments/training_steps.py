@@ -33,6 +33,7 @@ from polysci.peers.networks.service import PAUSE_S, SAMPLE_S, WARM_UP_S, mean_se
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 
+Parts = list[layers.Layer]
 Model = tuple[list[layers.Layer], tuple[int, ...], int]  # layers, shape of x, classes
 WAYS = ("polysci", "eager", "compiled")
 ROUNDS = 7
@@ -50,25 +51,51 @@ def lstm() -> Model:
     return [layers.LSTM(256, 256, last=True), layers.Linear(256, 10)], (32, 32, 256), 10
 
 
+Blocks = tuple[tuple[int, int, int], ...]  # columns of 3x3 layers, blocks, stride of the first
+
+
+def resnet(batch: int, stages: Blocks, block: Callable[[int, int, int], Parts], wide: int) -> Model:
+    """Of 224 x 224; a ``block`` of so many channels, columns and stride has ``wide`` times them."""
+    parts, c = [*conv(3, 64, 7, 2), layers.ReLU(), layers.MaxPool2d(3, 2, 1)], 64
+    for k, count, stride in stages:
+        for step in (stride, *[1] * (count - 1)):
+            shortcut = conv(c, wide * k, 1, step) if (c, step) != (wide * k, 1) else []
+            parts += [layers.Residual(block(c, k, step), shortcut), layers.ReLU()]
+            c = wide * k
+    parts += [layers.AdaptiveAvgPool2d(1), layers.Flatten(), layers.Linear(c, 1000)]
+    return parts, (batch, 3, 224, 224), 1000
+
+
+def conv(c: int, k: int, size: int, stride: int) -> Parts:
+    """A convolution and its batch normalisation."""
+    own = layers.Conv2d(c, k, size, stride=stride, padding=size // 2, bias=False)
+    return [own, layers.BatchNorm2d(k)]
+
+
 def resnet18() -> Model:
-    """Of 224 x 224, batch 8."""
+    """Batch 8."""
 
-    def conv(c: int, k: int, size: int, stride: int) -> list[layers.Layer]:
-        pad = size // 2
-        own = layers.Conv2d(c, k, size, stride=stride, padding=pad, bias=False)
-        return [own, layers.BatchNorm2d(k)]
+    def block(c: int, k: int, stride: int) -> Parts:
+        return [*conv(c, k, 3, stride), layers.ReLU(), *conv(k, k, 3, 1)]
 
-    parts = [*conv(3, 64, 7, 2), layers.ReLU(), layers.MaxPool2d(3, 2, 1)]
-    for c, k, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
-        for before, step in ((c, stride), (k, 1)):
-            inner = [*conv(before, k, 3, step), layers.ReLU(), *conv(k, k, 3, 1)]
-            shortcut = conv(before, k, 1, step) if before != k else []
-            parts += [layers.Residual(inner, shortcut), layers.ReLU()]
-    parts += [layers.AdaptiveAvgPool2d(1), layers.Flatten(), layers.Linear(512, 1000)]
-    return parts, (8, 3, 224, 224), 1000
+    return resnet(8, ((64, 2, 1), (128, 2, 2), (256, 2, 2), (512, 2, 2)), block, 1)
 
 
-MODELS: Mapping[str, Callable[[], Model]] = {"mlp": mlp, "lstm": lstm, "resnet18": resnet18}
+def resnet50() -> Model:
+    """Batch 8; its 3x3 layers have the strides."""
+
+    def block(c: int, k: int, stride: int) -> Parts:
+        return [
+            *conv(c, k, 1, 1), layers.ReLU(), *conv(k, k, 3, stride), layers.ReLU(),
+            *conv(k, 4 * k, 1, 1),
+        ]  # fmt: skip
+
+    return resnet(8, ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)), block, 4)
+
+
+MODELS: Mapping[str, Callable[[], Model]] = {
+    "mlp": mlp, "lstm": lstm, "resnet18": resnet18, "resnet50": resnet50,
+}  # fmt: skip
 OPTIMIZERS: Mapping[str, tuple[str, dict[str, float]]] = {
     "sgd": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
     "adam": ("Adam", {"lr": 1e-4}),

@@ -104,15 +104,13 @@ PS_INLINE void ps_store_used(float *p, ps_tile t, int v, ps_vec x)
 }
 
 /* Planes of `channels` numbers, from the tile's first one on, gain its results.  They hold: how many
- * there were; a number near all of them, the first tile's mean; the sums of their differences from it
- * and of the squares of these.  All are 0 at first.  Chan, Golub and LeVeque, Algorithms for
- * Computing the Sample Variance (1983), section 2: shifted data.  Two sums of each kind, so that
- * nobody waits long for them. */
+ * there were; minus a number near all of them, the first tile's mean; the sums of their differences
+ * from it and of the squares of these.  All are 0 at first.  Chan, Golub and LeVeque, Algorithms for
+ * Computing the Sample Variance (1983), section 2: shifted data. */
 PS_INLINE void ps_add_moments(const ps_acc *acc, ps_tile t, float *count, int64_t channels)
 {
-    float *near = count + channels, *sums = near + channels, *squares = sums + channels;
+    float *minus = count + channels, *sums = minus + channels, *squares = sums + channels;
     const float before = count[0];
-    const ps_vec minus = ps_splat(-1), all = ps_splat(before + (float)t.rows);
     if (before == 0) {
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
@@ -120,24 +118,23 @@ PS_INLINE void ps_add_moments(const ps_acc *acc, ps_tile t, float *count, int64_
             PS_UNROLL
             for (int i = 1; i < t.rows; ++i)
                 mean = ps_add(mean, acc[i * t.vecs + v]);
-            ps_store_used(near, t, v, ps_mul(mean, ps_splat(1 / (float)t.rows)));
+            ps_store_used(minus, t, v, ps_mul(mean, ps_splat(-1 / (float)t.rows)));
         }
     }
+    const ps_vec all = ps_splat(before + (float)t.rows);
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
-        const ps_vec middle = ps_load_used(near, t, v);
-        ps_vec sum[2] = {ps_zero(), ps_zero()}, square[2] = {ps_zero(), ps_zero()};
+        const ps_vec middle = ps_load_used(minus, t, v);
+        ps_vec sum = ps_zero(), square = sum;
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
-            const ps_vec apart = ps_fma(middle, minus, acc[i * t.vecs + v]);
-            sum[i % 2] = ps_add(sum[i % 2], apart);
-            square[i % 2] = ps_fma(apart, apart, square[i % 2]);
+            const ps_vec apart = ps_add(acc[i * t.vecs + v], middle);
+            sum = ps_add(sum, apart);
+            square = ps_fma(apart, apart, square);
         }
-        sum[0] = ps_add(ps_add(sum[0], sum[1]), ps_load_used(sums, t, v));
-        square[0] = ps_add(ps_add(square[0], square[1]), ps_load_used(squares, t, v));
         ps_store_used(count, t, v, all);
-        ps_store_used(sums, t, v, sum[0]);
-        ps_store_used(squares, t, v, square[0]);
+        ps_store_used(sums, t, v, ps_add(sum, ps_load_used(sums, t, v)));
+        ps_store_used(squares, t, v, ps_add(square, ps_load_used(squares, t, v)));
     }
 }
 

@@ -12,7 +12,7 @@ from polysci.codegen.tiles import check_masks
 from polysci.errors import UnsupportedError
 from polysci.space.resolve import Plan
 
-PLANES: Final = 4  # count, a number near the results, sums of differences from it and squares
+PLANES: Final = 4  # count, minus a number near the results, sums of differences from it and squares
 PIXELS: Final = 4096  # in a row at least, if there are so many: long sums lose digits
 
 

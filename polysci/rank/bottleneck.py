@@ -16,6 +16,7 @@ import numpy as np
 from polysci.polyhedral.contraction import Operand, columns_of
 from polysci.polyhedral.footprint import FLOAT, Count, footprint, line_bytes, refetches, traffic
 from polysci.rank.estimate import Context
+from polysci.rank.second_reads import level_rates
 from polysci.rank.trip_counts import TripCounts, trip_counts
 from polysci.space.enumerate import Family
 
@@ -38,10 +39,8 @@ def capacities(context: Context) -> tuple[float, float, float]:
 
 def rates(context: Context) -> tuple[float, float, float, float]:
     """Bytes a second into the registers, L1, L2 and L3 of one of the threads."""
-    machine, threads = context.machine, context.threads
-    l3 = min(machine.l3, machine.l3_all / context.target.sharing("l3", threads))
-    memory = min(machine.memory, machine.memory_all / threads)
-    return LOADED * machine.peak * 1e9, machine.l2 * 1e9, l3 * 1e9, memory * 1e9
+    l2, l3, memory = level_rates(context.machine, context.target, context.threads)
+    return LOADED * context.machine.peak * 1e9, l2 * 1e9, l3 * 1e9, memory * 1e9
 
 
 def slowest(seconds: list[Count]) -> Count:

@@ -12,6 +12,7 @@ from polysci.polyhedral.footprint import LINE
 from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
 from polysci.rank.estimate import Context
 from polysci.rank.plain_reads import row_bytes
+from polysci.rank.second_reads import level_rates
 from polysci.rank.traffic_counts import PAGE, USABLE, TrafficCounts
 from polysci.space.resolve import resolve
 
@@ -33,10 +34,10 @@ def bytes_to_pack(nest: TrafficCounts) -> tuple[float, bool]:
 
 def beyond_l2(nest: TrafficCounts) -> float:
     """Bytes that a core gets a second from where the problem lies, if that is not its L2."""
-    machine, target, threads = nest.context.machine, nest.context.target, nest.context.threads
-    if nest.context.cold or nest.total_bytes() > USABLE * target.l3:
-        return 1e9 * min(machine.memory, machine.memory_all / threads)
-    return 1e9 * min(machine.l3, machine.l3_all / target.sharing("l3", threads))
+    context = nest.context
+    _, l3, memory = level_rates(context.machine, context.target, context.threads)
+    cold = context.cold or nest.total_bytes() > USABLE * context.target.l3
+    return 1e9 * (memory if cold else l3)
 
 
 def panel_transfers(nest: TrafficCounts) -> float:

@@ -12,6 +12,7 @@ from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.panel_copies import beyond_l2, bytes_to_pack, panel_transfers
+from polysci.rank.second_reads import level_rates
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work, skips
@@ -168,15 +169,10 @@ def _transfers(
     bandwidth of L3 and memory. L3 takes lines of C while it delivers others.
     """
     context = nest.context
-    machine, threads = context.machine, context.threads
     target = context.target
     sizes = (target.l1, target.l2, target.l3)
     problem_bytes = nest.total_bytes()
-    rates = (
-        machine.l2,
-        min(machine.l3, machine.l3_all / target.sharing("l3", threads)),
-        min(machine.memory, machine.memory_all / threads),
-    )
+    rates = level_rates(context.machine, target, context.threads)
     taken = (np.zeros(1), np.where(nest.family.stream, 0.0, levels[1].c / 2), np.zeros(1))
     seconds = []
     for level, its, size, rate in zip(levels, taken, sizes, rates, strict=True):

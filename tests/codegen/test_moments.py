@@ -80,13 +80,13 @@ def moments(name: str, isa: str, offset: int, side: str, clamp: bool) -> tuple[n
         assert np.array_equal(
             values(y.raw.view(data.fused.dtype), source.precision.y), results.ravel()
         )
-    count, near, sums, squares = (
+    count, minus, sums, squares = (
         made.array.astype(float).reshape(-1, PLANES, channels).transpose(1, 0, 2)
     )
     total = count.sum(axis=0)
-    mean = (count * near + sums).sum(axis=0) / total
-    apart = near - mean
-    squares = (squares + 2 * apart * sums + count * apart**2).sum(axis=0)
+    mean = (sums - count * minus).sum(axis=0) / total
+    apart = minus + mean
+    squares = (squares - 2 * apart * sums + count * apart**2).sum(axis=0)
     by_channel = np.moveaxis(results, problem.bias_axis, -1).reshape(-1, channels)
     return by_channel, total, mean, squares
 

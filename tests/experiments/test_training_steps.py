@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
         ("mlp", 669_706, (128, 10)),
         ("lstm", 528_906, (32, 10)),
         ("resnet18", 11_689_512, (8, 1000)),  # as torchvision counts them
+        ("resnet50", 25_557_032, (8, 1000)),
     ],
 )
 def test_models(
@@ -34,3 +35,8 @@ def test_models(
 def test_models_are_named() -> None:
     ran = run_script(FOLDER / "training_steps.py", "resnet")
     assert ran.returncode == 2 and "expected one of mlp, lstm, resnet18" in ran.stderr
+
+
+def test_networks_with_batch_statistics_are_named() -> None:
+    ran = run_script(FOLDER / "batch_statistics.py", "mlp")
+    assert ran.returncode == 2 and "expected one of resnet18, resnet50" in ran.stderr

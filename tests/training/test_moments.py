@@ -1,12 +1,19 @@
 """Statistics of batch normalisation by the layer before it: those of a pass over its results."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from polysci import layers, training
-from polysci.network.compile import retune
+from polysci.network.compile import prepare, retune
+from polysci.network.compile.planned import plan_network
+from polysci.network.compile.prepare import CompileOptions
 from polysci.network.frontends.layers import build_model
+from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.ir.stages import LayerStage
+from polysci.target.host import detect
+from polysci.target.machine import assume_rates
 from polysci.training import Trainer
 from tests.support.flags import QUICK
 from tests.support.networks import network_of
@@ -18,6 +25,12 @@ MODEL = [
     layers.Conv2d(24, 20, 1), layers.ReLU(), layers.BatchNorm2d(20),
     layers.AdaptiveAvgPool2d(1), layers.Flatten(), layers.Linear(20, 10),
 ]  # fmt: skip
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers sum their results whatever it takes."""
+    monkeypatch.setattr(retune, "gain_of_moments", lambda *_: 1.0)
 
 
 def trainer_of(threads: int = 1, **options: object) -> Trainer:
@@ -34,6 +47,7 @@ def counted(trainer: Trainer) -> int:
     return sum(bool(stage.moments) for stage in stages if isinstance(stage, LayerStage))
 
 
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(("threads", "large"), [(1, 0), (2, 1000)])
 def test_statistics_are_those_of_float64(threads: int, large: int) -> None:
     """Running ones; results of a large mean are rounded to 2^-15, and their squares to 1/16."""
@@ -58,6 +72,7 @@ def test_statistics_are_those_of_float64(threads: int, large: int) -> None:
     )
 
 
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(("threads", "dtype"), [(1, "f32"), (2, "f32"), (2, "bf16")])
 def test_steps_are_those_with_passes(
     monkeypatch: pytest.MonkeyPatch, threads: int, dtype: str
@@ -77,6 +92,7 @@ def test_steps_are_those_with_passes(
             )
 
 
+@pytest.mark.usefixtures("always")
 def test_reproducible_steps_take_passes() -> None:
     steps = list[list[float]]()
     for threads in (1, 2):
@@ -84,3 +100,19 @@ def test_reproducible_steps_take_passes() -> None:
         assert counted(trainer) == 0
         steps.append([trainer.step(X, CLASSES) for _ in range(2)])
     assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize(("l2", "chosen"), [(1.0, True), (1e6, False)])
+def test_a_layer_sums_where_a_second_read_takes_longer(
+    monkeypatch: pytest.MonkeyPatch, l2: float, chosen: bool
+) -> None:
+    """All results lie in L2."""
+    target = detect("portable")
+    monkeypatch.setattr(prepare, "machine_for", lambda _: replace(assume_rates(target), l2=l2))
+    made = build_model(MODEL[:2], [*X.shape], training=True)
+    options = CompileOptions("estimate", 1, "f32", "direct", target)
+    planned = plan_network(prepare.prepare(simplify(made.graph), target=target), options, "small")
+    (layer,) = planned.prepared.program.layers()
+    assert bool(layer.moments) is chosen
+    refused = [it for it in planned.prepared.fusions if it.refusal.startswith("a pass")]
+    assert len(refused) == (not chosen)

@@ -32,6 +32,8 @@ from polysci.network.passes.relu_masks import mask_relus
 from polysci.network.passes.row_fusion import Setting, fuse_rows
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.polyhedral.schedule import Schedule
+from polysci.rank.second_reads import moments_gain
+from polysci.target import microkernels
 from polysci.tune import LEVELS, Result
 from polysci.tune.wisdom import Wisdom
 
@@ -65,10 +67,18 @@ def retune(
     placed, masks = mask_relus(placed, refuse)
     taken: tuple[Fusion, ...] = ()
     if not options.reproducible:  # whose sums have an order that no schedule decides
-        placed, taken = take_moments(placed, options.threads, refuse)
+        placed, taken = take_moments(
+            placed, options.threads, refuse, partial(gain_of_moments, setting, options.threads)
+        )
     placed, joined = join_loops(placed)
     fusions = (*prepared.fusions, *considered, *masks, *taken, *joined)
     return replace(prepared, placed=placed, fusions=fusions), chosen
+
+
+def gain_of_moments(setting: Setting, threads: int, layer: LayerStage, elements: int) -> float:
+    """Seconds that so many results save where a layer's tiles sum them, and no pass behind it."""
+    kernel = microkernels.find(setting.schedules[layer.problem.key].kernel)
+    return moments_gain(setting.machine, setting.target, threads, elements, kernel.rows)
 
 
 def in_place(

@@ -2,12 +2,12 @@
 
 The layer writes moments of its results beside them (``codegen.extras``), by thread and image; what
 read all results for their mean and variance joins these instead (Chan, Golub and LeVeque, 1983). It
-needs the layers' schedules.
+needs the layers' schedules, and says where it gains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -19,11 +19,13 @@ from polysci.network.passes.buffers import BufferPlace, PlacedProgram
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.relu_masks import Refuse
 
+Gain = Callable[[LayerStage, int], float]  # seconds that so many results of a layer save
+
 
 def take_moments(
-    placed: PlacedProgram, threads: int, refuse: Refuse
+    placed: PlacedProgram, threads: int, refuse: Refuse, gain: Gain
 ) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
-    """The program with statistics by layers where their code has them, and all considered."""
+    """The program with statistics by layers whose code has them and gains, and all considered."""
     considered = list[Fusion]()
     for x, names in placed.program.moments.items():
         makers = [stage for stage in placed.program.stages if x in stage.outputs]
@@ -38,8 +40,10 @@ def take_moments(
         assert isinstance(counted, LayerStage)
         refusal = "" if _is_whole(layer, placed) else "channels or images lie otherwise"
         refusal = refusal or refuse(counted, changed)
-        saved = placed.program.values[x].bytes
-        considered.append(Fusion(loops[1].name, layer.name, x, saved, refusal))
+        value = placed.program.values[x]
+        if not refusal and (seconds := gain(layer, value.size)) <= 0:
+            refusal = f"a pass over its results takes {-seconds * 1e6:.2g} us less"
+        considered.append(Fusion(loops[1].name, layer.name, x, value.bytes, refusal))
         placed = placed if refusal else changed
     return placed, tuple(considered)
 
@@ -61,7 +65,7 @@ def _with_moments(
     rows = threads * -(-images // images_in_row(shape))
     moments = Value(f"{x}.moments", (rows, PLANES, channels))
     exact = Value(f"{x}.moments.mean", (channels,), "float64")
-    count, near, sums, squares = (
+    count, minus, sums, squares = (
         apply("exact", Load(moments.name, (combine({"r0": 1}), constant(plane), axis(0))))
         for plane in range(PLANES)
     )
@@ -71,11 +75,11 @@ def _with_moments(
         body = reduce(lambda sum_, part: apply("add", sum_, part), parts)
         return apply("mul", Reduce("add", (("r0", rows),), body), share)
 
-    apart = apply("sub", near, middle)
+    apart = apply("add", minus, middle)
     moved = apply("mul", apart, apply("add", sums, sums))
-    spread = total(squares, moved, apply("mul", count, apply("mul", apart, apart)))
+    spread = total(apply("sub", squares, moved), apply("mul", count, apply("mul", apart, apart)))
     made = {mean: apply("real", middle), variance: apply("max", apply("real", spread), 0.0)}
-    own = total(apply("mul", count, near), sums)
+    own = total(apply("sub", sums, apply("mul", count, minus)))
     stages = list[Stage]()
     for stage in program.stages:
         if stage is layer:
