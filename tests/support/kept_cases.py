@@ -15,9 +15,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_check_has_integers_and_a_bound_of_its_own": None,
         "test_every_3x3_layer_of_vgg_has_a_prediction": None,
     },
-    "algorithms/test_residues.py": {
-        "test_code_of_the_first_choices_is_right": 0,
-    },
+    "algorithms/test_residues.py": {"test_code_of_the_first_choices_is_right": 0},
     "algorithms/test_third_algorithm.py": {
         "test_a_check_takes_its_integers_and_its_bound": None,
         "test_the_commands_know_it": None,
@@ -144,9 +142,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_what_may_be_replaced_before_units_are_known": None,
         "test_headers_of_two_projects_are_cpp": None,
     },
-    "export/test_export_python.py": {
-        "test_survives_a_damaged_or_shared_cache": None,
-    },
+    "export/test_export_python.py": {"test_survives_a_damaged_or_shared_cache": None},
     "export/test_export_units.py": {
         "test_every_instruction_set_passes": None,
         "test_the_self_test_finds_faults": None,
@@ -157,9 +153,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_names_leave_room_for_the_units": None,
         "test_a_replaced_object_changes_the_choice": None,
     },
-    "measure/test_faults.py": {
-        "test_faults_are_noticed": 0,
-    },
+    "measure/test_faults.py": {"test_faults_are_noticed": 0},
     "measure/test_measure.py": {"test_after_a_faulty_candidate_the_next_one_works": 2},
     "measure/test_worker.py": {
         "test_faults_that_kill_the_worker": 6,
