@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from polysci.torch.optimized_module import (
     key_of,
     module_options,
 )
+from polysci.torch.rest import EAGER, RESTS, CompiledRest
 from polysci.torch.training import compile_training
 
 Run = Callable[..., Any]
@@ -31,10 +33,9 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "dtype": "f32",
         "algorithm": "direct",
         "threads": None,
-        "rest": "inductor",
+        "rest": RESTS[0],
     }
 )
-RESTS: Final = ("inductor", "eager")
 
 
 def compile_graph(
@@ -43,29 +44,28 @@ def compile_graph(
 ) -> Run:  # fmt: skip
     """A backend of ``torch.compile``; ``options`` are those of ``optimize``, and ``rest``.
 
-    Graphs of which nothing can be compiled go to the backend ``rest``: ``inductor`` (the default)
-    or ``eager``. In inference weights are constants: where one was changed, the graph is compiled
-    again. Graphs that learn, or that change a tensor, take weights as inputs. Raises SpecError for
-    another option, or a ``mode``.
+    Graphs of which nothing can be compiled, and calls between compiled parts, go to the backend
+    ``rest``: ``inductor`` (the default) or ``eager``. In inference weights are constants: where one
+    was changed, the graph is compiled again. Graphs that learn, or that change a tensor, take
+    weights as inputs. Raises SpecError for another option, or a ``mode``.
     """
     words = {**DEFAULTS, **_checked(options or {}, mode)}
-    rest = words.pop("rest")
     chosen = module_options(**words)
     learns = torch.is_grad_enabled() and any(_needs_gradient(x) for x in example_inputs)
     if not learns:
         compiled = CompiledGraph(graph, example_inputs, chosen)
-        if not all(isinstance(x, torch.Tensor) for x in example_inputs):
-            return compiled  # of free sizes: compiled when they are known
+        if compiled.numbers or not all(isinstance(x, torch.Tensor) for x in example_inputs):
+            return compiled  # of free sizes and numbers: compiled when they are known
         with torch._guards.tracing(None):
             if compiled.variant(example_inputs) is not None:
                 return compiled
     with suppress(UnsupportedError):
         return compile_training(graph, example_inputs, chosen)  # type: ignore[no-any-return]
-    if rest == "eager":
+    if chosen.rest == EAGER:
         return graph.forward  # type: ignore[no-any-return]
     from torch._dynamo import lookup_backend
 
-    return lookup_backend(rest)(graph, example_inputs)  # type: ignore[no-any-return]
+    return lookup_backend(chosen.rest)(graph, example_inputs)  # type: ignore[no-any-return]
 
 
 def _checked(options: Mapping[str, Any], mode: str | None) -> Mapping[str, Any]:
@@ -109,16 +109,24 @@ class CompiledGraph:
         self._graph, self._options = graph, options
         self._weights = {at: x for at, x in enumerate(example_inputs) if is_constant(x)}
         self._variants = dict[Any, GraphVariant | None]()
+        self.numbers = places_of_numbers(graph)
+        self._others = dict[Any, Run]()  # by key, what runs where nothing is compiled
 
     def __call__(self, *inputs: Any) -> Any:
         variant = self.variant(inputs)
-        if variant is None:
+        if variant is None and self._options.rest == EAGER:
             return self._graph(*inputs)
+        if variant is None:
+            key = self._key(inputs)
+            if key not in self._others:
+                graph = with_numbers(self._graph, self.numbers, inputs)
+                self._others[key] = CompiledRest(graph)
+            return self._others[key](*inputs)
         return variant.runs(*(inputs[at] for at in variant.places))
 
     def variant(self, inputs: Sequence[Any]) -> GraphVariant | None:
         """For inputs of these sizes and these weights; None where nothing of it is compiled."""
-        key = key_of([x for at, x in enumerate(inputs) if at not in self._weights])
+        key = self._key(inputs)
         variant = self._variants.get(key)
         if variant is None and key in self._variants:
             return None
@@ -130,11 +138,16 @@ class CompiledGraph:
             self._variants[key] = variant = self._compile(inputs)
         return variant
 
+    def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        numbers = (inputs[at].item() for at in self.numbers)
+        return *key_of([x for at, x in enumerate(inputs) if at not in self._weights]), *numbers
+
     def _compile(self, inputs: Sequence[Any]) -> GraphVariant | None:
         try:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
-                exported = torch.export.export(self._graph, tuple(inputs))
+                graph = with_numbers(self._graph, self.numbers, inputs)
+                exported = torch.export.export(graph, tuple(inputs))
                 program = program_of(torch, "graph", decompose(torch, exported), {})
         except UnsupportedError:
             return None
@@ -157,6 +170,32 @@ class CompiledGraph:
                 return None
         weights = tuple((at, inputs[at]._version) for at in self._weights)
         return GraphVariant(runs, places, weights)
+
+
+def places_of_numbers(graph: Any) -> tuple[int, ...]:
+    """The inputs that are tensors to TorchDynamo alone, around a number of Python's."""
+    inputs = (node for node in graph.graph.nodes if node.op == "placeholder")
+    return tuple(
+        at for at, node in enumerate(inputs)
+        if node.users and all(reader.target == "item" for reader in node.users)
+    )  # fmt: skip
+
+
+def with_numbers(graph: Any, places: Sequence[int], inputs: Sequence[Any]) -> Any:
+    """The graph for these very numbers."""
+    if not places:
+        return graph
+    fixed = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    nodes = [node for node in fixed.graph.nodes if node.op == "placeholder"]
+    values = {item: inputs[at].item() for at in places for item in nodes[at].users}
+    for reader in dict.fromkeys(reader for item in values for reader in item.users):
+        reader.args, reader.kwargs = torch.fx.node.map_arg(
+            (reader.args, reader.kwargs), lambda node: values.get(node, node)
+        )
+    for item in values:
+        fixed.graph.erase_node(item)
+    fixed.recompile()
+    return fixed
 
 
 def with_constants(program: TorchProgram, values: Mapping[Any, Any]) -> TorchProgram:

@@ -30,6 +30,7 @@ from polysci.torch.parts import (
     split_program,
 )
 from polysci.torch.reports import ModuleReport
+from polysci.torch.rest import EAGER, with_rest
 from polysci.tune import LEVELS, check_options
 
 TURNS: Final = 7  # of eager and ours, one after the other
@@ -39,12 +40,13 @@ TIE: Final = 0.02  # of the time: within it the compiled module stays
 
 @dataclass(frozen=True, slots=True)
 class ModuleOptions:
-    """As ``optimize`` takes them."""
+    """As ``optimize`` takes them; ``rest``: what computes the calls between parts."""
 
     level: str
     threads: int
     dtype: str
     algorithm: str
+    rest: str = EAGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +234,15 @@ def optimize(
     return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
 
 
-def module_options(level: str, dtype: str, algorithm: str, threads: int | None) -> ModuleOptions:
+def module_options(
+    level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER
+) -> ModuleOptions:
     """Of as many threads as PyTorch has, where none are told. Raises SpecError for wrong ones."""
     count = torch.get_num_threads() if threads is None else threads
     check_options(level, count, None, None, None, None)
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
-    return ModuleOptions(level, count, dtype, algorithm)
+    return ModuleOptions(level, count, dtype, algorithm, rest)
 
 
 def compile_module(
@@ -290,7 +294,8 @@ def compile_parts(
     report = ModuleReport(tuple(reports), refused)
     if not compiled:
         return None, replace(report, reason="no part of it computes what eager does")
-    return join_parts(program, split, compiled), report
+    runs = join_parts(program, split, compiled)
+    return with_rest(runs, inputs, options.rest), report
 
 
 def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,67 @@ def test_graphs_that_learn_go_elsewhere(variants: list[Any]) -> None:
 def test_wrong_options(words: dict[str, Any], reason: str) -> None:
     with torch.no_grad(), pytest.raises(Exception, match=reason):
         torch.compile(small(), backend=dynamo.compile_graph, **words)(torch.ones(2, 3, 6, 7))
+
+
+class Bessel(nn.Module):
+    """A call that polysci lacks, between two convolutions or alone."""
+
+    def __init__(self, *, alone: bool) -> None:
+        super().__init__()
+        sizes = ((3, 4, 3), (4, 5, 1))
+        layers = [nn.Identity() if alone else nn.Conv2d(*size) for size in sizes]
+        self.first, self.last = layers
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.special.bessel_j0(self.first(x)))
+
+
+@pytest.fixture
+def inductor_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The graphs that inductor compiles for polysci."""
+    calls, compile_own = list[Any](), torch._inductor.compile
+
+    def compile_and_note(graph: Any, *inputs: Any) -> Any:
+        calls.append(graph)
+        return compile_own(graph, *inputs)
+
+    monkeypatch.setattr(torch._inductor, "compile", compile_and_note)
+    return calls
+
+
+def test_calls_between_parts_go_to_inductor(variants: list[Any], inductor_calls: list[Any]) -> None:
+    module = Bessel(alone=False).eval()
+    compare(module, compiled(module, rest="inductor"), torch.randn(2, 3, 6, 7))
+    (variant,), (calls,) = variants, inductor_calls
+    assert sum(hasattr(part, "network") for part in variant.runs.modules()) == 2
+    assert [node.name for node in calls.graph.nodes if "bessel" in str(node.target)]
+
+
+def test_graphs_without_parts_go_to_inductor(inductor_calls: list[Any]) -> None:
+    """As they are, or once for each size of a graph of free sizes."""
+    module = Bessel(alone=True).eval()
+    compare(module, compiled(module, rest="inductor"), torch.randn(2, 3, 6, 7))
+    assert not inductor_calls
+    torch._dynamo.reset()
+    other = torch.compile(module, backend=dynamo.compile_graph, dynamic=True)
+    for batch in (2, 3, 2):
+        compare(module, other, torch.randn(batch, 3, 6, 7))
+    assert len(inductor_calls) == 2
+
+
+def test_free_sizes_have_a_variant_each(variants: list[Any]) -> None:
+    module = small()
+    other = torch.compile(module, backend=dynamo.compile_graph, dynamic=True)
+    for batch, rows in ((2, 6), (3, 7), (2, 6)):
+        compare(module, other, torch.randn(batch, 3, rows, 8))
+    assert len(variants) == 2 and all(variants)
+
+
+def test_the_backend_has_a_name() -> None:
+    if not entry_points(group="torch_dynamo_backends", name="polysci"):
+        pytest.skip("polysci is not installed")
+    module = small()
+    compare(module, torch.compile(module, backend="polysci"), torch.randn(2, 3, 6, 7))
 
 
 @pytest.mark.parametrize("name", MODULES)
