@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from polysci.api import compile, conv2d
     from polysci.network.compile.compiled import Network, compile_network
     from polysci.network.frontends import layers
+    from polysci.notation.einsum import einsum
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
@@ -58,6 +59,7 @@ __all__ = [
     "compile_network",
     "conv2d",
     "detect",
+    "einsum",
     "errors",
     "extract",
     "from_bf16",
@@ -96,6 +98,7 @@ _HOMES = MappingProxyType(
         "compile_network": "polysci.network.compile.compiled",
         "conv2d": "polysci.api",
         "detect": "polysci.target.host",
+        "einsum": "polysci.notation.einsum",
         "from_bf16": "polysci.numerics.dtypes",
         "optimize": "polysci.tune",
         "parse_problem": "polysci.ops",

@@ -59,6 +59,12 @@ class GrowingGraph:
         self.nodes.append(Node(op, tuple(inputs), tuple(names), MappingProxyType(attributes)))
         return tuple(names)
 
+    def put(self, op: str, inputs: Sequence[str], output: Tensor, **attributes: Any) -> str:
+        """A node that makes a tensor of a name that is free."""
+        self.tensors[output.name] = output
+        self.nodes.append(Node(op, tuple(inputs), (output.name,), MappingProxyType(attributes)))
+        return output.name
+
     def fresh(self, base: str) -> str:
         """A name that no tensor has."""
         numbered = (f"{base}.{number}" for number in count(len(self.tensors)))

@@ -11,6 +11,7 @@ from opt_einsum import contract_path
 
 from polysci.network.frontends.notation.ranges import StatementRanges
 from polysci.network.frontends.notation.syntax import Element, Literal, Operation, Term
+from polysci.network.ir.graph import Tensor
 from polysci.network.ir.growing import GrowingGraph
 
 
@@ -69,10 +70,11 @@ def _whole_axis(ranges: StatementRanges, term: Term, size: int) -> str:
     return name if coef == 1 and ranges.bounds(name) == (0, size) else ""
 
 
-def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str) -> str:
+def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str, output: str = "") -> str:
     """The tensor that an equation of einsum makes; opt_einsum says which two go together first.
 
-    Axes of one element run along all elements of others with their label.
+    ``output`` is its name, by default a new one. Axes of one element run along all elements of
+    others with their label.
     """
     shapes = [graph.shape(name) for name in tensors]
     path, plan = contract_path(equation, *shapes, shapes=True)
@@ -89,8 +91,9 @@ def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str) -> str:
             chosen = chosen[::-1]
         step = f"{','.join(word for _, word in chosen)}->{result}"
         names, extents = [name for name, _ in chosen], [sizes[label] for label in result]
-        made = graph.add("Einsum", names, extents, graph.dtype(names[0]), equation=step)
-        terms.append((made, result))
+        name = output if output and not terms else graph.fresh("Einsum")
+        tensor = Tensor(name, tuple(extents), graph.dtype(names[0]))
+        terms.append((graph.put("Einsum", names, tensor, equation=step), result))
     return terms[0][0]
 
 

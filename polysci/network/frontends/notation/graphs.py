@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from types import MappingProxyType
 from typing import Final
 
 from polysci.border.files import read_named
@@ -18,7 +17,7 @@ from polysci.network.frontends.notation.ranges import Inference, StatementRanges
 from polysci.network.frontends.notation.sizes import infer_shapes
 from polysci.network.frontends.notation.statements import Elements
 from polysci.network.ir.expressions import Apply, Expr, Load, Number
-from polysci.network.ir.graph import ELEMENTS, Graph, Node, Tensor
+from polysci.network.ir.graph import ELEMENTS, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
 
 OPSET: Final = 24
@@ -69,11 +68,6 @@ class _Statements(GrowingGraph):
         output = self.fresh(target)
         self.put(ELEMENTS, names, Tensor(output, shapes[target], types[target]), expr=expr)
         self.versions[target] = output
-
-    def put(self, op: str, inputs: list[str], output: Tensor, **attributes: object) -> None:
-        """A node that makes a tensor of a name that is free."""
-        self.tensors[output.name] = output
-        self.nodes.append(Node(op, tuple(inputs), (output.name,), MappingProxyType(attributes)))
 
     def finish(self, name: str) -> str:
         """The output of a name, which an input may have as well."""
