@@ -191,17 +191,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_every_layer_in_some_precision": None,
         "test_resnet_50_as_it_is": None,
     },
-    "notation/test_einsum.py": {
-        "test_equations": 9,
-        "test_element_types_are_those_of_numpy": None,
-        "test_other_forms_of_the_call": None,
-    },
-    "notation/test_compiled.py": {
-        "test_results_are_those_of_the_interpreter": 7,
-        "test_computed_subscripts_are_checked_where_that_is_asked_for": None,
-        "test_several_outputs_and_inputs_that_are_outputs": None,
-        "test_scalars_are_arguments_or_sizes": None,
-    },
     "ops/test_convolution_gradients.py": {
         "test_code_of_the_first_choice_is_right": 40,
         "test_taps_may_be_looped": 0,

@@ -1,4 +1,4 @@
-"""Which cases of tests below network/ only ``make test-all`` runs: see ``kept_cases``."""
+"""Which cases of tests below network/ and notation/ only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
@@ -133,4 +133,15 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     },
     "network/operators/test_rearrange.py": {"test_rearranging": 0},
     "network/test_classical.py": {"test_results": 3},
+    "notation/test_compiled.py": {
+        "test_results_are_those_of_the_interpreter": 7,
+        "test_computed_subscripts_are_checked_where_that_is_asked_for": None,
+        "test_several_outputs_and_inputs_that_are_outputs": None,
+        "test_scalars_are_arguments_or_sizes": None,
+    },
+    "notation/test_einsum.py": {
+        "test_equations": 9,
+        "test_element_types_are_those_of_numpy": None,
+        "test_other_forms_of_the_call": None,
+    },
 }
