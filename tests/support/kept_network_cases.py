@@ -1,4 +1,4 @@
-"""Which cases of tests below network/ and notation/ only ``make test-all`` runs: see ``kept_cases``."""
+"""Tests of network/ and notation/ that only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
