@@ -13,7 +13,8 @@ class PartReport:
     """A part of a module that is one compiled network.
 
     ``calls`` of ATen's operators became ``stages``; ``error`` is the largest difference from eager
-    on the example inputs, over the largest number or 1; ``predicted`` seconds are those of its
+    in f64 on the example inputs, over the largest number or 1, of an output that is nearest to its
+    ``bound``; ``predicted`` seconds are those of its
     layers by the cost model or as measured, None where it has none. ``reason``: why it was left to
     PyTorch after all.
     """
@@ -21,12 +22,14 @@ class PartReport:
     calls: int
     stages: int
     error: float
+    bound: float
     predicted: float | None
     reason: str = ""
 
     def __str__(self) -> str:
         spent = "" if self.predicted is None else f", layers {time_text(self.predicted)}"
-        text = f"{self.calls} calls as {self.stages} stages, error {self.error:.1e}{spent}"
+        error = f"error {self.error:.1e} of {self.bound:.1e} allowed"
+        text = f"{self.calls} calls as {self.stages} stages, {error}{spent}"
         return f"{text}; left to PyTorch: {self.reason}" if self.reason else text
 
 

@@ -3,6 +3,7 @@
 import copy
 import io
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,22 @@ def test_bf16_is_allowed() -> None:
     optimized = optimize(module, x, "estimate", "bf16")
     with torch.no_grad():
         np.testing.assert_allclose(optimized(x), module(x), atol=3e-2)
+
+
+def test_errors_beyond_rounding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from polysci.torch import optimized_module
+
+    compile_graph = optimized_module._compile_graph
+
+    def compile_other(options: Any, graph: Any) -> Any:
+        constants = {name: value * (1 + 2**-15) for name, value in graph.constants.items()}
+        return compile_graph(options, replace(graph, constants=constants))
+
+    monkeypatch.setattr(optimized_module, "_compile_graph", compile_other)
+    torch.manual_seed(0)
+    report = optimize(nn.Linear(64, 32, bias=False).eval(), torch.randn(8, 64), "estimate").report
+    assert report.reason == "no part of it computes what eager does"
+    assert 2**-18 <= report.parts[0].bound < report.parts[0].error < 2**-14
 
 
 def test_slower_modules_are_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,13 +47,21 @@ class CheckedTensor:
         return not self.error <= self.bound
 
 
-def bound_of(network: PlannedNetwork) -> float:
-    """The largest error of a tensor that is right; results of 8 bits may round the other way."""
-    program = network.prepared.program
-    narrow = any(
-        value.dtype in ("bf16", "float16", "int8", "uint8") for value in program.values.values()
-    )
-    return BOUNDS["bf16" if narrow else "f32"]
+def is_narrow(network: PlannedNetwork) -> bool:
+    """Whether tensors have 16 bits or fewer; those of 8 bits may round the other way."""
+    values = network.prepared.program.values.values()
+    return any(value.dtype in ("bf16", "float16", "int8", "uint8") for value in values)
+
+
+def bound_of(network: PlannedNetwork, rounding: float | None = None) -> float:
+    """The largest error of a tensor that is right.
+
+    ``rounding`` is what the reference, computed in f32, is off by; networks of narrower types have
+    a bound for all tensors.
+    """
+    if is_narrow(network) or rounding is None:
+        return BOUNDS["bf16" if is_narrow(network) else "f32"]
+    return max(LEAST, (FACTOR if direct(network) else FACTOR**2) * rounding)
 
 
 def first_wrong(rows: Sequence[CheckedTensor]) -> CheckedTensor | None:
@@ -109,10 +117,9 @@ def compare_tensors(
     run = run or partial(reference.run, graph)
     wanted = run(inputs, "float64")
     rounded: Mapping[str, Array] = {}
-    if strict and bound == BOUNDS["f32"]:
+    if strict and not is_narrow(network):
         rounded = run(inputs, "float32")
     made, rows = tensors(network, inputs), list[CheckedTensor]()
-    factor = FACTOR if direct(network) else FACTOR**2
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
     known = {**made, **inputs, **program.constants}
@@ -126,7 +133,7 @@ def compare_tensors(
         finite = np.abs(expected[np.isfinite(expected)])
         largest = float(finite.max()) if finite.size else 0.0
         if name in rounded:
-            bound = max(LEAST, factor * largest_error([rounded[name]], [expected]))
+            bound = bound_of(network, largest_error([rounded[name]], [expected]))
         error = largest_error([actual], [expected])
         rows.append(CheckedTensor(name, maker.name, error, largest, bound))
     return rows
@@ -146,6 +153,6 @@ def taken_stages(stages: Sequence[Stage], known: Mapping[str, Array]) -> list[St
     return taken
 
 
-def direct(network: Network) -> bool:
+def direct(network: PlannedNetwork) -> bool:
     """Whether all layers are computed as they are defined, none by a transform."""
     return all(schedule.transform is None for schedule in network.schedules.values())
