@@ -12,6 +12,7 @@ from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.panel_copies import beyond_l2, bytes_to_pack, panel_transfers
+from polysci.rank.panel_jumps import jump_seconds
 from polysci.rank.second_reads import level_rates
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
@@ -40,7 +41,7 @@ def traffic(context: Context, family: Family) -> Estimate:
         cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
     )
     transfer = hidden + _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
-    transfer = transfer + panel_transfers(nest)
+    transfer = transfer + panel_transfers(nest) + _jump_seconds(nest, levels)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
     regions = 1 + (family.pack == 0) + (nest.copies() > 1)
@@ -67,7 +68,7 @@ def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
         name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
     }
     exposed = _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
-    exposed = exposed + panel_transfers(nest)
+    exposed = exposed + panel_transfers(nest) + _jump_seconds(nest, levels)
     return np.broadcast_to(compute + exposed, size), counts
 
 
@@ -128,6 +129,17 @@ def _exposed_seconds(
     under = panels.shares(nest.family.ahead & panels.follow(nest.l2_bytes))
     waits: Count = np.maximum(of_b[0], of_b[1]) - compute * under
     return np.maximum(beyond, waits)
+
+
+def _jump_seconds(
+    nest: TrafficCounts, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
+) -> Count:
+    """Seconds of waiting for panels of B that memory has elsewhere, where nothing prefetches."""
+    if not _transfers(nest, levels)[2].any():
+        return np.zeros(1)
+    panels = _panels(nest)
+    follow = panels.follow(nest.l2_bytes) if panels else np.zeros(1, dtype=bool)
+    return jump_seconds(nest, levels[2], nest.family.ahead & follow)
 
 
 def _sum_seconds(nest: TrafficCounts) -> Count:

@@ -33,7 +33,8 @@ from polysci.space.enumerate import Family, RegisterTile
 
 T = TypeVar("T")
 USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
-CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
+# Of a set's ways: above it, loads, stores and prefetches evict one another (experiments/README.md).
+CROWDED, CROWDED_BY_STENCIL = 3 / 4, 1 / 2
 # The price of a line whose neighbours are read later, in those of a run's first line: prefetchers
 # follow some of so many strides.
 STRAY = 1 / 5
@@ -56,6 +57,7 @@ class TrafficCounts:
         self.contraction = context.contraction
         self.column = columns_of(self.contraction)
         kernel = family.tiles[0].kernel
+        self.crowded = CROWDED if kernel.family == "brgemm" else CROWDED_BY_STENCIL
         self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
         # Bytes of an element of a packed copy of A.
         x = self.contraction.x.bytes
@@ -238,7 +240,7 @@ class TrafficCounts:
             if contraction.swapped:  # channels lie as far apart as in x, or as the copy is small
                 pages = np.minimum(a, np.ceil(self.whole_copy() / PAGE))
             a = np.where(self._from_copy(depth), pages, a)
-        b = np.ceil(self._memoise("panel", contraction.w, tile, self._panel) / PAGE)
+        b = np.ceil(self._memoise("panel", contraction.w, tile, self.panel_bytes) / PAGE)
         return a, b, c
 
     def _times(self, depth: int) -> tuple[Count, Count, Count]:
@@ -269,7 +271,7 @@ class TrafficCounts:
         if depth <= self.depth:
             total = total + c
             full = np.maximum(full, c * self._crowding(self.contraction.out, depth, period))
-        return np.maximum(total, full * USABLE / CROWDED)
+        return np.maximum(total, full * USABLE / self.crowded)
 
     def _from_copy(self, depth: int) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = self.packed & (self.family.pack <= depth)
@@ -281,7 +283,7 @@ class TrafficCounts:
         if self.packed.any():
             copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
             a = np.where(self._from_copy(depth), copy, a)
-        b = self._memoise("panel", self.contraction.w, tile, self._panel)
+        b = self._memoise("panel", self.contraction.w, tile, self.panel_bytes)
         return a, b, self._lines(self.contraction.out, tile)
 
     def line_parts(self, whole: Count, part: Count) -> Count:
@@ -305,10 +307,10 @@ class TrafficCounts:
 
     def panels(self, depth: int = 0) -> float:
         """Bytes of packed B inside so many loops of the first schedule, by default of all."""
-        return float(self._panel(self.tiles[depth])[0])
+        return float(self.panel_bytes(self.tiles[depth])[0])
 
-    def _panel(self, tile: Mapping[str, Count]) -> Count:
-        """Bytes of packed B: whole vectors of columns."""
+    def panel_bytes(self, tile: Mapping[str, Count]) -> Count:
+        """Bytes of packed B that a tile reads: whole vectors of columns."""
         total = np.full(1, float(self.compute.bytes))
         for name in self._dims_of[self.contraction.w.array]:
             if name == self.column.name:

@@ -50,7 +50,8 @@ class Machine:
     ``copy_ns`` of a packed line of 64 bytes, ``gather_ns`` of one whose source is not contiguous.
     ``hidden_l2``, ``hidden_l3`` and ``hidden_memory`` are the shares of a transfer that show
     although compute could hide it, ``beside_l3`` that of reads of L2 that shows although transfers
-    from beyond it take longer. ``fork_us`` is what starting a parallel region takes.
+    from beyond it take longer. ``jump_ns`` is how long memory delivers nothing where the next panel
+    of B is not the next in memory. ``fork_us`` is what starting a parallel region takes.
     ``peak_all`` is the FMA peak of all cores together in GFLOP/s, 0 where it was not measured: the
     model does not use it, timing does; ``cores`` are all that were measured.
     """
@@ -74,6 +75,7 @@ class Machine:
     hidden_l3: float = 0.02
     hidden_memory: float = 0.2
     beside_l3: float = 0.3
+    jump_ns: float = 500.0
     fork_us: float = 3.0
     peak_all: float = 0.0
     measured: bool = False

@@ -47,6 +47,7 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "hidden_l3": ("share", "of L3 reads that shows although compute could hide it"),
         "hidden_memory": ("share", "of memory reads that shows although compute could hide it"),
         "beside_l3": ("share", "of L2 reads that shows although slower levels take longer"),
+        "jump_ns": ("ns", "a panel from memory that does not lie behind the one before"),
         "fork_us": ("us", "starting a parallel region"),
         "peak_all": ("GFLOP/s", "FMA peak of all cores together, f32; 0: not measured"),
     }

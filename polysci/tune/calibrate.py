@@ -36,6 +36,7 @@ from polysci.target.microkernels import Microkernel
 from polysci.tune.announcement import announce
 from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure
 from polysci.tune.probes import (
+    BLOCK,
     bandwidth_text,
     build_clock,
     build_reference,
@@ -45,7 +46,7 @@ from polysci.tune.probes import (
     unit_of,
 )
 
-FORMAT = 8
+FORMAT = 9
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
 PATIENCE_EACH_S = 0.1  # and for each of the probes
 AGREE_S = 6.0  # how long others are, on which no two passes agree
@@ -152,7 +153,7 @@ def _measure(target: Target, progress: Progress) -> Machine:
         _probed(kernels), "f32", target, lambda: trials.extend(schedules_to_measure(target))
     )
     with _bench(target) as bench:
-        names = ("peak", "read_l2", "read_l3", "read_memory")
+        names = ("peak", "read_l2", "read_l3", "read_memory", "read_jumps")
         path = backend_of(target.isa).build(bandwidth_text(target), symbols=names)
         reads = [(name, path) for name in names[1:]]
         rates = _rates(bench, reads, "rates of memory", AGREED_SHARED)
@@ -164,6 +165,7 @@ def _measure(target: Target, progress: Progress) -> Machine:
     machine = replace(
         assume_rates(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
         memory=rates["read_memory"], l3_all=rates["read_l3"], memory_all=rates["read_memory"],
+        jump_ns=max(0.0, BLOCK / rates["read_jumps"] - BLOCK / rates["read_memory"]),
         measured=True, efficiency=MappingProxyType(efficiency),
     )  # fmt: skip
     reference = str(reference_kernel(target.isa.name))

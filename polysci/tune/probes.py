@@ -18,6 +18,8 @@ from polysci.target.microkernels import Microkernel
 
 TAPS = 3  # of a depthwise filter's line, and lines of a stencil's
 SUMS = 12  # accumulators of the reference kernel: enough to hide latency, and many loads for each
+BLOCK = 12 * 1024  # bytes of memory that are read one behind the other
+JUMP = 9  # blocks from one that is read to the next, where the next one lies elsewhere
 DEPTH = 64  # reduction steps of a probe's run: A and B of the largest tile stay in L1
 
 
@@ -58,19 +60,45 @@ def _probe(name: str, body: Sequence[c.Generable], attribute: str = "") -> c.Gen
 
 
 def bandwidth_text(target: Target) -> str:
-    sizes = {"l2": target.l2 // 2, "l3": _l3_bytes(target, 1), "memory": 4 * target.l3}
+    """C of the peak and of one core's reads: of L2, of L3, of memory in order and in jumps."""
     unit = peak_units(target.isa.name, "f32")["f32"]
     parts: list[c.Generable] = [c.Line(peak_text(unit))]
     parts.append(c.Line(microkernels.header("probe_read")))
-    for level, size in sizes.items():
+    for level, size in {"l2": target.l2 // 2, "l3": _l3_bytes(target, 1)}.items():
         buffer, count = f"{level}_buffer", size // 4
-        body = [
-            c.Statement("static int filled"),
-            c.when("!filled++", c.Statement(f"ps_probe_fill({buffer}, sizeof {buffer})")),
-            c.Statement(f"return ps_probe_read({buffer}, {count}, n)"),
+        read = c.Statement(f"return ps_probe_read({buffer}, {count}, n)")
+        parts += [
+            _array(f"float {buffer}[{count}]"),
+            _probe(f"read_{level}", [_filled(buffer), read]),
         ]
-        parts += [_array(f"float {buffer}[{count}]"), _probe(f"read_{level}", body)]
+    blocks = _blocks(4 * target.l3)
+    parts.append(_array(f"float buffer[{blocks * BLOCK // 4}]"))
+    for name, jump in {"read_memory": 1, "read_jumps": JUMP}.items():
+        body = [_filled("buffer"), c.Statement("static int64_t at")]
+        parts.append(
+            _probe(
+                name, [*body, c.Statement(f"return {_read_blocks('buffer', blocks, jump, '&at')}")]
+            )
+        )
     return "\n".join([*map(c.text, parts), ""])
+
+
+def _filled(buffer: str) -> c.Generable:
+    """C that fills a probe's buffer before its first run."""
+    return c.Collection([
+        c.Statement("static int filled"),
+        c.when("!filled++", c.Statement(f"ps_probe_fill({buffer}, sizeof {buffer})")),
+    ])  # fmt: skip
+
+
+def _blocks(size: int) -> int:
+    """Blocks in so many bytes, without a divisor of JUMP: each is read before one comes again."""
+    blocks = size // BLOCK
+    return blocks - (blocks - 1) % JUMP
+
+
+def _read_blocks(buffer: str, blocks: int, jump: int, at: str) -> str:
+    return f"ps_probe_read_blocks({buffer}, {BLOCK // 4}, {blocks}, {jump}, {at}, n)"
 
 
 def _l3_bytes(target: Target, cores: int) -> int:
@@ -87,17 +115,23 @@ def together_text(target: Target) -> str:
     """C of the probes that run on all cores at once; ``fork`` returns 1e3 for every region."""
     cores = target.cores
     parts: list[c.Generable] = []
-    for level, size in {"l3": _l3_bytes(target, cores), "memory": 4 * target.l3 // cores}.items():
-        buffer, count = f"{level}_buffer", size // 4 // 64 * 64
+    blocks = _blocks(4 * target.l3 // cores)
+    l3_floats = _l3_bytes(target, cores) // 4 // 64 * 64
+    reads = {
+        "l3": (l3_floats, f"ps_probe_read(l3_buffer[i], {l3_floats}, n)"),
+        "memory": (blocks * BLOCK // 4, _read_blocks("memory_buffer[i]", blocks, 1, "&at[i]")),
+    }
+    for level, (count, read) in reads.items():
+        buffer = f"{level}_buffer"
         fill = c.Statement(f"ps_probe_fill({buffer}[i], sizeof {buffer}[i])")
-        read = c.Statement(f"bytes += ps_probe_read({buffer}[i], {count}, n)")
         body = [
             c.Statement("static int filled"),
+            c.Statement(f"static int64_t at[{cores}]"),
             c.Statement("double bytes = 0"),
             c.loop("int i = 0", f"!filled && i < {cores}", "++i", fill),
             c.Statement("filled = 1"),
             c.Line(openmp.parallel_loop(cores, "reduction(+ : bytes)")),
-            c.loop("int i = 0", f"i < {cores}", "++i", read),
+            c.loop("int i = 0", f"i < {cores}", "++i", c.Statement(f"bytes += {read}")),
             c.Statement("return bytes"),
         ]
         parts += [_array(f"float {buffer}[{cores}][{count}]"), _probe(f"read_{level}_all", body)]
