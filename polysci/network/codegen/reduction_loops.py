@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 from polysci.codegen import ctree as c
 from polysci.codegen import openmp
@@ -18,12 +18,13 @@ from polysci.network.codegen.accumulators import (
 from polysci.network.codegen.loops import ROW, LoopWriter
 from polysci.network.codegen.mask_loops import MaskLoopWriter
 from polysci.network.ir.expressions import Guard, Reduce, loads, reductions
-from polysci.network.ir.functions import kind_of
+from polysci.network.ir.functions import PLACES, kind_of
 from polysci.network.ir.stages import JointLoops, LoopStage, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams
 LONG = 128  # terms of such
+PAIRS = 16  # results side by side at least, of windows two elements apart
 SHORTEST = 16  # loop whose values are reduced side by side
 Bounds = Mapping[str, tuple[str, str]]  # iterator -> first value and end
 
@@ -70,7 +71,18 @@ class ReductionWriter(LoopWriter):
         if self.rows and inner == ROW:
             return False
         steps = {access.terms.get(inner, 0) for access in self.bodies()}
-        return self.extents[inner] >= 4 and self.out.terms.get(inner) == 1 and steps <= {0, 1}
+        least = 4 if steps <= {0, 1} else PAIRS if self.in_pairs(inner) else inf
+        return self.out.terms.get(inner) == 1 and self.extents[inner] >= least
+
+    def in_pairs(self, inner: str) -> bool:
+        """Whether neighbours that read every second element are no faster one after the other.
+
+        These are, as whole windows in registers, unless windows end at the border or have places.
+        """
+        steps = {access.terms.get(inner, 0) for access in self.bodies()}
+        first = self.reductions[0]
+        at_border = any(self.busy(guard.at).coef(inner) for guard in first.guards)
+        return steps == {2} and (at_border or first.function in PLACES)
 
     def columns(self, several: Sequence[Reduce], names: Sequence[str], inner: str) -> c.Body:
         """Neighbouring results side by side, up to CHUNK of them."""
@@ -80,7 +92,11 @@ class ReductionWriter(LoopWriter):
         length = str(extent) if whole else f"ps_least({chunk}, {extent} - j0)"
         gathered = [sums.at("j") for sums in self.accumulators(several)]
         bounds, guards = bounds_of(several[0], {inner}, self.busy)
-        step = self.vector(*self.add(several, gathered, guards, at))
+        within = dict[str, tuple[str, str]]()
+        if self.in_pairs(inner):  # vectors of every second element know no conditions
+            own = replace(several[0], over=((inner, extent),), guards=tuple(guards))
+            within, guards = bounds_of(own, (), self.busy)
+        step = self.vector(*self.add(several, gathered, guards, at), within=within.get(inner))
         if chunk == WIDE:  # GCC takes two rows at a time, and stores sums twice: a third as fast
             step = [c.Statement('__asm__ volatile("")'), *step]
         body = [
@@ -92,8 +108,13 @@ class ReductionWriter(LoopWriter):
         ]
         return self.share(outer, body, [("j0", extent, chunk)])
 
-    def vector(self, *statements: str) -> c.Body:
-        return [c.Line(openmp.SIMD), self.loop("j", "length", [*map(c.Statement, statements)])]
+    def vector(self, *statements: str, within: tuple[str, str] | None = None) -> c.Body:
+        """Statements for neighbouring results, or for those ``within`` bounds of all of them."""
+        first, end = "0", "length"
+        if within:
+            first, end = f"ps_most(0, {within[0]} - j0)", f"ps_least(length, {within[1]} - j0)"
+        body: c.Body = [*map(c.Statement, statements)]
+        return [c.Line(openmp.SIMD), self.loop("j", end, body, first)]
 
     def scalars(self, several: Sequence[Reduce], names: Sequence[str]) -> c.Body:
         """One result after the other; the last loop is a vector's where all lies side by side."""

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.support.networks import network_of, read
 from tests.support.onnxmodels import reals
-from tests.support.operatorcases import OperatorCase, faults
+from tests.support.operatorcases import OperatorCase, faults, joined
 
 
 def pools() -> list[OperatorCase]:
@@ -21,6 +22,48 @@ def pools() -> list[OperatorCase]:
         OperatorCase("MaxPool", "x", {"x": reals(*shape)}, words=words, outputs="y i")
         for shape, words in settings
     ]
+
+
+def wide_pools() -> list[OperatorCase]:
+    """Of every second element, rows of at least 16 results, and of 64 and some."""
+    settings = [
+        ((1, 2, 7, 40), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+        ((2, 1, 6, 33), {"kernel_shape": [2, 3], "pads": [0, 2, 1, 0]}),
+        ((1, 1, 5, 43), {"kernel_shape": [1, 4], "pads": [0, 3, 0, 3], "dilations": [1, 3]}),
+        ((2, 2, 141), {"kernel_shape": [5], "pads": [2, 3]}),
+        ((1, 3, 36, 36), {"kernel_shape": [2, 2]}),
+    ]  # fmt: skip
+    return [
+        OperatorCase(
+            op, "x", {"x": reals(*shape)}, words={**words, "strides": [2] * (len(shape) - 2)},
+            outputs=outputs,
+        )
+        for shape, words in settings
+        for op, outputs in (("MaxPool", "y"), ("MaxPool", "y i"), ("AveragePool", "y"))
+        if op == "MaxPool" or "dilations" not in words
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_of_windows_two_elements_apart(threads: int) -> None:
+    assert not faults(wide_pools(), threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("words", "outputs", "side_by_side"),
+    [
+        ({"pads": [1, 1, 1, 1]}, "y", True),
+        ({}, "y", False),  # whole windows stay in registers
+        ({}, "y i", True),
+    ],
+)
+def test_padded_windows_are_reduced_side_by_side(
+    words: dict[str, list[int]], outputs: str, side_by_side: bool
+) -> None:
+    words = {"kernel_shape": [3, 3], "strides": [2, 2], **words}
+    case = OperatorCase("MaxPool", "x", {"x": reals(1, 1, 9, 40)}, words=words, outputs=outputs)
+    network = network_of(read(joined([case], 22)))
+    assert ("(j0 + j)" in "".join(network.code.files.values())) == side_by_side
 
 
 @pytest.mark.parametrize("threads", [1, 2])
