@@ -1,0 +1,108 @@
+"""Derived gradients against central differences of the interpreter, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polysci import notation
+from polysci.errors import SpecError, UnsupportedError
+
+RANDOM = np.random.default_rng(11)
+INPUTS = (
+    "double(M,K) A, double(K,N) B, double(M) V, double(T,P,H,W) X, double(Q,P,R,R) Y, int(K) I, "
+    "double s"
+)
+SIZES = {"M": 3, "K": 4, "N": 5, "T": 1, "P": 2, "H": 6, "W": 5, "Q": 2, "R": 3}
+SHAPES = {
+    "A": (3, 4), "B": (4, 5), "V": (3,), "X": (1, 2, 6, 5), "Y": (2, 2, 3, 3), "s": (),
+}  # fmt: skip
+STATEMENTS = [
+    ("Z(m,n) +=! A(m,k) * B(k,n)", "AB"),
+    ("Z(m,n) +=! A(m,k) * A(n,k)", "A"),
+    ("Z(m) +=! A(m,k)  Z(m) += 2.0 * A(m,k) * V(m)", "AV"),
+    ("Z(t,q,h,w) +=! X(t,p,h+r,w+u) * Y(q,p,r,u)", "XY"),
+    ("Z(t,q,h,w) +=! X(t,p,2*h+r,2*w+u) * Y(q,p,r,u)", "XY"),
+    (
+        "Z(t,q,h,w) +=! h+r >= 1 && h+r < 7 && w+u >= 1 && w+u < 6 ? "
+        "X(t,p,h+r-1,w+u-1) * Y(q,p,r,u) : 0.0 where h in 0:H, w in 0:W, r in 0:R, u in 0:R",
+        "XY",
+    ),
+    ("Z(m) max=! A(m,k) * V(m)", "AV"),
+    ("Z(m) min=! A(m,k)", "A"),
+    ("Z(m) *=! A(m,k)", "A"),
+    ("Z +=! A(m,m) where m in 0:M", "A"),
+    ("Z(m) = A(m,2) * A(m,2*m) where m in 0:2", "A"),
+    ("Z(k) = A(2, 3-k) * s", "As"),
+    ("Z(k,n) = B(I(k), n)", "B"),
+    ("Z(m,k) = A(m,k) > 0.0 ? exp(A(m,k)) : A(m,k) * V(m)", "AV"),
+    ("Z(m,k) = tanh(A(m,k)) + sigmoid(V(m)) * erf(V(m)) - gelu(V(m)) / (2.0 + sin(V(m)))", "AV"),
+    ("Z(m,k) = sqrt(square(A(m,k)) + 1) + softplus(V(m)) + silu(V(m)) + log(2 + cos(V(m)))", "AV"),
+    ("Z(m,k) = pow(square(A(m,k)) + 1.0, V(m)) + max(A(m,k), V(m)) * abs(A(m,k))", "AV"),
+    (
+        "U(m) max=! A(m,k)  E(m,k) = exp(A(m,k) - U(m))  S(m) +=! E(m,k)  "
+        "Z(m,k) = E(m,k) / S(m)",
+        "A",
+    ),
+    ("D(m) +=! A(m,k) / A.1  F(m) +=! square(A(m,k) - D(m))  "
+     "Z(m,k) = (A(m,k) - D(m)) * rsqrt(F(m) + 1e-5) * V(m)", "AV"),
+    ("L(m,n) +=! A(m,k) * B(k,n)  G(m,n) = max(L(m,n), 0.0)  Z(m,k) +=! G(m,n) * B(k,n)", "AB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statements", "inputs"), STATEMENTS)
+def test_gradients_are_central_differences(statements: str, inputs: str) -> None:
+    text = f"def f({INPUTS}) -> (Z) {{ {statements} }}"
+    values = {name: RANDOM.normal(size=shape) for name, shape in SHAPES.items()}
+    values["I"] = np.array([2, 0, 2, 1])
+    z = notation.interpret(text, values)["Z"]
+    weights = RANDOM.normal(size=z.shape)
+    backward = notation.grad(text, *inputs, sizes=SIZES)
+    gradients = notation.interpret(backward, {**values, "d_Z": weights})
+    assert [*gradients] == [f"d_{name}" for name in inputs]
+    for name in inputs:
+        direction, step = RANDOM.normal(size=SHAPES[name]), 1e-6
+        ends = [
+            np.sum(weights * notation.interpret(text, {**values, name: moved})["Z"])
+            for moved in (values[name] + step * direction, values[name] - step * direction)
+        ]
+        slope = (ends[0] - ends[1]) / (2 * step)
+        expected = np.sum(gradients[f"d_{name}"] * direction)
+        assert gradients[f"d_{name}"].shape == SHAPES[name]
+        assert abs(slope - expected) < 1e-6 * (1 + np.abs(ends).max())
+
+
+def test_compiled_gradients_are_those_of_the_interpreter() -> None:
+    text = """
+    def block(float(T,P,H,W) X, float(Q,P,R,R) Y, float(Q) bias) -> (Z) {
+        C(t,q,h,w) +=! X(t,p,h+r,w+u) * Y(q,p,r,u)
+        Z(t,q,h,w) = relu(C(t,q,h,w) + bias(q))
+    }
+    """
+    sizes = {"T": 2, "P": 3, "H": 7, "W": 6, "Q": 16, "R": 3}
+    backward = notation.grad(text, sizes=sizes)
+    shapes = {"X": (2, 3, 7, 6), "Y": (16, 3, 3, 3), "bias": (16,), "d_Z": (2, 16, 5, 4)}
+    values = {name: RANDOM.integers(-3, 4, shape).astype("f4") for name, shape in shapes.items()}
+    expected = notation.interpret(backward, values)
+    for name, value in notation.compile(backward, level="estimate")(**values).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_an_input_that_nothing_depends_on_has_zeros() -> None:
+    text = "def f(float(N) A, float(N) B) -> (C) { C(i) = A(i) + float(rint(B(i)) > 0) }"
+    backward = notation.grad(text, sizes={"N": 3})
+    values = dict.fromkeys(("A", "B", "d_C"), np.ones(3))
+    gradients = notation.interpret(backward, values)
+    assert gradients["d_A"].tolist() == [1, 1, 1] and gradients["d_B"].tolist() == [0, 0, 0]
+
+
+def test_refusals() -> None:
+    text = "def f(float(N) A, int(N) I) -> (B) { B(i) = A(i) * I(i) }"
+    with pytest.raises(SpecError, match="I is no real input: A"):
+        notation.grad(text, "I", sizes={"N": 3})
+    with pytest.raises(SpecError, match="the size of N is missing"):
+        notation.grad(text)
+    with pytest.raises(UnsupportedError, match=r"line 1:.*mish has no rule"):
+        notation.grad(text.replace("A(i) *", "mish(A(i)) *"), sizes={"N": 3})
+    with pytest.raises(UnsupportedError, match="A has values before"):
+        notation.grad(text.replace("}", "A(i) = B(i) }"), sizes={"N": 3})
