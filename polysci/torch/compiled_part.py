@@ -11,6 +11,7 @@ import torch
 from polysci.network.compile.compiled import Network
 
 _empty_like = torch.empty_like  # so many look-ups less a call
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass that computes otherwise
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -97,7 +98,7 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *tensors: Any) -> list[Any]:
         """New tensors for tensors, contiguous or with channels last."""
         read = [
-            x if type(x) is torch.Tensor and x.dtype is dtype and x.shape == shape
+            x if type(x) in PLAIN and x.dtype is dtype and x.shape == shape
             and x.is_cpu and x.is_contiguous(memory_format=order)
             else port.dense(x)
             for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)

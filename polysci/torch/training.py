@@ -115,6 +115,8 @@ def partition(joint: Any, joint_inputs: Any, *, num_fwd_outputs: int, **words: A
     for node in joint.graph.nodes:
         if node.target in (aten.detach.default, aten.alias.default):
             node.replace_all_uses_with(node.args[0])
+        elif node.target is aten.t.default and node.args[0].target is aten.t.default:
+            node.replace_all_uses_with(node.args[0].args[0])
         elif node.target is aten.view.default:  # of images with channels last it may be a copy
             node.target = aten.reshape.default
     joint.graph.eliminate_dead_code()

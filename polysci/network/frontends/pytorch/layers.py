@@ -25,11 +25,24 @@ def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
 
 def addmm(call: AtenCall, x: str, mat1: str, mat2: str, beta: float = 1, alpha: float = 1) -> str:
     words: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
-    return call.add("Gemm", mat1, mat2, x if beta else None, **words)
+    (a, across), (b, back) = (_factor(call, name) for name in (mat1, mat2))
+    return call.add("Gemm", a, b, x if beta else None, transA=across, transB=back, **words)
 
 
 def product(call: AtenCall, x: str, mat2: str = "", **others: Any) -> str:
-    return call.add("MatMul", x, mat2 or others.get("other") or others["vec"])
+    mat2 = mat2 or others.get("other") or others["vec"]
+    (a, across), (b, back) = (_factor(call, name) for name in (x, mat2))
+    if (across or back) and len(call.shape) == 2:
+        return call.add("Gemm", a, b, transA=across, transB=back)
+    return call.add("MatMul", x, mat2)
+
+
+def _factor(call: AtenCall, x: str) -> tuple[str, int]:
+    """A matrix, and whether it is to be transposed: one that x is the transpose of, or x."""
+    nodes = call.graph.nodes
+    maker = next((node for node in reversed(nodes) if x in node.outputs), None)
+    turned = maker is not None and maker.op == "Transpose" and len(call.graph.shape(x)) == 2
+    return (maker.inputs[0], 1) if maker is not None and turned else (x, 0)
 
 
 def baddbmm(
