@@ -70,8 +70,23 @@ def test_a_model_learns() -> None:
     assert re.search(r"mlp: loss 2\.\d+, after 60 steps 1\.", printed), printed
 
 
+def test_two_processes_learn_as_one_does() -> None:
+    pytest.importorskip("torch")
+    script = [sys.executable, "-W", "ignore", str(EXAMPLES / "two_processes.py")]
+    root = str(EXAMPLES.parent)
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        script, capture_output=True, text=True, check=False, timeout=600,
+        env=os.environ | {"PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    losses = [float(number) for number in re.findall(r"\d\.\d{3}", done.stdout)]
+    difference = float(done.stdout.split()[-1])
+    assert losses[1] < losses[0] and difference < 1e-5
+
+
 def test_every_example_is_listed_and_run() -> None:
     files = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
-    assert files == {*SCRIPTS, "microcontroller", "resnet50.py", "train.py"}
+    assert files == {*SCRIPTS, "microcontroller", "resnet50.py", "train.py", "two_processes.py"}
     text = (EXAMPLES / "README.md").read_text()
     assert all(f"`{name}" in text for name in files)

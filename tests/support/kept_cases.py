@@ -105,6 +105,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
     "examples/test_examples.py": {
+        "test_two_processes_learn_as_one_does": None,
         "test_a_script_checks_its_own_result": 0,
         "test_the_microcontroller_needs_nothing_but_a_compiler": None,
         "test_resnet50_is_written_as_a_model": None,
