@@ -82,8 +82,7 @@ class SearchRecords:
             _log.warning("%s: measuring again: the record of %s is disturbed", self.problem, when)
             return None
         try:
-            recorded = schedule.parse(record.schedule)
-            self._check(recorded)
+            recorded = self.schedule_of(record.schedule)
             source = backend_of(self.target.isa).emit(self.problem, recorded, self.threads)
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
@@ -99,12 +98,11 @@ class SearchRecords:
             )
         for record in records[:SEEDS]:
             with suppress(PolysciError):
-                recorded = schedule.parse(record.schedule)
-                self._check(recorded)
-                yield recorded
+                yield self.schedule_of(record.schedule)
 
-    def _check(self, recorded: Schedule) -> None:
-        """Raise UnsupportedError unless this search may take the schedule."""
+    def schedule_of(self, text: str) -> Schedule:
+        """A kept schedule. Raises UnsupportedError where this search may not take it."""
+        recorded = schedule.parse(text)
         if not admits(self.algorithm, recorded):
             raise UnsupportedError(f"it is not {self.algorithm}")
         roles = lowering.model_of(self.problem)[1]
@@ -112,6 +110,7 @@ class SearchRecords:
             raise UnsupportedError("its sums have another order than reproducible ones")
         if not any(f"_{isa.name}_" in recorded.kernel for isa in self.target.allowed):
             raise UnsupportedError(f"{self.target.isa} does not run {recorded.kernel}")
+        return recorded
 
     def forget(self) -> None:
         """Delete the winners of earlier searches on this machine; what they tried stays."""

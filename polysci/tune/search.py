@@ -16,7 +16,7 @@ from polysci.algorithms.registry import DEFAULT
 from polysci.border.arguments import check_callable, check_type
 from polysci.border.guard import guard
 from polysci.codegen.emit import Source
-from polysci.errors import SpecError, UnsupportedError, WisdomError
+from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -31,6 +31,7 @@ from polysci.target.microkernels import find
 from polysci.text.suggestions import suggest
 from polysci.tune.calibrate import load_rates
 from polysci.tune.context import context_of
+from polysci.tune.predictions import Prediction, keep, key_of, load
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
 from polysci.tune.trials import Trials
@@ -58,6 +59,7 @@ def optimize(
     schedule: Schedule | str | None = None,
     again: bool = False,
     reproducible: bool = False,
+    quick: bool = False,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -73,8 +75,8 @@ def optimize(
     for one that does not compute the problem.
     ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
     alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
-    With a ``schedule``, or its text, nothing is searched, run or recorded; raises SpecError,
-    IllegalScheduleError or UnsupportedError for one that does not fit.
+    ``quick``: level ``estimate`` takes what it chose before, and compiles nothing. A ``schedule``
+    is not searched, run or recorded; raises PolysciError for one that does not fit.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
     _check_types(ranker, algorithm, reproducible, progress)
@@ -98,7 +100,7 @@ def optimize(
     records = _records(problem, algorithm, threads, target, wisdom, kept)
     search = _Search(
         problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
-        again, kept,
+        again, kept, quick,
     )  # fmt: skip
     return search.run()
 
@@ -212,6 +214,7 @@ class _Search:
     algorithm: str
     again: bool
     kept: Schedule | None = None  # whose order of sums reproducible schedules have
+    quick: bool = False
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
@@ -228,6 +231,8 @@ class _Search:
                 f"'polysci optimize' measures one"
             )
         level = LEVELS[self.level]
+        if known := self._predicted():
+            return known
         self._tell(Progress("ranking", 0, 1))
         count = None if level.measured is None else level.measured or 5
         # The order of another ranker decides, not the seconds that the traffic model predicts.
@@ -238,7 +243,35 @@ class _Search:
             kinds=KINDS if explores else 0, order=self.records.order,
         )  # fmt: skip
         ranked = self._with_kept(ranked)
-        return self._estimate(ranked) if level.measured == 0 else self._measure(ranked)
+        if level.measured:
+            return self._measure(ranked)
+        result = self._estimate([(option.schedule, option.seconds) for option in ranked])
+        if key := self._prediction_key():
+            keep(key, Prediction(str(result.schedule), result.predicted))
+        return result
+
+    def _prediction_key(self) -> str:
+        """Under which the choice of the model is kept; empty where it is not."""
+        if not self.quick or LEVELS[self.level].measured != 0 or self.machine or self.kept:
+            return ""
+        context = self._context()
+        weights = context.weights.to_json() if context.weights else ""
+        return key_of((
+            self.records.key, self.level, str(self.threads), self.ranker, repr(self.target),
+            context.machine.to_json(), weights,
+        ))  # fmt: skip
+
+    def _predicted(self) -> Result | None:
+        """What an earlier search at this level chose, if its schedule still works."""
+        key = self._prediction_key()
+        known = load(key) if key else None
+        if known is None:
+            return None
+        try:
+            return self._estimate([(self.records.schedule_of(known.schedule), known.seconds)])
+        except PolysciError as error:
+            _log.warning("ignoring the prediction %s: %s", known.schedule, error)
+            return None
 
     def _with_kept(self, ranked: list[Candidate]) -> list[Candidate]:
         """The candidates, with the schedule whose order of sums is kept: it always fits."""
@@ -291,20 +324,20 @@ class _Search:
         predicted = choice.predict_seconds(self.problem, context, known.schedule)
         return self._result(known.schedule, known.source, predicted, measurement)
 
-    def _estimate(self, ranked: Sequence[Candidate]) -> Result:
-        """The first choice of the model that compiles."""
+    def _estimate(self, ranked: Sequence[tuple[Schedule, float]]) -> Result:
+        """The first choice of the model that compiles, of schedules and seconds."""
         refusal: Exception | None = None
         backend = backend_of(self.target.isa)
-        for option in ranked:
+        for schedule, seconds in ranked:
             self._tell(Progress("compiling", 0, 1))
             try:
-                source = backend.emit(self.problem, option.schedule, self.threads)
-                if not self.machine:
+                source = backend.emit(self.problem, schedule, self.threads)
+                if not self.machine and not self.quick:
                     backend.build(source.file, symbols=source.symbols)
             except UnsupportedError as error:
                 refusal = error
                 continue
-            return self._result(option.schedule, source, option.seconds, None)
+            return self._result(schedule, source, seconds, None)
         raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
 
     def _measure(self, ranked: Sequence[Candidate]) -> Result:

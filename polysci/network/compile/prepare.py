@@ -213,6 +213,7 @@ def search_schedules(
             reproducible=options.reproducible,
             progress=partial(watch, problem) if watch else None,
             time_limit=limit,
+            quick=True,  # a layer's code is part of the network's
         )
         if watch:
             watch(problem, results[key])

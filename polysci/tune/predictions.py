@@ -1,0 +1,65 @@
+"""What the model chose before, by problem and machine, so that a process need not search again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from polysci.border.files import read_stored
+from polysci.runtime.build.folder import cache_dir, dirs_to_read
+
+FOLDER: Final = "predictions"
+_PACKAGE: Final = Path(__file__).parents[1]
+# The rooms whose code decides what the model chooses.
+_ROOMS: Final = ("algorithms", "ops", "polyhedral", "rank", "space", "target", "tune")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The text of the schedule that a search chose, and the seconds that it will take."""
+
+    schedule: str
+    seconds: float
+
+
+def key_of(parts: Sequence[str]) -> str:
+    """A name for all that decides about a search: ``parts``, and the code of this package."""
+    text = "\n".join((_code(), *parts))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """A digest of the code that chooses."""
+    files = [path for room in _ROOMS for path in sorted((_PACKAGE / room).rglob("*.py"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def load(key: str) -> Prediction | None:
+    """What was kept under the key; None if there is nothing that can be read."""
+    for folder in dirs_to_read():
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            entry = json.loads(read_stored(folder / FOLDER / key))
+            return Prediction(str(entry["schedule"]), float(entry["seconds"]))
+    return None
+
+
+def keep(key: str, prediction: Prediction) -> None:
+    """For later processes; a full disk is none of the search's business."""
+    entry = {"schedule": prediction.schedule, "seconds": prediction.seconds}
+    try:
+        path = cache_dir() / FOLDER / key
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        aside = path.with_name(f".{key}")
+        aside.write_text(json.dumps(entry), encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        _log.debug("the choice of a search is not kept: %s", error)
