@@ -8,7 +8,8 @@ PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
 CAPS = portable $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 CAPPED = tests/space tests/target tests/cli/test_isa_cap.py tests/cli/test_doctor.py
 TORCH_TESTS = tests/torch tests/training/test_torch.py tests/network/test_torch_modules.py \
-	'tests/project/test_documents.py::test_python[docs/howto/pytorch.md]' \
+	$(patsubst %,'tests/project/test_documents.py::test_python[docs/%.md]',tutorial_pytorch \
+	howto/pytorch howto/when_not) \
 	$(addprefix tests/network/gradients/,test_autograd.py test_compiled.py test_training_nodes.py)
 INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
 

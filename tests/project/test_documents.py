@@ -9,6 +9,7 @@ import sys
 import tomllib
 from argparse import Namespace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -62,12 +63,13 @@ def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.importorskip("torch")
     assume_all_rates(tmp_path / "cache", monkeypatch)
     monkeypatch.chdir(tmp_path)
-    module = {"__name__": "document", "__file__": str(tmp_path / "document.py")}
-    namespace: dict[str, object] = {**module}
+    document = ModuleType("document")
+    document.__file__ = str(tmp_path / "document.py")
+    monkeypatch.setitem(sys.modules, "document", document)  # where torch.compile looks names up
     for block in blocks(page, "python"):
         line = text_of(page)[: text_of(page).index(block)].count("\n")
         tree = ast.increment_lineno(ast.parse(block), line)
-        exec(compile(tree, title(page), "exec"), namespace)
+        exec(compile(tree, title(page), "exec"), document.__dict__)
 
 
 def exists(command: str) -> bool:
