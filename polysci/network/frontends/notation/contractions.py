@@ -27,7 +27,7 @@ class LabelledProduct:
 def labelled_product(
     ranges: StatementRanges, types: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
 ) -> LabelledProduct | None:
-    """A statement as such a sum of f32; None where its subscripts are more than iterators."""
+    """A statement as such a sum of f32; None where it is none, or subscripts are no iterators."""
     statement, iterators = ranges.statement, ranges.iterators
     if statement.operator != "+=" or not ranges.reductions or len(iterators) > 52:
         return None
@@ -47,8 +47,8 @@ def labelled_product(
             return None
         words.append("".join(letters[name] for name in names))
         used |= {*names}
-    if used < {*iterators}:
-        return None
+    if used < {*iterators} or all({*word} == {*words[0]} for word in words):
+        return None  # of equal labels: no matrices
     result = "".join(letters[name] for name in statement.index)
     equation = f"{','.join(words)}->{result}"
     return LabelledProduct(tuple(e.tensor for e in elements), equation, float(prod(numbers)))

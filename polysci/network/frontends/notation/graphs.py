@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Final
 
@@ -34,6 +34,7 @@ class _Statements(GrowingGraph):
     inference: Inference = field(kw_only=True)
     types: Mapping[str, str] = field(kw_only=True)
     versions: dict[str, str] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)  # tensor -> the output that it is
 
     def add_input(self, name: str) -> Tensor:
         """An input; one of 16 bits is cast before anything reads it."""
@@ -77,6 +78,11 @@ class _Statements(GrowingGraph):
         output = f"{name}_out" if name in self.tensors else name
         while output in self.tensors:
             output += "_"
+        made = any(inner in node.outputs for node in self.nodes)
+        if made and stored == dtype and inner not in self.named:
+            self.named[inner] = output
+            self.tensors[output] = Tensor(output, shape, stored)
+            return output
         op = "Identity" if stored == dtype else "Cast"
         self.put(op, [inner], Tensor(output, shape, stored))
         return output
@@ -97,6 +103,11 @@ def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple
     for ranges in inference.statements:
         graph.run(ranges)
     outputs = [graph.finish(name) for name in comprehension.outputs]
+    graph.nodes[:] = [
+        replace(node, inputs=tuple(graph.named.get(name, name) for name in node.inputs),
+                outputs=tuple(graph.named.get(name, name) for name in node.outputs))
+        for node in graph.nodes
+    ]  # fmt: skip
     return graph.grown(inputs, outputs), inference
 
 
