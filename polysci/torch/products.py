@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 import torch
@@ -206,16 +208,19 @@ _LINEAR = register(
 def einsum(equation: str, *operands: Tensor) -> Tensor:
     """``torch.einsum`` of two or more tensors, two at a time from the left, by ``matmul``.
 
-    Raises UnsupportedError for one operand, an ellipsis or a letter twice in an operand, ValueError
-    for an equation that does not fit the operands.
+    Raises UnsupportedError for one operand or a letter twice in an operand, ValueError for an
+    equation that does not fit the operands.
     """
     left, arrow, output = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
         raise ValueError(f"einsum: {equation!r} is of {len(terms)} operands, got {len(operands)}")
-    letters = "".join(terms)
+    letters = "".join(terms).replace("...", "")
     if not arrow:
         output = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
+        output = f"...{output}" if "..." in left else output
+    if "..." in left:
+        terms, output, operands = _name_axes(terms, output, operands)
     _check_equation(equation, terms, output, operands)
     term, product = terms[0], operands[0]
     for at in range(1, len(terms)):
@@ -226,12 +231,34 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     return product.permute([term.index(x) for x in output])
 
 
+def _name_axes(
+    terms: Sequence[str], output: str, operands: Sequence[Tensor]
+) -> tuple[list[str], str, tuple[Tensor, ...]]:
+    """Letters for the axes of an ellipsis, from the last one; those of extent 1 are repeated."""
+    counts = [x.dim() - len(term) + 3 if "..." in term else 0
+              for term, x in zip(terms, operands, strict=True)]  # fmt: skip
+    taken = {*"".join(terms), *output}
+    spare = [x for x in ascii_letters if x not in taken][: max(0, *counts)]
+    named, extents = list[str](), dict[str, int]()
+    for term, count, x in zip(terms, counts, operands, strict=True):
+        named.append(term.replace("...", "".join(spare[len(spare) - max(0, count) :])))
+        for letter, extent in zip(named[-1], x.shape, strict=False):
+            extents[letter] = max(extent, extents.get(letter, 1))
+    wide = tuple(
+        x.expand([extents[letter] if letter in spare and extent == 1 else extent
+                  for letter, extent in zip(term, x.shape, strict=True)])
+        if len(term) == x.dim() else x
+        for term, x in zip(named, operands, strict=True)
+    )  # fmt: skip
+    return named, output.replace("...", "".join(spare)), wide
+
+
 def _check_equation(equation: str, terms: list[str], output: str, operands: Any) -> None:
     """Raise UnsupportedError or ValueError."""
-    if len(terms) < 2 or "." in equation or any(len(set(term)) < len(term) for term in terms):
+    if len(terms) < 2 or any(len(set(term)) < len(term) for term in terms):
         raise UnsupportedError(
-            f"einsum: {equation!r}: expected two or more operands without ellipsis, and each letter"
-            " at most once in an operand"
+            f"einsum: {equation!r}: expected two or more operands, and each letter at most once "
+            "in an operand"
         )
     extents: dict[str, Any] = {}
     for term, operand in zip(terms, operands, strict=True):

@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any]]] = {
     "row and matrices": ("matmul", [(6,), (2, 6, 4)], {}),
     "attention": ("einsum", [(2, 5, 2, 4), (2, 3, 2, 4)], {"equation": "bqhd,bkhd->bhqk"}),
     "chain": ("einsum", [(2, 3), (3, 4, 2), (4, 5)], {"equation": "ab,bcz,cd->da"}),
+    "ellipsis": ("einsum", [(3, 1, 4, 5), (2, 5, 6)], {"equation": "...ij,...jk->...ik"}),
+    "ellipsis in front": ("einsum", [(3, 2, 4), (4,)], {"equation": "...a,a"}),
     "outer": ("einsum", [(3,), (4,)], {"equation": "i,j"}),
 }  # fmt: skip
 
