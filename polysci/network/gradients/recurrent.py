@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
@@ -10,13 +10,15 @@ from typing import Any
 
 from polysci.errors import UnsupportedError
 from polysci.network.gradients.backward import Backward, Rules
+from polysci.network.gradients.formulas import derive
 from polysci.network.gradients.moving import cut
 from polysci.network.gradients.products import multiply
 from polysci.network.ir.graph import Node, Tensor
-from polysci.network.ir.recurrences import FIRST_KEPT, KEPT, RECURRENT_GRADIENT
+from polysci.network.ir.recurrences import FIRST_KEPT, KEPT, ORDERS, RECURRENT_GRADIENT
 
 _REFUSED = ("clip", "input_forget", "activation_alpha", "activation_beta")
-_WORDS = ("direction", "layout", "order", "activations")
+_WORDS = ("direction", "layout", "order", "activations", "linear_before_reset")
+_PEEPHOLES = "iof"  # gates, in the order of an LSTM's peepholes
 
 
 def recurrent(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -29,15 +31,17 @@ def recurrent(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     kept, dys = _keep(back, node), [*dys, "", ""]
     count, dtype, shape = back.shape(r)[0], back.dtype(x), back.shape(x)
     rows, states = back.shape(r)[1], 1 + (node.op == "LSTM")
-    lead, sides = shape[:2], 1 + (node.op == "GRU")
+    early = node.op == "GRU" and not node.attributes.get("linear_before_reset")
+    lead, sides = shape[:2], 1 + (node.op == "GRU" and not early)
     first = (shape[0], count, back.shape(r)[2])
     first = first if node.attributes.get("layout") else (count, shape[1], first[2])
     words: dict[str, Any] = {n: node.attributes[n] for n in _WORDS if n in node.attributes}
-    inputs = (dys[0], "", r, dys[1], node.input(4), dys[2], *kept)
+    inputs = (dys[0], node.input(7), r, dys[1], node.input(4), dys[2], *kept)
     outputs = [(first, dtype)] * 2 + [((*lead, rows), dtype)] * (sides * count)
     made = back.add_many(RECURRENT_GRADIENT, inputs, outputs, cell=node.op, **words)
     steps = [back.reshape(name, (prod(lead), rows)) for name in made[2:]]
     by_x, by_h = steps[::sides], steps[sides - 1 :: sides]
+    seen = [back.reshape(name, (prod(lead), first[2])) for name in kept]
     flat, dxs = back.reshape(x, (prod(lead), shape[2])), dict[int, str]()
     if back.wants(x):
         parts = [multiply(back, dg, _matrix(back, w, at)) for at, dg in enumerate(by_x)]
@@ -45,25 +49,56 @@ def recurrent(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     if back.wants(w):
         dxs[1] = _stack(back, [multiply(back, dg, flat, turn_a=True) for dg in by_x])
     if back.wants(r):
-        size, at = len(KEPT[node.op]), KEPT[node.op].index("h")
-        befores = [back.reshape(name, (prod(lead), first[2])) for name in kept[at::size]]
-        pairs = zip(by_h, befores, strict=True)
-        dxs[2] = _stack(back, [multiply(back, dg, h, turn_a=True) for dg, h in pairs])
+        factors = ("h", "h", "q") if early else ("h",)
+        dxs[2] = _by_kept(back, node, by_h, seen, factors, _product)
     if bias and back.wants(bias):
         sums = [[back.total(dg, (0,)) for dg in pair] for pair in zip(by_x, by_h, strict=True)]
         dxs[3] = _stack(back, [_join(back, pair) for pair in sums])
     dxs |= {5 + at: made[at] for at in range(states) if node.input(5 + at)}
+    if node.input(7) and back.wants(node.input(7)):
+        parts = [_cut_gates(back, node, dg, _PEEPHOLES) for dg in by_x]
+        dxs[7] = _by_kept(back, node, parts, seen, ("d", "c", "d"), _sum_of_products)
     return [dxs.get(at, "") for at in range(len(node.inputs))]
+
+
+def _by_kept(
+    back: Backward, node: Node, gradients: Sequence[str], kept: Sequence[str],
+    letters: Sequence[str], reduce: Callable[[Backward, str, str], str],
+) -> str:  # fmt: skip
+    """By direction, a gradient of weights: of parts of gates' gradients, each by what it saw."""
+    own, sides = KEPT[node.op], list[str]()
+    for at, dg in enumerate(gradients):
+        width = back.shape(dg)[1] // len(letters)
+        sides.append(_join(back, [
+            reduce(
+                back,
+                dg if len(letters) == 1 else cut(back, dg, 1, part * width, (part + 1) * width),
+                kept[at * len(own) + own.index(letter)],
+            )
+            for part, letter in enumerate(letters)
+        ]))  # fmt: skip
+    return _stack(back, sides)
+
+
+def _product(back: Backward, dg: str, seen: str) -> str:
+    return multiply(back, dg, seen, turn_a=True)
+
+
+def _sum_of_products(back: Backward, dg: str, seen: str) -> str:
+    return back.total(derive(back, "dg * seen", dg=dg, seen=seen), (0,))
+
+
+def _cut_gates(back: Backward, node: Node, dg: str, letters: str) -> str:
+    """Columns of some gates, in this order."""
+    order = str(node.attributes.get("order") or ORDERS[node.op])
+    width = back.shape(dg)[1] // len(order)
+    places = [order.index(letter) * width for letter in letters]
+    return _join(back, [cut(back, dg, 1, at, at + width) for at in places], 1)
 
 
 def _check(node: Node) -> None:
     """Refuses what the backward pass does not know."""
-    words = [word for word in _REFUSED if node.attributes.get(word)]
-    if node.op == "GRU" and not node.attributes.get("linear_before_reset"):
-        words.append("linear_before_reset=0")
-    if node.input(7):
-        words.append("peepholes")
-    if words:
+    if words := [word for word in _REFUSED if node.attributes.get(word)]:
         raise UnsupportedError(f"the gradient of {node.op} with {', '.join(words)}")
 
 
@@ -91,12 +126,12 @@ def _stack(back: Backward, parts: Sequence[str]) -> str:
     return _join(back, wide)
 
 
-def _join(back: Backward, parts: Sequence[str]) -> str:
+def _join(back: Backward, parts: Sequence[str], along: int = 0) -> str:
     if len(parts) == 1:
         return parts[0]
     shape = list(back.shape(parts[0]))
-    shape[0] *= len(parts)
-    return back.add("Concat", parts, shape, back.dtype(parts[0]), axis=0)
+    shape[along] *= len(parts)
+    return back.add("Concat", parts, shape, back.dtype(parts[0]), axis=along)
 
 
 GRADIENTS: Rules = MappingProxyType(dict.fromkeys(KEPT, recurrent))

@@ -208,7 +208,7 @@ def gru(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
     else:
         shape, dtype = build.shape(hidden.inner), build.dtype(hidden.inner)
         reset = build.fresh(f"{hidden.inner}.reset", shape, dtype)
-        cell.steps.define(reset, apply("mul", gate("r"), old))
+        cell.steps.define(reset, cell.record("q", apply("mul", gate("r"), old)))
         entering = whole(build, cell.recur(reset, 2, 1))
     fresh = cell.record("n", g(cell.clip(apply("add", entering, cell.gate(x, "n")))))
     update = gate("z")

@@ -38,9 +38,14 @@ class ReturningDirection(Direction):
         return str(self.node.attributes["cell"])
 
     @property
+    def late(self) -> bool:
+        """Whether it is a GRU that resets products of the state, not the state."""
+        return self.kind == "GRU" and bool(self.node.attributes.get("linear_before_reset"))
+
+    @property
     def made(self) -> tuple[str, ...]:
         """Gradients of what the gates' functions take: by x, and by h where it differs."""
-        count = _SIDES[self.kind]
+        count = 1 + self.late
         return self.node.outputs[_FIRST_MADE + self.number * count :][:count]
 
     def kept(self, letters: str) -> list[Load]:
@@ -72,14 +77,23 @@ class ReturningDirection(Direction):
     def dtype(self) -> str:
         return self.build.dtype(self.node.inputs[2])
 
-    def gradient_of_state(self, held: CarriedTensor) -> Expr:
-        """The product of the gates' gradients with R: the gradient of the state before a step."""
-        gradients = self.part(self.made[-1], self.steps.read)
-        weights, x = self.weights(2, 0, self.build.shape(gradients)[1]), Matrix(gradients, (0,), 1)
+    def gradient_of_state(self, held: CarriedTensor, first: int = 0, gates: int = 0) -> Expr:
+        """The product of all or some gates' gradients with R: that of the state before a step."""
+        first, columns = first * self.hidden, gates * self.hidden
+        gradients = self.part(self.made[-1], self.steps.read, first, columns)
+        rows, x = self.build.shape(gradients)[1], Matrix(gradients, (0,), 1)
+        weights = self.weights(2, first, rows)
         shape, base = self.build.shape(held.inner), f"{gradients}.product"
         return whole(
             self.build, multiply(self.build, self.node, x, weights, shape, base, across=True)
         )
+
+    def through_peephole(self, value: Expr, gradient: Expr, number: int) -> Expr:
+        """A gradient of the memory, with what reaches it through a peephole, if there are any."""
+        if not self.node.inputs[1]:
+            return value
+        weight = self.own(self.node.inputs[1], number * self.hidden)
+        return apply("add", value, apply("mul", gradient, weight))
 
 
 def lstm(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
@@ -88,33 +102,41 @@ def lstm(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
     build, (sigmoid, tanh, out) = cell.build, cell.functions
     i, o, f, g, c, before = cell.kept("iofgcd")
     total, seen = cell.total(hidden), apply("tanh", c)
-    through = apply("mul", apply("mul", total, o), out(seen))
+    direct = apply("mul", apply("mul", total, o), out(seen))
+    by_o = cell.write("o", apply("mul", apply("mul", total, seen), sigmoid(o)))
+    through = cell.through_peephole(direct, by_o, 1)
     name = build.fresh(f"{memory.inner}.total", build.shape(memory.inner), cell.dtype)
     cell.steps.define(name, apply("add", whole(build, memory.inner), through))
     summed = whole(build, name)
-    cell.write("o", apply("mul", apply("mul", total, seen), sigmoid(o)))
-    cell.write("i", apply("mul", apply("mul", summed, g), sigmoid(i)))
-    cell.write("f", apply("mul", apply("mul", summed, before), sigmoid(f)))
+    by_i = cell.write("i", apply("mul", apply("mul", summed, g), sigmoid(i)))
+    by_f = cell.write("f", apply("mul", apply("mul", summed, before), sigmoid(f)))
     cell.write("g", apply("mul", apply("mul", summed, i), tanh(g)))
-    cell.keep(memory, apply("mul", summed, f))
+    kept = cell.through_peephole(apply("mul", summed, f), by_i, 0)
+    cell.keep(memory, cell.through_peephole(kept, by_f, 2))
     cell.keep(hidden, cell.gradient_of_state(hidden))
 
 
 def gru(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
-    """Of ``n = function(x + r * q)`` and ``h' = (1 - z) * n + z * h``."""
+    """Of ``n = function(x + r * q)`` or ``x + R (r * h)``, and ``h' = (1 - z) * n + z * h``."""
     (hidden,) = carried
     sigmoid, tanh = cell.functions
     z, r, n, q, before = cell.kept("zrnqh")
     total = cell.total(hidden)
     entering = apply("mul", total, apply("sub", 1.0, z))
     new = cell.write("n", apply("mul", entering, tanh(n)))
+    kept = apply("mul", apply("mul", total, apply("sub", before, n)), sigmoid(z))
+    stays, update = apply("mul", total, z), cell.write("z", kept)
+    if not cell.late:
+        through = cell.gradient_of_state(hidden, 2, 1)
+        cell.write("r", apply("mul", apply("mul", through, before), sigmoid(r)))
+        stays = apply("add", stays, apply("mul", through, r))
+        cell.keep(hidden, apply("add", cell.gradient_of_state(hidden, 0, 2), stays))
+        return
     cell.write("n", apply("mul", new, r), 1)
     reset = cell.write("r", apply("mul", apply("mul", new, q), sigmoid(r)))
-    kept = apply("mul", apply("mul", total, apply("sub", before, n)), sigmoid(z))
-    update = cell.write("z", kept)
     cell.write("r", reset, 1)
     cell.write("z", update, 1)
-    cell.keep(hidden, apply("add", cell.gradient_of_state(hidden), apply("mul", total, z)))
+    cell.keep(hidden, apply("add", cell.gradient_of_state(hidden), stays))
 
 
 def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
@@ -128,12 +150,11 @@ def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
 _STEPS: Mapping[str, Callable[[ReturningDirection, Sequence[CarriedTensor]], None]] = (
     MappingProxyType({"LSTM": lstm, "GRU": gru, "RNN": rnn})
 )
-_SIDES: Mapping[str, int] = MappingProxyType({"LSTM": 1, "GRU": 2, "RNN": 1})
 
 
 def recurrent_gradient(build: Builder, node: Node) -> None:
     """A loop over the steps for each direction, against the order of its forward pass."""
-    build.check_floats(node, *(node.inputs[at] for at in (0, 2, 3, 5)))
+    build.check_floats(node, *(node.inputs[at] for at in (0, 1, 2, 3, 5)))
     kind, time = str(node.attributes["cell"]), time_axis(node)
     shape = build.shape(node.inputs[_FIRST_KEPT])
     count, state = shape[time], (shape[1 - time], shape[2])

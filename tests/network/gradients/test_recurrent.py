@@ -34,6 +34,14 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gru": ("GRU", LATE, {"bias": True, "first": True}),
     "gru, both ways": ("GRU", {**LATE, "direction": "bidirectional"}, {"lengths": [1, 5, 4]}),
     "gru, order": ("GRU", {**LATE, "order": "rzn", "layout": 1}, {"bias": True}),
+    "gru, early": ("GRU", {}, {"bias": True, "first": True}),
+    "gru, early, both ways": ("GRU", {"direction": "bidirectional"}, {"lengths": [1, 5, 4]}),
+    "gru, early, order": ("GRU", {"order": "rzn", "layout": 1}, {"bias": True}),
+    "lstm, peepholes": ("LSTM", {}, {"bias": True, "first": True, "peepholes": True}),
+    "lstm, peepholes, both ways": (
+        "LSTM", {"direction": "bidirectional"}, {"lengths": [5, 2, 3], "peepholes": True},
+    ),
+    "lstm, peepholes, order": ("LSTM", {"order": "ifgo", "layout": 1}, {"peepholes": True}),
     "rnn": ("RNN", {"direction": "reverse"}, {"bias": True, "first": True}),
     "rnn, clamped": ("RNN", {"activations": ["Relu"]}, {"bias": True, "first": True}),
 }  # fmt: skip
@@ -148,7 +156,7 @@ def test_the_reference_knows_backward_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["lstm, both ways", "gru, order", "rnn, clamped"])
+@pytest.mark.parametrize("name", ["lstm, both ways", "gru, order", "gru, early", "rnn, clamped"])
 def test_single_precision_by_layers(name: str, threads: int) -> None:
     """The products are layers then; beside the same in doubles."""
     op, attributes, given = CASES[name]
@@ -176,8 +184,6 @@ def test_whole_numbers_are_exact() -> None:
 
 REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "clip": ("LSTM", {"clip": 0.5}, {}, "LSTM with clip"),
-    "peepholes": ("LSTM", {}, {"peepholes": True}, "LSTM with peepholes"),
-    "early": ("GRU", {}, {}, "GRU with linear_before_reset=0"),
     "function": ("RNN", {"activations": ["Softsign"]}, {}, "activation softsign"),
 }
 

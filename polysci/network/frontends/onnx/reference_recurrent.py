@@ -154,12 +154,11 @@ def _step(
     if node.op == "GRU":
         z, reset = np.split(f[0](clip((before + after)[:, : 2 * hidden])), 2, 1)
         last = slice(2 * hidden, None)
-        if node.attributes.get("linear_before_reset"):
-            fresh = before[:, last] + reset * after[:, last]
-        else:
-            fresh = before[:, last] + weights.of_h(reset * h)[:, last] + of_h[last]
-        n = f[1](clip(fresh))
-        seen = {"z": z, "r": reset, "n": n, "q": after[:, last], "h": h}
+        late = node.attributes.get("linear_before_reset")
+        q = after[:, last] if late else reset * h
+        entering = reset * q if late else weights.of_h(q)[:, last] + of_h[last]
+        n = f[1](clip(before[:, last] + entering))
+        seen = {"z": z, "r": reset, "n": n, "q": q, "h": h}
         return [(1 - z) * n + z * h], seen
     i, o, forget, g = np.split(before + after, 4, 1)
     c, (p_i, p_o, p_f) = state[1], np.split(weights.peepholes, 3)
