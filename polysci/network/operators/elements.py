@@ -44,6 +44,8 @@ def _layer(build: Builder, node: Node, expr: Expr) -> LayerStage | None:
             problem = Nest.parse(_text(build, y, a, b, over))
         except (UnsupportedError, SpecError):
             continue
+        if not (problem.contraction.by_role("m") or problem.contraction.by_role("n")):
+            return None  # no matrices: a loop is faster
         first, second = (a, b) if problem.contraction.a.array == "A" else (b, a)
         axes = {load.tensor: tuple((at,) for at in range(len(load.index))) for load in (a, b)}
         own = tuple((at,) for at in range(len(build.shape(y))))
