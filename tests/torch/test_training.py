@@ -139,3 +139,107 @@ def test_models_learn_as_in_eager(name: str, passes: list[Any]) -> None:
     parts = [part for report in passes for part in report.parts]
     if name != "tagger":  # whose LSTM TorchDynamo leaves to eager, and all around it
         assert len(parts) >= 2 and not any(part.reason for part in parts)
+
+
+class Tied(nn.Module):
+    """A language model whose last layer has the weights of its first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.mix = nn.Embedding(11, 6), nn.Linear(6, 6)
+
+    def forward(self, words: Any) -> Any:
+        return F.linear(F.gelu(self.mix(self.words(words))), self.words.weight)
+
+
+class Inplace(nn.Module):
+    """Operators that change tensors, views of them, and parameters that others are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(6, 8))
+        self.last = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        y[:, :2] *= 2
+        y.add_(1)
+        return self.last(F.silu(y, inplace=True)).t()
+
+
+def check_tied_weights() -> None:
+    torch.manual_seed(0)
+    check_steps(Tied(), (torch.randint(0, 11, (3, 5)),), "sgd", 3)
+
+
+def check_parametrisations_and_changes_in_place() -> None:
+    torch.manual_seed(0)
+    module, x = Inplace(), torch.randn(4, 6)
+    eager, run = copy.deepcopy(module), compiled(module)
+    loss, own = learn(run, module, (x,))
+    other, theirs = learn(eager, eager, (x,))
+    torch.testing.assert_close(loss, other)
+    torch.testing.assert_close(own, theirs)
+
+
+def check_gradients_of_inputs_hooks_and_checkpoints() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6))
+    run = compiled(lambda x: torch.utils.checkpoint.checkpoint(body, x, use_reentrant=False) + x)
+    x = torch.randn(4, 6)
+    made, seen = [], list[Any]()
+    for call in (run, lambda x: body(x) + x):
+        own = x.clone().requires_grad_()
+        own.register_hook(seen.append)
+        call(own).square().sum().backward()
+        made.append([own.grad, *(p.grad.clone() for p in body.parameters())])
+        body.zero_grad()
+    torch.testing.assert_close(*made)
+    torch.testing.assert_close(*seen)
+
+
+def check_last_batches_and_none() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    run = compiled(module)
+    for batch in (4, 3, 4, 0, 2):
+        x = torch.randn(batch, 6)
+        other = copy.deepcopy(module)
+        torch.testing.assert_close(learn(run, module, (x,)), learn(other, other, (x,)),
+                                   equal_nan=True)  # fmt: skip
+
+
+def test_gradcheck_does_not_lie() -> None:
+    """In f64, which polysci does not compute in."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(compiled(module), (x,))
+
+
+def check_dropout_is_drawn_anew_and_follows_the_seed() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(40, 50), nn.Dropout(0.3), nn.Linear(50, 40))
+    run, x = compiled(module), torch.randn(8, 40)
+    losses = list[float]()
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        losses.append(float(learn(run, module, (x,))[0]))
+        torch.manual_seed(seed)
+        other = copy.deepcopy(module)
+        assert losses[-1] == pytest.approx(float(learn(other, other, (x,))[0]), rel=1e-5)
+    assert losses[0] == losses[2] != losses[1]
+
+
+USES = (
+    check_tied_weights,
+    check_parametrisations_and_changes_in_place,
+    check_gradients_of_inputs_hooks_and_checkpoints,
+    check_last_batches_and_none,
+    check_dropout_is_drawn_anew_and_follows_the_seed,
+)
+
+
+@pytest.mark.parametrize("check", USES, ids=lambda check: check.__name__)
+def test_uses(check: Callable[[], None]) -> None:
+    check()
