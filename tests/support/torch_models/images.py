@@ -117,7 +117,7 @@ class YoloHead(nn.Module):
         self.body = nn.Sequential(conv(3, width, 3, 2, nn.SiLU), conv(width, width, 3, 2, nn.SiLU))
         self.join = conv(4 * width, 2 * width, 1, act=nn.SiLU)
         self.last = nn.Conv2d(2 * width, 3 * (5 + classes), 1)
-        self.register_buffer("sizes", torch.rand(1, 3, 1, 1, 2))
+        self.register_buffer("sizes", torch.rand(3, 1, 1, 2))
 
     def forward(self, x: Any) -> Any:
         y = self.body(x)
