@@ -33,8 +33,8 @@ from polysci.space.enumerate import Family, RegisterTile
 
 T = TypeVar("T")
 USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
-# Of a set's ways: above it, loads, stores and prefetches evict one another (experiments/README.md).
-CROWDED, CROWDED_BY_STENCIL = 3 / 4, 1 / 2
+CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
+CROWDED_BY_ROWS = 3 / 4  # of L1's, by rows of A: experiments/README.md
 # The price of a line whose neighbours are read later, in those of a run's first line: prefetchers
 # follow some of so many strides.
 STRAY = 1 / 5
@@ -57,7 +57,8 @@ class TrafficCounts:
         self.contraction = context.contraction
         self.column = columns_of(self.contraction)
         kernel = family.tiles[0].kernel
-        self.crowded = CROWDED if kernel.family == "brgemm" else CROWDED_BY_STENCIL
+        of_rows = kernel.family == "brgemm" and not self.contraction.swapped
+        self.crowded = {PERIODS[0]: CROWDED_BY_ROWS} if of_rows else {}
         self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
         # Bytes of an element of a packed copy of A.
         x = self.contraction.x.bytes
@@ -189,8 +190,7 @@ class TrafficCounts:
         """Runs of x's lines in the traffic into L2: no prefetcher has seen where one begins."""
         depths = range(len(self.tiles))
         occupied = [self._occupancy(depth, PERIODS[1]) for depth in depths]
-        nothing = np.zeros(1)
-        begun = [(self._runs_of_x(depth), nothing, nothing) for depth in depths]
+        begun = [(self._runs_of_x(depth), np.zeros(1), np.zeros(1)) for depth in depths]
         runs = level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
         return runs + STRAY * self._strays() * l2.a / LINE
 
@@ -271,7 +271,7 @@ class TrafficCounts:
         if depth <= self.depth:
             total = total + c
             full = np.maximum(full, c * self._crowding(self.contraction.out, depth, period))
-        return np.maximum(total, full * USABLE / self.crowded)
+        return np.maximum(total, full * USABLE / self.crowded.get(period, CROWDED))
 
     def _from_copy(self, depth: int) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = self.packed & (self.family.pack <= depth)
