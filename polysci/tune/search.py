@@ -243,7 +243,7 @@ class _Search:
             kinds=KINDS if explores else 0, order=self.records.order,
         )  # fmt: skip
         ranked = self._with_kept(ranked)
-        if level.measured:
+        if level.measured != 0:  # None: all of them
             return self._measure(ranked)
         result = self._estimate([(option.schedule, option.seconds) for option in ranked])
         if key := self._prediction_key():
