@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -54,6 +54,10 @@ class PlacedProgram:
     program: Program
     places: Mapping[str, BufferPlace]
 
+    def buffers_of(self, names: Iterable[str]) -> set[str]:
+        """The buffers that hold tensors by these names; constants lie in none."""
+        return {self.places[name].buffer for name in names if name in self.places}
+
 
 def place_buffers(program: Program) -> PlacedProgram:
     """Every tensor's place; copies where a view, a concatenation or a layer's operand needs one."""
@@ -62,7 +66,7 @@ def place_buffers(program: Program) -> PlacedProgram:
         placer.add(stage)
     done = replace(program, values=placer.values, stages=tuple(placer.stages))
     used = done.with_stages(done.stages)
-    buffers = {placer.places[name].buffer for name in used.values if name in placer.places}
+    buffers = PlacedProgram(used, placer.places).buffers_of(used.values)
     known = {*used.values, *buffers}  # what only views of it name is memory as well
     values = {name: value for name, value in done.values.items() if name in known}
     constants = {name: value for name, value in done.constants.items() if name in known}

@@ -63,15 +63,11 @@ def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple
     return 0, (), False
 
 
-def _buffers(placed: PlacedProgram, names: Sequence[str]) -> set[str]:
-    return {placed.places[name].buffer for name in names if name in placed.places}
-
-
 def _conflict(placed: PlacedProgram, first: Stage, second: Stage) -> bool:
     """Whether two stages must stay in their order: one of them writes what the other one uses."""
-    made, used = _buffers(placed, first.outputs), _buffers(placed, first.inputs)
-    own = _buffers(placed, second.outputs)
-    return bool(made & _buffers(placed, second.inputs) or (made | used) & own)
+    made, used = placed.buffers_of(first.outputs), placed.buffers_of(first.inputs)
+    own = placed.buffers_of(second.outputs)
+    return bool(made & placed.buffers_of(second.inputs) or (made | used) & own)
 
 
 def _shared(
@@ -95,7 +91,7 @@ def _shared(
         return ()
     if not all(_in_own_places(placed, member, stage) for member in members):
         return ()
-    own = _buffers(placed, [name for part in members for name in (*part.outputs, *part.inputs)])
+    own = placed.buffers_of([name for part in members for name in (*part.outputs, *part.inputs)])
     return tuple(
         name for name in stage.inputs
         if places[name].buffer in own and values[name].size >= values[stage.output].size > 0

@@ -99,11 +99,11 @@ def _drop_unread(placed: PlacedProgram) -> PlacedProgram:
     """The program without loops whose results nothing reads, by whatever name."""
     program = placed.program
     read = {*program.border(), *(name for stage in program.stages for name in stage.inputs)}
-    buffers = {placed.places[name].buffer for name in read}
+    buffers = placed.buffers_of(read)
     kept = tuple(
         stage for stage in program.stages
         if not isinstance(stage, LoopStage)
-        or buffers & {placed.places[name].buffer for name in stage.outputs}
+        or buffers & placed.buffers_of(stage.outputs)
     )  # fmt: skip
     if len(kept) == len(program.stages):
         return placed
