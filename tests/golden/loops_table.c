@@ -16,9 +16,10 @@ static PS_LOOP void small_s0(const ps_memory *m)
     const float *restrict x2 = (const float *)(m->constants + 0);
     for (int64_t i1 = 0; i1 < 8; ++i1) {
         for (int64_t i2 = 0; i2 < 12; ++i2) {
+            const float v0 = x2[i2];
 #pragma omp simd
             for (int64_t i3 = 0; i3 < 6; ++i3) {
-                y[72 * i1 + 6 * i2 + i3] = (x1[36 * i1 + i3 + 6 * small_s0_i0[i2]] + ((x1[36 * i1 + i3 + 6 * small_s0_i1[i2]] - x1[36 * i1 + i3 + 6 * small_s0_i0[i2]]) * x2[i2]));
+                y[72 * i1 + 6 * i2 + i3] = (x1[36 * i1 + i3 + 6 * small_s0_i0[i2]] + ((x1[36 * i1 + i3 + 6 * small_s0_i1[i2]] - x1[36 * i1 + i3 + 6 * small_s0_i0[i2]]) * v0));
             }
         }
     }

@@ -15,9 +15,10 @@ static PS_LOOP void small_s0(const ps_memory *m)
 #pragma omp for collapse(2) schedule(static) nowait
     for (int64_t i1 = 0; i1 < 8; ++i1) {
         for (int64_t i2 = 0; i2 < 6; ++i2) {
+            const float v0 = x2[i2];
 #pragma omp simd
             for (int64_t i3 = 0; i3 < 6; ++i3) {
-                y[36 * i1 + 6 * i2 + i3] = (ps_f_tanh(x1[36 * i1 + 6 * i2 + i3]) * x2[i2]);
+                y[36 * i1 + 6 * i2 + i3] = (ps_f_tanh(x1[36 * i1 + 6 * i2 + i3]) * v0);
             }
         }
     }

@@ -12,9 +12,8 @@ from polysci.codegen import openmp
 from polysci.codegen.sharing import Loop, run_once, share_loops
 from polysci.codegen.team import Team
 from polysci.network.codegen.access import MemoryAccess, affine_text
-from polysci.network.codegen.accumulators import (
-    Accumulator,
-)
+from polysci.network.codegen.accumulators import Accumulator
+from polysci.network.codegen.invariants import unchanged_parts
 from polysci.network.ir.control import STEP
 from polysci.network.ir.expressions import (
     Apply,
@@ -77,6 +76,7 @@ class LoopWriter:
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
     accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
     outs: list[MemoryAccess] = field(default_factory=list)
+    hoisted: dict[Expr, str] = field(default_factory=dict)  # C name of what a loop leaves alone
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
@@ -147,10 +147,8 @@ class LoopWriter:
         return Affine(tuple(t for t in form.terms if t[0] not in self.idle), form.const)
 
     def table(self, values: tuple[int, ...]) -> str:
-        for name, known in self.tables.items():
-            if known == values:
-                return name
-        name = f"{self.symbol}_i{len(self.tables)}"
+        names = (name for name, known in self.tables.items() if known == values)
+        name = next(names, f"{self.symbol}_i{len(self.tables)}")
         self.tables[name] = values
         return name
 
@@ -220,25 +218,37 @@ class LoopWriter:
         own = [*[ROW_PARAMETERS] * self.rows, *[f"int64_t {STEP}"] * self.steps]
         parameters = ", ".join(["const ps_memory *m", *own])
         head = f"static PS_LOOP void {self.symbol}({parameters})"
-        return c.text(
-            c.Collection(
-                [*self.table_definitions(), c.function(head, [*self.pointer_definitions(), *body])]
-            )
-        )
+        whole = c.function(head, [*self.pointer_definitions(), *body])
+        return c.text(c.Collection([*self.table_definitions(), whole]))
 
     def body(self, names: Sequence[str]) -> c.Body:
         """The loops over iterators: every element by itself."""
-        store: c.Body = [*map(c.Statement, self.stores({}))]
         if not names:
-            return self.alone(store)
+            return self.alone([*map(c.Statement, self.stores({}))])
         *outer, last = names
         turned = self.turned_by(outer, last)
+        before: c.Body = [] if turned else [*map(c.Statement, self.hoist(last))]
+        store: c.Body = [*map(c.Statement, self.stores({}))]
         if turned:
             return self.by_blocks([name for name in outer if name != turned], turned, last, store)
         few = prod(self.extents[name] for name in outer) < 2 * self.threads
         if few or not outer:
-            return self.nest(outer, self.share([last], store, simd=True))
-        return self.share(outer, [c.Line(openmp.SIMD), *self.nest([last], store)])
+            return self.nest(outer, [*before, *self.share([last], store, simd=True)])
+        return self.share(outer, [*before, c.Line(openmp.SIMD), *self.nest([last], store)])
+
+    def hoist(self, name: str) -> list[str]:
+        """Definitions of what is the same along a loop.
+
+        Compilers, which cannot tell that y overlaps none of it, would compute it in every turn.
+        """
+        results = {self.places[member.output].buffer for member in self.members}
+        written = {tensor for tensor, place in self.places.items() if place.buffer in results}
+        lines = list[str]()
+        for part in unchanged_parts([m.expr for m in self.members], name, self.accesses, written):
+            kind, variable = kind_of(part, self.dtypes), f"v{len(self.hoisted)}"
+            lines.append(f"const {kind} {variable} = {self.text(part, kind, {})}")
+            self.hoisted[part] = variable
+        return lines
 
     def turned_by(self, outer: Sequence[str], last: str) -> str:
         """The iterator along which a tensor runs on that jumps from element to element of y.
@@ -258,16 +268,13 @@ class LoopWriter:
     @property
     def in_blocks(self) -> bool:
         """Whether it is a transposition whose blocks threads share."""
-        names = [name for name, _ in self.order]
-        return bool(names and self.turned_by(names[:-1], names[-1]))
+        *outer, last = [name for name, _ in self.order] or [""]
+        return bool(last and self.turned_by(outer, last))
 
     def by_blocks(self, outer: Sequence[str], turned: str, last: str, body: c.Body) -> c.Body:
         """Both loops a block at a time, so that lines are used while they are in the cache."""
-        jumps = [
-            access.terms.get(last, 0)
-            for access in self.accesses.values()
-            if access.terms.get(turned) == 1
-        ]
+        every = self.accesses.values()
+        jumps = [access.terms.get(last, 0) for access in every if access.terms.get(turned) == 1]
         size = BLOCK if any(jump % ALIASED for jump in jumps) else BLOCK // 2
         for name in (last, turned):
             end = f"ps_least({name}_block + {size}, {self.extents[name]})"
@@ -299,11 +306,9 @@ class LoopWriter:
         return run_once(self.team, block, member=MEMBER) if self.threads > 1 else block
 
     def conditions(self, guards: Sequence[Guard], names: Mapping[str, str]) -> str:
-        conditions = []
-        for guard in guards:
-            place = affine_text(self.busy(guard.at), names)
-            conditions.append(f"(uint64_t)({place}) < {guard.extent}")
-        return "(" + " && ".join(conditions) + ")"
+        places = [affine_text(self.busy(guard.at), names) for guard in guards]
+        pairs = zip(places, guards, strict=True)
+        return "(" + " && ".join(f"(uint64_t)({at}) < {it.extent}" for at, it in pairs) + ")"
 
     def kind(self, member: LoopStage | UpdateStage) -> str:
         """The numbers that results are computed in, before they are stored."""
@@ -341,6 +346,8 @@ class LoopWriter:
         self, expr: Expr, kind: str, names: Mapping[str, str], gathered: Accumulator | None = None
     ) -> str:
         """C text of an expression as a number of a kind."""
+        if expr in self.hoisted:
+            return cast(self.hoisted[expr], kind_of(expr, self.dtypes), kind)
         match expr:
             case Number(value):
                 return number(value, kind)
@@ -358,10 +365,8 @@ class LoopWriter:
             case Apply(function, arguments):
                 own = kind_of(expr, self.dtypes) or kind
                 kinds = argument_kinds(expr, own, self.dtypes)
-                texts = [
-                    self.text(argument, inner, names, gathered)
-                    for argument, inner in zip(arguments, kinds, strict=True)
-                ]
+                pairs = zip(arguments, kinds, strict=True)
+                texts = [self.text(argument, inner, names, gathered) for argument, inner in pairs]
                 return cast(call(function, own, kinds, texts), own, kind)
 
     def element(
@@ -376,10 +381,7 @@ class LoopWriter:
         return value if C_TYPES[place.dtype] == kind else f"(({kind}){value})"
 
     def subscript(
-        self,
-        access: MemoryAccess,
-        names: Mapping[str, str],
-        gathered: Accumulator | None = None,
+        self, access: MemoryAccess, names: Mapping[str, str], gathered: Accumulator | None = None
     ) -> str:
         """C text of where an element lies, subscripts out of data included.
 

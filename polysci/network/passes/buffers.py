@@ -371,10 +371,8 @@ def reshape(
     for size, step in zip(shape, strides, strict=True):
         if size == 1:
             continue
-        if runs and runs[-1][1] == size * step:
-            runs[-1] = (runs[-1][0] * size, step)
-        else:
-            runs.append((size, step))
+        outer = runs.pop()[0] if runs and runs[-1][1] == size * step else 1
+        runs.append((outer * size, step))
     steps: list[int] = []
     for size in reversed(new):
         if size == 1:
