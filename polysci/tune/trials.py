@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from polysci.algorithms import choice
@@ -15,18 +14,15 @@ from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source
 from polysci.errors import BuildError, CheckError, PolysciError
-from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
-from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.runtime.backend import backend_of
-from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, protocol
 from polysci.tune.exploration import Measured, choose_next
-from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
 from polysci.tune.result import Progress, SearchLevel, Trial
+from polysci.tune.runner import FaultyScheduleError, LocalRunner, MakeRunner, TrialRunner
 
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
@@ -36,7 +32,6 @@ REPEATED = 12  # candidates at most, the best: all of them are in memory togethe
 MOST_NEAR = 6  # finalists beyond those that a level asks for
 HELD_BACK = 1.2  # times as long by other work, at most, that no sample shows
 PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
-USUAL = 0.85  # of the rate at calibration: the clock may have been higher then
 _log = logging.getLogger(__name__)
 
 
@@ -61,8 +56,8 @@ class Trials:
     time_limit: float | None
     progress: Callable[[Progress], None]
     host: str
+    make_runner: MakeRunner = LocalRunner
     trials: dict[str, Trial] = field(default_factory=dict)
-    built: dict[str, BuiltSchedule] = field(default_factory=dict)
     samples: dict[str, Samples] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -74,21 +69,18 @@ class Trials:
         The ``first`` ones come first, ``most`` of them in all (None: all of them, in their order).
         Raises CheckError where none survives, BuildError where none can be compiled.
         """
-        find_compiler()  # its absence is no fault of a candidate
-        backend = backend_of(self.context.target.isa)
-        with Bench(self.problem, self.context.threads, backend=backend) as bench:
+        with self.make_runner(self.problem, self.context) as runner:
             try:
-                self._watch(bench)
-                self._try_all(bench, candidates, first, most)
-                self._try_other_form(bench)
-                self._repeat_doubtful(bench)
-                samples = self._compare_best(bench)
+                self._try_all(runner, candidates, first, most)
+                self._try_other_form(runner)
+                self._repeat_doubtful(runner)
+                samples = self._compare_best(runner)
             except KeyboardInterrupt:
                 if self._best() is None:
                     raise
                 self.interrupted = True
                 samples = {}
-            return self._winner(bench, samples or self._first_samples())
+            return self._winner(runner, samples or self._first_samples())
 
     @property
     def late(self) -> bool:
@@ -105,7 +97,7 @@ class Trials:
         self.trials[str(trial.schedule)] = trial
 
     def _try_all(
-        self, bench: Bench, candidates: Sequence[Candidate], first: int, most: int | None
+        self, runner: TrialRunner, candidates: Sequence[Candidate], first: int, most: int | None
     ) -> None:
         """So many in batches, until time is up and something was measured."""
         began = time.monotonic()
@@ -123,7 +115,7 @@ class Trials:
             untried = [candidate for candidate in untried if candidate not in chosen]
             batch = [candidate for candidate in batch + chosen if self._may_win(candidate)]
             if batch:
-                self._try(bench, batch)
+                self._try(runner, batch)
             if at == 0:  # the references of a large layer take nothing of the level's time
                 began = time.monotonic()
 
@@ -136,7 +128,7 @@ class Trials:
         ]
         return choose_next(measured, untried, count) if count and untried else []
 
-    def _try_other_form(self, bench: Bench) -> None:
+    def _try_other_form(self, runner: TrialRunner) -> None:
         """The fastest schedule with prefetches of weights that exceed L2, or without them."""
         alive = [trial for trial in self.trials.values() if trial.seconds is not None]
         if self.late or not alive:
@@ -145,44 +137,29 @@ class Trials:
         other = choice.other_form(self.problem, self.context, schedule)
         if other is not None and str(other) not in self.trials:
             seconds = choice.predict_seconds(self.problem, self.context, other)
-            self._try(bench, [Candidate(other, seconds)])
+            self._try(runner, [Candidate(other, seconds)])
 
-    def _try(self, bench: Bench, batch: Sequence[Candidate]) -> None:
+    def _try(self, runner: TrialRunner, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}
-        built = build_trials(
-            self.problem, list(predicted), self.context.threads, backend=bench.backend,
-            jobs=max(2, self.context.target.cores), meanwhile=bench.prepare,
-        )  # fmt: skip
-        if not self.trials and all(isinstance(trial.error, BuildError) for trial in built):
-            raise next(trial.error for trial in built if trial.error)
-        for built_schedule, samples in time_trials(bench, built):
-            trial = Trial(built_schedule.schedule, predicted[built_schedule.schedule])
-            if isinstance(samples, PolysciError):
-                if isinstance(samples, CheckError):
-                    _log.warning(
-                        "%s: %s fell out: %s", self.problem, built_schedule.schedule, samples
-                    )
-                self._note(replace(trial, fault=str(samples)))
+        first, refusals = not self.trials, list[BuildError]()
+        for schedule, samples in runner.try_all(list(predicted)):
+            trial = Trial(schedule, predicted[schedule])
+            if isinstance(samples, Samples):
+                self._take(trial, samples)
                 continue
-            self.built[str(built_schedule.schedule)] = built_schedule
-            self._take(trial, samples)
+            if isinstance(samples, CheckError):
+                _log.warning("%s: %s fell out: %s", self.problem, schedule, samples)
+            if isinstance(samples, BuildError):
+                refusals.append(samples)
+            self._note(replace(trial, fault=str(samples)))
+        if first and len(refusals) == len(batch):
+            raise refusals[0]
 
     def _take(self, trial: Trial, samples: Samples) -> None:
         self.samples[str(trial.schedule)] = samples
         self._note(replace(trial, seconds=min(samples.seconds)))
 
-    def _watch(self, bench: Bench) -> None:
-        """Have a loop of known work run around every sample, if it can be built."""
-        with suppress(PolysciError):
-            bench.watch(*build_reference(self.context.target, self.context.threads), self._usual())
-
-    def _usual(self) -> float:
-        """What that loop returned a second when the machine was calibrated; less, to be sure."""
-        target, machine = self.context.target, self.context.machine
-        efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
-        return USUAL * efficiency * machine.of_threads(self.context.threads) * 1e9
-
-    def _repeat_doubtful(self, bench: Bench) -> None:
+    def _repeat_doubtful(self, runner: TrialRunner) -> None:
         """Time again what was never quiet, and every kind that the model calls much faster.
 
         Where all parallel, or all serial, schedules take ``DOUBT`` times their predicted seconds,
@@ -194,20 +171,20 @@ class Trials:
                 return
             time.sleep(PAUSE_S)
             self.progress(Progress("repeating", 0, len(names), self._best()))
-            for name, samples in self._time(bench, names, samples=5).items():
+            for name, samples in self._time(runner, names, samples=5).items():
                 if min(samples.seconds) < min(self.samples[name].seconds) or not _noisy(samples):
                     self._take(self.trials[name], samples)
 
-    def _time(self, bench: Bench, names: Sequence[str], **options: Any) -> dict[str, Samples]:
+    def _time(
+        self, runner: TrialRunner, names: Sequence[str], **options: Any
+    ) -> dict[str, Samples]:
         """Samples taken in turns; empty where a candidate fails, which then has fallen out."""
-        objects = {name: self.built[name].candidate for name in names}
+        schedules = [self.trials[name].schedule for name in names]
         try:
-            return dict(zip(names, bench.time([*objects.values()], **options), strict=True))
-        except CandidateError as error:  # the others are still there
-            guilty = next(
-                name for name, candidate in objects.items() if candidate == error.candidate
-            )
-            self._note(replace(self.trials[guilty], seconds=None, fault=str(error)))
+            return dict(zip(names, runner.compare(schedules, **options), strict=True))
+        except FaultyScheduleError as error:  # the others are still there
+            guilty = self.trials[str(error.schedule)]
+            self._note(replace(guilty, seconds=None, fault=str(error)))
             return {}
 
     def _doubtful(self) -> list[str]:
@@ -239,7 +216,7 @@ class Trials:
             self._note(Trial(schedule, predicted, fault=fault))
         return not near
 
-    def _compare_best(self, bench: Bench) -> dict[str, Samples]:
+    def _compare_best(self, runner: TrialRunner) -> dict[str, Samples]:
         """Samples of the fastest few, taken in turns; the beaten ones get fewer.
 
         All that other work may have held back while it was tried are among them.
@@ -247,7 +224,7 @@ class Trials:
         while True:
             names = finalists(self.trials.values(), self.level.finalists)
             self.progress(Progress("comparing", 0, 1, self._best()))
-            timed = self._time(bench, names, samples=11, eliminate=True)
+            timed = self._time(runner, names, samples=11, eliminate=True)
             if timed or not names:
                 return timed
 
@@ -264,7 +241,7 @@ class Trials:
             raise CheckError(f"{self.problem}: no candidate survived: {faults}")
         return samples
 
-    def _winner(self, bench: Bench, samples: Mapping[str, Samples]) -> Winner:
+    def _winner(self, runner: TrialRunner, samples: Mapping[str, Samples]) -> Winner:
         """The fastest; the model's preference among those that are not slower beyond the spread."""
         median = {name: its.median for name, its in samples.items()}
         best = samples[min(median, key=lambda name: median[name])]
@@ -276,30 +253,25 @@ class Trials:
         chosen = samples[name]
         measurement = Measurement(
             chosen.seconds, self.problem.flops, name, protocol(len(chosen.seconds)),
-            self.context.threads, self.host, None if self.interrupted else self._peak(bench),
+            self.context.threads, self.host, None if self.interrupted else self._peak(runner),
             chosen.dropped, chosen.speed,
         )  # fmt: skip
         for other, seconds in median.items():
             self._note(replace(self.trials[other], seconds=seconds, fault=""))
-        source, trial = self.built[name].source, self.trials[name]
-        assert source is not None
+        trial = self.trials[name]
+        backend = backend_of(self.context.target.isa)
+        source = backend.emit(self.problem, trial.schedule, self.context.threads)
         return Winner(trial.schedule, source, trial.predicted, measurement)
 
-    def _peak(self, bench: Bench) -> float:
+    def _peak(self, runner: TrialRunner) -> float:
         """Peak of one core for these types, now or when it was calibrated, times the threads.
 
         The higher one: a busy neighbour can take half of either, and nothing adds to it.
         """
         peak = self.context.peak
         with suppress(PolysciError):
-            peak = max(peak, bench.peak(self._peak_loop(bench), "peak"))
+            peak = max(peak, runner.peak())
         return peak * self.context.threads
-
-    def _peak_loop(self, bench: Bench) -> Path:
-        """The loop that reaches the FMA peak of these types, built."""
-        isa = self.context.target.isa.name
-        unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
-        return bench.backend.build(peak_text(unit), symbols=("peak",))
 
 
 def finalists(trials: Iterable[Trial], least: int) -> list[str]:

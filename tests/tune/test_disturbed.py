@@ -107,7 +107,7 @@ def search(
             ScriptedBench.times = repeated
 
     ScriptedBench.times = first
-    monkeypatch.setattr("polysci.tune.trials.Bench", ScriptedBench)
+    monkeypatch.setattr("polysci.tune.runner.Bench", ScriptedBench)
     monkeypatch.setattr("polysci.tune.trials.PAUSE_S", 0)
     return tune.optimize(LARGE, threads=2, target=TARGET, wisdom=wisdom, progress=watch, **options)
 

@@ -6,13 +6,13 @@ from typing import cast
 import pytest
 
 from polysci import tune
-from polysci.measure.bench import Bench
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import LEVELS
 from polysci.tune.result import Trial
+from polysci.tune.runner import TrialRunner
 from polysci.tune.trials import Trials
 
 TARGET = replace(detect("portable"), l2=16 << 10)
@@ -31,7 +31,7 @@ def test_the_fastest_schedule_is_tried_with_and_without_prefetches(
     plain, ahead = (f"{loops} {mark}> brgemm_portable_f32_6x8" for mark in ("", "ahead(B) "))
     slow += " > brgemm_portable_f32_6x8"
     monkeypatch.setattr(
-        Trials, "_try", lambda _, bench, batch: tried.extend(str(x.schedule) for x in batch)
+        Trials, "_try", lambda _, runner, batch: tried.extend(str(x.schedule) for x in batch)
     )
     for known, other in (
         ([slow, plain], [ahead]),
@@ -44,5 +44,5 @@ def test_the_fastest_schedule_is_tried_with_and_without_prefetches(
             text: Trial(parse(text), 1.0, 2.0 if text == slow else 1.0) for text in known
         }
         tried.clear()
-        trials._try_other_form(cast(Bench, None))
+        trials._try_other_form(cast(TrialRunner, None))
         assert tried == other

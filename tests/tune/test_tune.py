@@ -193,7 +193,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
             return replace(source, text=f"{fault}\n{source.text}")
 
         monkeypatch.setattr("polysci.algorithms.lowering.emit", emit)
-        monkeypatch.setattr("polysci.tune.trials.Bench", partial(Bench, timeout=2))
+        monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))
         return list(broken)
 
     return replaced

@@ -1,0 +1,144 @@
+"""Where the schedules of a search are built, checked and timed: in this process, or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Protocol, Self
+
+from polysci.errors import CheckError, PolysciError
+from polysci.measure.bench import Bench, CandidateError
+from polysci.measure.samples import Samples
+from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank import Context
+from polysci.runtime.backend import backend_of
+from polysci.runtime.build.compiler import find_compiler
+from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
+
+USUAL = 0.85  # of the rate at calibration: the clock may have been higher then
+
+
+class FaultyScheduleError(CheckError):
+    """A schedule whose code was right before crashed, looped or was wrong while it was timed."""
+
+    def __init__(self, schedule: Schedule, reason: str) -> None:
+        self.schedule = schedule
+        super().__init__(reason)
+
+
+class TrialRunner(Protocol):
+    """Builds, checks and times schedules of one problem, from ``__enter__`` to ``__exit__``.
+
+    ``compiler`` identifies what compiles them, ``width`` is how many are timed at the same time.
+    """
+
+    @property
+    def compiler(self) -> str: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def try_all(
+        self, schedules: Sequence[Schedule]
+    ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
+        """A few samples of each, or why there are none; checked before they are timed."""
+        ...
+
+    def compare(
+        self, schedules: Sequence[Schedule], *, samples: int, eliminate: bool = False
+    ) -> list[Samples]:
+        """Samples taken in turns, as ``Bench.time`` does; FaultyScheduleError names one to drop."""
+        ...
+
+    def peak(self) -> float:
+        """GFLOP/s of the multiplications of one core, measured now. Raises PolysciError."""
+        ...
+
+
+MakeRunner = Callable[[Problem, Context], TrialRunner]
+
+
+class LocalRunner:
+    """Runs trials on this machine, in a worker process of its own."""
+
+    def __init__(self, problem: Problem, context: Context) -> None:
+        self.problem, self.context = problem, context
+        self.compiler = find_compiler().identity  # its absence is no fault of a candidate
+        self.width = 1
+        backend = backend_of(context.target.isa)
+        self._bench = Bench(problem, context.threads, backend=backend)
+        self._built: dict[Schedule, BuiltSchedule] = {}
+
+    def __enter__(self) -> Self:
+        """Have a loop of known work run around every sample, if it can be built."""
+        with suppress(PolysciError):
+            loop = build_reference(self.context.target, self.context.threads)
+            self._bench.watch(*loop, self._usual())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bench.close()
+
+    def try_all(
+        self, schedules: Sequence[Schedule]
+    ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
+        """Compiled several at a time; then all are checked, then timed."""
+        bench = self._bench
+        built = build_trials(
+            self.problem, schedules, self.context.threads, backend=bench.backend,
+            jobs=max(2, self.context.target.cores), meanwhile=bench.prepare,
+        )  # fmt: skip
+        for trial, samples in time_trials(bench, built):
+            if isinstance(samples, Samples):
+                self._built[trial.schedule] = trial
+            yield trial.schedule, samples
+
+    def compare(
+        self, schedules: Sequence[Schedule], *, samples: int, eliminate: bool = False
+    ) -> list[Samples]:
+        """Samples taken in turns."""
+        self._build_missing(schedules)
+        objects = [self._built[schedule].candidate for schedule in schedules]
+        try:
+            return self._bench.time(objects, samples=samples, eliminate=eliminate)
+        except CandidateError as error:
+            guilty = schedules[objects.index(error.candidate)]
+            raise FaultyScheduleError(guilty, str(error)) from error
+
+    def _build_missing(self, schedules: Sequence[Schedule]) -> None:
+        """What another process has tried is neither built nor checked here."""
+        missing = [schedule for schedule in schedules if schedule not in self._built]
+        for schedule, samples in self.try_all(missing) if missing else ():
+            if isinstance(samples, PolysciError):
+                raise FaultyScheduleError(schedule, str(samples)) from samples
+
+    def peak(self) -> float:
+        """Of the loop that reaches the FMA peak of these types."""
+        isa = self.context.target.isa.name
+        unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
+        return self._bench.peak(
+            self._bench.backend.build(peak_text(unit), symbols=("peak",)), "peak"
+        )
+
+    def _usual(self) -> float:
+        """What the reference loop did a second at calibration; less, to be sure."""
+        target, machine = self.context.target, self.context.machine
+        efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
+        return USUAL * efficiency * machine.of_threads(self.context.threads) * 1e9
