@@ -1,7 +1,6 @@
 """``torch.compile(model, backend="polysci")``: results, sizes, weights, and what goes elsewhere."""
 
 import tomllib
-from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,13 +17,6 @@ nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
 ROOT = Path(__file__).parents[2]
 RECURRENT = ("tagger", "gru_encoder", "crnn")  # which TorchDynamo does not enter
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     )
 from polysci.torch import optimize  # noqa: E402
 from polysci.torch.dynamo import compile_graph  # noqa: E402
-from tests.support.torch_modules import Residual, conv  # noqa: E402
+from tests.support.torch_models.blocks import Residual, conv  # noqa: E402
 
 nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
@@ -108,7 +108,6 @@ def test_saved_programs_are_compiled(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_backend_of_torch_compile_takes_them() -> None:
     module, x = quantised("mlp"), torch.randn(SHAPES["mlp"])
-    torch._dynamo.reset()
     with torch.no_grad():
         compiled = torch.compile(module, backend=compile_graph, options={"rest": "eager"})
         check(compiled(x), module(x))
