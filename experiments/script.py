@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import csv
+import multiprocessing
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import exp, log
+from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 from tarfile import TarError
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import records
 from rich.console import Console
@@ -22,6 +26,7 @@ from polysci.cli.layers import positive, problems
 from polysci.errors import PolysciError, SpecError
 from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
+from polysci.peers.networks.service import PAUSE_S, SAMPLE_S, WARM_UP_S, mean_seconds
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 SETTINGS = ("1 warm", "1 cold", "2 warm", "2 cold")
@@ -105,6 +110,54 @@ def kept(steps: Iterable[Step], what: str, total: int | None = None) -> tuple[li
               file=sys.stderr)  # fmt: skip
         return results, False
     return results, True
+
+
+Run = Callable[[], object]
+
+
+def in_turns(
+    ways: Mapping[str, tuple[Any, ...]], make: Callable[..., tuple[Run, Any]], rounds: int
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """What ``make`` tells of each way, or its exception, and the median seconds of its runs.
+
+    ``make`` is a function of a module; of a way's words it makes, in a process of its own, what is
+    to run, and what it tells. The processes run one after the other, ``rounds`` times.
+    """
+    context, pipes = multiprocessing.get_context("spawn"), dict[str, Connection]()
+    told: dict[str, Any] = {}
+    for way, words in ways.items():
+        pipes[way], end = context.Pipe()
+        context.Process(target=_serve, args=(end, make, words), daemon=True).start()
+        end.close()
+        try:
+            told[way] = pipes[way].recv()
+        except EOFError:
+            told[way] = RuntimeError("its process ended")
+        if isinstance(told[way], Exception):
+            del pipes[way]
+    seconds: dict[str, list[float]] = {way: [] for way in pipes}
+    for _ in range(rounds):
+        for way, pipe in pipes.items():
+            time.sleep(PAUSE_S)
+            pipe.send(True)
+            seconds[way].append(pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(False)
+    return told, {way: median(values) for way, values in seconds.items() if values}
+
+
+def _serve(pipe: Connection, make: Callable[..., tuple[Run, Any]], words: tuple[Any, ...]) -> None:
+    """Tell what ``make`` does, then seconds a run, until asked for no more."""
+    try:
+        run, told = make(*words)
+        run()
+    except Exception as error:  # of libraries, each of which has many of its own
+        pipe.send(RuntimeError(f"{type(error).__name__}: {' '.join(str(error).split()):.300}"))
+        return
+    pipe.send(told)
+    while pipe.recv():
+        mean_seconds(run, WARM_UP_S)
+        pipe.send(mean_seconds(run, SAMPLE_S))
 
 
 @contextmanager

@@ -13,14 +13,10 @@ Needs PyTorch.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from multiprocessing.connection import Connection
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,7 +26,6 @@ from polysci import layers, training
 from polysci.errors import CheckError, SpecError
 from polysci.network.frontends.layers.model import build_model
 from polysci.network.tools.torch_modules import as_module
-from polysci.peers.networks.service import PAUSE_S, SAMPLE_S, WARM_UP_S, mean_seconds
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 
@@ -153,37 +148,27 @@ def theirs(arguments: Namespace, name: str, threads: int, way: str) -> Callable[
     return step
 
 
-def serve(pipe: Connection, arguments: Namespace, name: str, threads: int, way: str) -> None:
-    """Answer with the first loss, then with seconds a step, until asked for no more."""
+def first_step(
+    arguments: Namespace, name: str, threads: int, way: str
+) -> tuple[Callable[[], float], float]:
+    """A step of one of WAYS, and the loss of the first one."""
     if way == "polysci":
         step = ours(arguments, name, threads)
     else:
         step = theirs(arguments, name, threads, way)
-    pipe.send(step())
-    while pipe.recv():
-        mean_seconds(step, WARM_UP_S)
-        pipe.send(mean_seconds(step, SAMPLE_S))
+    return step, step()
 
 
 def compare(arguments: Namespace, name: str, threads: int) -> script.Row:
     """A row of the table: a model at a number of threads."""
-    context, pipes, losses = multiprocessing.get_context("spawn"), {}, {}
-    for way in WAYS:
-        pipes[way], end = context.Pipe()
-        words = (end, arguments, name, threads, way)
-        context.Process(target=serve, args=words, daemon=True).start()
-        losses[way] = pipes[way].recv()
+    ways = {way: (arguments, name, threads, way) for way in WAYS}
+    losses, seconds = script.in_turns(ways, first_step, arguments.rounds)
+    for error in losses.values():
+        if isinstance(error, Exception):
+            raise CheckError(f"{name}: {error}")
     if max(losses.values()) - min(losses.values()) > 1e-3 * max(losses.values()):
         raise CheckError(f"{name}: the first losses differ: {losses}")
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    for _ in range(arguments.rounds):
-        for way, pipe in pipes.items():
-            time.sleep(PAUSE_S)
-            pipe.send(True)
-            seconds[way].append(pipe.recv())
-    for pipe in pipes.values():
-        pipe.send(False)
-    times = {f"{way} ms": median(some) * 1e3 for way, some in seconds.items()}
+    times = {f"{way} ms": value * 1e3 for way, value in seconds.items()}
     best = min(times[f"{way} ms"] for way in WAYS[2:])
     return {
         "model": name, "threads": threads, **{key: f"{value:.2f}" for key, value in times.items()},
