@@ -33,8 +33,9 @@ from polysci.network.ir.stages import (
     UpdateStage,
     members_of,
 )
+from polysci.network.ir.windows import start_of
 from polysci.network.passes.arena import Arena, arrange
-from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of
+from polysci.network.passes.buffers import BufferPlace, PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.numerics.dtypes import C_TYPES

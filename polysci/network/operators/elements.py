@@ -9,6 +9,7 @@ from polysci.network.ir.expressions import Apply, Expr, Load, Reduce, rewrite
 from polysci.network.ir.graph import ELEMENTS, Node
 from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder
+from polysci.network.operators.written_convolutions import convolution_of
 from polysci.ops.nest import Nest
 from polysci.polyhedral.affine import Affine
 
@@ -30,16 +31,20 @@ def elements(build: Builder, node: Node) -> None:
 
 
 def _layer(build: Builder, node: Node, expr: Expr) -> LayerStage | None:
-    """The contraction as a nest whose roles are found; None where it is none."""
+    """A convolution, or a contraction as a nest whose roles are found; None where it is neither."""
     match expr:
-        case Reduce("add", over, Apply("mul", (Load() as left, Load() as right)), ()):
+        case Reduce("add", over, Apply("mul", (Load() as left, Load() as right)), guards):
             pass
         case _:
             return None
     y = node.outputs[0]
     if {build.dtype(name) for name in (left.tensor, right.tensor, y)} != {"float32"}:
         return None
-    for a, b in ((left, right), (right, left)):
+    pairs = ((left, right), (right, left))
+    for x, w in pairs:
+        if layer := convolution_of(build, node, expr, x, w):
+            return layer
+    for a, b in () if guards else pairs:
         try:
             problem = Nest.parse(_text(build, y, a, b, over))
         except (UnsupportedError, SpecError):

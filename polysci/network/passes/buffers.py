@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from polysci.network.ir.stages import (
     ViewStage,
     Window,
 )
+from polysci.network.ir.windows import stretch
 from polysci.network.passes.carried import replaces_in_place
 from polysci.network.passes.concat import ConcatPart, hosts
 from polysci.network.passes.operands import operands_of
@@ -341,24 +341,6 @@ def alike(place: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:
     """Whether elements lie equally far apart in both."""
     pairs = zip(place.strides, other.strides, shape, strict=True)
     return all(a == b for a, b, size in pairs if size > 1)
-
-
-def stretch(window: Window, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """Strides of a problem's axes in a tensor; None where merged axes do not run on."""
-    steps = []
-    for axes in window.axes:
-        real = [at for at in axes if shape[at] > 1]
-        for outer, inner in pairwise(real):
-            if strides[outer] != shape[inner] * strides[inner]:
-                return None
-        last = real[-1] if real else (axes[-1] if axes else None)
-        steps.append(strides[last] * window.step.get(last, 1) if last is not None else 0)
-    return tuple(steps)
-
-
-def start_of(window: Window, strides: Sequence[int]) -> int:
-    """Elements before the first one of a window."""
-    return sum(first * strides[at] for at, first in window.start.items())
 
 
 def reshape(

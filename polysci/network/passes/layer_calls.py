@@ -14,7 +14,8 @@ from polysci.codegen.team import Team
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.network.ir.graph import Array
 from polysci.network.ir.stages import LayerStage, Program, RowFusion, Window, members_of
-from polysci.network.passes.buffers import BufferPlace, PlacedProgram, start_of, stretch
+from polysci.network.ir.windows import start_of, stretch
+from polysci.network.passes.buffers import BufferPlace, PlacedProgram
 from polysci.network.passes.operands import operands_of, row_dim
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.network.passes.weights_ahead import keeps_weights

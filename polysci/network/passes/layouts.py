@@ -29,7 +29,8 @@ from polysci.network.ir.stages import (
     Window,
     channels_last,
 )
-from polysci.network.passes.buffers import PlacedProgram, place_buffers, stretch
+from polysci.network.ir.windows import stretch
+from polysci.network.passes.buffers import PlacedProgram, place_buffers
 from polysci.network.passes.concat import hosts
 from polysci.network.passes.operands import operands_of
 from polysci.ops.backward_data import BackwardData

@@ -16,7 +16,7 @@ from polysci.network.frontends.notation.parser import parse
 from polysci.network.frontends.notation.ranges import Inference, StatementRanges
 from polysci.network.frontends.notation.sizes import infer_shapes
 from polysci.network.frontends.notation.statements import Elements
-from polysci.network.ir.expressions import Apply, Expr, Load, Number
+from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce
 from polysci.network.ir.graph import ELEMENTS, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
 
@@ -24,7 +24,7 @@ OPSET: Final = 24
 ENDING: Final = ".tc"  # of a file
 # Element types that arrays hold and loops do not compute with -> what these compute with.
 _STORED: Final = {"float16": "float32", "bf16": "float32"}
-_SUMS: Final = ""  # what a statement reads where its value is a contraction
+_SUMS: Final = ""  # what a statement reads where its value has a node of its own
 
 
 @dataclass(slots=True)
@@ -54,21 +54,30 @@ class _Statements(GrowingGraph):
         shapes = {name: self.inference.shape(name) for name in self.inference.axes}
         elements, versions = Elements(ranges, types, shapes), self.versions
         product = labelled_product(ranges, types, shapes)
-        value: Expr | None = None
         if product is not None:
             names = [versions[name] for name in product.tensors]
             versions = {**versions, _SUMS: contract(self, names, product.equation)}
-            value = elements.whole(_SUMS)
+            value: Expr = elements.whole(_SUMS)
             if product.factor != 1:
                 value = Apply("mul", (value, Number(product.factor)))
+        else:
+            value = elements.reduce()
+            if isinstance(value, Reduce) and elements.is_combined:  # which may be a layer
+                versions = {**versions, _SUMS: self.define(elements, versions, value)}
+                elements = Elements(ranges, types, shapes)
+                value = elements.whole(_SUMS)
         expr = elements.define(value)
         if isinstance(expr, Load) and elements.reads == [_SUMS]:
             self.versions[target] = versions[_SUMS]
             return
+        self.versions[target] = self.define(elements, versions, expr)
+
+    def define(self, elements: Elements, versions: Mapping[str, str], expr: Expr) -> str:
+        """A tensor of the target's type and shape, by what an element of it is."""
+        target = elements.ranges.statement.tensor
+        output = Tensor(self.fresh(target), elements.shapes[target], elements.types[target])
         names = [versions[name] for name in elements.reads]
-        output = self.fresh(target)
-        self.put(ELEMENTS, names, Tensor(output, shapes[target], types[target]), expr=expr)
-        self.versions[target] = output
+        return self.put(ELEMENTS, names, output, expr=expr)
 
     def finish(self, name: str) -> str:
         """The output of a name, which an input may have as well."""

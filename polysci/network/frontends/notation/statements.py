@@ -66,12 +66,9 @@ class Elements:
         bounds = [self.ranges.bounds(name) for name in self.ranges.reductions]
         return tuple((f"r{at}", end - first) for at, (first, end) in enumerate(bounds))
 
-    def define(self, value: Expr | None = None) -> Expr:
-        """The new element: what the statement says, or the old one outside of its ranges.
-
-        ``value`` is that of the statement where it is known already.
-        """
-        return self.inside(self.combine(self.reduce() if value is None else value))
+    def define(self, value: Expr) -> Expr:
+        """The new element by the statement's value: or the old one outside of its ranges."""
+        return self.inside(self.combine(value))
 
     def reduce(self) -> Expr:
         """The value of the statement, of the target's element type."""
@@ -98,6 +95,11 @@ class Elements:
             return value
         return Apply(REDUCTIONS[statement.operator], (self.before(), value))
 
+    @property
+    def is_combined(self) -> bool:
+        """Whether every element is combined with what it was."""
+        return not self.ranges.statement.initialise and not self.range_guards
+
     def before(self) -> Expr:
         """The element that the target had."""
         return self.whole(self.ranges.statement.tensor)
@@ -106,15 +108,20 @@ class Elements:
         """The element, at the place of the target's, of a tensor of its shape."""
         return self.load(tensor, tuple(map(axis, range(len(self.ranges.statement.index)))))
 
-    def inside(self, value: Expr) -> Expr:
-        """The value where iterators are in range; elsewhere the element that was there, or 0."""
+    @property
+    def range_guards(self) -> tuple[Guard, ...]:
+        """What holds where iterators are in range, if not everywhere."""
         statement = self.ranges.statement
-        guards = tuple(
+        return tuple(
             Guard(combine(dict(axis(at).terms), -first), end - first)
             for at, name in enumerate(statement.index)
             if (bounds := self.ranges.bounds(name)) != (0, self.shapes[statement.tensor][at])
             for first, end in [bounds]
         )
+
+    def inside(self, value: Expr) -> Expr:
+        """The value where iterators are in range; elsewhere the element that was there, or 0."""
+        guards = self.range_guards
         if not guards:
             return value
         return Where(guards, value, Number(0.0) if self.ranges.is_first else self.before())
