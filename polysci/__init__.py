@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from polysci.polyhedral.schedule import Schedule
     from polysci.runtime.primitive import Primitive
     from polysci.target.host import Target, detect
-    from polysci.tune import Result, optimize
+    from polysci.tune import Result, TunerOptions, optimize
     from polysci.tune.wisdom import Wisdom
 
 __version__ = "0.1.0"
@@ -54,6 +54,7 @@ __all__ = [
     "Scales",
     "Schedule",
     "Target",
+    "TunerOptions",
     "Wisdom",
     "compile",
     "compile_network",
@@ -90,6 +91,7 @@ _HOMES = MappingProxyType(
         "Network": "polysci.network.compile.compiled",
         "Primitive": "polysci.runtime.primitive",
         "Result": "polysci.tune",
+        "TunerOptions": "polysci.tune",
         "Scales": "polysci.numerics.quantization",
         "Schedule": "polysci.polyhedral.schedule",
         "Target": "polysci.target.host",

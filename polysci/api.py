@@ -18,7 +18,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.primitive import PackedWeights, Primitive
 from polysci.target.host import Target
-from polysci.tune import Progress, check_options, optimize
+from polysci.tune import Progress, TunerOptions, check_options, optimize
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
@@ -58,6 +58,7 @@ def compile(
     schedule: Schedule | str | None = None,
     flush_denormals: bool = True,
     reproducible: bool = False,
+    tuner: str | TunerOptions | None = None,
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
@@ -73,6 +74,7 @@ def compile(
         parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
         wisdom=wisdom, progress=progress, schedule=schedule, reproducible=reproducible,
+        tuner=tuner,
     ).primitive(flush_denormals=flush_denormals)  # fmt: skip
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from polysci.target.host import Target
     from polysci.target.machine import Machine
     from polysci.target.machine_file import MachineFile
-    from polysci.tune import Progress, Result
+    from polysci.tune import Progress, Result, TunerOptions
 
 _FILES = (".txt", ".c", ".onnx")  # an argument that ends so is a file
 _DIRECTIONS = ("fwd", "bwd_d", "bwd_w")
@@ -325,11 +325,12 @@ def tune_layers(
     watch: Watch | None = None,
     *,
     search_target: SearchTarget | None = None,
+    tuner: TunerOptions | None = None,
 ) -> Iterator[TunedLayer]:
     """Optimise the layers one after the other; equal ones once. Ends after Ctrl-C.
 
     What remains of ``--time-limit`` is divided evenly among the remaining layers. ``search_target``
-    overrides ``--isa``, ``--machine`` and ``--level``.
+    overrides ``--isa``, ``--machine`` and ``--level``; a ``tuner`` chooses what is measured.
     """
     from polysci.tune import optimize
 
@@ -351,7 +352,7 @@ def tune_layers(
         options: dict[str, Any] = {
             name: getattr(arguments, name) for name in ("ranker", "algorithm", "reproducible")
         }
-        options |= {"target": target, "time_limit": limit}
+        options |= {"target": target, "time_limit": limit, "tuner": tuner}
         options["machine"] = search_target.machine if search_target else machine_of(arguments)
         options["again"] = getattr(arguments, "again", False)  # an option of optimize alone
         if watch:

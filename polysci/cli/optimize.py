@@ -9,6 +9,7 @@ from typing import Any
 
 from polysci.cli import layers as shared
 from polysci.cli import output_file
+from polysci.cli.tuners import tuner_of, tuner_options
 
 _DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
 _MARK, _RECORD = " (!)", "record"
@@ -20,9 +21,12 @@ def add(commands: Any) -> None:
     command = commands.add_parser("optimize", help=_HELP, description=_HELP, allow_abbrev=False)
     shared.layer_options(command)
     shared.search_options(command)
+    tuner_options(command)
     shared.table_options(command)
     command.add_argument(
-        "--again", action="store_true", help="measure even where there is a record, and replace it"
+        "--again",
+        action="store_true",
+        help="measure even where there is a record, and replace it; a tuner starts anew",
     )
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
@@ -35,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     layers, interrupted = list[shared.TunedLayer](), False
     width = shared.table_width(arguments)
     output_file.check_writable(arguments.output)
-    todo = shared.problems(arguments)
+    todo, tuner = shared.problems(arguments), tuner_of(arguments)
     with Display(len(todo)) as display:
         try:
-            for layer in shared.tune_layers(todo, arguments, display.watch):
+            for layer in shared.tune_layers(todo, arguments, display.watch, tuner=tuner):
                 layers.append(layer)
                 display.done(_line(layer))
         except KeyboardInterrupt:

@@ -4,7 +4,9 @@ from polysci.algorithms.algorithm import SYMBOL, EmitOptions
 from polysci.algorithms.lowering import emit, model_of
 from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
-from polysci.tune.search import check_options, optimize
+from polysci.tune.search import optimize
+from polysci.tune.search_options import check_options
+from polysci.tune.tuners import TunerOptions
 
 __all__ = [
     "LEVELS",
@@ -14,6 +16,7 @@ __all__ = [
     "Result",
     "SearchLevel",
     "Trial",
+    "TunerOptions",
     "check_options",
     "context_of",
     "emit",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import log
 
 from polysci.algorithms import lowering
 from polysci.algorithms.choice import admits, parse_record_key
@@ -23,6 +25,7 @@ from polysci.tune.result import Trial
 from polysci.tune.wisdom import LEVELS, TRIAL, Record, Wisdom
 
 SEEDS = 2  # schedules of other machines that are tried here
+_NUMBER = re.compile(r"[0-9]+")
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +102,34 @@ class SearchRecords:
         for record in records[:SEEDS]:
             with suppress(PolysciError):
                 yield self.schedule_of(record.schedule)
+
+    def fastest(self, count: int) -> list[Schedule]:
+        """The ``count`` fastest on this machine that this search may take, trials included."""
+        known: Sequence[Record] = ()
+        with suppress(WisdomError):
+            known = self.wisdom.measurements(self.host, threads=self.threads, problem_key=self.key)
+        schedules = list[Schedule]()
+        for record in sorted(known, key=lambda record: (record.seconds, record.schedule)):
+            with suppress(PolysciError):
+                schedules.append(self.schedule_of(record.schedule))
+        return schedules[:count]
+
+    def of_other_sizes(self, count: int) -> list[str]:
+        """The best schedules of the same problem with other numbers, the nearest sizes first."""
+        known: Sequence[Record] = ()
+        with suppress(WisdomError):
+            known = self.wisdom.measurements(self.host, threads=self.threads)
+        words, best = _NUMBER.sub("", self.key), dict[str, Record]()
+        for record in sorted(known, key=lambda record: record.seconds):
+            if record.problem != self.key and _NUMBER.sub("", record.problem) == words:
+                best.setdefault(record.problem, record)
+        nearest = sorted(best.values(), key=lambda record: (self._distance(record), record.problem))
+        return [record.schedule for record in nearest[:count]]
+
+    def _distance(self, record: Record) -> float:
+        """How far the numbers of a problem are from this one's: the sum of their ratios' logs."""
+        pairs = zip(_NUMBER.findall(self.key), _NUMBER.findall(record.problem), strict=True)
+        return sum(abs(log((int(own) + 1) / (int(other) + 1))) for own, other in pairs)
 
     def schedule_of(self, text: str) -> Schedule:
         """A kept schedule. Raises UnsupportedError where this search may not take it."""

@@ -6,14 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.lowering import model_of
 from polysci.algorithms.registry import DEFAULT
-from polysci.border.arguments import check_callable, check_type
 from polysci.border.guard import guard
 from polysci.codegen.emit import Source
 from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
@@ -21,20 +19,22 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
-from polysci.rank.shortlist import ranker_of, vectors_of
+from polysci.rank.shortlist import vectors_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.space.summation import SummationOrder
-from polysci.target.host import MOST_THREADS, Target, detect
+from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.microkernels import find
-from polysci.text.suggestions import suggest
 from polysci.tune.calibrate import load_rates
 from polysci.tune.context import context_of
 from polysci.tune.predictions import Prediction, keep, key_of, load
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
+from polysci.tune.search_options import check_level, check_options, check_types
 from polysci.tune.trials import Trials
+from polysci.tune.tuned_trials import TunedTrials
+from polysci.tune.tuners import TunerOptions, options_of
 from polysci.tune.wisdom import Wisdom
 
 KINDS = 60  # of schedules, from which those to measure are chosen
@@ -60,6 +60,7 @@ def optimize(
     again: bool = False,
     reproducible: bool = False,
     quick: bool = False,
+    tuner: str | TunerOptions | None = None,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -75,17 +76,16 @@ def optimize(
     for one that does not compute the problem.
     ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
     alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
+    ``tuner``, a name or settings, chooses what is measured, in the space of level ``patient``;
+    records are its seeds. Killed, it goes on where it was, unless ``again``.
     ``quick``: level ``estimate`` takes what it chose before, and compiles nothing. A ``schedule``
     is not searched, run or recorded; raises PolysciError for one that does not fit.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
-    _check_types(ranker, algorithm, reproducible, progress)
-    if target and isa is not None:
-        raise SpecError(f"isa {isa!r}: the target has one ({target.isa}); give either")
+    check_types(ranker, algorithm, reproducible, progress)
     target = target or detect(isa)
-    ranker_of(ranker)
     algorithm = choice.resolve_algorithm(problem, algorithm)
-    _check_level(level, again, machine)
+    level = check_level(level, again, machine, settings := options_of(tuner))
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
@@ -98,27 +98,10 @@ def optimize(
         return _emit_requested(problem, schedule, level, threads, target, machine, algorithm)
     kept = _kept_schedule(problem, target, algorithm) if reproducible else None
     records = _records(problem, algorithm, threads, target, wisdom, kept)
-    search = _Search(
+    return _Search(
         problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
-        again, kept, quick,
-    )  # fmt: skip
-    return search.run()
-
-
-def _check_types(ranker: Any, algorithm: Any, reproducible: Any, progress: Any) -> None:
-    """Raise TypeError for an option of another type."""
-    check_type("ranker", ranker, str)
-    check_type("algorithm", algorithm, str)
-    check_type("reproducible", reproducible, bool)
-    check_callable("progress", progress)
-
-
-def _check_level(level: str, again: bool, machine: Machine | None) -> None:
-    """Raise SpecError for a level that cannot do what is asked."""
-    if again and level == "wisdom-only":
-        raise SpecError(f"level {level!r}: takes a record; it cannot measure again")
-    if machine and LEVELS[level].measured != 0:
-        raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
+        again, kept, quick, settings,
+    ).run()  # fmt: skip
 
 
 def _kept_schedule(problem: Problem, target: Target, algorithm: str) -> Schedule | None:
@@ -151,27 +134,6 @@ def _warn_of_turns(threads: int, cores: int) -> None:
             "threads=%d: this process may use %d core%s ('polysci doctor' says why): threads that "
             "take turns are no faster than one", threads, cores, "s" * (cores > 1),
         )  # fmt: skip
-
-
-def check_options(
-    level: Any, threads: Any, target: Any, isa: Any, wisdom: Any, time_limit: Any
-) -> None:
-    """Raise TypeError or SpecError for an option of a search that is none."""
-    nothing = type(None)
-    for name, value, kinds in (
-        ("level", level, (str,)), ("threads", threads, (int,)),
-        ("target", target, (Target, nothing)), ("isa", isa, (str, nothing)),
-        ("wisdom", wisdom, (Wisdom, nothing)),
-        ("time_limit", time_limit, (int, float, nothing)),
-    ):  # fmt: skip
-        check_type(name, value, *kinds)
-    if level not in LEVELS:
-        names = f"{', '.join(LEVELS)}{suggest(level, LEVELS)}"
-        raise SpecError(f"level {level!r}: expected one of {names}")
-    if not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads={threads}: expected 1 to {MOST_THREADS}")
-    if time_limit is not None and not time_limit > 0:
-        raise SpecError(f"time_limit={time_limit}: expected a positive number of seconds")
 
 
 def _emit_requested(
@@ -215,6 +177,7 @@ class _Search:
     again: bool
     kept: Schedule | None = None  # whose order of sums reproducible schedules have
     quick: bool = False
+    tuner: TunerOptions | None = None
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
@@ -222,7 +185,7 @@ class _Search:
         if self.machine is None:
             _warn_of_turns(self.threads, self.target.cores)
         described = self.machine is not None and self.level == "estimate"
-        known = None if described or self.again else self._recorded()
+        known = None if described or self.again or self.tuner else self._recorded()
         if known:
             return known
         if self.level == "wisdom-only":
@@ -234,6 +197,8 @@ class _Search:
         if known := self._predicted():
             return known
         self._tell(Progress("ranking", 0, 1))
+        if self.tuner:
+            return self._measure(self.tuner)
         count = None if level.measured is None else level.measured or 5
         # The order of another ranker decides, not the seconds that the traffic model predicts.
         explores = level.measured and self.ranker == RANKER
@@ -340,21 +305,30 @@ class _Search:
             return self._result(schedule, source, seconds, None)
         raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
 
-    def _measure(self, ranked: Sequence[Candidate]) -> Result:
-        """The fastest of the model's choices and of what did well on other machines; recorded."""
-        context = self._context()
+    def _measure(self, ranked: Sequence[Candidate] | TunerOptions) -> Result:
+        """The fastest of the model's choices and of what did well on other machines; recorded.
+
+        Or of what a tuner proposes.
+        """
+        level = LEVELS[self.level]
         trials = Trials(
-            self.problem, context, LEVELS[self.level], self.start, self.time_limit, self._tell,
+            self.problem, self._context(), level, self.start, self.time_limit, self._tell,
             self.records.host,
         )  # fmt: skip
-        ahead, rest = self._with_seeds(ranked)
-        candidates, first = [*ahead, *rest], len(ahead)
-        measured = LEVELS[self.level].measured
-        winner = trials.run(candidates, first, measured and measured + first - 1)
-        level = "estimate" if trials.interrupted or trials.late else self.level
+        if isinstance(ranked, TunerOptions):
+            tuned = TunedTrials.of(trials, self.records, ranked, level, self.again)
+            winner = trials.run(tuned.attempt)
+        else:
+            ahead, rest = self._with_seeds(ranked)
+            first, every = len(ahead), [*ahead, *rest]
+            most = level.measured and level.measured + first - 1
+            winner = trials.run(partial(trials.try_all, candidates=every, first=first, most=most))
+        partly = trials.interrupted or trials.late
         if self.again:
             self.records.forget()
-        self.records.keep(winner.measurement, level, trials.trials.values())
+        self.records.keep(
+            winner.measurement, "estimate" if partly else self.level, trials.trials.values()
+        )
         result = self._result(winner.schedule, winner.source, winner.predicted, winner.measurement)
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)
 

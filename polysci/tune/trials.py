@@ -60,23 +60,21 @@ class Trials:
     trials: dict[str, Trial] = field(default_factory=dict)
     samples: dict[str, Samples] = field(default_factory=dict)
     interrupted: bool = False
+    keep: Callable[[Trial], None] = lambda trial: None  # what is told of each that was tried
 
-    def run(
-        self, candidates: Sequence[Candidate], first: int = 0, most: int | None = None
-    ) -> Winner:
-        """Build, check and time candidates in batches; then time the best ones together.
+    def run(self, attempt: Callable[[TrialRunner], None]) -> Winner:
+        """Let ``attempt`` try candidates; then time the best ones together.
 
-        The ``first`` ones come first, ``most`` of them in all (None: all of them, in their order).
         Raises CheckError where none survives, BuildError where none can be compiled.
         """
         with self.make_runner(self.problem, self.context) as runner:
             try:
-                self._try_all(runner, candidates, first, most)
+                attempt(runner)
                 self._try_other_form(runner)
                 self._repeat_doubtful(runner)
                 samples = self._compare_best(runner)
             except KeyboardInterrupt:
-                if self._best() is None:
+                if self.best is None:
                     raise
                 self.interrupted = True
                 samples = {}
@@ -90,21 +88,31 @@ class Trials:
     def _spent(self) -> float:
         return time.monotonic() - self.start
 
-    def _best(self) -> float | None:
+    @property
+    def best(self) -> float | None:
+        """The least seconds until now."""
         return min((t.seconds for t in self.trials.values() if t.seconds), default=None)
 
-    def _note(self, trial: Trial) -> None:
+    def note(self, trial: Trial) -> None:
+        """Keep what is known of a candidate."""
         self.trials[str(trial.schedule)] = trial
 
-    def _try_all(
-        self, runner: TrialRunner, candidates: Sequence[Candidate], first: int, most: int | None
+    def try_all(
+        self,
+        runner: TrialRunner,
+        candidates: Sequence[Candidate],
+        first: int = 0,
+        most: int | None = None,
     ) -> None:
-        """So many in batches, until time is up and something was measured."""
+        """Build, check and time candidates in batches until time is up and one was measured.
+
+        The ``first`` ones come first, ``most`` of them in all (None: all of them, in their order).
+        """
         began = time.monotonic()
         untried, total = list(candidates), min(most or len(candidates), len(candidates))
         leading = first if most else len(candidates)
         for at in range(0, total, BATCH):
-            best = self._best()
+            best = self.best
             if best and (self.late or time.monotonic() - began > self.level.seconds):
                 return
             self.progress(Progress("measuring", at, total, best))
@@ -113,9 +121,7 @@ class Trials:
             leading -= len(batch)
             chosen = self._choose(untried, count - len(batch))
             untried = [candidate for candidate in untried if candidate not in chosen]
-            batch = [candidate for candidate in batch + chosen if self._may_win(candidate)]
-            if batch:
-                self._try(runner, batch)
+            self.try_likely(runner, batch + chosen)
             if at == 0:  # the references of a large layer take nothing of the level's time
                 began = time.monotonic()
 
@@ -139,6 +145,11 @@ class Trials:
             seconds = choice.predict_seconds(self.problem, self.context, other)
             self._try(runner, [Candidate(other, seconds)])
 
+    def try_likely(self, runner: TrialRunner, candidates: Sequence[Candidate]) -> None:
+        """Build, check and time those that may win; of the others it is noted that they cannot."""
+        if batch := [candidate for candidate in candidates if self._may_win(candidate)]:
+            self._try(runner, batch)
+
     def _try(self, runner: TrialRunner, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}
         first, refusals = not self.trials, list[BuildError]()
@@ -146,18 +157,20 @@ class Trials:
             trial = Trial(schedule, predicted[schedule])
             if isinstance(samples, Samples):
                 self._take(trial, samples)
+                self.keep(self.trials[str(schedule)])
                 continue
             if isinstance(samples, CheckError):
                 _log.warning("%s: %s fell out: %s", self.problem, schedule, samples)
             if isinstance(samples, BuildError):
                 refusals.append(samples)
-            self._note(replace(trial, fault=str(samples)))
+            self.note(replace(trial, fault=str(samples)))
+            self.keep(self.trials[str(schedule)])
         if first and len(refusals) == len(batch):
             raise refusals[0]
 
     def _take(self, trial: Trial, samples: Samples) -> None:
         self.samples[str(trial.schedule)] = samples
-        self._note(replace(trial, seconds=min(samples.seconds)))
+        self.note(replace(trial, seconds=min(samples.seconds)))
 
     def _repeat_doubtful(self, runner: TrialRunner) -> None:
         """Time again what was never quiet, and every kind that the model calls much faster.
@@ -170,7 +183,7 @@ class Trials:
             if not names or self.late:
                 return
             time.sleep(PAUSE_S)
-            self.progress(Progress("repeating", 0, len(names), self._best()))
+            self.progress(Progress("repeating", 0, len(names), self.best))
             for name, samples in self._time(runner, names, samples=5).items():
                 if min(samples.seconds) < min(self.samples[name].seconds) or not _noisy(samples):
                     self._take(self.trials[name], samples)
@@ -184,7 +197,7 @@ class Trials:
             return dict(zip(names, runner.compare(schedules, **options), strict=True))
         except FaultyScheduleError as error:  # the others are still there
             guilty = self.trials[str(error.schedule)]
-            self._note(replace(guilty, seconds=None, fault=str(error)))
+            self.note(replace(guilty, seconds=None, fault=str(error)))
             return {}
 
     def _doubtful(self) -> list[str]:
@@ -205,7 +218,7 @@ class Trials:
 
     def _may_win(self, candidate: Candidate) -> bool:
         """False for what cannot, or not by much, by a bound that is no prediction."""
-        best, schedule = self._best(), candidate.schedule
+        best, schedule = self.best, candidate.schedule
         if best is None:
             return True
         bound = algorithm_of(schedule).lower_bound(self.context, schedule)
@@ -213,7 +226,7 @@ class Trials:
         if near:
             predicted = choice.predict_seconds(self.problem, self.context, schedule)
             fault = f"not run: it takes {bound:.3g} s at the least"
-            self._note(Trial(schedule, predicted, fault=fault))
+            self.note(Trial(schedule, predicted, fault=fault))
         return not near
 
     def _compare_best(self, runner: TrialRunner) -> dict[str, Samples]:
@@ -223,7 +236,7 @@ class Trials:
         """
         while True:
             names = finalists(self.trials.values(), self.level.finalists)
-            self.progress(Progress("comparing", 0, 1, self._best()))
+            self.progress(Progress("comparing", 0, 1, self.best))
             timed = self._time(runner, names, samples=11, eliminate=True)
             if timed or not names:
                 return timed
@@ -257,7 +270,7 @@ class Trials:
             chosen.dropped, chosen.speed,
         )  # fmt: skip
         for other, seconds in median.items():
-            self._note(replace(self.trials[other], seconds=seconds, fault=""))
+            self.note(replace(self.trials[other], seconds=seconds, fault=""))
         trial = self.trials[name]
         backend = backend_of(self.context.target.isa)
         source = backend.emit(self.problem, trial.schedule, self.context.threads)

@@ -70,7 +70,6 @@ def _records(problem: Problem, options: CompileOptions, wisdom: Wisdom) -> list[
     """What was measured of a problem, the fastest first."""
     key = key_of(problem, options.algorithm, reproducible=options.reproducible)
     with suppress(PolysciError):
-        known = wisdom.measurements(host_of(options.target), threads=options.threads)
-        own = [record for record in known if record.problem == key]
+        own = wisdom.measurements(host_of(options.target), threads=options.threads, problem_key=key)
         return sorted(own, key=lambda record: (record.seconds, record.schedule))
     return []

@@ -175,16 +175,20 @@ class Wisdom:
             first.setdefault(record.schedule, record)
         return tuple(first.values())
 
-    def measurements(self, host: str, *, threads: int | None = None) -> tuple[Record, ...]:
+    def measurements(
+        self, host: str, *, threads: int | None = None, problem_key: str | None = None
+    ) -> tuple[Record, ...]:
         """All records of a host, trials included, sorted as by ``list``.
 
         One record a schedule and problem: an undisturbed one where there is one, of the most
         thorough level.
         """
-        _check_key(host=host, threads=threads)
-        where, values = "WHERE host = ?", [host, *([] if threads is None else [threads])]
-        where += "" if threads is None else " AND threads = ?"
-        records = store.rows(self.path, f"{where} ORDER BY {', '.join(KEY)}", tuple(values))
+        criteria = {"host": host, "threads": threads, "problem": problem_key}
+        _check_key(**criteria)
+        values = {name: value for name, value in criteria.items() if value is not None}
+        where = f"WHERE {' AND '.join(f'{name} = ?' for name in values)}"
+        order = f"ORDER BY {', '.join(KEY)}"
+        records = store.rows(self.path, f"{where} {order}", tuple(values.values()))
         thorough: dict[tuple[str, int, str, str], Record] = {}
         for record in sorted(records, key=lambda r: (not r.disturbed, LEVELS.index(r.level))):
             key = (record.problem, record.threads, record.features, record.schedule)

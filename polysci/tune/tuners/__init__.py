@@ -1,0 +1,19 @@
+"""Tuners: which individuals of a program to measure next, by name."""
+
+from polysci.tune.tuners.drive import TUNERS, drive
+from polysci.tune.tuners.options import TunerOptions, options_of
+from polysci.tune.tuners.space import Decision, Genome, Space
+from polysci.tune.tuners.state import Outcome, TunerState, state_of
+
+__all__ = [
+    "TUNERS",
+    "Decision",
+    "Genome",
+    "Outcome",
+    "Space",
+    "TunerOptions",
+    "TunerState",
+    "drive",
+    "options_of",
+    "state_of",
+]

@@ -1,0 +1,51 @@
+"""Run a tuner: what it proposes is measured once, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from polysci.tune.tuners.genetic import propose_generations
+from polysci.tune.tuners.options import Proposals, TunerOptions
+from polysci.tune.tuners.rivals import propose_by_density, propose_random
+from polysci.tune.tuners.space import Genome, Space
+from polysci.tune.tuners.state import Outcome, TunerState
+
+Measure = Callable[[Sequence[Genome]], Iterator[tuple[Genome, Outcome]]]
+Propose = Callable[[Space, TunerOptions], Proposals]
+
+TUNERS: Final[Mapping[str, Propose]] = MappingProxyType(
+    {
+        "genetic": propose_generations,
+        "bayesian": propose_by_density,
+        "random": propose_random,
+    }
+)
+
+
+def drive(
+    state: TunerState,
+    measure: Measure,
+    enough: Callable[[], bool],
+    together: int = 4,
+) -> None:
+    """Measure what the tuner proposes until it ends, or ``enough``.
+
+    ``measure`` gets up to ``together`` individuals, and yields the outcome of each as it has it.
+    """
+    proposals = TUNERS[state.options.name](state.space, state.options)
+    batch = next(proposals, None)
+    while batch is not None:
+        fresh = [genome for genome in dict.fromkeys(batch) if genome not in state.outcomes]
+        for at in range(0, len(fresh), together):
+            if enough():
+                return
+            for genome, outcome in measure(fresh[at : at + together]):
+                state.note(genome, outcome)
+        if enough():
+            return
+        try:
+            batch = proposals.send([state.seconds(genome) for genome in batch])
+        except StopIteration:
+            return

@@ -1,0 +1,242 @@
+"""Tuners with a stand-in timer: a seed proposes the same again, a killed one goes on, it learns."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.tune import TunerOptions
+from polysci.tune.tuners import (
+    TUNERS,
+    Decision,
+    Genome,
+    Outcome,
+    Space,
+    TunerState,
+    drive,
+    options_of,
+    state_of,
+)
+from tests.support.command import started
+
+PARTS, WAYS = 12, 6
+KERNEL = "brgemm_avx2_f32_6x16"
+
+
+def space_of(parts: int = PARTS, ways: int = WAYS) -> Space:
+    """A program of layers that may each be computed in some ways."""
+    decisions = [Decision.of(f"part {part}", [f"way {way}" for way in range(ways)])
+                 for part in range(parts)]  # fmt: skip
+    return Space(tuple(decisions), ((0,) * parts,))
+
+
+def time_of(genome: Genome) -> Outcome:
+    """Every part has another best way; one way of the first part crashes."""
+    if genome[0] == 1:
+        return Outcome(None, "SIGSEGV")
+    return Outcome(1.0 + sum((way - 5 * at % WAYS) ** 2 for at, way in enumerate(genome)) / 100)
+
+
+def measure(genomes: Sequence[Genome]) -> Iterator[tuple[Genome, Outcome]]:
+    for genome in genomes:
+        yield genome, time_of(genome)
+
+
+def run(path: Path, options: TunerOptions, most: int | None = None) -> TunerState:
+    """A tuner from the file, as far as it goes, or for so many new individuals."""
+    state = state_of(path, options, space_of)
+    left = most if most is not None else options.budget + 1
+
+    def some(genomes: Sequence[Genome]) -> Iterator[tuple[Genome, Outcome]]:
+        nonlocal left
+        for pair in islice(measure(genomes), left):
+            left -= 1
+            yield pair
+        if not left:
+            raise KeyboardInterrupt
+
+    try:
+        drive(state, some, lambda: False)
+    except KeyboardInterrupt:
+        assert most is not None
+    return state
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_the_same_seed_proposes_the_same(name: str, tmp_path: Path) -> None:
+    sequences = [
+        list(run(tmp_path / f"{number}", TunerOptions(name, 12, 3, elites=3, seed=seed)).outcomes)
+        for number, seed in enumerate((4, 4, 5))
+    ]
+    assert sequences[0] == sequences[1] != sequences[2]
+    assert len(sequences[0]) == len(set(sequences[0])) <= 36
+
+
+@pytest.mark.parametrize("name", TUNERS)
+@pytest.mark.parametrize("stop", [1, 11, 20])
+def test_one_that_was_ended_goes_on_as_if_it_was_not(name: str, stop: int, tmp_path: Path) -> None:
+    options = TunerOptions(name, 12, 3, elites=3)
+    whole = run(tmp_path / "whole", options)
+    run(tmp_path / "part", options, stop)
+    assert len(TunerState.load(tmp_path / "part", options).outcomes) == stop  # type: ignore[union-attr]
+    assert run(tmp_path / "part", options).outcomes == whole.outcomes
+    assert (tmp_path / "part").read_text() == (tmp_path / "whole").read_text()
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from polysci.tune.tuners import drive, state_of
+from tests.tune.test_tuners import OPTIONS, measure, space_of
+
+def slow(genomes):
+    for pair in measure(genomes):
+        time.sleep(0.005)
+        yield pair
+        print("measured", flush=True)
+
+drive(state_of(Path(sys.argv[1]), OPTIONS, space_of), slow, lambda: False)
+"""
+OPTIONS = TunerOptions("genetic", 20, 4, elites=2, seed=1)
+
+
+def test_a_killed_process_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with started(sys.executable, "-c", SCRIPT, str(path)) as process:
+        assert process.stdout is not None
+        for _ in range(30):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=10)
+    state = TunerState.load(path, OPTIONS)
+    assert state is not None and len(state.outcomes) >= 30
+    assert run(path, OPTIONS).outcomes == run(tmp_path / "whole", OPTIONS).outcomes
+
+
+def test_generations_improve_more_than_chance(tmp_path: Path) -> None:
+    shares = list[float]()
+    for seed in range(3):
+        genetic, chance = (
+            run(tmp_path / f"{name}{seed}", TunerOptions(name, 20, 12, elites=2, seed=seed)).best
+            for name in ("genetic", "random")
+        )
+        assert genetic is not None and chance is not None
+        shares.append(genetic / chance)
+    assert max(shares) < 1 and np.mean(shares) < 0.9, shares
+
+
+def test_elites_live_on_and_what_crashed_does_not(tmp_path: Path) -> None:
+    options = TunerOptions("genetic", 30, 2, elites=5)
+    proposals = TUNERS["genetic"](space_of(), options)
+    first = next(proposals)
+    state = TunerState(tmp_path / "state", options, space_of(), dict(measure(first)))
+    second = proposals.send([state.seconds(genome) for genome in first])
+    assert [*second[:5]] == state.ranked[:5]
+    crashed = [genome for genome in second if time_of(genome).seconds is None]
+    assert len(crashed) < len([genome for genome in first if time_of(genome).seconds is None])
+
+
+def test_nothing_is_measured_once_it_is_enough(tmp_path: Path) -> None:
+    state = state_of(tmp_path / "state", OPTIONS, space_of)
+    drive(state, measure, lambda: state.best is not None and state.best < 2)
+    assert 0 < len(state.outcomes) <= 4
+
+
+def test_a_space_of_few_ends(tmp_path: Path) -> None:
+    for name in TUNERS:
+        few = Space((Decision.of("part", ["way 0", "way 2"]),), ((0,),))
+        state = TunerState(tmp_path / name, TunerOptions(name, 8, 3, elites=1), few)
+        drive(state, measure, lambda: False)
+        assert set(state.outcomes) == {(0,), (1,)}
+
+
+def test_a_state_is_text_and_says_what_is_best(tmp_path: Path) -> None:
+    state = run(tmp_path / "state", OPTIONS, 5)
+    assert str(state).startswith("genetic: 5 of at most 80 individuals measured; ")
+    assert "part 11: way" in str(state)
+    head, *lines = (tmp_path / "state").read_text().splitlines()
+    assert '"population": 20' in head and '["part 0", ["way 0", ' in head and len(lines) == 5
+
+
+@pytest.mark.parametrize("damage", ["", "no JSON", "[]", "{}\n[1]"])
+def test_a_damaged_state_is_none(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state"
+    path.write_text(damage)
+    with caplog.at_level(logging.WARNING):
+        assert TunerState.load(path, OPTIONS) is None
+    assert "the tuner starts anew" in caplog.text
+
+
+def test_a_state_of_a_larger_space_is_none(tmp_path: Path) -> None:
+    state = run(tmp_path / "state", OPTIONS, 3)
+    text = state.path.read_text().replace(', "way 5"]', "]")
+    state.path.write_text(text.replace("[[0, 0,", "[[99, 0,"))
+    assert TunerState.load(state.path, OPTIONS) is None
+
+
+def test_a_state_that_cannot_be_written_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert run(tmp_path / "file" / "state", OPTIONS, 3).best
+    assert "the tuner's state is not kept" in caplog.text
+
+
+def test_other_options_are_another_state(tmp_path: Path) -> None:
+    run(tmp_path / "state", OPTIONS, 3)
+    assert TunerState.load(tmp_path / "state", TunerOptions("genetic", 20, 4, elites=2)) is None
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"name": "genetics"}, r"tuner 'genetics': expected one of genetic, bayesian, random"),
+        ({"population": 1}, "population=1: a tuner has at least 2"),
+        ({"generations": 0}, "generations=0"),
+        ({"elites": 100}, "elites=100: expected fewer than population"),
+        ({"mutation": 1.5}, r"mutation=1.5: expected a chance from 0 to 1"),
+        ({"crossover": float("nan")}, "crossover=nan"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_settings_out_of_range(members: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        TunerOptions(**members)  # type: ignore[arg-type]
+
+
+def test_settings_of_another_type() -> None:
+    with pytest.raises(TypeError, match="population"):
+        TunerOptions(population=True)
+    with pytest.raises(TypeError, match="tuner: expected str or TunerOptions"):
+        options_of(3)
+    assert options_of(None) is None and options_of("random") == TunerOptions("random")
+
+
+def test_without_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'polysci\[tuners\]'"):
+        next(TUNERS["bayesian"](space_of(), TunerOptions("bayesian")))
+
+
+def test_schedules_are_told_apart_by_properties() -> None:
+    texts = [
+        f"p:8 q:6 > {KERNEL}", f"p:8 k:32 q:6 > {KERNEL}", f"p:8 pack(A) q:6 > {KERNEL}",
+        f"p:8* q:6 > {KERNEL}", f"p:8 q:4 > {KERNEL.replace('6x16', '4x16')}",
+    ]  # fmt: skip
+    decision = Decision.of("layer", texts)
+    assert len({row.tobytes() for row in decision.genes}) == len(texts)
+    assert [decision.nearest(row) for row in decision.genes] == [*range(len(texts))]
+    # A schedule for other sizes has its own steps; packing and order decide what is like it.
+    assert decision.nearest_to(f"p:16 pack(A) q:6 > {KERNEL}") == 2
+    assert decision.nearest_to(f"p:2* q:6 > {KERNEL}") == 3
