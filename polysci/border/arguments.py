@@ -2,9 +2,12 @@
 
 import os
 from math import isnan
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+from polysci.errors import SpecError
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -34,6 +37,31 @@ def check_clamp(clamp: Any) -> tuple[float, float]:
     if isnan(low) or isnan(high) or low > high:
         raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
     return low, high
+
+
+def check_real(name: str, value: Any, least: float = 0.0, below: float = 2.0**128) -> None:
+    """Raise TypeError for no real number, SpecError for one outside of the limits, f32's.
+
+    A bool is no number.
+    """
+    if not _is_of(value, Real):
+        raise TypeError(f"{name}: expected a number, got {describe(value)}")
+    if not least <= value < below:
+        limits = f"at least {least:g}, below {below:g}"
+        raise SpecError(f"{name}={describe(value)}: expected a number of {limits}")
+
+
+def check_whole(name: str, value: Any, least: int = 1, below: int = 1 << 60) -> None:
+    """Raise TypeError for no whole number, SpecError for one outside of the limits."""
+    if not _is_of(value, Integral):
+        raise TypeError(f"{name}: expected a whole number, got {describe(value)}")
+    if not least <= value < below:
+        limits = f"at least {least}, below 2^{below.bit_length() - 1}"
+        raise SpecError(f"{name}={describe(value)}: expected a whole number of {limits}")
+
+
+def _is_of(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def check_path(name: str, value: object) -> Path:

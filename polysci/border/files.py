@@ -1,10 +1,12 @@
-"""Read whole files that a user names or a cache holds, up to a limit."""
+"""Read whole files that a user names or a cache holds, up to a limit; replace files."""
 
 import errno
 import os
+import secrets
 import stat
-from collections.abc import Callable
-from io import BufferedReader
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader, BufferedWriter
 from os import PathLike
 from pathlib import Path
 
@@ -30,6 +32,24 @@ def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
 def open_stored(path: str | PathLike[str]) -> BufferedReader:
     """A regular file, to be read. Raises OSError for anything else."""
     return _open(path, (stat.S_ISREG,), "a regular file")
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BufferedWriter]:
+    """A new file, which becomes ``path`` when all is written; else ``path`` stays as it was.
+
+    Raises OSError.
+    """
+    part = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    try:
+        with part.open("xb") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = os.fspath(path), None
+        raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _open(path: str | PathLike[str], kinds: Kinds, expected: str) -> BufferedReader:

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
-from polysci.border.arguments import check_type
+from polysci.border.arguments import check_path, check_real, check_type, describe
+from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.gradients.differentiate import differentiate
+from polysci.network.gradients.losses import IGNORED
 from polysci.network.gradients.optimizers import SGD, Optimizer
 from polysci.network.ir.graph import Array, Graph
 from polysci.network.runtime.runner import check_inputs
 from polysci.numerics import arrays as aligned
+from polysci.text.tables import shorten
 from polysci.training.export import write_step
 from polysci.training.model import Source, TrainedModel, model_of
 from polysci.training.step_graph import RATE, TARGET, build_step, with_loss
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Trainer:
     """A model that learns: ``loss = trainer.step(x, target)``.
 
@@ -41,10 +46,10 @@ class Trainer:
     parameters: Mapping[str, Array]
     state: Mapping[str, Array]
     lr: float
-    compile: Callable[[Graph, str], Network] = field(repr=False)
-    _others: dict[str, Network] = field(default_factory=dict, repr=False)
-    _arrays: dict[str, Array] = field(default_factory=dict, repr=False)
-    _run: Callable[[], None] = field(init=False, repr=False)
+    compile: Callable[[Graph, str], Network]
+    _others: dict[str, Network] = field(default_factory=dict)
+    _arrays: dict[str, Array] = field(default_factory=dict)
+    _run: Callable[[], None] = field(init=False)
 
     def __post_init__(self) -> None:
         runner, program = self.network.runner, self.network.prepared.program
@@ -61,16 +66,42 @@ class Trainer:
         arrays = [self._arrays[port.name] for port in runner.inputs]
         self._run = runner.bind(runner.context(), arrays, results)
 
+    def __repr__(self) -> str:
+        counts = sum(value.size for value in self.parameters.values())
+        return (
+            f"Trainer({shorten(self.network.name)!r}, {len(self.parameters)} parameters of "
+            f"{counts} elements, loss={self.loss!r}, lr={self.lr!r:.20})"
+        )
+
     @guard
     def step(self, x: Array, target: Array) -> float:
-        """Learn from a batch; the loss before that. Raises TypeError or ValueError as networks."""
+        """Learn from a batch; the loss before that.
+
+        Raises TypeError or ValueError as networks, ValueError for classes that the model does not
+        have, SpecError for a learning rate below 0.
+        """
         for port in self.network.inputs:
             if port.name in (self.model.x, TARGET):
-                given = x if port.name == self.model.x else target
-                self._arrays[port.name][...] = check_inputs(port, given)
+                batch = x if port.name == self.model.x else target
+                self._arrays[port.name][...] = check_inputs(port, batch)
+        self._check_classes(target)
+        check_real("lr", self.lr)
         self._arrays[RATE][...] = self.lr
         self._run()
         return float(self._arrays["loss"])
+
+    def _check_classes(self, target: Array) -> None:
+        """Raise ValueError for indices of classes that the scores do not have."""
+        labels = np.asarray(target)
+        if self.loss != "cross_entropy" or labels.dtype != np.int64:
+            return
+        count = self.model.learning.graph.outputs[0].shape[1]
+        wrong = (labels.view(np.uint64) >= count) & (labels != IGNORED)
+        if wrong.any():
+            raise ValueError(
+                f"target: expected classes 0 to {count - 1}, or {IGNORED} for a row that does not "
+                f"count; got {labels[wrong][0]}"
+            )
 
     @guard
     def predict(self, x: Array) -> Array:
@@ -99,13 +130,14 @@ class Trainer:
             self._others[name] = self.compile(graph, f"{self.network.name}_{name}")
         network = self._others[name]
         held = {**self.parameters, **self.state, **inputs}
-        made = network({port.name: held[port.name] for port in network.inputs})
-        return dict(made)
+        if TARGET in inputs:
+            self._check_classes(inputs[TARGET])
+        return dict(network({port.name: held[port.name] for port in network.inputs}))
 
     @guard
     def save(self, path: str | PathLike[str]) -> None:
-        """Parameters and state as a NumPy archive (npz)."""
-        with Path(path).open("wb") as file:
+        """Parameters and state as a NumPy archive (npz), which replaces a file whole. OSError."""
+        with replace_file(check_path("path", path)) as file:
             np.savez(file, **{**self.parameters, **self.state})  # type: ignore[arg-type]
 
     @guard
@@ -122,11 +154,15 @@ class Trainer:
     def load(self, path: str | PathLike[str]) -> None:
         """What ``save`` wrote, of a trainer of the same model and optimizer.
 
-        Raises SpecError for an archive of other names, shapes or types; then nothing changes.
+        Raises OSError, or SpecError for a file that is none and for other names, shapes or types;
+        then nothing changes.
         """
         held = {**self.parameters, **self.state}
-        with np.load(path, allow_pickle=False) as archive:
-            values = {name: archive[name] for name in archive.files}
+        try:
+            with open_stored(check_path("path", path)) as file, np.load(file) as archive:
+                values = {name: archive[name] for name in archive.files}
+        except (TypeError, ValueError, EOFError, BadZipFile) as error:
+            raise SpecError(f"{path}: no archive of Trainer.save: {error}") from None
         if values.keys() != held.keys():
             names = sorted(values.keys() ^ held.keys())
             raise SpecError(f"{path}: only in one of file and model: {', '.join(names)[:200]}")
@@ -172,7 +208,13 @@ def compile_training(
     """
     check_type("loss", loss, str)
     check_type("shape", shape, list, tuple)
+    if 0 in shape:
+        raise SpecError(f"shape {[*shape]}: a mean over nothing has no gradient")
     chosen: Optimizer = SGD() if optimizer is None else optimizer
+    if not isinstance(chosen, Optimizer) or isinstance(chosen, type):
+        raise TypeError(f"optimizer: expected SGD(...) or Adam(...), got {describe(optimizer)}")
+    if unknown := options.keys() - signature(compile_network).parameters.keys():
+        raise TypeError(f"compile_training: unexpected argument {min(unknown)!r}")
     trained = model_of(model, shape, seed=seed, batch_statistics=batch_statistics)
     step = build_step(trained, loss, chosen, clip_norm)
 

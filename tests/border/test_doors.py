@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import polysci
+from polysci import layers, training
 from polysci.errors import PolysciError, UnexpectedError
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
@@ -66,6 +67,29 @@ def with_each(call: Callable[..., object], *names: str, **usual: Any) -> Iterato
     """For every argument a door that takes it; the others are as usual."""
     for name in dict.fromkeys((*names, *usual)):
         yield name, lambda value, name=name: call(**usual | {name: value})
+
+
+def layers_and_optimizers() -> Iterator[tuple[str, Door]]:
+    window = {"in_channels": 4, "out_channels": 4, "kernel_size": 3}
+    fields = ("stride", "padding", "dilation", "groups", "bias")
+    yield from with_each(layers.Conv2d, *fields, **window)
+    yield from with_each(layers.ConvTranspose2d, "output_padding", *fields, **window)
+    yield from with_each(layers.Linear, "bias", in_features=4, out_features=4)
+    yield from with_each(layers.LSTM, "num_layers", "last", input_size=4, hidden_size=4)
+    yield from with_each(layers.RNN, "nonlinearity", input_size=4, hidden_size=4)
+    yield from with_each(layers.BatchNorm2d, "eps", "momentum", num_features=4)
+    yield from with_each(layers.GroupNorm, "eps", num_groups=2, num_channels=4)
+    yield from with_each(layers.LayerNorm, "eps", normalized_shape=4)
+    yield from with_each(layers.MaxPool2d, "stride", "padding", kernel_size=3)
+    yield from with_each(layers.Flatten, "start_dim", "end_dim")
+    yield from with_each(layers.Residual, "shortcut", layers=[layers.ReLU()])
+    yield from with_each(layers.Dropout, "p")
+    yield from with_each(layers.Softmax, "dim")
+    yield from with_each(layers.ELU, "alpha")
+    yield from with_each(layers.LeakyReLU, "negative_slope")
+    yield from with_each(layers.GELU, "approximate")
+    yield from with_each(training.SGD, "lr", "momentum", "dampening", "weight_decay", "nesterov")
+    yield from with_each(training.Adam, "lr", "betas", "eps", "weight_decay", "decoupled")
 
 
 def constructors() -> Iterator[tuple[str, Door]]:
@@ -160,6 +184,11 @@ def check(door: Door) -> None:
 
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in constructors()])
 def test_constructors(door: Door) -> None:
+    check(door)
+
+
+@pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in layers_and_optimizers()])
+def test_layers_and_optimizers(door: Door) -> None:
     check(door)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -281,6 +284,105 @@ def test_bad_input() -> None:
         trainer.step(X[:4], CLASSES)
     with pytest.raises(TypeError, match="target: expected dtype int64, got float32"):
         trainer.step(X, CLASSES.astype(np.float32))
+
+
+def test_wrong_classes() -> None:
+    trainer = _trainer()
+    for wrong in (3, -1, 1 << 40):
+        with pytest.raises(ValueError, match=rf"classes 0 to 2, or -100 .*; got {wrong}"):
+            trainer.step(X, np.array([0, 1, 2, wrong, -100]))
+        with pytest.raises(ValueError, match=f"got {wrong}"):
+            trainer.evaluate(X, np.full(5, wrong))
+
+
+def test_a_batch_whose_rows_do_not_count_changes_nothing() -> None:
+    trainer = _trainer(optimizer=SGD(lr=0.5))
+    before = {name: value.copy() for name, value in trainer.parameters.items()}
+    assert np.isnan(trainer.step(X, np.full(5, -100)))  # PyTorch's mean over nothing
+    for name, value in trainer.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        ({"shape": (-1, 6)}, SpecError, r"shape\[0\]=-1: expected a whole number"),
+        ({"shape": (0, 6)}, SpecError, r"shape \[0, 6\]: a mean over nothing"),
+        ({"shape": (5, 6.0)}, TypeError, r"shape\[1\]: expected a whole number, got 6\.0"),
+        ({"shape": (1 << 59, 6)}, SpecError, r"has 2\^60 elements or more"),
+        ({"optimizer": "sgd"}, TypeError, "optimizer: expected SGD.*, got 'sgd'"),
+        ({"optimizer": SGD}, TypeError, "optimizer: expected SGD"),
+        ({"clip_norm": "a"}, TypeError, "clip_norm: expected a number, got 'a'"),
+        ({"seed": -1}, SpecError, "seed=-1"),
+        ({"seed": "a"}, TypeError, "seed: expected a whole number, got 'a'"),
+        ({"foo": 1}, TypeError, "unexpected argument 'foo'"),
+    ],
+)
+def test_bad_arguments(words: dict[str, object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        _trainer(**words)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: SGD(lr="a"), TypeError, "SGD: lr: expected a number, got 'a'"),
+        (lambda: SGD(lr=float("nan")), SpecError, "SGD: lr=nan"),
+        (lambda: SGD(momentum=0.1, nesterov="yes"), TypeError, "SGD: nesterov: expected bool"),
+        (lambda: Adam(betas=0.9), TypeError, "Adam: betas: expected tuple or list"),
+        (lambda: Adam(betas=("a", 0.9)), TypeError, r"betas\[0\]: expected a number"),
+        (lambda: Adam(betas=(0.9, 1.0)), SpecError, "expected two from 0 to below 1"),
+        (lambda: Adam(eps=-1), SpecError, "Adam: eps=-1"),
+    ],
+)
+def test_bad_optimizers(make: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_a_learning_rate_that_is_none() -> None:
+    trainer = _trainer()
+    trainer.lr = "a"  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="lr: expected a number"):
+        trainer.step(X, CLASSES)
+    trainer.lr = float("nan")
+    with pytest.raises(SpecError, match="lr=nan"):
+        trainer.step(X, CLASSES)
+
+
+def test_files_that_hold_no_state(tmp_path: Path) -> None:
+    trainer = _trainer()
+    trainer.save(tmp_path / "model.npz")
+    whole = (tmp_path / "model.npz").read_bytes()
+    for name, content in {"text": b"foo", "empty": b"", "short": whole[: len(whole) // 2]}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(SpecError, match=f"{name}: no archive of Trainer.save"):
+            trainer.load(tmp_path / name)
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(SpecError, match="no archive"):
+        trainer.load(tmp_path / "array.npy")
+    with pytest.raises(FileNotFoundError, match=r"none/model\.npz"):
+        trainer.save(tmp_path / "none/model.npz")
+
+
+def test_a_full_disk_leaves_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, path = _trainer(), tmp_path / "model.npz"
+    trainer.save(path)
+    before = path.read_bytes()
+
+    def fail(file: BinaryIO, **_arrays: object) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.save(path)
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
+
+
+def test_the_repr_is_one_short_line() -> None:
+    text = repr(_trainer())
+    assert text == "Trainer('model', 4 parameters of 83 elements, loss='cross_entropy', lr=0.001)"
 
 
 def test_a_model_of_other_shapes() -> None:

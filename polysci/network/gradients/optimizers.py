@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from polysci.border.arguments import check_real, check_type
 from polysci.errors import SpecError
 from polysci.network.gradients.formulas import Part, derive
 from polysci.network.ir.growing import GrowingGraph
@@ -14,6 +15,7 @@ _TO_REAL = 1  # ONNX's numbers of element types
 _TO_DOUBLE = 11
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """How a step changes parameters.
 
@@ -55,7 +57,7 @@ class SGD:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        """Raises SpecError for numbers below 0."""
+        """Raises TypeError for what is no number, SpecError for numbers below 0."""
         _check(self)
         if self.nesterov and (not self.momentum or self.dampening):
             raise SpecError("SGD: nesterov needs momentum and no dampening")
@@ -97,9 +99,12 @@ class Adam:
     decoupled: bool = False
 
     def __post_init__(self) -> None:
-        """Raises SpecError for numbers below 0 and for betas from 1 on."""
+        """Raises TypeError for what is no number, SpecError below 0 and for betas from 1 on."""
         _check(self)
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        check_type("Adam: betas", self.betas, tuple, list)
+        for at, beta in enumerate(self.betas):
+            check_real(f"Adam: betas[{at}]", beta)
+        if len(self.betas) != 2 or max(self.betas) >= 1:
             raise SpecError(f"Adam: betas={self.betas!r:.80}: expected two from 0 to below 1")
 
     @property
@@ -137,8 +142,9 @@ def limit_norm(graph: GrowingGraph, gradients: Sequence[str], most: float) -> st
 
     PyTorch's ``clip_grad_norm_``. Raises SpecError for a norm that is not positive.
     """
-    if not most > 0:
-        raise SpecError(f"norm {most!r:.40}: expected a positive number")
+    check_real("clip_norm", most)
+    if not most:
+        raise SpecError("clip_norm=0: expected a positive number")
     squares = [
         graph.total(derive(graph, "g * g", g=name), range(len(graph.shape(name))))
         for name in gradients
@@ -155,7 +161,8 @@ def _gradient(factors: Mapping[str, Part], decay: float) -> str:
 
 def _check(optimizer: SGD | Adam) -> None:
     for field in fields(optimizer):
-        value = getattr(optimizer, field.name)
-        if isinstance(value, float | int) and not 0 <= value < float("inf"):
-            name = type(optimizer).__name__
-            raise SpecError(f"{name}: {field.name}={value!r:.40}: expected a number of at least 0")
+        value, name = getattr(optimizer, field.name), f"{type(optimizer).__name__}: {field.name}"
+        if field.type == "bool":
+            check_type(name, value, bool)
+        elif field.type == "float":
+            check_real(name, value)

@@ -67,7 +67,8 @@ def _shares(back: Backward, node: Node, labels: str, weights: str, hot: str) -> 
         )  # fmt: skip
     if not mean:
         return share
-    return derive(back, "share / t", share=share, t=back.total(share, range(len(shape))))
+    total = back.total(share, range(len(shape)))  # 0 where no row counts: its gradient is 0
+    return derive(back, "share / Where(t == 0, 1, t)", share=share, t=total)
 
 
 GRADIENTS: Rules = MappingProxyType(

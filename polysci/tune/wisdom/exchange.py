@@ -1,12 +1,12 @@
 """Records as JSON text; a file is validated completely before any record is used."""
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from polysci.border.files import replace_file
 from polysci.errors import PolysciError, WisdomError
 from polysci.tune.wisdom.record import COLUMNS, QUALITY, Record
 
@@ -24,17 +24,10 @@ def dump(records: Iterable[Record]) -> str:
 
 def write(path: Path, text: str) -> None:
     """Replace the file atomically. Raises ``WisdomError``."""
-    part: Path | None = None
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="ascii"
-        ) as file:
-            part = Path(file.name)
-            file.write(text)
-        part.replace(path)
+        with replace_file(path) as file:
+            file.write(text.encode("ascii"))
     except OSError as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
         raise WisdomError(
             f"{path}: cannot be written: {error.strerror}; give another output file"
         ) from error

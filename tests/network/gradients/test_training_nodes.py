@@ -246,7 +246,7 @@ def test_bad_input() -> None:
         SGD(0.1, nesterov=True)
     with pytest.raises(SpecError, match=r"betas=.*expected two from 0 to below 1"):
         Adam(betas=(0.9, 1.0))
-    with pytest.raises(SpecError, match="norm 0: expected a positive number"):
+    with pytest.raises(SpecError, match="clip_norm=0: expected a positive number"):
         limit_norm(graph, ["x"], 0)
     with pytest.raises(SpecError, match="more than one value a channel"):
         build_model([BatchNorm2d(3)], [1, 3, 1, 1], training=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,9 @@ def test_errors_name_the_layer(model: list[layers.Linear], message: str) -> None
         (layers.AdaptiveAvgPool2d(2), "output_size=2: 1 alone"),
         (layers.GroupNorm(2, 3), "num_groups=2 of 3"),
         (layers.ConvTranspose2d(3, 4, 1, padding=4), "padding leaves nothing"),
+        (layers.ConvTranspose2d(3, 4, 3, output_padding=1), "output_padding=.* below stride"),
+        (layers.Conv2d(3, 4, 3, padding=1 << 40), r"the result: .* has 2\^60 elements or more"),
+        (layers.Flatten(4), "has no such axes"),
     ],
 )
 def test_errors_of_images(layer: layers.Conv2d, message: str) -> None:
@@ -116,5 +121,38 @@ def test_what_is_no_layer() -> None:
         build_model([layers.ReLU(), "ReLU"], (4, 6))  # type: ignore[list-item]
     with pytest.raises(TypeError, match="layer 0: expected a layer"):
         build_model([layers.Linear], (4, 6))  # type: ignore[list-item]
-    with pytest.raises(SpecError, match=r"Dropout: p=1\.5"):
-        layers.Dropout(1.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: layers.Dropout(1.5), SpecError, r"Dropout: p=1\.5: .* below 1"),
+        (lambda: layers.Dropout("a"), TypeError, "Dropout: p: expected a number"),
+        (lambda: layers.Linear(8, -1), SpecError, "Linear: out_features=-1: .* at least 1"),
+        (lambda: layers.Linear(8, 2.5), TypeError, r"Linear: out_features: expected a whole"),
+        (lambda: layers.Linear(8, (4, 4)), TypeError, r"out_features: .*, got \(4, 4\)"),
+        (lambda: layers.Linear(8, 1 << 60), SpecError, r"below 2\^60"),
+        (lambda: layers.Conv2d(3, 4, 3, stride=0), SpecError, "Conv2d: stride=0: .* at least 1"),
+        (lambda: layers.Conv2d(3, 4, 3, stride=None), TypeError, "Conv2d: stride: .*, got None"),
+        (lambda: layers.Conv2d(3, 4, (3, 0)), SpecError, "Conv2d: kernel_size=0"),
+        (lambda: layers.Conv2d(3, 4, 3, padding=-1), SpecError, "padding=-1: .* at least 0"),
+        (lambda: layers.Conv2d(3, 4, 3, padding="same"), TypeError, "padding: .*, got 'same'"),
+        (lambda: layers.Conv2d(3, 4, 3, bias="no"), TypeError, "Conv2d: bias: expected bool"),
+        (lambda: layers.MaxPool2d(0), SpecError, "MaxPool2d: kernel_size=0"),
+        (lambda: layers.BatchNorm2d(4, eps=-1.0), SpecError, r"BatchNorm2d: eps=-1\.0"),
+        (lambda: layers.GELU("erf"), SpecError, "GELU: approximate='erf'"),
+        (lambda: layers.LeakyReLU("a"), TypeError, "LeakyReLU: negative_slope: expected a number"),
+        (lambda: layers.ELU(float("inf")), SpecError, "ELU: alpha=inf"),
+        (lambda: layers.Residual(3), TypeError, "Residual: layers: expected list or tuple"),
+        (lambda: layers.Softmax(dim=1.0), TypeError, "Softmax: dim: expected a whole number"),
+    ],
+)
+def test_wrong_fields(make: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_negative_axes_and_numbers_of_numpy() -> None:
+    layers.Flatten(-2), layers.LeakyReLU(-0.5), layers.MaxPool2d(2, stride=None)
+    model = [layers.Conv2d(np.int64(3), 4, np.int32(3), padding=(np.int8(1), 0)), layers.Flatten()]
+    assert build_model(model, (1, np.int64(3), 8, 8)).graph.outputs[0].shape == (1, 4 * 8 * 6)

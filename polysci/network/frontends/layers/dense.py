@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from polysci.errors import SpecError
+from polysci.network.frontends.layers.fields import CheckedLayer, Extents
 from polysci.network.frontends.layers.model import (
     LayerGraph,
     Shape,
@@ -15,11 +15,9 @@ from polysci.network.frontends.layers.model import (
     per_axis,
 )
 
-Extents = int | Sequence[int]
-
 
 @dataclass(frozen=True, slots=True)
-class LinearLayer:
+class LinearLayer(CheckedLayer):
     """``y = x @ weight' + bias`` over the last axis; weight (out_features, in_features)."""
 
     in_features: int
@@ -41,7 +39,7 @@ class LinearLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Windowed:
+class _Windowed(CheckedLayer):
     """What convolutions have in common."""
 
     in_channels: int
@@ -74,7 +72,7 @@ class _Windowed:
 
     def _windows(self, graph: LayerGraph, shape: Shape, axes: int) -> tuple[tuple[int, ...], ...]:
         check_extent("in_channels", self.in_channels, shape[1])
-        if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
+        if self.in_channels % self.groups or self.out_channels % self.groups:
             raise SpecError(f"groups={self.groups} divides not both numbers of channels")
         names = ("kernel_size", "stride", "padding", "dilation")
         return tuple(per_axis(getattr(self, name), axes, name) for name in names)
@@ -106,6 +104,8 @@ class ConvTranspose2dLayer(_Windowed):
         shape = check_axes(graph, x, 4)
         taps, strides, pads, dilations = self._windows(graph, shape, 2)
         extra = per_axis(self.output_padding, 2, "output_padding")
+        if any(more >= max(pair) for more, *pair in zip(extra, strides, dilations, strict=True)):
+            raise SpecError(f"output_padding={extra} must be below stride or dilation")
         own = self.out_channels // self.groups
         fan = own * prod(taps)
         inputs = [x, graph.uniform(f"{name}.weight", (self.in_channels, own, *taps), fan)]

@@ -9,7 +9,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from polysci.border.arguments import check_whole
 from polysci.errors import SpecError
+from polysci.network.frontends.layers.fields import check_elements
 from polysci.network.ir.graph import Array, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
 
@@ -41,6 +43,7 @@ class LayerGraph(GrowingGraph):
 
     def uniform(self, name: str, shape: Shape, fan: int) -> str:
         """A parameter, at first uniform within ``1 / sqrt(fan)``: PyTorch's choice."""
+        check_elements(name, shape)
         limit = 1 / np.sqrt(max(1, fan))
         return self.parameter(name, self.random.uniform(-limit, limit, shape))
 
@@ -100,8 +103,12 @@ def build_model(
     """The layers one after the other on an input of ``shape``, f32, images first.
 
     Names of parameters are those of a ``torch.nn.Sequential``: ``0.weight``. Raises TypeError for
-    what is no layer, SpecError for shapes that do not fit.
+    what is no layer and for sizes that are no whole numbers, SpecError for shapes that do not fit.
     """
+    check_whole("seed", seed, 0)
+    for at, size in enumerate(shape):
+        check_whole(f"shape[{at}]", size, 0)
+    check_elements("shape", shape)
     x = Tensor(INPUT, tuple(int(size) for size in shape))
     empty = Graph(name, (x,), (), (), {}, {INPUT: x}, OPSET)
     graph = LayerGraph(empty, training=training, random=np.random.default_rng(seed))
@@ -122,6 +129,7 @@ def extend_all(graph: LayerGraph, layers: Sequence[Layer], x: str, prefix: str =
             raise TypeError(f"layer {prefix}{number}: expected a layer, got {layer!r:.80}")
         try:
             x = layer.extend(graph, x, f"{prefix}{number}")
+            check_elements("the result", graph.shape(x))
         except SpecError as error:
             if str(error).startswith("layer "):
                 raise
@@ -145,7 +153,7 @@ def check_extent(name: str, expected: int, actual: int) -> None:
 
 def per_axis(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:
     """A number for all axes, or one for each."""
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes or any(not isinstance(part, int) for part in values):
+    values = tuple(map(int, value)) if isinstance(value, Sequence) else (int(value),) * axes
+    if len(values) != axes:
         raise SpecError(f"{name}={value!r:.80}: expected a whole number, or {axes} of them")
     return values

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.network.frontends.layers.fields import CheckedLayer, Extents
 from polysci.network.frontends.layers.model import LayerGraph, check_axes, check_extent
 
 
@@ -22,7 +23,7 @@ def _scale_and_shift(graph: LayerGraph, name: str, shape: Sequence[int]) -> tupl
 
 
 @dataclass(frozen=True, slots=True)
-class _BatchNorm:
+class _BatchNorm(CheckedLayer):
     """Over images and pixels; by running statistics where nothing is learned."""
 
     num_features: int
@@ -76,10 +77,10 @@ class BatchNorm2dLayer(_BatchNorm):
 
 
 @dataclass(frozen=True, slots=True)
-class _LastAxes:
+class _LastAxes(CheckedLayer):
     """What normalisations over the last axes have in common."""
 
-    normalized_shape: int | Sequence[int]
+    normalized_shape: Extents
 
     def extents(self, graph: LayerGraph, x: str) -> tuple[int, ...]:
         """The last axes of x."""
@@ -117,7 +118,7 @@ class RMSNormLayer(_LastAxes):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNormLayer:
+class GroupNormLayer(CheckedLayer):
     """To a mean of 0 and a variance of 1 over groups of channels."""
 
     num_groups: int
@@ -127,7 +128,7 @@ class GroupNormLayer:
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         shape = graph.shape(x)
         check_extent("num_channels", self.num_channels, shape[1])
-        if self.num_groups < 1 or self.num_channels % self.num_groups:
+        if self.num_channels % self.num_groups:
             raise SpecError(f"num_groups={self.num_groups} of {self.num_channels} channels")
         inputs = (x, *_scale_and_shift(graph, name, shape[1:2]))
         words: dict[str, Any] = {"num_groups": self.num_groups, "epsilon": self.eps}

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from polysci.border.arguments import check_type
 from polysci.errors import SpecError
+from polysci.network.frontends.layers.fields import CheckedLayer, Extents, check_number
 from polysci.network.frontends.layers.model import (
     Layer,
     LayerGraph,
@@ -42,22 +44,27 @@ ReLU, Sigmoid, Tanh, SiLU, Mish, Softplus, Hardswish = (
 
 
 def GELU(approximate: str = "none") -> FunctionLayer:
-    """``x * P(X <= x)`` of a normal X; ``approximate`` by tanh."""
+    """``x * P(X <= x)`` of a normal X; ``approximate`` by tanh. Raises SpecError."""
+    check_type("GELU: approximate", approximate, str)
+    if approximate not in ("none", "tanh"):
+        raise SpecError(f"GELU: approximate={approximate!r:.40}: expected 'none' or 'tanh'")
     return FunctionLayer("Gelu", MappingProxyType({"approximate": approximate}))
 
 
 def LeakyReLU(negative_slope: float = 0.01) -> FunctionLayer:
-    """x, or where it is negative x times a slope."""
+    """x, or where it is negative x times a slope. Raises TypeError or SpecError."""
+    check_number("LeakyReLU: negative_slope", negative_slope)
     return FunctionLayer("LeakyRelu", MappingProxyType({"alpha": negative_slope}))
 
 
 def ELU(alpha: float = 1.0) -> FunctionLayer:
-    """x, or where it is negative ``alpha * (exp(x) - 1)``."""
+    """x, or where it is negative ``alpha * (exp(x) - 1)``. Raises TypeError or SpecError."""
+    check_number("ELU: alpha", alpha)
     return FunctionLayer("Elu", MappingProxyType({"alpha": alpha}))
 
 
 @dataclass(frozen=True, slots=True)
-class SoftmaxLayer:
+class SoftmaxLayer(CheckedLayer):
     """Shares along an axis."""
 
     dim: int = -1
@@ -67,15 +74,10 @@ class SoftmaxLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class DropoutLayer:
+class DropoutLayer(CheckedLayer):
     """While a model learns, zeros at random; the rest is scaled by ``1 / (1 - p)``."""
 
     p: float = 0.5
-
-    def __post_init__(self) -> None:
-        """Raises SpecError for what is no probability below 1."""
-        if not 0 <= self.p < 1:
-            raise SpecError(f"Dropout: p={self.p!r:.40}: expected at least 0 and less than 1")
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         if not graph.training or not self.p:
@@ -94,7 +96,7 @@ class DropoutLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class FlattenLayer:
+class FlattenLayer(CheckedLayer):
     """Axes from one on up to another as one."""
 
     start_dim: int = 1
@@ -102,6 +104,8 @@ class FlattenLayer:
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         shape = graph.shape(x)
+        if not all(-len(shape) <= at < len(shape) for at in (self.start_dim, self.end_dim)):
+            raise SpecError(f"x {list(shape)} has no such axes")
         first, last = (at % len(shape) for at in (self.start_dim, self.end_dim))
         if first > last:
             raise SpecError(f"axes {first} to {last} of {list(shape)}")
@@ -110,12 +114,12 @@ class FlattenLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
+class _Pool(CheckedLayer):
     """What pools over windows of two axes have in common."""
 
-    kernel_size: int | Sequence[int]
-    stride: int | Sequence[int] | None = None
-    padding: int | Sequence[int] = 0
+    kernel_size: Extents
+    stride: Extents | None = None
+    padding: Extents = 0
 
     def pool(self, graph: LayerGraph, x: str, op: str, **words: Any) -> str:
         """An operator of ONNX over windows."""
@@ -153,10 +157,10 @@ class AvgPool2dLayer(_Pool):
 
 
 @dataclass(frozen=True, slots=True)
-class AdaptiveAvgPool2dLayer:
+class AdaptiveAvgPool2dLayer(CheckedLayer):
     """The mean of each channel of each image."""
 
-    output_size: int | Sequence[int] = 1
+    output_size: Extents = 1
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         shape = check_axes(graph, x, 4)
@@ -166,7 +170,7 @@ class AdaptiveAvgPool2dLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class ResidualLayer:
+class ResidualLayer(CheckedLayer):
     """``x + layers(x)``, or ``shortcut(x) + layers(x)``; names as ``3.0.weight``.
 
     Those of the shortcut are ``3.shortcut.0.weight``.

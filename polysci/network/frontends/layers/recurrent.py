@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from polysci.errors import SpecError
+from polysci.network.frontends.layers.fields import CheckedLayer
 from polysci.network.frontends.layers.model import LayerGraph, check_axes, check_extent
 
 
 @dataclass(frozen=True, slots=True)
-class _Recurrent:
+class _Recurrent(CheckedLayer):
     """What recurrent layers have in common.
 
     x is (steps, batch, input_size), or with ``batch_first`` (batch, steps, input_size); y has
@@ -31,13 +32,6 @@ class _Recurrent:
     batch_first: bool = False
     bidirectional: bool = False
     last: bool = False
-
-    def __post_init__(self) -> None:
-        """Raises SpecError for sizes below 1."""
-        for name in ("input_size", "hidden_size", "num_layers"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise SpecError(f"{name}={value!r:.40}: expected a whole number of at least 1")
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         self.check_columns(graph, x)
