@@ -2,8 +2,17 @@
 
 from polysci.network.frontends.notation.parser import BUILTINS, parse
 from polysci.network.frontends.notation.syntax import Comprehension
-from polysci.notation.compiled import TensorFunction, compile
+from polysci.notation.compiled import FreeTensorFunction, TensorFunction, compile
 from polysci.notation.gradients import grad
 from polysci.notation.interpreter import interpret
 
-__all__ = ["BUILTINS", "Comprehension", "TensorFunction", "compile", "grad", "interpret", "parse"]
+__all__ = [
+    "BUILTINS",
+    "Comprehension",
+    "FreeTensorFunction",
+    "TensorFunction",
+    "compile",
+    "grad",
+    "interpret",
+    "parse",
+]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,17 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import tensor_types
+from polysci.network.frontends.notation.element_types import is_real, tensor_types
 from polysci.network.frontends.notation.graphs import graph_of_comprehension
 from polysci.network.frontends.notation.index_checks import OUTSIDE, with_index_checks
 from polysci.network.frontends.notation.parser import parse
+from polysci.network.frontends.notation.sizes import bind_sizes
 from polysci.network.frontends.notation.syntax import Declaration
+from polysci.notation.gradients import gradients_of
 from polysci.numerics.dtypes import from_bf16, to_bf16
 
 Array = NDArray[Any]
+KEPT: Final = 256  # functions of free sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,15 @@ class TensorFunction:
     """A compiled comprehension: ``f(A, B)``, or by names ``f(A=a, B=b)``.
 
     A call returns the output, or a dict of all of them by their names. bf16 arrays are uint16.
-    ``network`` is what computes it, with its report, C and so on.
+    ``network`` is what computes it, with its report, C and so on; ``options`` are compile's.
     """
 
     whole: Elaborated
     inputs: tuple[Declaration, ...]
     network: Network
     types: Mapping[str, str]
+    sizes: Mapping[str, int]
+    options: Mapping[str, Any]
 
     def __repr__(self) -> str:
         return f"TensorFunction({self.whole.comprehension.name}, {self.network!r})"
@@ -45,13 +51,7 @@ class TensorFunction:
 
         ValueError as well for a computed subscript outside its axis, where these are checked.
         """
-        names = [tensor.name for tensor in self.inputs]
-        if len(arrays) > len(names):
-            raise TypeError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
-        values = dict(zip(names, arrays, strict=False))
-        if twice := [name for name in values if name in named]:
-            raise TypeError(f"{twice[0]}: given twice")
-        values |= named
+        values = _by_name([tensor.name for tensor in self.inputs], arrays, named)
         for tensor in self.inputs:
             if tensor.dtype == "bf16" and isinstance(values.get(tensor.name), np.ndarray):
                 values[tensor.name] = from_bf16(values[tensor.name])
@@ -72,29 +72,125 @@ class TensorFunction:
             what = f"{count} computed subscripts lie outside their axis"
             raise self.whole.error(statement.at, what, str(statement.value))
 
+    @guard
+    def grad(self, *inputs: str) -> TensorFunction:
+        """The function of the gradients of ``inputs``, by default of all real ones.
+
+        It takes what this one takes, and ``d_O`` for each real output O; it returns ``d_A`` for
+        each input A. Compiled with the same options. Raises what ``polysci.notation.grad`` raises.
+        """
+        backward = gradients_of(self.whole, inputs, self.sizes)
+        return _compile(elaborate(parse(str(backward))), {}, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeTensorFunction:
+    """A comprehension of free sizes: what is called with other extents is compiled anew, and kept.
+
+    ``sizes`` are those that are fixed, and the values that others may have. Of one comprehension
+    the last ``KEPT`` functions stay.
+    """
+
+    whole: Elaborated
+    sizes: Mapping[str, int | Sequence[int]]
+    options: Mapping[str, Any]
+    wanted: tuple[str, ...] | None = None  # inputs, of a function of gradients
+    functions: dict[tuple[int, ...], TensorFunction] = field(default_factory=dict)
+
+    @guard
+    def __call__(self, *arrays: Array, **named: Array) -> Any:
+        """Run it. Raises TypeError or ValueError for arrays that do not fit."""
+        comprehension, types = self.whole.comprehension, tensor_types(self.whole.comprehension)
+        inputs = [tensor for tensor in comprehension.inputs if tensor.name not in self.sizes]
+        names = [tensor.name for tensor in inputs]
+        if self.wanted is not None:
+            names += [f"d_{name}" for name in comprehension.outputs if is_real(types[name])]
+        values = _by_name(names, arrays, named)
+        shapes = {name: np.shape(value) for name, value in values.items()}
+        return self.at(bind_sizes(replace(comprehension, inputs=tuple(inputs)), shapes))(**values)
+
+    @guard
+    def at(self, sizes: Mapping[str, int]) -> TensorFunction:
+        """The function of these sizes. Raises SpecError for one that is not among those said."""
+        for name, value in sizes.items():
+            known = self.sizes.get(name, value)
+            if value not in (known if isinstance(known, Sequence) else (known,)):
+                raise SpecError(f"{self.whole.comprehension.name}: {name}={value}: not in {known}")
+        fixed = {name: size for name, size in self.sizes.items() if isinstance(size, int)}
+        bound = {**fixed, **sizes}
+        key = tuple(bound[name] for name in sorted(bound))
+        if key not in self.functions:
+            function = _compile(self.whole, bound, self.options)
+            if self.wanted is not None:
+                function = function.grad(*self.wanted)
+            while len(self.functions) >= KEPT:
+                del self.functions[next(iter(self.functions))]
+            self.functions[key] = function
+        return self.functions[key]
+
+    @guard
+    def grad(self, *inputs: str) -> FreeTensorFunction:
+        """As that of ``TensorFunction``, of free sizes."""
+        return replace(self, wanted=inputs, functions={})
+
+
+def _by_name(
+    names: Sequence[str], arrays: Sequence[Array], named: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Arguments by their names."""
+    if len(arrays) > len(names):
+        raise TypeError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+    values = dict(zip(names, arrays, strict=False))
+    if twice := [name for name in values if name in named]:
+        raise TypeError(f"{twice[0]}: given twice")
+    return {**values, **named}
+
 
 @guard
 def compile(
-    text: str, sizes: Mapping[str, int] | None = None, *, name: str = "", level: str = "measure",
-    threads: int = 1, check: bool = False, **options: Any,
-) -> TensorFunction:  # fmt: skip
-    """The comprehension ``name`` of a text, by default its last, for given sizes.
+    text: str, sizes: Mapping[str, int | Sequence[int]] | None = None, *, name: str = "",
+    level: str = "measure", threads: int = 1, check: bool = False, **options: Any,
+) -> TensorFunction | FreeTensorFunction:  # fmt: skip
+    """The comprehension ``name`` of a text, by default its last, as a function of arrays.
 
-    ``sizes`` has a value for every shape variable, and may have one for scalars, which are no
-    arguments then: a stride may be one. ``check`` counts computed subscripts outside their axes,
-    for which calls raise ValueError; otherwise the caller promises that there are none: negative
-    ones count from the axis' end, others are moved to its nearest end. The other arguments are
-    those of ``polysci.compile_network``. Raises SpecError, with a caret, for a text that is none or
-    sizes that do not fit, and what ``compile_network`` raises.
+    ``sizes`` has a value for each shape variable that is fixed, and may have one for scalars, which
+    are no arguments then: a stride may be one. A shape variable without a value is free: calls
+    compile the function of the extents that they have, once. Of a list of values, which are all
+    that calls may have, each is compiled now, with all of other lists; of a range when it is used.
+
+    ``check`` counts computed subscripts outside their axes, for which calls raise ValueError;
+    otherwise the caller promises that there are none: negative ones count from the axis' end,
+    others are moved to its nearest end. The other arguments are those of
+    ``polysci.compile_network``. Raises SpecError, with a caret, for a text that is none or sizes
+    that do not fit, and what ``compile_network`` raises.
     """
     bound = dict(sizes or {})
     for variable, size in bound.items():
-        if type(size) is not int:
+        several = size if isinstance(size, Sequence) and not isinstance(size, str) else [size]
+        if not several or any(type(value) is not int for value in several):
             raise SpecError(f"sizes: {variable}={size!r:.80}: expected a whole number")
     whole = elaborate(parse(text), name)
-    if check:
-        whole = with_index_checks(whole, bound)
-    graph, _ = graph_of_comprehension(whole, bound)
-    inputs = tuple(tensor for tensor in whole.comprehension.inputs if tensor.name not in bound)
-    network = compile_network(graph, level, threads, name=whole.comprehension.name, **options)
-    return TensorFunction(whole, inputs, network, tensor_types(whole.comprehension))
+    settings = {"level": level, "threads": threads, "check": check, **options}
+    fixed = {variable: size for variable, size in bound.items() if isinstance(size, int)}
+    if len(fixed) == len(bound) and {*whole.comprehension.shape_variables} <= {*fixed}:
+        return _compile(whole, fixed, settings)
+    function = FreeTensorFunction(whole, bound, settings)
+    lists = {n: size for n, size in bound.items() if not isinstance(size, int | range)}
+    if {*lists, *fixed} >= {*whole.comprehension.shape_variables}:
+        for values in product(*lists.values()):
+            function.at(dict(zip(lists, values, strict=True)))
+    return function
+
+
+def _compile(
+    whole: Elaborated, sizes: Mapping[str, int], options: Mapping[str, Any]
+) -> TensorFunction:
+    """The function of given sizes."""
+    settings = dict(options)
+    if settings.pop("check"):
+        whole = with_index_checks(whole, sizes)
+    graph, _ = graph_of_comprehension(whole, sizes)
+    inputs = tuple(tensor for tensor in whole.comprehension.inputs if tensor.name not in sizes)
+    network = compile_network(graph, name=whole.comprehension.name, **settings)
+    types = tensor_types(whole.comprehension)
+    return TensorFunction(whole, inputs, network, types, sizes, options)

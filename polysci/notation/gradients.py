@@ -10,7 +10,7 @@ from typing import Final
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.notation.elaborate import elaborate
+from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
 from polysci.network.frontends.notation.element_types import is_real, tensor_types
 from polysci.network.frontends.notation.parser import error_at, parse
 from polysci.network.frontends.notation.ranges import Inference, StatementRanges
@@ -112,14 +112,19 @@ def grad(text: str, *inputs: str, sizes: Mapping[str, int] | None = None, name: 
     element of the axis look for its places. Raises SpecError for names that are no real inputs,
     UnsupportedError for functions without a rule and tensors that change after they are read.
     """
-    whole = elaborate(parse(text), name)
+    return str(gradients_of(elaborate(parse(text), name), inputs, sizes or {}))
+
+
+def gradients_of(
+    whole: Elaborated, inputs: Sequence[str], sizes: Mapping[str, int]
+) -> Comprehension:
+    """The comprehension whose text ``grad`` gives."""
     comprehension, types = whole.comprehension, tensor_types(whole.comprehension)
     real = [tensor.name for tensor in comprehension.inputs if is_real(tensor.dtype)]
     for wanted in inputs:
         if wanted not in real:
             raise SpecError(f"{comprehension.name}: {wanted} is no real input: {', '.join(real)}")
-    work = _Backward(comprehension, infer_shapes(whole, sizes or {}), types, inputs or tuple(real))
-    return str(work.run())
+    return _Backward(comprehension, infer_shapes(whole, sizes), types, inputs or tuple(real)).run()
 
 
 Choices = tuple[tuple[Term, bool], ...]  # conditions, and whether they hold

@@ -158,7 +158,7 @@ def test_scalars_are_arguments_or_sizes() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"N": 4}, "f: the size of M is missing: M=64"),
+        ({"N": 4, "M": []}, r"sizes: M=\[\]: expected a whole number"),
         ({"N": 4, "M": 0}, "f: M=0: expected a positive size"),
         ({"N": 4, "M": 3, "K": 2}, "f: K=2: no shape variable or scalar"),
         ({"N": 4, "M": 3.0}, "sizes: M=3.0: expected a whole number"),
@@ -181,3 +181,25 @@ def test_arguments_that_do_not_fit() -> None:
     for call in (lambda: run(a), lambda: run(a, a[:3])):
         with pytest.raises(ValueError):
             call()
+
+
+def test_sizes_that_stay_free() -> None:
+    text = "def f(float(N) A, float(N,M) B, float s) -> (C) { C(i) +=! s * A(i) * B(i,j) }"
+    a, s = RANDOM.integers(-3, 4, 6).astype("f4"), np.array(2, "f4")
+    b = RANDOM.integers(-3, 4, (6, 5)).astype("f4")
+    run = notation.compile(text, {"M": [2, 5]}, level="estimate")
+    np.testing.assert_array_equal(run(a, b, s), 2 * a * b.sum(1))
+    np.testing.assert_array_equal(run(a[:3], b[:3, :2].copy(), s=s), 2 * a[:3] * b[:3, :2].sum(1))
+    run(a, b, s)
+    assert [*run.functions] == [(5, 6), (2, 3)] and run.at({"M": 5, "N": 6}).sizes["M"] == 5
+    np.testing.assert_array_equal(run.grad("A")(a, b, s, d_C=a), 2 * a * b.sum(1))
+    for fault, message in (
+        (lambda: run(a, b[:, :3].copy(), s), r"f: M=3: not in \[2, 5\]"),
+        (lambda: run(a[:2], b, s), r"B: N is 2, got shape \(6, 5\)"),
+        (lambda: run(a, b), "s is missing"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            fault()
+    ahead = notation.compile(text, {"N": [1, 3], "M": 2, "s": 3}, level="estimate")
+    assert [*ahead.functions] == [(2, 1, 3), (2, 3, 3)]
+    np.testing.assert_array_equal(ahead(a[:3], b[:3, :2].copy()), 3 * a[:3] * b[:3, :2].sum(1))

@@ -84,7 +84,8 @@ def test_compiled_gradients_are_those_of_the_interpreter() -> None:
     shapes = {"X": (2, 3, 7, 6), "Y": (16, 3, 3, 3), "bias": (16,), "d_Z": (2, 16, 5, 4)}
     values = {name: RANDOM.integers(-3, 4, shape).astype("f4") for name, shape in shapes.items()}
     expected = notation.interpret(backward, values)
-    for name, value in notation.compile(backward, level="estimate")(**values).items():
+    function = notation.compile(text, sizes, level="estimate").grad()
+    for name, value in function(**values).items():
         np.testing.assert_array_equal(value, expected[name])
 
 
@@ -106,3 +107,42 @@ def test_refusals() -> None:
         notation.grad(text.replace("A(i) *", "mish(A(i)) *"), sizes={"N": 3})
     with pytest.raises(UnsupportedError, match="A has values before"):
         notation.grad(text.replace("}", "A(i) = B(i) }"), sizes={"N": 3})
+
+
+# Two inputs A and B of these words -> the statements, and what PyTorch computes them by.
+PROGRAMS = {
+    "L(m) max=! A(m,k)  E(m,k) = exp(A(m,k) - L(m))  S(m) +=! E(m,k)  P(m,k) = E(m,k) / S(m)"
+    "  Z(m,n) +=! P(m,k) * B(k,n)": lambda torch, a, b: torch.softmax(a, 1) @ b,
+    "D(m) +=! A(m,k) / A.1  V(m) +=! square(A(m,k) - D(m)) / A.1"
+    "  Z(m,k) = (A(m,k) - D(m)) * rsqrt(V(m) + 1e-5) * B(k,0)":
+        lambda torch, a, b: torch.nn.functional.layer_norm(a, a.shape[1:]) * b[:, 0],
+    "Z(k,w) +=! B(k, w+r) * A(r, k) where r in 0:3": lambda torch, a, b: torch.conv1d(
+        b[None], a[:3].T[:, None], groups=len(b)
+    )[0],
+    "H(m,n) +=! A(m,k) * B(k,n)  G(m,n) = gelu(H(m,n))  Z(m,j) +=! G(m,n) * B(j,n)":
+        lambda torch, a, b: torch.nn.functional.gelu(a @ b) @ b.T,
+    "Z(m,n) +=! A(m,k) * A(n,k) * B(k,0)": lambda torch, a, b: (a * b[:, 0]) @ a.T,
+    "H(m,k) = A(m,k) > 0 ? A(m,k) : 0.1 * A(m,k)  Z(m) min=! H(m,k)":
+        lambda torch, a, b: torch.nn.functional.leaky_relu(a, 0.1).min(1).values,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statements", PROGRAMS)
+def test_gradients_are_those_of_autograd(statements: str) -> None:
+    torch = pytest.importorskip("torch")
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        m, k, n = (int(size) for size in random.integers(4, 12, 3))
+        a, b = random.normal(size=(m, k)), random.normal(size=(k, n))
+        leaves = [torch.tensor(array, requires_grad=True) for array in (a, b)]
+        z = PROGRAMS[statements](torch, *leaves)
+        d_z = random.normal(size=tuple(z.shape))
+        z.backward(torch.tensor(d_z))
+        text = f"def f(double(M,K) A, double(K,N) B) -> (Z) {{ {statements} }}"
+        backward = notation.grad(text, sizes={"M": m, "K": k, "N": n})
+        gradients = notation.interpret(backward, {"A": a, "B": b, "d_Z": d_z})
+        compiled = notation.compile(text, {"M": m, "K": k, "N": n}, level="estimate").grad("A", "B")
+        for results in (gradients, compiled(a, b, d_Z=d_z)):
+            for leaf, result in zip(leaves, results.values(), strict=True):
+                expected = np.zeros(result.shape) if leaf.grad is None else leaf.grad.numpy()
+                np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12)

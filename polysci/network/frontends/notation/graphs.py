@@ -11,11 +11,17 @@ from polysci.border.files import read_named
 from polysci.errors import SpecError
 from polysci.network.frontends.notation.contractions import contract, labelled_product
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import tensor_types
+from polysci.network.frontends.notation.element_types import is_real, tensor_types
 from polysci.network.frontends.notation.parser import parse
 from polysci.network.frontends.notation.ranges import Inference, StatementRanges
 from polysci.network.frontends.notation.sizes import infer_shapes
 from polysci.network.frontends.notation.statements import Elements
+from polysci.network.frontends.notation.syntax import (
+    Element,
+    Literal,
+    Term,
+    rewrite_statement,
+)
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce
 from polysci.network.ir.graph import ELEMENTS, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
@@ -103,6 +109,7 @@ def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple
     Scalars that ``sizes`` has a value for are no inputs. bf16 is f32 there. Raises SpecError as
     ``infer_shapes`` does.
     """
+    whole = _with_scalars(whole, sizes)
     inference = infer_shapes(whole, sizes)
     comprehension = whole.comprehension
     empty = Graph(comprehension.name, (), (), (), {}, {}, OPSET)
@@ -118,6 +125,20 @@ def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple
         for node in graph.nodes
     ]  # fmt: skip
     return graph.grown(inputs, outputs), inference
+
+
+def _with_scalars(whole: Elaborated, sizes: Mapping[str, int]) -> Elaborated:
+    """The comprehension with the values of ``sizes`` instead of scalars."""
+    types = tensor_types(whole.comprehension)
+
+    def change(term: Term) -> Term:
+        match term:
+            case Element(name, ()) if name in sizes:
+                return Literal(float(sizes[name]) if is_real(types[name]) else sizes[name])
+        return term
+
+    statements = tuple(rewrite_statement(statement, change) for statement in whole.statements)
+    return replace(whole, comprehension=replace(whole.comprehension, statements=statements))
 
 
 def is_notation(model: object) -> bool:
