@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import log
@@ -17,7 +17,6 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
-from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import Measurement, host_of
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target
@@ -152,24 +151,48 @@ class SearchRecords:
         except WisdomError as error:
             _log.warning("earlier records stay: %s", error)
 
-    def keep(self, measurement: Measurement, level: str, trials: Iterable[Trial]) -> None:
+    def keep(
+        self, measurement: Measurement, level: str, trials: Iterable[Trial], compiler: str
+    ) -> None:
         """Record the winner and, to learn from, what it was compared with."""
         features, isa = self.target.isa.features, self.target.isa.name
-        winner, compiler = measurement.schedule, find_compiler().identity
-        others = {
-            str(trial.schedule): trial.seconds
-            for trial in trials
-            if trial.seconds and str(trial.schedule) != winner and not measurement.disturbed
-        }
+        winner = measurement.schedule
         try:
             self.wisdom.record(
                 self.key, self.threads, features, level, winner, measurement.median,
                 host=self.host, gflops=measurement.gflops, isa=isa, compiler=compiler,
                 dropped=measurement.dropped, spread=measurement.spread, speed=measurement.speed,
             )  # fmt: skip
-            self.wisdom.record_trials(
-                self.key, self.threads, features, others,
-                host=self.host, flops=self.problem.flops, isa=isa, compiler=compiler,
-            )  # fmt: skip
         except WisdomError as error:
             _log.warning("the result is not recorded: %s", error)
+            return
+        self.keep_times(
+            {
+                str(trial.schedule): trial.seconds
+                for trial in trials
+                if trial.seconds and str(trial.schedule) != winner and not measurement.disturbed
+            },
+            compiler,
+        )
+
+    def keep_times(self, seconds: Mapping[str, float], compiler: str) -> None:
+        """Record what schedules took, by their texts; the same ones again replace them."""
+        try:
+            self.wisdom.record_trials(
+                self.key, self.threads, self.target.isa.features, seconds, host=self.host,
+                flops=self.problem.flops, isa=self.target.isa.name, compiler=compiler,
+            )  # fmt: skip
+        except WisdomError as error:
+            _log.warning("times are not recorded: %s", error)
+
+    def times(self, compiler: str) -> dict[str, float]:
+        """What schedules took, as ``keep_times`` recorded it of this compiler's code."""
+        with suppress(WisdomError):
+            return {
+                record.schedule: record.seconds
+                for record in self.wisdom.measurements(
+                    self.host, threads=self.threads, problem_key=self.key
+                )
+                if (record.compiler, record.level) == (compiler, TRIAL)
+            }
+        return {}

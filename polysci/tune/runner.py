@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from polysci.errors import CheckError, PolysciError
-from polysci.measure.bench import Bench, CandidateError
+from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
@@ -33,7 +33,11 @@ class TrialRunner(Protocol):
     """Builds, checks and times schedules of one problem, from ``__enter__`` to ``__exit__``.
 
     ``compiler`` identifies what compiles them, ``width`` is how many are timed at the same time.
+    ``resumable``: times are recorded as they come, and are not taken again.
     """
+
+    @property
+    def resumable(self) -> bool: ...
 
     @property
     def compiler(self) -> str: ...
@@ -71,10 +75,17 @@ MakeRunner = Callable[[Problem, Context], TrialRunner]
 
 
 class LocalRunner:
-    """Runs trials on this machine, in a worker process of its own."""
+    """Runs trials on this machine, in a worker process of its own.
 
-    def __init__(self, problem: Problem, context: Context) -> None:
+    ``usual`` is what the reference loop does a second at the least, by default at calibration.
+    """
+
+    resumable = False
+
+    def __init__(self, problem: Problem, context: Context, usual: float | None = None) -> None:
         self.problem, self.context = problem, context
+        self.usual = usual_rate(context) if usual is None else usual
+        self._loop: Candidate | None = None
         self.compiler = find_compiler().identity  # its absence is no fault of a candidate
         self.width = 1
         backend = backend_of(context.target.isa)
@@ -84,8 +95,8 @@ class LocalRunner:
     def __enter__(self) -> Self:
         """Have a loop of known work run around every sample, if it can be built."""
         with suppress(PolysciError):
-            loop = build_reference(self.context.target, self.context.threads)
-            self._bench.watch(*loop, self._usual())
+            self._loop = build_reference(self.context.target, self.context.threads)
+            self._bench.watch(*self._loop, self.usual)
         return self
 
     def __exit__(
@@ -137,8 +148,13 @@ class LocalRunner:
             self._bench.backend.build(peak_text(unit), symbols=("peak",)), "peak"
         )
 
-    def _usual(self) -> float:
-        """What the reference loop did a second at calibration; less, to be sure."""
-        target, machine = self.context.target, self.context.machine
-        efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
-        return USUAL * efficiency * machine.of_threads(self.context.threads) * 1e9
+    def reference_rate(self) -> float:
+        """What the reference loop does a second now, in 1e9 operations; 0 without it."""
+        return self._bench.peak(*self._loop) if self._loop else 0.0
+
+
+def usual_rate(context: Context) -> float:
+    """What the reference loop did a second when the machine was calibrated; less, to be sure."""
+    target, machine = context.target, context.machine
+    efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
+    return USUAL * efficiency * machine.of_threads(context.threads) * 1e9

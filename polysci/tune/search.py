@@ -31,6 +31,7 @@ from polysci.tune.context import context_of
 from polysci.tune.predictions import Prediction, keep, key_of, load
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
+from polysci.tune.runner import LocalRunner, MakeRunner
 from polysci.tune.search_options import check_level, check_options, check_types
 from polysci.tune.trials import Trials
 from polysci.tune.tuned_trials import TunedTrials
@@ -61,6 +62,7 @@ def optimize(
     reproducible: bool = False,
     quick: bool = False,
     tuner: str | TunerOptions | None = None,
+    make_runner: MakeRunner = LocalRunner,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -69,29 +71,29 @@ def optimize(
     WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
     until then counts. Records go to ``wisdom`` (default: the user's file) and are reused, unless
     they are disturbed or ``again`` says to measure anew.
-    ``isa`` caps the instruction set of this machine, as POLYSCI_ISA does: the lower of both counts.
-    ``machine`` describes one that need not be this one: nothing is compiled, run or recorded.
-    ``algorithm`` is one of ``algorithms.registry``: ``direct``, whose results are exact for small
-    integers, another one, within its own error bound, or ``auto``, the fastest; UnsupportedError
-    for one that does not compute the problem.
+    ``isa`` caps the instruction set, as POLYSCI_ISA does; the lower counts. ``machine`` describes
+    one that need not be this one: nothing is compiled, run or recorded, but by what ``make_runner``
+    makes, as ``polysci.farm`` has it. ``algorithm`` is one of ``algorithms.registry``: ``direct``,
+    exact for small integers, another one, within its own error bound, or ``auto``, the fastest;
+    UnsupportedError for one that does not compute the problem.
     ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
     alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
     ``tuner``, a name or settings, chooses what is measured, in the space of level ``patient``;
-    records are its seeds. Killed, it goes on where it was, unless ``again``.
-    ``quick``: level ``estimate`` takes what it chose before, and compiles nothing. A ``schedule``
-    is not searched, run or recorded; raises PolysciError for one that does not fit.
+    records are its seeds. Killed, it goes on where it was, unless ``again``. ``quick``: level
+    ``estimate`` takes what it chose before, and compiles nothing. A ``schedule`` is not searched,
+    run or recorded; raises PolysciError for one that does not fit.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
     check_types(ranker, algorithm, reproducible, progress)
     target = target or detect(isa)
     algorithm = choice.resolve_algorithm(problem, algorithm)
-    level = check_level(level, again, machine, settings := options_of(tuner))
+    settings, runs = options_of(tuner), machine is None or make_runner is not LocalRunner
+    level = check_level(level, again, runs, settings)
     problem.check_memory()
     if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
-            problem.with_batch(1), "estimate", threads, target=target, ranker=ranker,
-            wisdom=wisdom, machine=machine, algorithm=algorithm, schedule=schedule,
-            reproducible=reproducible,
+            problem.with_batch(1), "estimate", threads, target=target, ranker=ranker, wisdom=wisdom,
+            machine=machine, algorithm=algorithm, schedule=schedule, reproducible=reproducible,
         )  # fmt: skip
         return replace(result, problem=problem, level=level)
     if schedule is not None:
@@ -100,7 +102,7 @@ def optimize(
     records = _records(problem, algorithm, threads, target, wisdom, kept)
     return _Search(
         problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
-        again, kept, quick, settings,
+        again, kept, quick, settings, make_runner,
     ).run()  # fmt: skip
 
 
@@ -178,6 +180,7 @@ class _Search:
     kept: Schedule | None = None  # whose order of sums reproducible schedules have
     quick: bool = False
     tuner: TunerOptions | None = None
+    make_runner: MakeRunner = LocalRunner
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
@@ -313,7 +316,7 @@ class _Search:
         level = LEVELS[self.level]
         trials = Trials(
             self.problem, self._context(), level, self.start, self.time_limit, self._tell,
-            self.records.host,
+            self.records, self.make_runner, self.again,
         )  # fmt: skip
         if isinstance(ranked, TunerOptions):
             tuned = TunedTrials.of(trials, self.records, ranked, level, self.again)
@@ -327,8 +330,9 @@ class _Search:
         if self.again:
             self.records.forget()
         self.records.keep(
-            winner.measurement, "estimate" if partly else self.level, trials.trials.values()
-        )
+            winner.measurement, "estimate" if partly else self.level, trials.trials.values(),
+            trials.compiler,
+        )  # fmt: skip
         result = self._result(winner.schedule, winner.source, winner.predicted, winner.measurement)
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)
 

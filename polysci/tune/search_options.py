@@ -8,7 +8,6 @@ from polysci.border.arguments import check_callable, check_type
 from polysci.errors import SpecError
 from polysci.rank.shortlist import ranker_of
 from polysci.target.host import MOST_THREADS, Target
-from polysci.target.machine import Machine
 from polysci.text.suggestions import suggest
 from polysci.tune.result import LEVELS
 from polysci.tune.tuners import TunerOptions
@@ -47,14 +46,15 @@ def check_types(ranker: Any, algorithm: Any, reproducible: Any, progress: Any) -
     ranker_of(ranker)
 
 
-def check_level(
-    level: str, again: bool, machine: Machine | None, tuner: TunerOptions | None
-) -> str:
-    """The level, at least ``patient`` with a tuner. Raises SpecError for one that cannot do it."""
+def check_level(level: str, again: bool, runs: bool, tuner: TunerOptions | None) -> str:
+    """The level, at least ``patient`` with a tuner. Raises SpecError for one that cannot do it.
+
+    ``runs``: whether something runs where the search is for.
+    """
     if tuner and LEVELS[level].measured == 0:
         raise SpecError(f"level {level!r}: measures nothing, and a tuner measures")
     if again and level == "wisdom-only":
         raise SpecError(f"level {level!r}: takes a record; it cannot measure again")
-    if machine and LEVELS[level].measured != 0:
+    if not runs and LEVELS[level].measured != 0:
         raise SpecError(f"level {level!r}: nothing runs on a described machine; use 'estimate'")
     return "patient" if tuner and level == "measure" else level

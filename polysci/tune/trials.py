@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from polysci.algorithms import choice
@@ -19,8 +20,9 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.runtime.backend import backend_of
-from polysci.runtime.measurement import Measurement, protocol
+from polysci.runtime.measurement import Measurement, is_disturbed, protocol
 from polysci.tune.exploration import Measured, choose_next
+from polysci.tune.records import SearchRecords
 from polysci.tune.result import Progress, SearchLevel, Trial
 from polysci.tune.runner import FaultyScheduleError, LocalRunner, MakeRunner, TrialRunner
 
@@ -55,8 +57,11 @@ class Trials:
     start: float
     time_limit: float | None
     progress: Callable[[Progress], None]
-    host: str
+    records: SearchRecords
     make_runner: MakeRunner = LocalRunner
+    again: bool = False  # recorded times do not count
+    compiler: str = ""
+    times: Mapping[str, float] = field(default_factory=dict)  # that a run before this one took
     trials: dict[str, Trial] = field(default_factory=dict)
     samples: dict[str, Samples] = field(default_factory=dict)
     interrupted: bool = False
@@ -68,6 +73,9 @@ class Trials:
         Raises CheckError where none survives, BuildError where none can be compiled.
         """
         with self.make_runner(self.problem, self.context) as runner:
+            self.compiler = runner.compiler
+            if runner.resumable and not self.again:
+                self.times = self.records.times(runner.compiler)
             try:
                 attempt(runner)
                 self._try_other_form(runner)
@@ -110,13 +118,15 @@ class Trials:
         """
         began = time.monotonic()
         untried, total = list(candidates), min(most or len(candidates), len(candidates))
-        leading = first if most else len(candidates)
-        for at in range(0, total, BATCH):
+        leading, limit = first if most else len(candidates), self.level.seconds
+        limit = inf if runner.resumable else limit  # elsewhere, other searches take their turns
+        size = BATCH if most else BATCH * runner.width
+        for at in range(0, total, size):
             best = self.best
-            if best and (self.late or time.monotonic() - began > self.level.seconds):
+            if best and (self.late or time.monotonic() - began > limit):
                 return
             self.progress(Progress("measuring", at, total, best))
-            count = min(BATCH, total - at)
+            count = min(size, total - at)
             batch, untried = untried[: min(leading, count)], untried[min(leading, count) :]
             leading -= len(batch)
             chosen = self._choose(untried, count - len(batch))
@@ -153,11 +163,21 @@ class Trials:
     def _try(self, runner: TrialRunner, batch: Sequence[Candidate]) -> None:
         predicted = {candidate.schedule: candidate.seconds for candidate in batch}
         first, refusals = not self.trials, list[BuildError]()
-        for schedule, samples in runner.try_all(list(predicted)):
+        todo = list[Schedule]()
+        for schedule, seconds in predicted.items():
+            self.note(Trial(schedule, seconds, fault="not run: the search ended"))
+            if known := self.times.get(str(schedule)):
+                self._take(Trial(schedule, seconds), samples_of([known] * LEAST_SAMPLES))
+                self.keep(self.trials[str(schedule)])
+            else:
+                todo.append(schedule)
+        for schedule, samples in runner.try_all(todo) if todo else ():
             trial = Trial(schedule, predicted[schedule])
             if isinstance(samples, Samples):
                 self._take(trial, samples)
                 self.keep(self.trials[str(schedule)])
+                if runner.resumable and not is_disturbed(samples.dropped, samples.speed):
+                    self.records.keep_times({str(schedule): min(samples.seconds)}, self.compiler)
                 continue
             if isinstance(samples, CheckError):
                 _log.warning("%s: %s fell out: %s", self.problem, schedule, samples)
@@ -264,10 +284,10 @@ class Trials:
         ]  # fmt: skip
         name = min(near, key=lambda name: (self.trials[name].predicted, name))
         chosen = samples[name]
+        peak = None if self.interrupted else self._peak(runner)
         measurement = Measurement(
             chosen.seconds, self.problem.flops, name, protocol(len(chosen.seconds)),
-            self.context.threads, self.host, None if self.interrupted else self._peak(runner),
-            chosen.dropped, chosen.speed,
+            self.context.threads, self.records.host, peak, chosen.dropped, chosen.speed,
         )  # fmt: skip
         for other, seconds in median.items():
             self.note(replace(self.trials[other], seconds=seconds, fault=""))

@@ -70,7 +70,7 @@ class TunedTrials:
         """The tuner of a problem, where an earlier process left it unless ``again``."""
         problem, context = trials.problem, trials.context
         machine = context.machine.to_json()
-        words = records.key, str(context.threads), repr(context.target), trials.host, machine
+        words = records.key, str(context.threads), repr(context.target), records.host, machine
 
         def make() -> Space:
             ranked = choice.candidates(

@@ -11,6 +11,7 @@ from polysci.polyhedral.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import LEVELS
+from polysci.tune.records import SearchRecords
 from polysci.tune.result import Trial
 from polysci.tune.runner import TrialRunner
 from polysci.tune.trials import Trials
@@ -39,7 +40,9 @@ def test_the_fastest_schedule_is_tried_with_and_without_prefetches(
         ([plain, ahead], []),
         ([], []),
     ):
-        trials = Trials(problem, context, LEVELS["measure"], 0.0, None, print, "")
+        trials = Trials(
+            problem, context, LEVELS["measure"], 0.0, None, print, cast(SearchRecords, None)
+        )
         trials.trials |= {
             text: Trial(parse(text), 1.0, 2.0 if text == slow else 1.0) for text in known
         }

@@ -13,6 +13,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -39,7 +40,7 @@ from polysci.runtime.build.folder import cache_dir, instead_of, log
 from polysci.runtime.build.parallel import together
 from polysci.target.header_sets import flags_in
 
-__all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear"]
+__all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear", "pack", "unpack"]
 
 FORMAT = 1
 
@@ -53,6 +54,7 @@ _DISK_FAULTS = (
 )
 # ... and what may have another reason: then a test of the disk decides.
 _DISK_DOUBTS = ("Permission denied", "wrote no usable shared object")
+_KEY = re.compile("[0-9a-f]{64}")
 _PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 _lacking_openmp: set[Compiler] = set()
 
@@ -133,6 +135,35 @@ def build_many(
     calls = [partial(make, text, symbols=its) for text, its in once.items()]
     paths = dict(zip(once, together(calls, jobs, meanwhile), strict=True))
     return [paths[text] for text in texts]
+
+
+def pack(path: Path) -> tuple[str, str, bytes]:
+    """Key, description and content of the entry of a shared object that ``build`` returned."""
+    home = path.parent
+    return home.name, read_stored(home / "entry.json").decode(), read_stored(path)
+
+
+def unpack(key: str, entry: str, code: bytes) -> None:
+    """Keep what ``pack`` made in this cache, for a ``build`` whose key is the same.
+
+    Raises BuildError for a description that is not of this code; OSError.
+    """
+    home = cache_dir() / "builds" / key
+    if _verified(home):
+        return
+    members = json.loads(entry)
+    if not _KEY.fullmatch(key) or hashlib.sha256(code).hexdigest() != members.get("sha256"):
+        raise BuildError(f"cache entry {key:.80}: its digest differs")
+    home.parent.mkdir(mode=0o700, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=eviction.SCRATCH, dir=home.parent))
+    try:
+        name = f"{secrets.token_hex(8)}.so"
+        (scratch / name).write_bytes(code)
+        (scratch / "entry.json").write_text(json.dumps(members | {"so": name}), encoding="utf-8")
+        _placed(scratch, home)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    eviction.note_insertion(home.parent.parent)
 
 
 def clear() -> int:

@@ -1,0 +1,218 @@
+"""What the workers of a farm run: functions of texts and numbers, and so are their results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from types import MappingProxyType
+from typing import Any, Final
+
+from polysci import errors
+from polysci.algorithms.lowering import model_of
+from polysci.errors import PolysciError
+from polysci.farm.machine_lock import own_machine, share_machine
+from polysci.measure.samples import Sample, Samples
+from polysci.ops import parse_problem
+from polysci.ops.problem import Problem
+from polysci.polyhedral import schedule
+from polysci.rank import Context
+from polysci.runtime.backend import backend_of
+from polysci.runtime.build import cache as build_cache
+from polysci.runtime.build.compiler import find_compiler
+from polysci.runtime.loading import version
+from polysci.runtime.measurement import host_digest
+from polysci.target.host import Target, detect
+from polysci.target.isas import ISAS
+from polysci.target.machine import assume_rates
+from polysci.target.resources import resource
+from polysci.tune.calibrate import machine_of
+from polysci.tune.runner import FaultyScheduleError, LocalRunner
+
+Answer = dict[str, Any]
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_runners: dict[str, LocalRunner] = {}  # the last one that was used
+_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """A problem that is searched: its words, threads, and the least that the reference loop does.
+
+    ``machine`` is the fingerprint of the machines on which it is timed.
+    """
+
+    problem: str
+    layout: str
+    dtype: str
+    threads: int
+    machine: str
+    usual: float = 0.0
+
+    @classmethod
+    def of(cls, problem: Problem, threads: int, machine: str, usual: float) -> TrialJob:
+        return cls(str(problem), problem.layout, problem.dtype, threads, machine, usual)
+
+    def parse(self) -> Problem:
+        return parse_problem(self.problem, self.layout, self.dtype)
+
+
+@cache
+def installed_version() -> str:
+    """The version of polysci, and a digest of its modules and kernels: development changes them."""
+    digest = hashlib.sha256()
+    for folder, pattern in ((_ROOT, "**/*.py"), (resource("microkernels"), "*")):
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file() and "_data" not in path.relative_to(folder).parts:
+                digest.update(path.name.encode() + path.read_bytes())
+    return f"{version()}+{digest.hexdigest()[:8]}"
+
+
+def describe(dask_worker: Any = None) -> Answer:
+    """This worker: version, machine and compiler. Raises NoCompilerError."""
+    target, compiler = detect(), find_compiler().identity
+    state = dask_worker.state if dask_worker is not None else None
+    return {
+        "version": installed_version(),
+        "target": asdict(target) | {"isa": target.isa.name},
+        "compiler": compiler,
+        "machine": fingerprint(target, compiler),
+        "resources": dict(state.total_resources) if state else {},
+        "threads": state.nthreads if state else 1,
+    }
+
+
+def fingerprint(target: Target, compiler: str) -> str:
+    """The name of all machines whose times may be compared: features, caches and compiler."""
+    return "machine-" + host_digest(f"{target} {target.features} {compiler}")
+
+
+def compiler_resource(compiler: str) -> str:
+    """The name of all machines that compile to the same bytes."""
+    return "compiler-" + host_digest(compiler)
+
+
+def target_of(members: Mapping[str, Any]) -> Target:
+    """The target of a description."""
+    lists = {name: tuple(members[name]) for name in ("features", "assumed", "withheld")}
+    return Target(**{**members, **lists, "isa": ISAS[members["isa"]]})
+
+
+def measure_rates(x: str) -> str:
+    """The rates of this machine with kernels for inputs of type ``x``, as JSON; calibrated once."""
+    with own_machine():
+        return machine_of(detect(), lambda done, total: None, x).to_json()
+
+
+def compile_schedule(job: Mapping[str, Any], text: str) -> Answer:
+    """The shared object of a schedule, as ``cache.pack`` packs it, or the fault."""
+    with share_machine():
+        return _caught(lambda: _packed(TrialJob(**job), text))
+
+
+def _packed(job: TrialJob, text: str) -> Answer:
+    parsed, problem = schedule.parse(text), job.parse()
+    backend = backend_of(detect().isa)
+    source = backend.emit(problem, parsed, job.threads)
+    key, entry, code = build_cache.pack(backend.build(source.file, symbols=source.symbols))
+    return {"key": key, "entry": entry, "code": code}
+
+
+def try_schedules(job: Mapping[str, Any], texts: Sequence[str], *built: Answer) -> Answer:
+    """A few samples of each schedule, or its fault; and what the reference loop did beside them.
+
+    ``built`` has their shared objects: where this compiler would write another one, it does.
+    """
+    return _run(
+        job, built,
+        lambda runner: [
+            _members(samples) for _, samples in runner.try_all([*map(schedule.parse, texts)])
+        ],
+    )  # fmt: skip
+
+
+def compare_schedules(
+    job: Mapping[str, Any], texts: Sequence[str], options: Mapping[str, Any], *built: Answer
+) -> Answer:
+    """Samples taken in turns; where one fails its text is ``guilty``."""
+    schedules = [*map(schedule.parse, texts)]
+    return _run(job, built, lambda runner: [*map(_members, runner.compare(schedules, **options))])
+
+
+def measure_peak(job: Mapping[str, Any]) -> Answer:
+    """GFLOP/s of one core that does nothing but this problem's multiplications."""
+    return _run(job, (), lambda runner: [runner.peak()])
+
+
+def _run(
+    job: Mapping[str, Any], built: Sequence[Answer], work: Callable[[LocalRunner], list[Any]]
+) -> Answer:
+    from distributed import get_worker
+
+    answer: Answer = {"worker": get_worker().address}
+    with _lock, own_machine():
+        for packed in built:
+            if "fault" not in packed:
+                build_cache.unpack(packed["key"], packed["entry"], packed["code"])
+
+        def rows() -> Answer:
+            runner = _runner(TrialJob(**job))
+            return {"rows": work(runner), "rate": runner.reference_rate()}
+
+        return answer | _caught(rows)
+
+
+def _runner(job: TrialJob) -> LocalRunner:
+    """The runner of a job, whose process has the problem's inputs since the last one."""
+    key = repr(job)
+    if key not in _runners:
+        close_runners()
+        problem, target = job.parse(), detect()
+        _, roles, strides = model_of(problem)
+        context = Context(roles, strides, target, assume_rates(target), job.threads)
+        _runners[key] = LocalRunner(problem, context, job.usual).__enter__()
+    return _runners[key]
+
+
+def close_runners() -> None:
+    """End the processes in which schedules run."""
+    while _runners:
+        _runners.popitem()[1].__exit__(None, None, None)
+
+
+def _caught(work: Callable[[], Answer]) -> Answer:
+    try:
+        return work()
+    except PolysciError as error:
+        guilty = {"guilty": str(error.schedule)} if isinstance(error, FaultyScheduleError) else {}
+        return {"fault": str(error), "kind": type(error).__name__, **guilty}
+
+
+def _members(samples: Samples | PolysciError) -> Answer:
+    if isinstance(samples, PolysciError):
+        return {"fault": str(samples), "kind": type(samples).__name__}
+    return {"samples": [asdict(sample) for sample in samples.taken]}
+
+
+def samples_of(members: Mapping[str, Any]) -> Samples | PolysciError:
+    """What ``try_schedules`` says of a schedule."""
+    if "fault" in members:
+        return error_of(members)
+    return Samples([Sample(**sample) for sample in members["samples"]])
+
+
+def error_of(members: Mapping[str, Any]) -> PolysciError:
+    """The error that a worker met."""
+    return _KINDS.get(members["kind"], PolysciError)(members["fault"])
+
+
+_KINDS: Mapping[str, type[PolysciError]] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, PolysciError)
+    }
+)

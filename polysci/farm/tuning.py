@@ -1,0 +1,110 @@
+"""Many searches on the machines of a farm at the same time; their records go to one file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from distributed import Client
+
+from polysci.algorithms.lowering import model_of
+from polysci.errors import PolysciError, SpecError
+from polysci.farm.cluster import Farm, FarmError, FarmMachine, connect
+from polysci.farm.runner import FarmRunner
+from polysci.ops.problem import Problem
+from polysci.tune import LEVELS, Progress, Result, optimize
+from polysci.tune.wisdom import Wisdom
+
+SEARCHES: Final = 2  # for each worker that takes times: one measures while another one ranks
+
+
+@dataclass(frozen=True, slots=True)
+class FarmResult:
+    """A problem's result on one kind of machine, or the error in ``fault``."""
+
+    problem: Problem
+    machine: FarmMachine
+    result: Result | None
+    fault: str = ""
+
+
+Watch = Callable[[Problem, FarmMachine, Progress], None]
+
+
+def optimize_all(
+    problems: Sequence[Problem],
+    client: Client | Farm,
+    level: str = "measure",
+    threads: int = 1,
+    *,
+    wisdom: Wisdom | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+    **options: Any,
+) -> Iterator[FarmResult]:
+    """The result of every problem on every kind of machine behind ``client``, as they come.
+
+    ``client`` is a ``distributed.Client`` of any cluster, or what ``connect`` makes of one. Equal
+    problems are searched once. ``options`` are those of ``polysci.optimize``: ranker, algorithm,
+    again, reproducible. Every time is recorded in ``wisdom`` when it comes: a search that was cut
+    off goes on from there. ``time_limit`` seconds end all of it, and so does Ctrl-C, which is
+    raised again.
+    Raises SpecError for bad options and FarmError where the cluster cannot be used.
+    """
+    if level not in LEVELS or LEVELS[level].measured == 0:
+        names = ", ".join(name for name, its in LEVELS.items() if its.measured != 0)
+        raise SpecError(f"level {level!r}: a farm measures; expected one of {names}")
+    farm = client if isinstance(client, Farm) else connect(client)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    search = partial(_search, farm, level, threads, wisdom, deadline, watch, options)
+    unique = {problem.key: problem for problem in reversed(problems)}
+    jobs = [
+        (unique[key], machine)
+        for key in dict.fromkeys(problem.key for problem in problems)
+        for machine in farm.machines
+    ]
+    workers = sum(len(machine.workers) for machine in farm.machines)
+    with ThreadPoolExecutor(min(len(jobs), SEARCHES * workers) or 1) as pool:
+        started = [pool.submit(search, *job) for job in jobs]
+        try:
+            for future in as_completed(started):
+                yield future.result()
+        except BaseException:
+            farm.stop.set()
+            for future in started:
+                future.cancel()
+            raise
+
+
+def _search(
+    farm: Farm,
+    level: str,
+    threads: int,
+    wisdom: Wisdom | None,
+    deadline: float | None,
+    watch: Watch | None,
+    options: dict[str, Any],
+    problem: Problem,
+    machine: FarmMachine,
+) -> FarmResult:
+    """One search, in a thread of its own. Raises SpecError and FarmError; the result has others."""
+    with farm.turn:
+        left = None if deadline is None else deadline - time.monotonic()
+        if farm.stop.is_set() or (left is not None and left <= 0):
+            return FarmResult(problem, machine, None, "not begun: the time is up")
+        try:
+            rates = farm.rates(machine, model_of(problem)[1].a.dtype)
+            result = optimize(
+                problem, level, threads, target=machine.target, machine=rates, wisdom=wisdom,
+                time_limit=left, make_runner=partial(FarmRunner, farm, machine, deadline),
+                progress=partial(watch, problem, machine) if watch else None, **options,
+            )  # fmt: skip
+        except (SpecError, FarmError):
+            raise
+        except PolysciError as error:
+            return FarmResult(problem, machine, None, str(error))
+    return FarmResult(problem, machine, result)
