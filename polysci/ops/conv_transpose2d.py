@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.backward_data import Conv2dBackwardData
+from polysci.ops.backward_weights import Conv2dBackwardWeights
 from polysci.ops.conv2d import Conv2d, grammar, rules
 from polysci.ops.conv2d.extents import Pair
 from polysci.ops.words import Line, read
@@ -128,6 +129,12 @@ class ConvTranspose2d(Conv2dBackwardData):
     def key(self) -> str:
         """What identifies the computation: the words without name, the layout, the dtype."""
         return f"{self.WORD} {grammar.write(self, named=False)} {self.layout} {self.dtype}"
+
+    def gradient(self, word: str) -> Conv2d | Conv2dBackwardWeights:
+        """Of x (``bwd_d``) the convolution of dY, else of the filters: x is that one's dY."""
+        return (
+            self.forward if word == Conv2dBackwardData.WORD else Conv2dBackwardWeights(self.forward)
+        )
 
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.conv_transpose2d import ConvTranspose2d
 from polysci.ops.problem import Problem
-from polysci.ops.registry import GRADIENTS, OPS
+from polysci.ops.registry import GRADIENTS, OPS, begins_with
 
 
 @guard
@@ -24,14 +23,9 @@ def parse_problem(
     """
     for name, value in (("text", text), ("layout", layout), ("dtype", dtype)):
         check_type(name, value, str)
-    named = (row for row in OPS.values() if row.word and _begins(text, row.word))
+    named = (row for row in OPS.values() if row.word and begins_with(text, row.word))
     plain = (row for row in OPS.values() if not row.word)
     return next(named, next(plain)).parse(text, layout, dtype, where=where)
-
-
-def _begins(text: str, word: str) -> bool:
-    """Whether a word of letters stands at the beginning of a text."""
-    return re.match(rf"\s*{word}(?!\w)", text) is not None
 
 
 def parse_key(key: str) -> Problem:
@@ -70,10 +64,12 @@ def problem_of(
 
 
 def in_direction(problem: Problem, direction: str) -> Problem:
-    """A convolution, or its gradient: ``fwd``, or the word of a row of GRADIENTS.
+    """A convolution or transposed one, or its gradient: ``fwd``, or the word of a row of GRADIENTS.
 
     Raises UnsupportedError for another operator, a gradient among them.
     """
+    if isinstance(problem, ConvTranspose2d):
+        return problem if direction == "fwd" else problem.gradient(direction)
     conv = convolution(problem)
     if direction == "fwd":
         return conv

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
+from polysci.errors import PolysciError
 from polysci.ops.backward_data import (
     BackwardData,
     Conv1dBackwardData,
@@ -28,6 +30,9 @@ from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
 from polysci.ops.words import Line, read
+from polysci.text.suggestions import suggest
+
+_OPERATOR = re.compile(r"\s*([A-Za-z][A-Za-z_]*)(?=[:\s]|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Operator:
     parse: Callable[..., Problem]
 
 
+def begins_with(text: str, word: str) -> bool:
+    """Whether a word of letters stands at the beginning of a text."""
+    return re.match(rf"\s*{word}(?!\w)", text) is not None
+
+
 def convolution_kind(text: str, where: str = "") -> type[Convolution]:
     """The class of a convolution in benchdnn's words: Conv3d where they speak of depth.
 
@@ -54,10 +64,22 @@ def convolution_kind(text: str, where: str = "") -> type[Convolution]:
     return Conv3d if grammar.speaks_of_depth(read(Line(text, where), grammar.KEYS)) else Conv2d
 
 
+def _unknown_operator(line: Line, match: re.Match[str]) -> PolysciError:
+    """The error of a text that begins with a word of letters alone, which no row has."""
+    name = match[1]
+    words = [row.word for row in OPS.values() if row.word]
+    meant = OPS[name].word if name in OPS else ""
+    hint = f"; its word is {meant!r}" if meant else suggest(name, words) * (name not in OPS)
+    rule = f"A text begins with {', '.join(words)}, or is words of a convolution: mb1ic64ih56.."
+    return line.error(match.start(1), f"unknown operator {name!r}{hint}", rule)
+
+
 def parse_words(
     text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
 ) -> Convolution:
     """The convolution of benchdnn's words. Raises SpecError, with a caret, or UnsupportedError."""
+    if match := _OPERATOR.match(text):
+        raise _unknown_operator(Line(text, where), match)
     return convolution_kind(text, where).parse(text, layout, dtype, where=where)
 
 
@@ -81,7 +103,10 @@ GRADIENTS: Mapping[str, Gradients] = MappingProxyType(
 def _parse_gradient(
     word: str, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
 ) -> Problem:
-    kind = convolution_kind(Line(text, where).behind(word), where)
+    words = Line(text, where).behind(word)
+    if begins_with(words, ConvTranspose2d.WORD):
+        return ConvTranspose2d.parse(words, layout, dtype, where=where).gradient(word)
+    kind = convolution_kind(words, where)
     return GRADIENTS[word][kind].parse(text, layout, dtype, where=where)
 
 

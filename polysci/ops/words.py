@@ -31,6 +31,12 @@ _ESCAPED = re.compile(r'\\(["\\])')
 _SPECIAL = re.compile(r'["\\]')
 
 
+class Remainder(str):
+    """A text with spaces for the words that were read; errors show the ``whole`` one."""
+
+    whole: str
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A text that errors point into; ``where`` is the ``file:line`` it came from, if any."""
@@ -53,14 +59,20 @@ class Line:
         """The text with the word that begins it, and a colon, as spaces. Raises as ``after``."""
         at = self.after(word)
         at += self.text[at : at + 1] == ":"
-        return " " * at + self.text[at:]
+        rest = Remainder(" " * at + self.text[at:])
+        rest.whole = self._whole
+        return rest
+
+    @property
+    def _whole(self) -> str:
+        return self.text.whole if isinstance(self.text, Remainder) else self.text
 
     def error(
         self, at: int, what: str, rule: str = "", kind: type[PolysciError] = SpecError
     ) -> PolysciError:
         """An exception of ``kind``: what is wrong, the text, a caret under ``at``, the rule."""
         first = max(0, at - SHOWN + 10)
-        shown = "".join(c if c.isprintable() else "?" for c in self.text[first : first + SHOWN])
+        shown = "".join(c if c.isprintable() else "?" for c in self._whole[first : first + SHOWN])
         place = f"{self.where}:{at + 1}: " if self.where else ""
         lines = [f"{place}{what}", f"    {shown}", f"    {' ' * (at - first)}^", rule]
         return kind("\n".join(filter(None, lines)))

@@ -257,6 +257,19 @@ def test_transposed_convolutions_scatter(
     assert np.array_equal(problem.reference(x, w), y[:, :, inner, inner])
 
 
+def test_gradients_of_transposed_convolutions() -> None:
+    """``<y(x, w), dy>`` is ``<x, dx(dy, w)>`` and ``<w, dw(dy, x)>``, as y is linear in both."""
+    words = "deconv g2mb2ic6ih4iw3oc4oh9ow7kh3kw2sh2sw3ph1pw1dh1"
+    y, dx, dw = (parse_problem(f"{word}{words}") for word in ("", "bwd_d ", "bwd_w "))
+    random = np.random.default_rng(0)
+    x, w, dy = (random.integers(-3, 4, shape).astype(np.float64)
+                for shape in (y.x_shape, y.w_shape, y.y_shape))  # fmt: skip
+    product = np.vdot(y.reference(x, w), dy)
+    assert product == np.vdot(x, dx.reference(dy, w)) == np.vdot(w, dw.reference(dy, x))
+    assert in_direction(y, "bwd_d") == dx and in_direction(y, "bwd_w") == dw
+    assert in_direction(y, "fwd") == y
+
+
 @pytest.mark.parametrize(
     ("words", "column", "message"),
     [

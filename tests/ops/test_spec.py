@@ -139,6 +139,28 @@ def test_asymmetric_padding() -> None:
     assert (problem.pad, problem.pad_end) == ((0, 0), (1, 1))
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("matmul:4x4x4", "unknown operator 'matmul'; its word is 'mm'"),
+        ("bwd_q mb1ic3ih8oc4kh3", "unknown operator 'bwd_q'; did you mean 'bwd_"),
+        ("conv mb1ic3ih8oc4kh3", "unknown operator 'conv'\n"),
+        ("lstm", "A text begins with conv1d, .* or is words of a convolution"),
+    ],
+)
+def test_unknown_operators(words: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_problem(words)
+
+
+@pytest.mark.parametrize("words", ["bwd_d mb1ic3", "bwd_w conv1d mb1ic3", "bwd_d:deconv ic3"])
+def test_errors_show_the_whole_text(words: str) -> None:
+    with pytest.raises(SpecError, match="oc is missing") as refused:
+        parse_problem(words)
+    _, shown, caret, *_ = str(refused.value).split("\n")
+    assert shown == f"    {words}" and caret.index("^") > len("    bwd_d")
+
+
 @pytest.mark.parametrize(("label", "name", "multiplicity"), LABELS)
 def test_name_and_multiplicity(label: str, name: str, multiplicity: int) -> None:
     problem = Conv2d.parse(SQUARE + label)

@@ -75,7 +75,7 @@ class Convolution(ProblemBase):
         Raises SpecError, with a caret under the offending word, or UnsupportedError for words of
         another number of axes.
         """
-        line = Line(rules.text(cls.FAMILY, "text", text), where)
+        line = Line(text, where)
         worded = bool(cls.WORD) and line.text.lstrip().startswith(cls.WORD)
         words = read(Line(line.behind(cls.WORD), where) if worded else line, grammar.KEYS)
         try:
