@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from polysci.cli.compile_output import (
 )
 from polysci.cli.compile_targets import targets_of, write_for
 from polysci.cli.pools import KINDS, ThreadsAction
+from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.set_defaults(pool=KINDS[0])
     shared.machine_options(command, threads_option=False)
+    tuner_options(command)
 
 
 def _output_options(command: argparse.ArgumentParser) -> None:
@@ -231,9 +234,10 @@ def _build(
     from polysci.network.compile.prepare import CompileOptions
     from polysci.network.passes.layer_calls import problems
     from polysci.target.host import detect
+    from polysci.text.tables import time_text
     from polysci.tune import LEVELS, Progress
 
-    threads = shared.threads_of(arguments)
+    threads, tuner = shared.threads_of(arguments), tuner_of(arguments)
     level = arguments.level or ("estimate" if arguments.explain else "measure")
     options = CompileOptions(
         level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
@@ -251,9 +255,17 @@ def _build(
             if display.finished == todo:
                 display.note("comparing schedules inside the network, compiling C")
 
+        best = inf
+
+        def show(step: Progress) -> None:
+            nonlocal best
+            if step.best and step.best < best:
+                best = step.best
+                display.note(f"{step.stage} {step.done}/{step.total}: {time_text(best)} a run")
+
         return build_network(
             prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch,
-            plain=plain,
+            plain=plain, tuner=tuner, progress=show,
         )  # fmt: skip
 
 

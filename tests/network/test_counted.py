@@ -9,10 +9,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import UnsupportedError
+from polysci.network.compile.build import store
 from polysci.network.runtime.runner import cut_results
+from polysci.network.runtime.stored import restore
 from polysci.network.tools.c_project import rows
 from polysci.network.tools.selftest_data import make_selftest_data
-from polysci.network.tools.stored import restore, save
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
@@ -159,7 +160,7 @@ def test_all_that_a_network_is_used_for(tmp_path: Path) -> None:
     assert make_selftest_data(network).error < 1e-5
     again = pickle.loads(pickle.dumps(network))(inputs)
     assert all(np.array_equal(outputs[name], again[name]) for name in outputs)
-    save(network, tmp_path)
+    store(network.code, network.runner.library.path, tmp_path)
     runner = restore(tmp_path)
     results = cut_results(runner.outputs, runner([inputs["raw"], inputs["boxes"]]))
     assert all(np.array_equal(outputs[name], results[name]) for name in outputs)

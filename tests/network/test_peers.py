@@ -217,9 +217,10 @@ def test_our_process_ends_where_the_network_cannot_be_saved(
     def full(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(side, "save", full)
+    monkeypatch.setattr(side, "store", full)
     options = SimpleNamespace(algorithm="direct", target=SimpleNamespace(isa="portable"))
     network: Any = SimpleNamespace(threads=1, dtype="f32", options=options, inputs=())
+    network.code, network.runner = None, SimpleNamespace(library=SimpleNamespace(path=None))
     with pytest.raises(OSError, match="no space left"):
         Side(network, {})
     assert closed == [True]

@@ -99,6 +99,11 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "tune/test_training_samples.py": (
         "layers_are_grouped_by_network_and_unknown_ones_stand_alone equal_times_teach_nothing"
     ),
+    "network/test_network_tuner.py": (
+        "all_individuals_compute_the_same a_network_is_timed_in_a_process_of_its_own "
+        "the_state_is_the_same_networks_in_every_process a_layer_that_is_wrong_does_not_win "
+        "the_fastest_wins_and_a_second_run_measures_nothing one_that_crashes_falls_out"
+    ),
     "tune/test_tuned_search.py": (
         "it_measures_records_and_goes_on crashes_and_hangs_fall_out "
         "records_of_other_sizes_are_seeds reproducible_sums_keep_their_order"

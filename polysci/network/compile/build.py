@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from polysci.network.codegen.emit import Code
 from polysci.network.runtime.runner import FUNCTIONS, Runner, TensorPort
+from polysci.network.runtime.stored import save
 from polysci.runtime.backend import CPU
 
 
-def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
-    """Build (or find in the cache) and load the library of a network."""
+def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
+    """The library of a network, built or found in the cache."""
     texts = [text for path, text in code.files.items() if path.endswith(".c")]
     head = code.files[f"{code.name}.h"]
     texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
-    inputs, outputs = ports(code)
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
-    path = CPU.build(texts, flags=flags, symbols=symbols)
+    return CPU.build(texts, flags=flags, symbols=symbols)
+
+
+def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
+    """The same, loaded with its weights."""
+    path, (inputs, outputs) = library_of(code, flags), ports(code)
     weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
     return Runner(path, code.name, code.declarations, weights, inputs, outputs)
+
+
+def store(code: Code, library: Path, folder: Path) -> None:
+    """Write what another process needs to run a network to a folder of its own."""
+    pieces = code.weights_file.pieces()
+    save(folder, library, code.name, code.declarations, pieces, ports(code))
 
 
 def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:

@@ -39,7 +39,8 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.loading import version
 from polysci.target.host import Target, detect
 from polysci.text.tables import shorten
-from polysci.tune import LEVELS, check_options
+from polysci.tune import LEVELS, Progress, TunerOptions, check_options
+from polysci.tune.tuners import options_of as tuner_options
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
@@ -155,6 +156,7 @@ def compile_network(
     flush_denormals: bool = True,
     optimize: str = "speed",
     reproducible: bool = False,
+    tuner: str | TunerOptions | None = None,
 ) -> Network:
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
 
@@ -170,9 +172,10 @@ def compile_network(
     in seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below
     2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory``
     computes nodes in the order in which tensors take least memory at a time. ``flags`` are the
-    compiler's, as ``build.cache.build`` takes them. Raises SpecError for a model that is none,
-    UnsupportedError, which lists by operator the nodes that cannot be computed, and what
-    ``polysci.optimize`` raises.
+    compiler's, as ``build.cache.build`` takes them. A ``tuner``, as of ``optimize``, chooses for
+    the whole network: schedules, which loops are fused, orders of axes. Raises SpecError for a
+    model that is none, UnsupportedError, which lists by operator the nodes that cannot be computed,
+    and what ``polysci.optimize`` raises.
     """
     _check_options(algorithm, dims, values, name, flags, watch)
     check_options(level, threads, target, isa, wisdom, time_limit)
@@ -190,6 +193,7 @@ def compile_network(
         ),
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags, plain=plain,
+        tuner=tuner_options(tuner),
     )  # fmt: skip
 
 
@@ -217,6 +221,8 @@ def build_network(
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
     plain: PreparedNetwork | None = None,
+    tuner: TunerOptions | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Network:
     """Schedules, C and library of a prepared network.
 
@@ -227,7 +233,8 @@ def build_network(
     if rival is not None and time_limit is not None:
         time_limit /= 2
     planned = plan_network(
-        prepared, options, name, wisdom=wisdom, time_limit=time_limit, watch=watch
+        prepared, options, name, wisdom=wisdom, time_limit=time_limit, watch=watch, tuner=tuner,
+        progress=progress,
     )  # fmt: skip
     start = time.monotonic()
     runner = runner_of(planned.code, flags)
@@ -239,7 +246,7 @@ def build_network(
         return network
     other = build_network(
         rival, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
-        watch=watch, flags=flags,
+        watch=watch, flags=flags, tuner=tuner, progress=progress,
     )  # fmt: skip
     chosen = other if is_faster(other.runner, network.runner) else network
     return replace(chosen, seconds=network.seconds + other.seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from polysci.network.ir.stages import Program
 from polysci.network.passes.branches import place_branches
@@ -20,11 +21,28 @@ from polysci.target.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
+class PassChoices:
+    """Where passes decide otherwise than their costs say: names of tensors.
+
+    Those ``apart`` are not fused into the loops that read them, those ``turned`` have the other
+    order of axes, those in ``no_rows`` do not lie inside a row fusion.
+    """
+
+    apart: frozenset[str] = frozenset()
+    turned: frozenset[str] = frozenset()
+    no_rows: frozenset[str] = frozenset()
+
+
+AS_COSTS_SAY: Final = PassChoices()
+
+
+@dataclass(frozen=True, slots=True)
 class PassContext:
-    """What passes depend on: the element type between layers, and the machine's rates."""
+    """What passes depend on: the element type between layers, the machine's rates, choices."""
 
     dtype: str
     machine: Machine
+    choices: PassChoices = AS_COSTS_SAY
 
 
 # A pass returns the changed program and the fusions that it considered.
@@ -33,9 +51,12 @@ Pass = Callable[[Program, PassContext], tuple[Program, tuple[Fusion, ...]]]
 PASSES: Mapping[str, Pass] = MappingProxyType(
     {
         "branches": lambda program, _: (place_branches(program), ()),
-        "fuse loops": lambda program, _: fuse_loops(program),
+        "fuse loops": lambda program, context: fuse_loops(program, context.choices.apart),
         "element types": lambda program, context: (with_dtype(program, context.dtype), ()),
-        "axis orders": lambda program, context: (with_orders(program, context.machine), ()),
+        "axis orders": lambda program, context: (
+            with_orders(program, context.machine, context.choices.turned),
+            (),
+        ),
         "partial sums": lambda program, _: (split_sums(program), ()),
         "concat in place": lambda program, _: (program, concat_in_place(program)),
         "updates": lambda program, _: (replace_in_place(program), ()),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import ports
+from polysci.network.compile.network_tuner import NetworkTuner
 from polysci.network.compile.prepare import (
     CompileOptions,
     PreparedNetwork,
@@ -19,7 +20,7 @@ from polysci.network.compile.prepare import (
 from polysci.network.compile.retune import retune
 from polysci.network.runtime.runner import TensorPort
 from polysci.polyhedral.schedule import Schedule
-from polysci.tune import Result
+from polysci.tune import Progress, Result, TunerOptions
 from polysci.tune.wisdom import Wisdom
 
 
@@ -82,12 +83,27 @@ def plan_network(
     wisdom: Wisdom | None = None,
     time_limit: float | None = None,
     watch: Watch | None = None,
+    tuner: TunerOptions | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> PlannedNetwork:
-    """Schedules and C of a prepared network."""
+    """Schedules and C of a prepared network.
+
+    A ``tuner`` begins with what that is without one, has half of the time, and tells ``progress``.
+    """
     start = time.monotonic()
+    until = None if time_limit is None else start + time_limit
     results = search_schedules(
-        prepared, options, wisdom=wisdom, time_limit=time_limit, watch=watch
+        prepared, options, wisdom=wisdom, watch=watch,
+        time_limit=time_limit / 2 if time_limit and tuner else time_limit,
     )  # fmt: skip
-    prepared, chosen = retune(prepared, results, options, name, wisdom)
-    code = generate_code(prepared.placed, chosen, name, options)
-    return PlannedNetwork(prepared, results, chosen, code, options, time.monotonic() - start)
+    whole, chosen = retune(prepared, results, options, name, wisdom)
+    if tuner is None:
+        code = generate_code(whole.placed, chosen, name, options)
+    else:
+        known = wisdom if wisdom is not None else Wisdom()
+        search = NetworkTuner(
+            prepared, results, chosen, options, name, known, progress, until
+        )  # fmt: skip
+        tuned = search.run(tuner)
+        whole, chosen, code = tuned.prepared, dict(tuned.schedules), tuned.code
+    return PlannedNetwork(whole, results, chosen, code, options, time.monotonic() - start)

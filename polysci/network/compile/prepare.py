@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
-from polysci.network.compile.pipeline import PassContext, run_passes
+from polysci.network.compile.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
 from polysci.network.frontends.layers.model import LayeredModel
 from polysci.network.frontends.layers.words import backward_of, describes_model, model_of
 from polysci.network.frontends.notation.graphs import is_notation, load_notation
@@ -76,11 +76,17 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNetwork:
-    """A network ready for code: the simplified graph, stages in their places, fusions."""
+    """A network ready for code: the simplified graph, stages in their places, fusions.
+
+    The other members are what ``prepare`` was asked for.
+    """
 
     graph: Graph
     placed: PlacedProgram
     fusions: tuple[Fusion, ...]
+    fuse: bool = True
+    optimize: str = "speed"
+    choices: PassChoices = AS_COSTS_SAY
 
     @property
     def program(self) -> Program:
@@ -127,20 +133,23 @@ def prepare(
     target: Target | None = None,
     machine: Machine | None = None,
     optimize: str = "speed",
+    choices: PassChoices = AS_COSTS_SAY,
 ) -> PreparedNetwork:
     """Stages, fused and placed, for a machine's rates, by default those known of the target.
 
-    For ``memory`` they are in the order in which tensors take least of it at a time. Raises
+    For ``memory`` they are in the order in which tensors take least of it at a time. With
+    ``choices`` passes decide otherwise than their costs say. Raises
     SpecError for another dtype than DTYPES, or another aim than AIMS.
     """
     for option, value, known in (("dtype", dtype, DTYPES), ("optimize", optimize, AIMS)):
         if value not in known:
             raise SpecError(f"{option} {value!r}: a network has {' or '.join(known)}")
-    context = PassContext(dtype, machine or machine_for(target or detect()))
+    context = PassContext(dtype, machine or machine_for(target or detect()), choices)
     program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
     if optimize == "memory":
         program = order_for_memory(program)
-    return PreparedNetwork(graph, with_weights_ahead(place_buffers(program)), fusions)
+    placed = with_weights_ahead(place_buffers(program))
+    return PreparedNetwork(graph, placed, fusions, fuse, optimize, choices)
 
 
 def machine_for(target: Target) -> Machine:

@@ -58,11 +58,27 @@ def retune(
     if measures:
         chosen = in_place(prepared.placed, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}
-    setting = Setting(chosen, seconds, options.target, options.rates)
-    placed, considered = fuse_rows(prepared.placed, setting)
+    slower = dict[str, str]()
     if measures:
+        setting = Setting(chosen, seconds, options.target, options.rates)
+        placed, _ = fuse_rows(prepared.placed, setting)
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)
-        placed, considered = fuse_rows(prepared.placed, setting, slower)
+    return fuse_with_schedules(prepared, chosen, seconds, options, slower), chosen
+
+
+def fuse_with_schedules(
+    prepared: PreparedNetwork,
+    chosen: Mapping[str, Schedule],
+    seconds: Mapping[str, float],
+    options: CompileOptions,
+    refused: Mapping[str, str],
+) -> PreparedNetwork:
+    """The network after the passes that need its layers' schedules and predicted seconds.
+
+    ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
+    """
+    setting = Setting(chosen, seconds, options.target, options.rates)
+    placed, considered = fuse_rows(prepared.placed, setting, refused)
     refuse = partial(refuse_extras, chosen)
     placed, masks = mask_relus(placed, refuse)
     taken: tuple[Fusion, ...] = ()
@@ -72,7 +88,7 @@ def retune(
         )
     placed, joined = join_loops(placed)
     fusions = (*prepared.fusions, *considered, *masks, *taken, *joined)
-    return replace(prepared, placed=placed, fusions=fusions), chosen
+    return replace(prepared, placed=placed, fusions=fusions)
 
 
 def gain_of_moments(setting: Setting, threads: int, layer: LayerStage, elements: int) -> float:

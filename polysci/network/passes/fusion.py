@@ -6,7 +6,7 @@ whether it is of use. What was considered and why it was refused is kept for ``e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -51,6 +51,7 @@ class Fusion:
 @dataclass(slots=True)
 class _Fuser:
     program: Program
+    apart: Container[str]
     stages: list[Stage] = field(default_factory=list)
     tried: dict[tuple[str, str], Fusion] = field(default_factory=dict)
     made: dict[str, list[Stage]] = field(default_factory=dict)  # by what they write
@@ -79,7 +80,7 @@ class _Fuser:
 
     def fuse_inside(self, stage: RepeatStage) -> RepeatStage:
         """The same of what is repeated."""
-        fuser = _Fuser(stage.as_program(self.program))
+        fuser = _Fuser(stage.as_program(self.program), self.apart)
         fused = fuser.run()
         self.tried |= fuser.tried
         return replace(stage, members=fused.stages)
@@ -114,6 +115,8 @@ class _Fuser:
         """Why a tensor must exist; empty where only ``reader`` needs it."""
         if tensor in self.program.outputs:
             return "it is an output"
+        if tensor in self.apart:
+            return "it shall stay"
         others = [stage for stage in self.readers(tensor) if stage is not reader]
         if others:
             return f"{others[0].name} reads it too"
@@ -211,9 +214,12 @@ class _Fuser:
         return places[-1] if places else -1
 
 
-def fuse_loops(program: Program) -> tuple[Program, tuple[Fusion, ...]]:
-    """The program with what can be fused, and everything that was considered."""
-    fuser = _Fuser(program)
+def fuse_loops(program: Program, apart: Container[str] = ()) -> tuple[Program, tuple[Fusion, ...]]:
+    """The program with what can be fused, and everything that was considered.
+
+    Tensors that are to stay ``apart`` are not computed inside what reads them.
+    """
+    fuser = _Fuser(program, apart)
     fused = fuser.run()
     return fused, tuple(fuser.tried.values())
 

@@ -8,7 +8,7 @@ and joins it is a minimum cut between "plain" and "last", which is found exactly
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -102,8 +102,18 @@ class _Costs:
                 self.apart[pair] = self.apart.get(pair, 0.0) + self.gather(name)
 
 
-def with_orders(program: Program, machine: Machine) -> Program:
+def free_orders(program: Program, machine: Machine) -> list[str]:
+    """The tensors whose order ``with_orders`` chooses, one of those that share a buffer."""
+    root = _roots(program)
+    free = _Costs(program, machine, root).choice
+    edges = {root[name] for name in program.border()}
+    return sorted({root[n] for n in program.values if free(n) and root[n] not in edges})
+
+
+def with_orders(program: Program, machine: Machine, turned: Collection[str] = ()) -> Program:
     """The program with an order for every tensor; inputs and outputs stay plain.
+
+    Those of ``free_orders`` that are ``turned`` have the other order than the one that costs least.
 
     Tensors that share a buffer share an order. Convolutions between plain tensors are problems of
     that layout.
@@ -111,7 +121,7 @@ def with_orders(program: Program, machine: Machine) -> Program:
     root = _roots(program)
     costs = _Costs(program, machine, root)
     costs.count()
-    last = _last(costs)
+    last = _last(costs) ^ {*turned}
     edges = {root[name] for name in program.border()}  # however large the costs
     values = {
         name: replace(value, order=channels_last(len(value.shape)))

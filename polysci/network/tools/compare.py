@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import UnsupportedError
+from polysci.network.compile.build import store
 from polysci.network.compile.compiled import Network
 from polysci.network.frontends.onnx.binding import bound_inputs
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.tools.stored import save
 from polysci.peers import REMEDY, Peer
 from polysci.peers.contest import ROUNDS
 from polysci.peers.networks.contest import OURS, NetworkComparison, compare
@@ -33,7 +33,7 @@ class CompiledContestant(PeerProcess):
         self, network: Network, inputs: Mapping[str, Array], *, timeout: float = 600.0
     ) -> None:
         us = Peer(OURS, OURS, "", "networks")
-        module = "polysci.network.tools.service"
+        module = "polysci.network.runtime.service"
         super().__init__(us, network.threads, timeout=timeout, module=module)
         self.version = ""
         self.choice = f"{network.dtype}, {network.options.algorithm}, {network.options.target.isa}"
@@ -48,7 +48,7 @@ class CompiledContestant(PeerProcess):
             folder = Path(name)
             stored, written = folder / "inputs.npz", folder / "outputs.npz"
             np.savez(stored, *(inputs[port.name] for port in network.inputs))
-            save(network, folder)
+            store(network.code, network.runner.library.path, folder)
             words = {"folder": name, "inputs": str(stored), "outputs": str(written)}
             answer = self.ask({"op": "load", **words})
             self.peak_bytes = int(answer["peak_bytes"])

@@ -1,7 +1,8 @@
-"""Our network in a process of its own: ``python -m polysci.network.tools.service``."""
+"""Our network in a process of its own: ``python -m polysci.network.runtime.service``."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from polysci.measure.disturbance import Counters
 from polysci.network.runtime.runner import cut_results
-from polysci.network.tools.stored import restore
+from polysci.network.runtime.stored import restore
 from polysci.numerics import arrays as aligned
 from polysci.peers.networks.service import Array, LoadedModel, mean_seconds, measure_samples
 from polysci.runtime.worker_process import serve
@@ -25,7 +27,7 @@ class Compiled:
         self._run: Callable[[], object]
 
     def load(self, folder: str, inputs: str, outputs: str) -> dict[str, Any]:
-        """Load what ``saved.save`` wrote to ``folder`` and run it on the .npz of ``inputs``.
+        """Load what ``stored.save`` wrote to ``folder`` and run it on the .npz of ``inputs``.
 
         ``outputs`` names the .npz to write, as arr_0... ``peak_bytes``: as the peers count it.
         """
@@ -39,9 +41,16 @@ class Compiled:
         return {"peak_bytes": peak, "outputs": len(arrays)}
 
     def sample(self, warm_up_s: float, min_sample_s: float) -> dict[str, Any]:
-        """Seconds a run, of the runs that fill ``min_sample_s``, after such of ``warm_up_s``."""
+        """Seconds a run, of the runs that fill ``min_sample_s``, after such of ``warm_up_s``.
+
+        Beside them the shares of a ``Sample`` that this process knows.
+        """
         mean_seconds(self._run, warm_up_s)
-        return {"seconds": mean_seconds(self._run, min_sample_s)}
+        before, start = Counters.now(), time.perf_counter()
+        seconds = mean_seconds(self._run, min_sample_s)
+        after, whole = Counters.now(), time.perf_counter() - start
+        shares = {"waited": after.waited_since(before), "stolen": after.stolen_since(before)}
+        return {"seconds": seconds, **{name: share / whole for name, share in shares.items()}}
 
 
 def _loaded(folder: Path, arrays: list[Array]) -> LoadedModel:

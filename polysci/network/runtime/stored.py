@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from polysci.network.compile.compiled import Network
 from polysci.network.runtime.runner import Runner, TensorPort
 
 _SIGNATURE, _WEIGHTS = "signature.json", "weights"
 
 
-def save(network: Network, folder: Path) -> None:
-    """Write it into a directory of its own; the library stays in the cache."""
+def save(
+    folder: Path,
+    library: Path,
+    name: str,
+    declarations: str,
+    weights: Iterable[bytes | memoryview],
+    ports: tuple[Sequence[TensorPort], Sequence[TensorPort]],
+) -> None:
+    """Write it into a directory of its own; the library stays in the cache.
+
+    ``weights`` are the pieces of their file, ``ports`` inputs and outputs.
+    """
     with (folder / _WEIGHTS).open("wb") as file:
-        file.writelines(network.code.weights_file.pieces())
+        file.writelines(weights)
     signature = {
-        "library": str(network.runner.library.path),
-        "name": network.name,
-        "declarations": network.code.declarations,
-        "inputs": [asdict(port) for port in network.inputs],
-        "outputs": [asdict(port) for port in network.outputs],
+        "library": str(library),
+        "name": name,
+        "declarations": declarations,
+        "inputs": [asdict(port) for port in ports[0]],
+        "outputs": [asdict(port) for port in ports[1]],
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature), encoding="utf-8")
 

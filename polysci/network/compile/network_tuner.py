@@ -1,0 +1,297 @@
+"""A tuner's search of a whole network: schedules of all layers, fusions, orders of axes."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from polysci.algorithms import choice
+from polysci.algorithms.registry import algorithm_of
+from polysci.errors import CheckError, NoCompilerError, PolysciError
+from polysci.measure.bench import Bench
+from polysci.measure.samples import worse
+from polysci.measure.trials import build_trials
+from polysci.network.codegen.emit import Code
+from polysci.network.compile.build import library_of
+from polysci.network.compile.network_process import time_networks
+from polysci.network.compile.pipeline import (
+    AS_COSTS_SAY,
+    PASSES,
+    PassChoices,
+    PassContext,
+    run_passes,
+)
+from polysci.network.compile.prepare import (
+    CompileOptions,
+    PreparedNetwork,
+    generate_code,
+    machine_for,
+    options_of,
+    prepare,
+)
+from polysci.network.compile.retune import fuse_with_schedules
+from polysci.network.compile.rivals import rivals
+from polysci.network.ir.stages import Program, RowFusion
+from polysci.network.operators.lower import lower
+from polysci.network.passes.fusion import fuse_loops
+from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.layouts import free_orders
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule, parse
+from polysci.runtime.measurement import host_of
+from polysci.space.summation import SummationOrder
+from polysci.tune import Progress, Result, context_of, optimize
+from polysci.tune.tuned_trials import state_path
+from polysci.tune.tuners import (
+    Decision,
+    Genome,
+    Outcome,
+    Space,
+    TunerOptions,
+    TunerState,
+    drive,
+    state_of,
+)
+from polysci.tune.wisdom import Wisdom
+
+OPTIONS: Final = 24  # schedules of each layer that the model prefers
+SAMPLES: Final = 5  # of an individual
+FINALISTS: Final = 4
+FINAL_SAMPLES: Final = 11
+_LAYER, _AS_COSTS, _OTHERWISE = "layer", "as costs say", "otherwise"
+
+
+@dataclass(frozen=True, slots=True)
+class TunedNetwork:
+    """An individual: a network after all passes, the schedules of its layers, and its C."""
+
+    prepared: PreparedNetwork
+    schedules: Mapping[str, Schedule]
+    code: Code
+
+    @property
+    def built(self) -> tuple[Code, Path]:
+        """Its C, and the library of that."""
+        return self.code, library_of(self.code)
+
+
+@dataclass(slots=True)
+class NetworkTuner:
+    """Decides about a network what ``retune`` does: ``chosen`` are its schedules, the first seed.
+
+    ``prepared`` is a network before passes that need schedules, ``results`` are those of searches
+    of its layers alone. ``until`` is when time is up, by ``time.monotonic``.
+    """
+
+    prepared: PreparedNetwork
+    results: dict[str, Result]
+    chosen: Mapping[str, Schedule]
+    options: CompileOptions
+    name: str
+    wisdom: Wisdom
+    progress: Callable[[Progress], None] | None = None
+    until: float | None = None
+    variants: dict[PassChoices, PreparedNetwork] = field(default_factory=dict)
+    seconds: dict[Path, float] = field(default_factory=dict)  # different choices may be one code
+    least: float = 0.0
+
+    def run(self, tuner: TunerOptions) -> TunedNetwork:
+        """The fastest individual whose layers are right; after Ctrl-C, of those measured."""
+        state = state_of(self._path(tuner), tuner, self._space)
+        self.least = self._lower_bound(state.space)
+        try:
+            drive(state, lambda genomes: self._measure(state, genomes), lambda: self._enough(state))
+            ranked = self._compare(state)
+        except KeyboardInterrupt:
+            if not state.ranked:
+                raise
+            ranked = state.ranked
+        faults = list[str]()
+        for genome in ranked:
+            network = self._network(state.space, genome)
+            if not (fault := self._fault(network)):
+                return network
+            faults.append(fault)
+        raise CheckError(f"{self.name}: no individual of the tuner survived: {'; '.join(faults)}")
+
+    def _path(self, tuner: TunerOptions) -> Path:
+        """Of the state: it depends on the network and the machine."""
+        program, options = self.prepared.program, self.options
+        shown = repr((program.stages, sorted(program.values.items()), program.outputs))
+        host, threads = host_of(options.target), str(options.threads)
+        words = options.dtype, options.algorithm, str(options.reproducible)
+        digest = hashlib.sha256(shown.encode()).hexdigest()
+        return state_path([digest, host, threads, *words, str(tuner.members())])
+
+    def _space(self) -> Space:
+        """Schedules of every layer; what passes may decide otherwise than their costs say."""
+        program = self.prepared.program
+        todo, wanted = problems(program), options_of(program, self.options)
+        decisions = [
+            Decision.of(f"{_LAYER} {key}", self._schedules(key, problem, wanted[key]))
+            for key, problem in todo.items()
+        ]
+        decisions += [
+            Decision.of(f"{kind} {tensor}", (_AS_COSTS, _OTHERWISE))
+            for kind, tensors in self._free().items()
+            for tensor in tensors
+        ]
+        return Space(tuple(decisions), ((0,) * len(decisions),))
+
+    def _schedules(self, key: str, problem: Problem, options: CompileOptions) -> list[str]:
+        """What a layer chooses from: what won, alone or inside, its rivals, the model's best."""
+        result = self.results[key]
+        context = context_of(problem, options.threads, options.target)
+        order = SummationOrder.of(context.contraction, result.schedule)
+        ranked = choice.candidates(
+            problem, context, OPTIONS, options.algorithm,
+            order=order if options.reproducible else None,
+        )  # fmt: skip
+        known = rivals(problem, result, options, self.wisdom)
+        every = [self.chosen[key], *known, *(candidate.schedule for candidate in ranked)]
+        return list(dict.fromkeys(map(str, every)))
+
+    def _free(self) -> dict[str, list[str]]:
+        """By the members of ``PassChoices`` the tensors that they may name."""
+        context = PassContext(self.options.dtype, machine_for(self.options.target))
+        names = list(PASSES)
+
+        def before(name: str) -> Program:
+            skip = {*names[names.index(name) :], *(() if self.prepared.fuse else ("fuse loops",))}
+            return run_passes(lower(self.prepared.graph), context, skip)[0]
+
+        loops = fuse_loops(before("fuse loops"))[1] if self.prepared.fuse else ()
+        whole = self._arrange(self.prepared, self.chosen)
+        inside = [stage.internal for stage in whole.program.stages if isinstance(stage, RowFusion)]
+        return {
+            "apart": list(dict.fromkeys(fusion.tensor for fusion in loops if fusion.done)),
+            "turned": free_orders(before("axis orders"), context.machine),
+            "no_rows": list(chain.from_iterable(inside)),
+        }
+
+    def _network(self, space: Space, genome: Genome) -> TunedNetwork:
+        """An individual's C. Raises PolysciError where its choices do not go together."""
+        schedules, otherwise = dict[str, Schedule](), dict[str, set[str]]()
+        for name, text in space.texts(genome).items():
+            kind, _, what = name.partition(" ")
+            if kind == _LAYER:
+                schedules[what] = parse(text)
+            elif text == _OTHERWISE:
+                otherwise.setdefault(kind, set()).add(what)
+        choices = PassChoices(**{kind: frozenset(names) for kind, names in otherwise.items()})
+        prepared = self._variant(choices)
+        wanted = options_of(prepared.program, self.options)
+        for key, problem in problems(prepared.program).items():
+            if key not in schedules:
+                schedules[key] = self._unforeseen(key, problem, wanted[key])
+        arranged = self._arrange(prepared, schedules)
+        code = generate_code(arranged.placed, schedules, self.name, self.options)
+        return TunedNetwork(arranged, schedules, code)
+
+    def _variant(self, choices: PassChoices) -> PreparedNetwork:
+        """The network that passes make of these choices."""
+        own = replace(choices, no_rows=frozenset())
+        if own not in self.variants:
+            self.variants[own] = (
+                self.prepared if own == AS_COSTS_SAY else prepare(
+                    self.prepared.graph, self.options.dtype, fuse=self.prepared.fuse,
+                    target=self.options.target, optimize=self.prepared.optimize, choices=own,
+                )
+            )  # fmt: skip
+        return replace(self.variants[own], choices=choices)
+
+    def _unforeseen(self, key: str, problem: Problem, options: CompileOptions) -> Schedule:
+        """The model's choice for a layer that another order of axes makes another problem."""
+        if key not in self.results:
+            self.results[key] = optimize(
+                problem, "estimate", options.threads, target=options.target, wisdom=self.wisdom,
+                algorithm=options.algorithm, reproducible=options.reproducible, quick=True,
+            )  # fmt: skip
+        return self.results[key].schedule
+
+    def _arrange(
+        self, prepared: PreparedNetwork, schedules: Mapping[str, Schedule]
+    ) -> PreparedNetwork:
+        seconds = {key: result.predicted for key, result in self.results.items()}
+        refused = dict.fromkeys(prepared.choices.no_rows, "it shall stay")
+        return fuse_with_schedules(prepared, schedules, seconds, self.options, refused)
+
+    def _measure(
+        self, state: TunerState, genomes: Sequence[Genome]
+    ) -> Iterator[tuple[Genome, Outcome]]:
+        for genome in genomes:
+            if self.progress:
+                total = min(state.options.budget, state.space.size)
+                self.progress(Progress("tuning", len(state.outcomes), total, state.best))
+            yield genome, self._time(state.space, genome)
+
+    def _time(self, space: Space, genome: Genome) -> Outcome:
+        try:
+            code, library = self._network(space, genome).built
+            if library not in self.seconds:
+                (samples,) = time_networks([(code, library)], self.options.threads, SAMPLES)
+                self.seconds[library] = min(samples.seconds)
+            return Outcome(self.seconds[library])
+        except NoCompilerError:  # it is gone, and would be for each of them
+            raise
+        except PolysciError as error:
+            return Outcome(None, str(error))
+
+    def _enough(self, state: TunerState) -> bool:
+        """Whether time is up, or the fastest individual is at the bound of all."""
+        late = self.until is not None and time.monotonic() > self.until
+        return state.best is not None and (late or state.best < self.least)
+
+    def _lower_bound(self, space: Space) -> float:
+        """Seconds that the layers of any individual take at least, whatever their schedules."""
+        least, wanted = dict[str, float](), options_of(self.prepared.program, self.options)
+        for decision in space.decisions:
+            kind, _, key = decision.name.partition(" ")
+            if kind != _LAYER or key not in wanted:
+                continue
+            problem = problems(self.prepared.program)[key]
+            context = context_of(problem, wanted[key].threads, self.options.target)
+            schedules = [parse(text) for text in decision.options]
+            least[key] = min(algorithm_of(its).lower_bound(context, its) for its in schedules)
+        return sum(least[layer.problem.key] for layer in self.prepared.program.layers())
+
+    def _compare(self, state: TunerState) -> list[Genome]:
+        """The fastest individuals, timed in turns; the seed stays where none is faster."""
+        if self.progress:
+            self.progress(Progress("comparing", 0, 1, state.best))
+        (seed,) = state.space.seeds
+        names = list(dict.fromkeys([seed, *state.ranked[:FINALISTS]]))
+        built = [self._network(state.space, genome).built for genome in names]
+        try:
+            timed = time_networks(built, self.options.threads, FINAL_SAMPLES)
+        except CheckError:  # one crashes now and then: the times that are known must do
+            return state.ranked
+        order = sorted(range(len(names)), key=lambda at: timed[at].median)
+        best = timed[order[0]]
+        near = [at for at in sorted(order) if not worse(timed[at], best)]
+        return [names[at] for at in dict.fromkeys((*near, *order))]
+
+    def _fault(self, network: TunedNetwork) -> str:
+        """Why a layer's code is wrong, by exact integers between guard pages; empty where none is.
+
+        What its own search measured was checked there.
+        """
+        wanted = options_of(network.prepared.program, self.options)
+        for key, problem in problems(network.prepared.program).items():
+            schedule, result = network.schedules[key], self.results[key]
+            if result.measurement and schedule == result.schedule:
+                continue
+            (trial,) = build_trials(problem, [schedule], wanted[key].threads)
+            try:
+                if trial.error:
+                    raise trial.error
+                with Bench(problem, wanted[key].threads) as bench:
+                    bench.check(*trial.candidate, schedule)
+            except PolysciError as error:
+                return f"{problem}: {schedule}: {error}"
+        return ""
