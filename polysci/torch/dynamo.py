@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.pytorch.program import TorchProgram, decompose, program_of
+from polysci.network.frontends.pytorch.program import TorchProgram, program_of
 from polysci.text.suggestions import suggest
 from polysci.torch.optimized_module import (
     ModuleOptions,
@@ -148,7 +148,7 @@ class CompiledGraph:
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
                 graph = with_numbers(self._graph, self.numbers, inputs)
                 exported = torch.export.export(graph, tuple(inputs))
-                program = program_of(torch, "graph", decompose(torch, exported), {})
+                program = program_of(torch, "graph", exported)
         except UnsupportedError:
             return None
         except Exception:  # of many kinds, for what torch.export does not take

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.compile.prepare import DTYPES
-from polysci.network.frontends.pytorch.program import decompose, program_of
+from polysci.network.frontends.pytorch.program import program_of
 from polysci.network.ir.graph import Graph
 from polysci.torch.compiled_part import is_fake
 from polysci.torch.module_state import ModuleState
@@ -251,7 +251,7 @@ def compile_module(
     """A module for these very sizes; what cannot be exported or compiled is left to eager."""
     try:
         exported = torch.export.export(module, args, dict(words))
-        program = program_of(torch, type(module).__name__, decompose(torch, exported), {})
+        program = program_of(torch, type(module).__name__, exported)
     except UnsupportedError as error:
         return Variant(None, (), None, ModuleReport((), (), reason=str(error)))
     except Exception as error:  # of many kinds, for what torch.export does not take

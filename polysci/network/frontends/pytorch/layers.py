@@ -98,15 +98,38 @@ def convolution(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int,
 ) -> str:  # fmt: skip
-    words = convolution_words(call.graph.shape(weight)[2:], stride, padding, dilation, groups)
-    if transposed:
-        words["output_padding"] = per_axis(output_padding, len(words["strides"]))
-    return call.add("ConvTranspose" if transposed else "Conv", x, weight, bias, **words)
+    words = {"output_padding": output_padding} if transposed else {}
+    op = "ConvTranspose" if transposed else "Conv"
+    return convolve(
+        op, call, x, weight, bias, stride, padding, dilation=dilation, groups=groups, **words
+    )
+
+
+def convolve(
+    op: str, call: AtenCall, x: str, weight: str, bias: str | None = None,
+    stride: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, **words: Any,
+) -> str:  # fmt: skip
+    """Conv or ConvTranspose of images, or of one without an axis of images."""
+    graph, taps = call.graph, call.graph.shape(weight)[2:]
+    dilation, groups = per_axis(words.get("dilation", 1), len(taps)), words.get("groups", 1)
+    more = [d * (count - 1) for d, count in zip(dilation, taps, strict=True)]
+    attributes = convolution_words(
+        taps, stride, 0 if isinstance(padding, str) else padding, dilation, groups
+    )
+    if padding == "same":  # behind the image, where one of both sides is padded more
+        attributes["pads"] = [*(count // 2 for count in more), *(-(-count // 2) for count in more)]
+    if "output_padding" in words:
+        attributes["output_padding"] = per_axis(words["output_padding"], len(taps))
+    lead = [1] * (len(graph.shape(x)) == len(taps) + 1)
+    images = graph.reshape(x, (*lead, *graph.shape(x)))
+    return call.reshaped(
+        call.add(op, images, weight, bias, shape=(*lead, *call.shape), **attributes)
+    )
 
 
 def convolution_words(
-    taps: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    groups: int,
+    taps: Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int],
+    dilation: int | Sequence[int], groups: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Attributes of Conv and ConvTranspose."""
     return {
@@ -308,6 +331,8 @@ RULES: AtenRules = MappingProxyType(
         "einsum": einsum,
         "scaled_dot_product_attention": attention,
         "convolution": convolution,
+        **{f"conv{axes}d": partial(convolve, "Conv") for axes in (1, 2, 3)},
+        **{f"conv_transpose{axes}d": partial(convolve, "ConvTranspose") for axes in (1, 2, 3)},
         **{f"max_pool{axes}d": partial(pool, "MaxPool", axes) for axes in (1, 2, 3)},
         **{f"max_pool{axes}d_with_indices": partial(pool, "MaxPool", axes) for axes in (2, 3)},
         **{f"avg_pool{axes}d": partial(pool, "AveragePool", axes) for axes in (1, 2, 3)},

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.pytorch.functional import functional_graph
 from polysci.network.frontends.pytorch.importer import (
     OPERATORS,
     graph_of_calls,
@@ -87,8 +88,7 @@ def read_program(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's own parts to each other
         program = _read_file(torch, model) if isinstance(model, str | PathLike) else model
-        program = decompose(torch, fix_extents(torch, where, program, dims or {}))
-    return program_of(torch, where, program, values or {})
+        return program_of(torch, where, fix_extents(torch, where, program, dims or {}), values)
 
 
 def _read_file(torch: Any, path: str | PathLike[str]) -> Any:
@@ -102,19 +102,29 @@ def _read_file(torch: Any, path: str | PathLike[str]) -> Any:
         raise SpecError(f"{path}: no program of torch.export: {text:.300}") from None
 
 
-def decompose(torch: Any, program: Any) -> Any:
-    """The program in calls that have rules, as far as ATen can be expressed in them."""
-    table = torch.export.default_decompositions()
-    for operator in list(table):
-        if hasattr(operator, "_schema") and operator_name(operator) in OPERATORS:
-            del table[operator]
-    return program.run_decompositions(table)
+def program_of(
+    torch: Any, where: str, program: Any, values: Mapping[str, Any] | None = None
+) -> TorchProgram:
+    """What a program computes, in calls that have rules as far as ATen can be expressed in them.
+
+    Raises UnsupportedError where it changes a tensor.
+    """
+    graph = functional_graph(torch, program)
+    if graph is None:
+        table = torch.export.default_decompositions()
+        for operator in list(table):
+            if hasattr(operator, "_schema") and operator_name(operator) in OPERATORS:
+                del table[operator]
+        program = program.run_decompositions(table)
+        graph = program.graph
+    return _program_of(torch, where, program, graph, values or {})
 
 
-def program_of(torch: Any, where: str, program: Any, values: Mapping[str, Any]) -> TorchProgram:
-    """What a decomposed program computes. Raises UnsupportedError where it changes a tensor."""
+def _program_of(
+    torch: Any, where: str, program: Any, graph: Any, values: Mapping[str, Any]
+) -> TorchProgram:
     signature = program.graph_signature
-    nodes = {node.name: node for node in program.graph.nodes}
+    nodes = {node.name: node for node in graph.nodes}
     changed = {
         **signature.buffers_to_mutate, **signature.user_inputs_to_mutate,
         **getattr(signature, "parameters_to_mutate", {}),
@@ -137,11 +147,9 @@ def program_of(torch: Any, where: str, program: Any, values: Mapping[str, Any]) 
         if node.name in values:
             tensors[node] = _value(torch, where, node, values[node.name])
     free = tuple(node for node in inputs if node.name not in values)
-    results = tuple(
-        nodes.get(getattr(spec.arg, "name", ""), getattr(spec.arg, "value", None))
-        for spec in signature.output_specs
+    return TorchProgram(
+        where, tuple(graph.nodes), free, tuple(graph.output_node().args[0]), tensors
     )
-    return TorchProgram(where, tuple(program.graph.nodes), free, results, tensors)
 
 
 def _value(torch: Any, where: str, node: Any, value: Any) -> Any:

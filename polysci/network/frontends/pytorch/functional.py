@@ -1,0 +1,85 @@
+"""Programs of torch.export whose calls all have rules, with new tensors for changes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import getitem
+from types import MappingProxyType
+from typing import Any, Final
+
+from polysci.network.frontends.pytorch.importer import OPERATORS, needed_calls, operator_name
+
+# Norms that, while they learn, change running statistics, though their schemas do not say so: the
+# argument that tells it.
+_LEARNING: Final[Mapping[str, int]] = MappingProxyType({"batch_norm": 5, "instance_norm": 5})
+# Operators that PyTorch composes of others, but whose result is never one of their operands.
+_FRESH: Final = frozenset(
+    ("batch_norm", "layer_norm", "linear", *(
+        f"{name}{axes}d" for axes in (1, 2, 3) for name in ("conv", "conv_transpose")
+    ))
+)  # fmt: skip
+
+
+def functional_graph(torch: Any, program: Any) -> Any:
+    """A copy of the graph in which no call changes a tensor; None where some call has no rule.
+
+    In place is changed only what no other tensor shares memory with: there a result that is new
+    takes the place of the tensor in all later calls.
+    """
+    graph, copies = torch.fx.Graph(), dict[Any, Any]()
+    graph.output(graph.graph_copy(program.graph, copies))
+    for node, own in copies.items():  # a name such as ``input`` would become another
+        own.name = node.name
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if _changes(node) and not _replace(torch, node, order):
+            return None
+    outputs = [node for node in graph.output_node().args[0] if hasattr(node, "all_input_nodes")]
+    known = all(_has_rule(node) for node in needed_calls([*graph.nodes], outputs))
+    return graph if known else None
+
+
+def _changes(node: Any) -> bool:
+    """Whether a call changes a tensor, or may do so."""
+    if node.op != "call_function" or node.target is getitem:
+        return False
+    return not hasattr(node.target, "_schema") or bool(node.target._schema.is_mutable)
+
+
+def _has_rule(node: Any) -> bool:
+    if node.op != "call_function" or node.target is getitem:
+        return node.op in ("call_function", "output")
+    if not node.all_input_nodes:  # a constant
+        return True
+    name = operator_name(node.target)
+    learns = name in _LEARNING and node.args[_LEARNING[name]] and node.args[3] is not None
+    return name in OPERATORS and not learns
+
+
+def _replace(torch: Any, node: Any, order: Mapping[Any, int]) -> bool:
+    """Whether a call that changes its first operand could become one that makes a new tensor."""
+    name, _, overload = str(node.target).removeprefix("aten.").partition(".")
+    x, *others = node.all_input_nodes or [None]
+    operator = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
+    if operator is None or not name.endswith("_") or node.args[:1] != (x,) or x is None:
+        return False
+    dtypes = {other.meta["val"].dtype for other in (x, *others)}
+    earlier = [user for user in x.users if order[user] < order[node]]
+    if len(dtypes) > 1 or not all(_is_fresh(torch, call) for call in (x, *earlier)):
+        return False
+    node.target = operator
+    x.replace_all_uses_with(node, lambda user: order[user] > order[node])
+    return True
+
+
+def _is_fresh(torch: Any, node: Any) -> bool:
+    """Whether what a call makes shares memory with none of its operands."""
+    if node.op != "call_function" or not hasattr(node.target, "_schema"):
+        return False
+    if operator_name(node.target) in _FRESH:
+        return True
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key(
+        node.target.name(), "CompositeImplicitAutograd"
+    )
+    results = node.target._schema.returns
+    return not composed and all(result.alias_info is None for result in results)
