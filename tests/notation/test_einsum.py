@@ -10,6 +10,7 @@ import pytest
 
 import polysci
 from polysci.errors import SpecError
+from tests.support import einsum_equations
 
 RANDOM = np.random.default_rng(3)
 EQUATIONS = [
@@ -54,6 +55,18 @@ def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("equation", einsum_equations.EQUATIONS)
+def test_equations_of_other_libraries(equation: str) -> None:
+    operands = arrays(*einsum_equations.shapes_of(equation), dtype="f8")
+    try:
+        expected = np.einsum(equation, *operands)
+    except ValueError:  # sums along an ellipsis are PyTorch's alone
+        expected = np.einsum(equation.replace("->", "->..."), *operands).sum((0, 1))
+    result = polysci.einsum(equation, *operands)
+    assert type(result) is type(expected) and result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize("left", ["f8", "f4", "i4", "i8", "f2", "u1", "c8", "?"])
 @pytest.mark.parametrize("right", ["f4", "i4"])
 def test_element_types_are_those_of_numpy(left: str, right: str) -> None:
@@ -72,6 +85,12 @@ def test_other_forms_of_the_call() -> None:
     strided = polysci.einsum("ij,jk", a[:, ::2], b[::2].tolist())
     np.testing.assert_array_equal(strided, a[:, ::2] @ b[::2])
     assert polysci.einsum("ij,jk->ik", a[:0], b).shape == (0, 5)
+    np.testing.assert_array_equal(polysci.einsum("ij,jk", a[:, :0], b[:0]), np.zeros((3, 5)))
+    for lists in (
+        (a, [..., 0], a, [..., 0], [...]), (a, [0, ...], [..., 0]), (a, [30, 51], b, [51, 2]),
+        (a, [0, 1], [0]), (a[0], [0], b, [0, 1]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(polysci.einsum(*lists), np.einsum(*lists))
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_gradients_are_those_of_autograd": None,
     },
     "notation/test_einsum.py": {
+        "test_equations_of_other_libraries": None,
         "test_equations": 9,
         "test_element_types_are_those_of_numpy": None,
         "test_other_forms_of_the_call": None,
