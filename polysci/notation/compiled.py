@@ -41,6 +41,8 @@ class TensorFunction:
     types: Mapping[str, str]
     sizes: Mapping[str, int]
     options: Mapping[str, Any]
+    names: tuple[str, ...]
+    bare: bool  # one output, and no array but as the network has it
 
     def __repr__(self) -> str:
         return f"TensorFunction({self.whole.comprehension.name}, {self.network!r})"
@@ -51,7 +53,14 @@ class TensorFunction:
 
         ValueError as well for a computed subscript outside its axis, where these are checked.
         """
-        values = _by_name([tensor.name for tensor in self.inputs], arrays, named)
+        names = self.names
+        if len(arrays) == len(names) and not named:
+            values = dict(zip(names, arrays, strict=True))
+        else:
+            values = _by_name(self.names, arrays, named)
+        if self.bare:
+            (result,) = self.network(values).values()
+            return result
         for tensor in self.inputs:
             if tensor.dtype == "bf16" and isinstance(values.get(tensor.name), np.ndarray):
                 values[tensor.name] = from_bf16(values[tensor.name])
@@ -193,4 +202,7 @@ def _compile(
     inputs = tuple(tensor for tensor in whole.comprehension.inputs if tensor.name not in sizes)
     network = compile_network(graph, name=whole.comprehension.name, **settings)
     types = tensor_types(whole.comprehension)
-    return TensorFunction(whole, inputs, network, types, sizes, options)
+    outputs = whole.comprehension.outputs
+    bare = len(outputs) == 1 and "bf16" not in types.values()
+    names = tuple(tensor.name for tensor in inputs)
+    return TensorFunction(whole, inputs, network, types, sizes, options, names, bare)
