@@ -1,11 +1,17 @@
-"""The experiment on steps of training: its models are those that it names; names are checked."""
+"""Experiments beside PyTorch: models and programs are those that they name; names are checked."""
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from math import prod
 from pathlib import Path
+from string import ascii_letters
 
 import pytest
 
 from polysci.network.frontends.layers.model import build_model
+from polysci.network.frontends.notation.elaborate import elaborate
+from polysci.network.frontends.notation.sizes import infer_shapes
+from polysci.notation import parse
 from tests.support.scripts import run_script
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -40,3 +46,20 @@ def test_models_are_named() -> None:
 def test_networks_with_batch_statistics_are_named() -> None:
     ran = run_script(FOLDER / "batch_statistics.py", "mlp")
     assert ran.returncode == 2 and "expected one of resnet18, resnet50" in ran.stderr
+
+
+def test_programs_fit_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = run_script(FOLDER / "notation.py", "wavenet")
+    assert ran.returncode == 2 and "expected one of tmm 128x32x256, " in ran.stderr
+    spec = spec_from_file_location("programs", FOLDER / "notation.py")
+    assert spec and spec.loader
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setitem(sys.modules, "programs", module := module_from_spec(spec))
+    spec.loader.exec_module(module)
+    for program in module.PROGRAMS.values():
+        if not program.text:
+            assert len(program.extents) == len({*program.equation} & {*ascii_letters})
+            continue
+        whole = elaborate(parse(program.text))
+        inference = infer_shapes(whole, program.extents)
+        assert all(inference.shape(name) for name in whole.comprehension.outputs)
