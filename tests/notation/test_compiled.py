@@ -203,3 +203,50 @@ def test_sizes_that_stay_free() -> None:
     ahead = notation.compile(text, {"N": [1, 3], "M": 2, "s": 3}, level="estimate")
     assert [*ahead.functions] == [(2, 1, 3), (2, 3, 3)]
     np.testing.assert_array_equal(ahead(a[:3], b[:3, :2].copy()), 3 * a[:3] * b[:3, :2].sum(1))
+
+
+PROGRAMS = {
+    "2LUT": """def f(float(E,D) T, int(B,L) I, float(F,D) U, int(B,P) J) -> (O, Q) {
+        O(b,d) +=! T(I(b,l), d)  Q(b,d) +=! U(J(b,l), d)
+    }""",
+    "Kronecker": """def f(float(D,N) U, float(E,N) V, float(F,N) W, float(M,N,N,N) X) -> (Y) {
+        P(m,a,b,f) +=! X(m,a,b,c) * W(f,c)
+        Q(m,a,e,f) +=! P(m,a,b,f) * V(e,b)
+        Y(m,d,e,f) +=! Q(m,a,e,f) * U(d,a)
+    }""",
+    "WaveNet": """def f(float(B,C,T) X, float(C,C,2) F, float(C,C,2) G, float(C,C) R) -> (Y, H) {
+        A(b,m,t) +=! X(b,c,t+2*k) * F(m,c,k)
+        D(b,m,t) +=! X(b,c,t+2*k) * G(m,c,k)
+        H(b,m,t) = max(A(b,m,t), 0.0) * min(D(b,m,t), 1.0)
+        P(b,m,t) +=! H(b,c,t) * R(m,c)
+        Y(b,m,t) = P(b,m,t) + X(b,m,t+2)
+    }""",
+    "values and places": """def f(float(N,D) X) -> (V, I, W, J) {
+        V(n) max=! X(n,d)  I(n) argmax=! X(n,d)  W(d) min=! X(n,d)  J(d) argmin=! X(n,d)
+    }""",
+    "moments": """def f(float(N,C,H,W) X) -> (S, Q, Y) {
+        S(n,c) +=! X(n,c,h,w)
+        Q(n,c) +=! square(X(n,c,h,w))
+        Y(n,c,h,w) = X(n,c,h,w) * S(n,c) - Q(n,c)
+    }""",
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, threads: int) -> None:
+    text, extents = PROGRAMS[name], dict(zip("BCDEFHLMNPTUVW", range(3, 17), strict=True))
+    (tree,) = notation.parse(text)
+    sizes = {variable: extents[variable] for variable in tree.shape_variables}
+    arrays = [
+        RANDOM.integers(0 if tensor.dtype == "int32" else -3, 4, [
+            sizes.get(extent, extent) for extent in tensor.extents
+        ]).astype(tensor.dtype)
+        for tensor in tree.inputs
+    ]  # fmt: skip
+    function = notation.compile(text, sizes, level="estimate", threads=threads)
+    results = function(*arrays)
+    expected = notation.interpret(text, dict(zip(function.names, arrays, strict=True)))
+    for output, value in expected.items():
+        result = results[output] if isinstance(results, dict) else results
+        np.testing.assert_array_equal(result.astype(value.dtype), value)

@@ -135,6 +135,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/test_classical.py": {"test_results": 3},
     "notation/test_compiled.py": {
         "test_results_are_those_of_the_interpreter": 7,
+        "test_programs": None,
         "test_computed_subscripts_are_checked_where_that_is_asked_for": None,
         "test_several_outputs_and_inputs_that_are_outputs": None,
         "test_scalars_are_arguments_or_sizes": None,
