@@ -345,6 +345,7 @@ def _summary(
         "unshared_bytes": report.unshared,
         "packed_bytes": report.packed,
         "sum_of_layers_ms": None if alone is None else alone * 1e3,
+        "any_order_cost": report.any_order_cost,
         "compile_seconds": network.seconds,
     }
     if comparison is None:

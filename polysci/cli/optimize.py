@@ -119,6 +119,7 @@ def _json(layers: list[shared.TunedLayer]) -> str:
 
 def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
     from polysci.text.tables import fit, time_text
+    from polysci.tune.result import cost_text, highest_cost
 
     head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")
     rows: list[tuple[str, ...]] = [head]
@@ -146,9 +147,8 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         lines.append(
             f"{recorded} of {len(layers)} from records of earlier searches (--again: anew)"
         )
-    if costs := [row.result.any_order.cost(row.result) for row in layers
-                 if row.result and row.result.any_order]:  # fmt: skip
-        lines.append(f"reproducible sums: at most {max(costs):.2f} of the time of any order")
+    if cost := highest_cost(row.result for row in layers if row.result):
+        lines.append(cost_text(cost))
     if total["network_seconds"]:
         lines.append(
             f"all layers, as often as the network has them: {time_text(total['network_seconds'])}, "

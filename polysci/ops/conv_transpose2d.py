@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -11,6 +12,7 @@ from polysci.ops.backward_data import Conv2dBackwardData
 from polysci.ops.backward_weights import Conv2dBackwardWeights
 from polysci.ops.conv2d import Conv2d, grammar, rules
 from polysci.ops.conv2d.extents import Pair
+from polysci.ops.convolution_gradient import axes_of_gradient
 from polysci.ops.words import Line, read
 
 
@@ -129,6 +131,13 @@ class ConvTranspose2d(Conv2dBackwardData):
     def key(self) -> str:
         """What identifies the computation: the words without name, the layout, the dtype."""
         return f"{self.WORD} {grammar.write(self, named=False)} {self.layout} {self.dtype}"
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """Names of the axes of ``x``, ``w``, ``bias`` and ``y``."""
+        own = str.maketrans("HWCPQK", "PQKHWC")  # forward maps y to x
+        axes = axes_of_gradient(self.forward.axes, "x")
+        return {name: text.translate(own) for name, text in axes.items()}
 
     def gradient(self, word: str) -> Conv2d | Conv2dBackwardWeights:
         """Of x (``bwd_d``) the convolution of dY, else of the filters: x is that one's dY."""

@@ -48,9 +48,17 @@ def cuts(
     extent: int, step: int, masks_at: Mapping[int, tuple[int, ...]] | None = None
 ) -> tuple[Piece, ...]:
     """Group the tiles of one dimension into runs of equal size and equal masks."""
+    if masks_at is None:
+        whole = extent - extent % step
+        pairs = ((0, whole, step), (whole, extent, extent - whole))
+        return tuple(
+            Piece(first, first + (last - first - 1) // step * step, step, size)
+            for first, last, size in pairs
+            if first < last
+        )
     runs: list[tuple[int, int, int, tuple[int, ...]]] = []  # first, last, size, masks
     for origin in range(0, extent, step):
-        masks = masks_at[origin] if masks_at else ()
+        masks = masks_at[origin]
         size = min(step, extent - origin)
         if runs and runs[-1][2:] == (size, masks):
             runs[-1] = (runs[-1][0], origin, size, masks)

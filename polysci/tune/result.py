@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -99,6 +99,17 @@ class Result:
             self.problem, self.source, self.threads, self.measurement,
             flush_denormals=flush_denormals,
         )  # fmt: skip
+
+
+def highest_cost(results: Iterable[Result]) -> float | None:
+    """Of reproducible results, the highest cost of their order; None where there are none."""
+    costs = (result.any_order.cost(result) for result in results if result.any_order)
+    return max(costs, default=None)
+
+
+def cost_text(cost: float) -> str:
+    """The line of a report that tells ``highest_cost``."""
+    return f"reproducible sums: at most {cost:.2f} of the time of any order"
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,14 @@ def test_the_names_of_the_package(path: Path) -> None:
         net(reals(2, 4, 8, 8))
 
 
+def test_what_reproducible_sums_cost(path: Path) -> None:
+    net = polysci.compile_network(path, "estimate", dims={"N": 1}, reproducible=True)
+    report = net.report()
+    assert report.any_order_cost is not None and report.any_order_cost >= 1
+    line = f"reproducible sums: at most {report.any_order_cost:.2f} of the time of any order"
+    assert line in report.summary()
+
+
 def test_a_network_without_layers(tmp_path: Path) -> None:
     made = model([node("Relu", "x", "y")], {"x": (2, 3)}, {"y": (2, 3)})
     report = compiled(saved(made, tmp_path / "m.onnx")).report()

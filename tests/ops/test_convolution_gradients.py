@@ -257,6 +257,11 @@ def test_transposed_convolutions_scatter(
     assert np.array_equal(problem.reference(x, w), y[:, :, inner, inner])
 
 
+def test_axes_of_transposed_convolutions_have_their_names() -> None:
+    axes = parse_problem("deconv ic4ih5oc6kh3", "nchw").axes
+    assert axes == {"x": "N C H W", "w": "C K/groups R S", "bias": "K", "y": "N K P Q"}
+
+
 def test_gradients_of_transposed_convolutions() -> None:
     """``<y(x, w), dy>`` is ``<x, dx(dy, w)>`` and ``<w, dw(dy, x)>``, as y is linear in both."""
     words = "deconv g2mb2ic6ih4iw3oc4oh9ow7kh3kw2sh2sw3ph1pw1dh1"

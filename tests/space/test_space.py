@@ -14,6 +14,7 @@ from polysci.polyhedral.schedule import Pack, Schedule, parse
 from polysci.rank import Context, traffic
 from polysci.rank.shortlist import as_family, choices, predict_seconds
 from polysci.space import enumerate as space
+from polysci.space.padding import cuts
 from polysci.space.resolve import resolve
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
@@ -220,3 +221,11 @@ def test_a_loop_over_a_tap_that_runs_once_is_refused(taps: int, loop: str) -> No
     schedule = parse(f"p {loop} > brgemm_portable_f32_6x8")
     with pytest.raises(UnsupportedError, match="the loop over 'r' runs once: leave it out"):
         resolve(context.contraction, context.strides, schedule)
+
+
+@pytest.mark.parametrize(("extent", "step"), [(12, 4), (13, 4), (3, 4), (4, 4), (10**15, 7)])
+def test_tiles_without_padding_are_at_most_two_pieces(extent: int, step: int) -> None:
+    pieces = cuts(extent, step)
+    assert len(pieces) <= 2 and sum(len(p.origins) * p.size for p in pieces) == extent
+    ends = [place for p in pieces for place in (p.first, p.last + p.size)]
+    assert ends[0] == 0 and ends[-1] == extent and ends[1:-1:2] == ends[2::2]

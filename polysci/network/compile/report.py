@@ -16,6 +16,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.text.tables import bytes_text, fit, shorten, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
+from polysci.tune.result import cost_text, highest_cost
 
 REST: Final = "(the rest of a run)"
 SKIPPED_S: Final = 1e-7  # a layer that takes less is on a branch that was not taken
@@ -48,7 +49,8 @@ class NetworkReport:
     ``rest`` is what a run takes beside its stages: entry, team of threads, barriers; below 0 where
     the clock, read between stages, cost more. ``call``: of a run from Python, inputs checked and
     arrays made. ``sum_of_layers``: the seconds of all layers timed alone, None where one was not.
-    ``unshared`` is what the tensors of ``arena`` would take side by side.
+    ``unshared`` is what the tensors of ``arena`` would take side by side. ``any_order_cost``: of
+    reproducible sums, the most that one of the layers takes, over its time in any order.
     """
 
     name: str
@@ -60,6 +62,7 @@ class NetworkReport:
     unshared: int
     packed: int
     level: str
+    any_order_cost: float | None = None
 
     def __str__(self) -> str:
         return self.text()
@@ -81,6 +84,7 @@ class NetworkReport:
             f"a call from Python, which checks inputs and makes outputs: {time_text(self.call)}",
             _beside(self),
             *_origins(self.rows),
+            *_reproducible(self),
             f"tensors: {bytes_text(self.arena)} shared, {bytes_text(self.unshared)} unshared; "
             f"packed weights: {bytes_text(self.packed)}",
         ]
@@ -111,6 +115,7 @@ def report_of(
     return NetworkReport(
         code.name, rows, total, call_latency(runner), sum_of_layers(program, results),
         code.arena.size, code.arena.unshared, code.weights_file.packed_size, options.level,
+        highest_cost(results.values()),
     )  # fmt: skip
 
 
@@ -182,6 +187,11 @@ def _beside(report: NetworkReport) -> str:
         f"its layers timed alone: {time_text(report.sum_of_layers)} in all; "
         f"the network takes {share:.2f} of that"
     )
+
+
+def _reproducible(report: NetworkReport) -> list[str]:
+    cost = report.any_order_cost
+    return [cost_text(cost)] if cost else []
 
 
 def _origins(rows: Sequence[StageRow]) -> list[str]:
