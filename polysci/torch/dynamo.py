@@ -27,6 +27,7 @@ from polysci.torch.rest import EAGER, RESTS, CompiledRest
 from polysci.torch.training import compile_training
 
 Run = Callable[..., Any]
+KEPT: Final = 32  # sizes of a graph that learns
 DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "level": "estimate",
@@ -59,13 +60,47 @@ def compile_graph(
         with torch._guards.tracing(None):
             if compiled.variant(example_inputs) is not None:
                 return compiled
+    if places_of_numbers(graph) or not all(isinstance(x, torch.Tensor) for x in example_inputs):
+        return SizedGraph(graph, chosen)
+    return _compile_learning(graph, example_inputs, chosen)
+
+
+def _compile_learning(graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> Run:
+    """Of sizes that are fixed; by another backend where nothing of it can be compiled."""
     with suppress(UnsupportedError):
-        return compile_training(graph, example_inputs, chosen)  # type: ignore[no-any-return]
-    if chosen.rest == EAGER:
+        return compile_training(graph, example_inputs, options)  # type: ignore[no-any-return]
+    if options.rest == EAGER:
         return graph.forward  # type: ignore[no-any-return]
     from torch._dynamo import lookup_backend
 
-    return lookup_backend(chosen.rest)(graph, example_inputs)  # type: ignore[no-any-return]
+    return lookup_backend(options.rest)(graph, example_inputs)  # type: ignore[no-any-return]
+
+
+class SizedGraph:
+    """A graph that learns, of free sizes: compiled for each of the last ``KEPT`` it came with."""
+
+    def __init__(self, graph: Any, options: ModuleOptions) -> None:
+        self._graph, self._options = graph, options
+        self._runs, self._numbers = dict[Any, Run](), places_of_numbers(graph)
+
+    def __call__(self, *inputs: Any) -> Any:
+        key = (*key_of(inputs), *(inputs[at].item() for at in self._numbers))
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        run = self._runs.pop(key, None) or self._compile(inputs, tensors)
+        if len(self._runs) >= KEPT:
+            del self._runs[next(iter(self._runs))]
+        self._runs[key] = run  # the last one
+        return run(*tensors)
+
+    def _compile(self, inputs: Sequence[Any], tensors: Sequence[Any]) -> Run:
+        nodes = self._graph.graph.find_nodes(op="placeholder")
+        sizes = {
+            node.name: x for node, x in zip(nodes, inputs, strict=True)
+            if not isinstance(x, torch.Tensor)
+        }  # fmt: skip
+        graph = _with_values(with_numbers(self._graph, self._numbers, inputs), sizes)
+        with torch._guards.tracing(None):
+            return _compile_learning(graph, tensors, self._options)
 
 
 def _checked(options: Mapping[str, Any], mode: str | None) -> Mapping[str, Any]:
@@ -183,17 +218,24 @@ def places_of_numbers(graph: Any) -> tuple[int, ...]:
 
 def with_numbers(graph: Any, places: Sequence[int], inputs: Sequence[Any]) -> Any:
     """The graph for these very numbers."""
-    if not places:
+    nodes = graph.graph.find_nodes(op="placeholder")
+    return _with_values(
+        graph, {item.name: inputs[at].item() for at in places for item in nodes[at].users}
+    )
+
+
+def _with_values(graph: Any, values: Mapping[str, Any]) -> Any:
+    """The graph with numbers in place of some of its nodes, by their names."""
+    if not values:
         return graph
     fixed = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-    nodes = [node for node in fixed.graph.nodes if node.op == "placeholder"]
-    values = {item: inputs[at].item() for at in places for item in nodes[at].users}
-    for reader in dict.fromkeys(reader for item in values for reader in item.users):
+    known = {node: values[node.name] for node in fixed.graph.nodes if node.name in values}
+    for reader in dict.fromkeys(reader for node in known for reader in node.users):
         reader.args, reader.kwargs = torch.fx.node.map_arg(
-            (reader.args, reader.kwargs), lambda node: values.get(node, node)
+            (reader.args, reader.kwargs), lambda node: known.get(node, node)
         )
-    for item in values:
-        fixed.graph.erase_node(item)
+    for node in known:
+        fixed.graph.erase_node(node)
     fixed.recompile()
     return fixed
 

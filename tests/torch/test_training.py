@@ -206,6 +206,21 @@ def check_last_batches_and_none() -> None:
                                    equal_nan=True)  # fmt: skip
 
 
+def test_each_free_size_is_compiled_once(
+    passes: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.LazyLinear(3))
+    module(torch.randn(2, 3, 9))
+    run = torch.compile(module, backend=dynamo.compile_graph, dynamic=True)
+    monkeypatch.setattr(dynamo, "KEPT", 2)
+    # Batches, and how many passes are compiled by then: the third size takes the first one's place.
+    for batch, count in ((4, 2), (3, 4), (4, 4), (5, 6), (4, 6), (3, 8)):
+        x, other = torch.randn(batch, 3, 9), copy.deepcopy(module)
+        torch.testing.assert_close(learn(run, module, (x,)), learn(other, other, (x,)))
+        assert len(passes) == count and not any(report.refused for report in passes)
+
+
 def test_gradcheck_does_not_lie() -> None:
     """In f64, which polysci does not compute in."""
     torch.manual_seed(0)
