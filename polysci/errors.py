@@ -33,5 +33,9 @@ class WisdomError(PolysciError):
     """The record file cannot be read, written or trusted."""
 
 
+class FarmError(PolysciError):
+    """A scheduler or its workers are gone, or cannot do what is asked."""
+
+
 class UnexpectedError(PolysciError):
     """A fault of polysci itself; the message asks to report it, ``__cause__`` is the error."""

@@ -18,6 +18,7 @@ from polysci.cli import (
     doctor,
     explain,
     export,
+    farm,
     learn,
     machine,
     optimize,
@@ -33,7 +34,7 @@ from polysci.errors import SpecError
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
-    *(wisdom, learn, machine, conformance, doctor),
+    *(wisdom, learn, machine, farm, conformance, doctor),
 )
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from polysci.cli import layers as shared
 from polysci.cli import output_file
 from polysci.cli.bindings import binding_options, binding_words, check_bindings
+from polysci.cli.compile_farm import compile_on_farm
 from polysci.cli.compile_output import (
     check_folder,
     check_output,
@@ -21,6 +22,7 @@ from polysci.cli.compile_output import (
 )
 from polysci.cli.compile_targets import targets_of, write_for
 from polysci.cli.pools import KINDS, ThreadsAction
+from polysci.cli.schedulers import describe_result, scheduler_option
 from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
 
@@ -113,6 +115,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "thread",
     )  # fmt: skip
     command.set_defaults(pool=KINDS[0])
+    scheduler_option(command)
     shared.machine_options(command, threads_option=False)
     tuner_options(command)
 
@@ -164,6 +167,10 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.model, dict(arguments.dim), dict(arguments.value),
         external=arguments.external_data,
     )  # fmt: skip
+    if arguments.scheduler:
+        status = compile_on_farm(arguments, graph, _title(arguments))
+        if status is not None:
+            return status
     if targets := targets_of(arguments):
         return write_for(targets, arguments, graph, _title(arguments))
     prepared = partial(prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize)
@@ -251,7 +258,7 @@ def _build(
             if isinstance(step, Progress):
                 display.watch(problem, step)
                 return
-            display.done(_line(step))
+            display.done(describe_result(step))
             if display.finished == todo:
                 display.note("comparing schedules inside the network, compiling C")
 
@@ -267,12 +274,6 @@ def _build(
             prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch,
             plain=plain, tuner=tuner, progress=show,
         )  # fmt: skip
-
-
-def _line(result: Result) -> str:
-    speed = f"{result.measurement.gflops:.1f} GFLOP/s" if result.measurement else "not run"
-    mark = shared.mark_disturbed(result)
-    return f"{shared.title(result.problem)}: {speed}{mark}, {result.schedule}, {result.spent:.1f} s"
 
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:

@@ -13,6 +13,7 @@ from polysci.errors import SpecError
 
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
+    from polysci.network.compile.prepare import CompileOptions
     from polysci.network.ir.graph import Graph
 
 
@@ -35,15 +36,26 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     return [SearchTarget(shared.target_of(arguments), machine, "estimate")]
 
 
+def options_for(target: SearchTarget, arguments: argparse.Namespace) -> CompileOptions:
+    """What a network for a target is compiled by."""
+    from polysci.network.compile.prepare import CompileOptions
+
+    return CompileOptions(
+        target.level, shared.threads_of(arguments), arguments.dtype, arguments.algorithm,
+        target.target, not arguments.keep_denormals, target.machine, arguments.reproducible,
+    )  # fmt: skip
+
+
 def write_for(
     targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph, name: str
 ) -> int:
     """Plan for each target, then write a project."""
     from polysci.network.compile.planned import plan_network, use_pool
-    from polysci.network.compile.prepare import CompileOptions, prepare
+    from polysci.network.compile.prepare import prepare
     from polysci.network.tools.c_project import write_project
     from polysci.network.tools.isa_choice import IsaChoice
 
+    several = bool(arguments.isas) or len(targets) > 1
     if arguments.compare or arguments.json:
         raise SpecError("--compare, --json: tell of a network that runs here, and is one")
     best = targets[0]
@@ -53,16 +65,13 @@ def write_for(
     )  # fmt: skip
     plans = []
     for target in targets:
-        options = CompileOptions(
-            target.level, shared.threads_of(arguments), arguments.dtype, arguments.algorithm,
-            target.target, not arguments.keep_denormals, target.machine, arguments.reproducible,
-        )  # fmt: skip
-        own = f"{name}_{target.isa}" if arguments.isas else name
+        options = options_for(target, arguments)
+        own = f"{name}_{target.isa}" if several else name
         limit = arguments.time_limit and arguments.time_limit / len(targets)
         plan = plan_network(prepared, options, own, time_limit=limit)
         plans.append(use_pool(plan, arguments.pool))
     paths = write_project(
-        IsaChoice(name, tuple(plans)) if arguments.isas else plans[0], Path(arguments.out),
+        IsaChoice(name, tuple(plans)) if several else plans[0], Path(arguments.out),
         embed=arguments.embed, packed=arguments.packed_weights, force=arguments.force,
     )  # fmt: skip
     print("\n".join(map(str, paths)))

@@ -10,7 +10,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "optimize": (
             "polysci optimize mb1ic64ih56oc64kh3ph1",
             "polysci optimize resnet50 --threads 2 --time-limit 600",
-            "polysci optimize mm:128x512x256 --dtype bf16 --json",
+            "polysci optimize resnet50 --scheduler tcp://192.0.2.1:8786",
         ),
         "compile": (
             "polysci compile model.onnx",
@@ -58,6 +58,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "polysci machine",
             "polysci machine --calibrate --kernels",
             "polysci machine -o here.toml",
+        ),
+        "farm": (
+            "polysci farm worker tcp://192.0.2.1:8786",
+            "polysci farm status tcp://192.0.2.1:8786",
         ),
         "conformance": (
             "polysci conformance",

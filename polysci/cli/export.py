@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli.isas import search_targets_of
+from polysci.cli.schedulers import farm_of, farm_targets, scheduler_option, tune_on_farm
 from polysci.errors import CheckError, SpecError
 from polysci.target.isas import ISAS
 
@@ -37,6 +38,7 @@ def add(commands: Any) -> None:
         help="write code for each of these instruction sets, of which the best that the CPU has is "
         f"used at run time: {', '.join(ISAS)}",
     )  # fmt: skip
+    scheduler_option(command)
     command.add_argument("--name", metavar="NAME", help="name of files and symbols (DIR's name)")
     command.add_argument(
         "--force", action="store_true", help="write to a folder that holds other files"
@@ -51,13 +53,17 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.export.candidates import merge_layers
 
     out, options = Path(arguments.output), {"name": arguments.name, "force": arguments.force}
-    targets = search_targets_of(arguments, arguments.level)
+    todo = shared.problems(arguments)
+    targets = (
+        _tune_on_farm(todo, arguments)
+        if arguments.scheduler
+        else search_targets_of(arguments, arguments.level)
+    )
     if arguments.python:
         _check_builds(arguments)
         check_python(out, **options)
     else:
         check_c(out, **options, isas=[target.isa.name for target in targets])
-    todo = shared.problems(arguments)
     results: Sequence[TunedProblem]
     with Display(len(todo) * max(1, len(targets))) as display:
         if targets:
@@ -69,6 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
     for path in (export_python if arguments.python else export_c)(results, out, **options):
         print(path)
     return 0
+
+
+def _tune_on_farm(todo: list[Problem], arguments: argparse.Namespace) -> list[SearchTarget]:
+    """Where the schedules are that a farm measured. Raises CheckError where a layer failed."""
+    from polysci.cli.display import Display
+    from polysci.numerics.dtypes import precision_named
+
+    if arguments.python:
+        raise SpecError("--python: a package holds code that runs here; leave out --scheduler")
+    with farm_of(arguments) as farm, Display(0) as display:
+        display.layers = len({problem.key for problem in todo}) * len(farm.machines)
+        for layer in tune_on_farm(farm, todo, arguments, display):
+            if layer.result is None:
+                raise CheckError(f"{shared.title(layer.problem)}: {layer.fault}")
+        return farm_targets(farm, precision_named(arguments.dtype).x.name)
 
 
 def _check_builds(arguments: argparse.Namespace) -> None:

@@ -343,7 +343,7 @@ def tune_layers(
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
         if problem.key in tuned:
-            yield _rename(tuned[problem.key], problem)
+            yield rename(tuned[problem.key], problem)
             continue
         limit = None
         if arguments.time_limit is not None:
@@ -369,7 +369,8 @@ def tune_layers(
             raise KeyboardInterrupt
 
 
-def _rename(layer: TunedLayer, problem: Problem) -> TunedLayer:
+def rename(layer: TunedLayer, problem: Problem) -> TunedLayer:
+    """The outcome of the search of an equal layer."""
     from dataclasses import replace
 
     result = replace(layer.result, problem=problem, spent=0.0) if layer.result else None

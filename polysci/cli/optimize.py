@@ -5,11 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli import output_file
+from polysci.cli.schedulers import describe, farm_of, scheduler_option, tune_on_farm
 from polysci.cli.tuners import tuner_of, tuner_options
+
+if TYPE_CHECKING:
+    from polysci.farm import FarmResult
+    from polysci.ops.problem import Problem
+    from polysci.tune import TunerOptions
 
 _DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
 _MARK, _RECORD = " (!)", "record"
@@ -28,6 +36,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help="measure even where there is a record, and replace it; a tuner starts anew",
     )
+    scheduler_option(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
 
@@ -40,11 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     width = shared.table_width(arguments)
     output_file.check_writable(arguments.output)
     todo, tuner = shared.problems(arguments), tuner_of(arguments)
+    if arguments.scheduler:
+        return _run_on_farm(todo, arguments, width, tuner)
     with Display(len(todo)) as display:
         try:
             for layer in shared.tune_layers(todo, arguments, display.watch, tuner=tuner):
                 layers.append(layer)
-                display.done(_line(layer))
+                display.done(describe(layer))
         except KeyboardInterrupt:
             interrupted = True
     if layers:
@@ -54,6 +65,41 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         raise shared.Interrupted
     return int(any(layer.result is None for layer in layers))
+
+
+def _run_on_farm(
+    todo: list[Problem], arguments: argparse.Namespace, width: int | None,
+    tuner: TunerOptions | None,
+) -> int:  # fmt: skip
+    """The same by the workers of a scheduler, with a table for each kind of machine."""
+    from polysci.cli.display import Display
+
+    tuned: dict[tuple[str, str], FarmResult] = {}
+    interrupted = False
+    with farm_of(arguments) as farm, Display(0) as display:
+        display.layers = len({problem.key for problem in todo}) * len(farm.machines)
+        try:
+            for result in tune_on_farm(farm, todo, arguments, display, tuner):
+                tuned[result.machine.name, result.problem.key] = result
+        except KeyboardInterrupt:
+            interrupted = True
+    texts = []
+    for machine in farm.machines:
+        results = [(problem, tuned.get((machine.name, problem.key))) for problem in todo]
+        layers = [
+            shared.rename(shared.TunedLayer(problem, its.result, its.fault), problem)
+            for problem, its in results
+            if its
+        ]
+        if layers and arguments.json:
+            texts.append(_json(layers, {"machine": machine.name, "target": str(machine.target)}))
+        elif layers:
+            texts.append(f"{machine}\n{_table(layers, width)}")
+    if texts:
+        output_file.write(("\n" if arguments.json else "\n\n").join(texts), arguments.output)
+    if interrupted:
+        raise shared.Interrupted
+    return int(any(its.result is None for its in tuned.values()))
 
 
 def row(layer: shared.TunedLayer) -> dict[str, Any]:
@@ -86,16 +132,6 @@ def row(layer: shared.TunedLayer) -> dict[str, Any]:
     }
 
 
-def _line(layer: shared.TunedLayer) -> str:
-    name = shared.title(layer.problem)
-    if layer.result is None:
-        return f"{name}: FAILED: {layer.fault}"
-    measured = layer.result.measurement
-    speed = f"{measured.gflops:.1f} GFLOP/s" if measured else "not run"
-    mark = shared.mark_disturbed(layer.result)
-    return f"{name}: {speed}{mark}, {layer.result.schedule}, {layer.result.spent:.1f} s"
-
-
 def _summary(layers: list[shared.TunedLayer]) -> dict[str, Any]:
     """Totals, every layer weighted by its multiplicity."""
     good = [(layer.problem, layer.result) for layer in layers if layer.result]
@@ -112,9 +148,9 @@ def _summary(layers: list[shared.TunedLayer]) -> dict[str, Any]:
     }
 
 
-def _json(layers: list[shared.TunedLayer]) -> str:
-    lines = [json.dumps(row(layer)) for layer in layers]
-    return "\n".join([*lines, json.dumps({"summary": _summary(layers)})])
+def _json(layers: list[shared.TunedLayer], more: Mapping[str, Any] = MappingProxyType({})) -> str:
+    lines = [json.dumps({**row(layer), **more}) for layer in layers]
+    return "\n".join([*lines, json.dumps({"summary": _summary(layers), **more})])
 
 
 def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
@@ -140,7 +176,7 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         ))  # fmt: skip
     total = _summary(layers)
     lines = [fit(rows, width, drop=_DROP, clip=head[1::-1], left=head[:2])]
-    lines += [_line(layer) for layer in layers if layer.result is None]
+    lines += [describe(layer) for layer in layers if layer.result is None]
     if any(row[2].endswith(_MARK) for row in rows):
         lines.append(f"{_MARK}: other work disturbed most samples; the next search measures again")
     if recorded := sum(row[6] == _RECORD for row in rows):

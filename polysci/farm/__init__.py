@@ -1,11 +1,10 @@
 """Searches on many machines, through dask.distributed."""
 
-from polysci.farm.cluster import Farm, FarmError, FarmMachine, FarmTasks, connect
+from polysci.farm.cluster import Farm, FarmMachine, FarmTasks, connect
 from polysci.farm.tuning import FarmResult, optimize_all
 
 __all__ = [
     "Farm",
-    "FarmError",
     "FarmMachine",
     "FarmResult",
     "FarmTasks",

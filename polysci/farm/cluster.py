@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +13,7 @@ from typing import Any, Final
 from distributed import Client, Future
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from polysci.errors import PolysciError
+from polysci.errors import FarmError, PolysciError
 from polysci.farm import tasks
 from polysci.runtime.measurement import host_of
 from polysci.target.host import Target
@@ -27,10 +27,6 @@ POLL_S: Final = 0.2  # between looks at the clock, at Ctrl-C, and at workers tha
 START_S: Final = 60.0  # for the first worker to appear
 _AMPLE: Final = 1 << 20  # of a resource that only says where a task may run
 _log = logging.getLogger(__name__)
-
-
-class FarmError(PolysciError):
-    """The scheduler or its workers cannot do what is asked, or are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +109,7 @@ class Farm:
     tasks: FarmTasks = field(default_factory=FarmTasks)
     turn: threading.Lock = field(default_factory=threading.Lock)
     stop: threading.Event = field(default_factory=threading.Event)
+    searches: int = 0  # that have begun and not ended
     aside: list[str] = field(default_factory=list)  # addresses of workers, as they drifted
     _rates: dict[tuple[str, str], Future] = field(default_factory=dict)
     _loops: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)

@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 
 from distributed import Future, KilledWorker
 
-from polysci.errors import PolysciError
+from polysci.errors import FarmError, PolysciError
 from polysci.farm import tasks
-from polysci.farm.cluster import POLL_S, Farm, FarmError, FarmMachine, result_of
+from polysci.farm.cluster import POLL_S, Farm, FarmMachine, result_of
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -22,6 +22,7 @@ from polysci.rank import Context
 from polysci.tune.runner import FaultyScheduleError, usual_rate
 
 FINAL_S: Final = 60.0  # after the deadline, for the comparison of what was measured
+MOST: Final = 4  # schedules of a task
 AHEAD: Final = 3  # tasks a worker that are submitted at a time: the next ones are compiled already
 
 # A function of ``tasks``, its arguments behind the job, and the schedules that it needs compiled.
@@ -57,16 +58,26 @@ class FarmRunner:
     def try_all(
         self, schedules: Sequence[Schedule]
     ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
-        """In the order in which workers answer; those that time took too long for are left out."""
-        function = self.farm.tasks.try_schedules
-        texts = [[str(schedule)] for schedule in schedules]
-        calls = [(function, (text,), text) for text in texts]
+        """In the order in which workers answer; those that time is up for are left out.
+
+        A worker gets several at a time where there are more searches than workers.
+        """
+        size = max(1, min(MOST, len(schedules) * self.farm.searches // self.width))
+        yield from self._try([schedules[at : at + size] for at in range(0, len(schedules), size)])
+
+    def _try(
+        self, parts: Sequence[Sequence[Schedule]]
+    ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
+        texts = [[*map(str, part)] for part in parts]
+        calls = [(self.farm.tasks.try_schedules, (text,), text) for text in texts]
         for at, answer in self._answers(calls):
-            if "fault" in answer:
-                yield schedules[at], tasks.error_of(answer)
-                continue
-            (row,) = answer["rows"]
-            yield schedules[at], tasks.samples_of(row)
+            part = parts[at]
+            if "fault" not in answer:
+                yield from zip(part, map(tasks.samples_of, answer["rows"]), strict=True)
+            elif len(part) > 1:  # find out which
+                yield from self._try([[schedule] for schedule in part])
+            else:
+                yield part[0], tasks.error_of(answer)
 
     def compare(
         self, schedules: Sequence[Schedule], *, samples: int, eliminate: bool = False

@@ -34,7 +34,8 @@ from polysci.tune.runner import FaultyScheduleError, LocalRunner
 
 Answer = dict[str, Any]
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_runners: dict[str, LocalRunner] = {}  # the last one that was used
+_KEPT: Final = 2  # runners: as many searches as a worker has at a time
+_runners: dict[str, LocalRunner] = {}  # the last ones that were used, the last one at the end
 _lock = Lock()
 
 
@@ -166,21 +167,17 @@ def _run(
 
 
 def _runner(job: TrialJob) -> LocalRunner:
-    """The runner of a job, whose process has the problem's inputs since the last one."""
+    """The runner of a job, whose process may have the problem's inputs since the last one."""
     key = repr(job)
     if key not in _runners:
-        close_runners()
+        if len(_runners) == _KEPT:
+            _runners.pop(next(iter(_runners))).__exit__(None, None, None)
         problem, target = job.parse(), detect()
         _, roles, strides = model_of(problem)
         context = Context(roles, strides, target, assume_rates(target), job.threads)
         _runners[key] = LocalRunner(problem, context, job.usual).__enter__()
+    _runners[key] = _runners.pop(key)
     return _runners[key]
-
-
-def close_runners() -> None:
-    """End the processes in which schedules run."""
-    while _runners:
-        _runners.popitem()[1].__exit__(None, None, None)
 
 
 def _caught(work: Callable[[], Answer]) -> Answer:

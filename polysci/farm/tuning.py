@@ -12,8 +12,8 @@ from typing import Any, Final
 from distributed import Client
 
 from polysci.algorithms.lowering import model_of
-from polysci.errors import PolysciError, SpecError
-from polysci.farm.cluster import Farm, FarmError, FarmMachine, connect
+from polysci.errors import FarmError, PolysciError, SpecError
+from polysci.farm.cluster import Farm, FarmMachine, connect
 from polysci.farm.runner import FarmRunner
 from polysci.ops.problem import Problem
 from polysci.tune import LEVELS, Progress, Result, optimize
@@ -40,33 +40,42 @@ def optimize_all(
     client: Client | Farm,
     level: str = "measure",
     threads: int = 1,
+    **options: Any,
+) -> Iterator[FarmResult]:
+    """The result of every problem on every kind of machine behind ``client``, as they come.
+
+    ``client`` is a ``distributed.Client`` of any cluster, or what ``connect`` makes of one. Equal
+    problems are searched once. ``options`` are those of ``run_searches``. Raises SpecError for bad
+    ones and FarmError where the cluster cannot be used.
+    """
+    farm = client if isinstance(client, Farm) else connect(client)
+    unique = {problem.key: problem for problem in reversed(problems)}
+    keys = dict.fromkeys(problem.key for problem in problems)
+    jobs = [(unique[key], machine, threads) for key in keys for machine in farm.machines]
+    return run_searches(farm, jobs, level, **options)
+
+
+def run_searches(
+    farm: Farm,
+    jobs: Sequence[tuple[Problem, FarmMachine, int]],
+    level: str = "measure",
     *,
     wisdom: Wisdom | None = None,
     time_limit: float | None = None,
     watch: Watch | None = None,
     **options: Any,
 ) -> Iterator[FarmResult]:
-    """The result of every problem on every kind of machine behind ``client``, as they come.
+    """The result of every search: a problem, a kind of machine, a number of threads.
 
-    ``client`` is a ``distributed.Client`` of any cluster, or what ``connect`` makes of one. Equal
-    problems are searched once. ``options`` are those of ``polysci.optimize``: ranker, algorithm,
-    again, reproducible. Every time is recorded in ``wisdom`` when it comes: a search that was cut
-    off goes on from there. ``time_limit`` seconds end all of it, and so does Ctrl-C, which is
-    raised again.
-    Raises SpecError for bad options and FarmError where the cluster cannot be used.
+    ``options`` are those of ``polysci.optimize``: ranker, algorithm, again, reproducible. Every
+    time is recorded in ``wisdom`` when it comes: a search that was cut off goes on from there.
+    ``time_limit`` seconds end all of it, and so does Ctrl-C, which is raised again.
     """
     if level not in LEVELS or LEVELS[level].measured == 0:
         names = ", ".join(name for name, its in LEVELS.items() if its.measured != 0)
         raise SpecError(f"level {level!r}: a farm measures; expected one of {names}")
-    farm = client if isinstance(client, Farm) else connect(client)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    search = partial(_search, farm, level, threads, wisdom, deadline, watch, options)
-    unique = {problem.key: problem for problem in reversed(problems)}
-    jobs = [
-        (unique[key], machine)
-        for key in dict.fromkeys(problem.key for problem in problems)
-        for machine in farm.machines
-    ]
+    search = partial(_search, farm, level, wisdom, deadline, watch, options)
     workers = sum(len(machine.workers) for machine in farm.machines)
     with ThreadPoolExecutor(min(len(jobs), SEARCHES * workers) or 1) as pool:
         started = [pool.submit(search, *job) for job in jobs]
@@ -83,19 +92,20 @@ def optimize_all(
 def _search(
     farm: Farm,
     level: str,
-    threads: int,
     wisdom: Wisdom | None,
     deadline: float | None,
     watch: Watch | None,
     options: dict[str, Any],
     problem: Problem,
     machine: FarmMachine,
+    threads: int,
 ) -> FarmResult:
     """One search, in a thread of its own. Raises SpecError and FarmError; the result has others."""
     with farm.turn:
         left = None if deadline is None else deadline - time.monotonic()
         if farm.stop.is_set() or (left is not None and left <= 0):
             return FarmResult(problem, machine, None, "not begun: the time is up")
+        farm.searches += 1
         try:
             rates = farm.rates(machine, model_of(problem)[1].a.dtype)
             result = optimize(
@@ -107,4 +117,6 @@ def _search(
             raise
         except PolysciError as error:
             return FarmResult(problem, machine, None, str(error))
+        finally:
+            farm.searches -= 1
     return FarmResult(problem, machine, result)

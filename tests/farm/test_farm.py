@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from distributed import Client, LocalCluster
 
-from polysci.errors import BuildError, SpecError
-from polysci.farm import Farm, FarmError, FarmTasks, connect, optimize_all, tasks
+from polysci.errors import BuildError, FarmError, SpecError
+from polysci.farm import Farm, FarmTasks, connect, optimize_all, tasks
 from polysci.farm.machine_lock import own_machine, share_machine
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem

@@ -1,0 +1,99 @@
+"""polysci farm: workers that search for others, and what a scheduler has of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from polysci.cli import layers as shared
+from polysci.cli.schedulers import connect_client
+from polysci.errors import UnsupportedError
+
+_HELP = "search on many machines: start a worker, or list those of a scheduler"
+_MORE = (
+    "'dask scheduler' starts the scheduler. optimize, compile and export use its workers with "
+    "--scheduler ADDRESS."
+)
+
+
+def add(commands: Any) -> None:
+    """Register the command and its actions."""
+    command = commands.add_parser(
+        "farm", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
+    )
+    actions = command.add_subparsers(metavar="ACTION", required=True, dest="action")
+    worker = actions.add_parser(
+        "worker", help="compile and time for the searches of a scheduler, until Ctrl-C",
+        allow_abbrev=False,
+    )  # fmt: skip
+    worker.add_argument("address", metavar="ADDRESS", help="of the scheduler: tcp://HOST:8786")
+    worker.add_argument(
+        "--nthreads", type=shared.positive, metavar="N",
+        help="tasks at a time; one of them at most takes times (the number of cores)",
+    )  # fmt: skip
+    worker.add_argument(
+        "--no-timing", action="store_true", help="compile for others, and take no times"
+    )
+    worker.add_argument("--name", metavar="NAME", help="of the worker, for logs and the dashboard")
+    for option in ("tls-ca-file", "tls-cert", "tls-key"):
+        worker.add_argument(f"--{option}", metavar="FILE", help="as 'dask worker' takes it")
+    worker.set_defaults(run=_work)
+    status = actions.add_parser(
+        "status", help="list the workers, their machines and versions", allow_abbrev=False
+    )
+    status.add_argument("address", metavar="ADDRESS", help="of the scheduler")
+    status.add_argument("--json", action="store_true", help="print a JSON line for each worker")
+    shared.wide_option(status)
+    status.set_defaults(run=_status)
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    """Be a worker of dask's, with the resource that tasks which take times ask for."""
+    try:
+        from distributed.cli.dask_worker import main
+    except ImportError:
+        raise UnsupportedError("farms need dask.distributed: pip install 'polysci[farm]'") from None
+    from polysci.farm.cluster import TIMING
+    from polysci.target.host import detect
+
+    words = [arguments.address, "--nworkers", "1"]
+    words += ["--nthreads", str(arguments.nthreads or detect().cores)]
+    words += ["--resources", f"{TIMING}={int(not arguments.no_timing)}"]
+    for option in ("name", "tls_ca_file", "tls_cert", "tls_key"):
+        if value := getattr(arguments, option):
+            words += [f"--{option.replace('_', '-')}", value]
+    main(words, prog_name="polysci farm worker")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    """Print a line for each worker; 1 if there is one that searches cannot use."""
+    from polysci.farm.cluster import TIMING
+    from polysci.farm.tasks import describe, installed_version, target_of
+    from polysci.text.tables import fit
+
+    with connect_client(arguments.address) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        answers = client.run(describe, on_error="return")
+        tasks = client.processing()
+    head = ("worker", "machine", "timing", "tasks", "version", "fault")
+    rows = [head]
+    for address, answer in sorted(answers.items()):
+        name = str(workers[address]["name"]) if address in workers else address
+        if isinstance(answer, Exception):
+            rows.append((name, "", "", "", "", str(answer).partition("\n")[0]))
+            continue
+        other = "" if answer["version"] == installed_version() else "another version"
+        rows.append((
+            name, f"{target_of(answer['target'])} {answer['machine']}",
+            str(int(answer["resources"].get(TIMING, 0))), str(len(tasks.get(address, ()))),
+            answer["version"], other,
+        ))  # fmt: skip
+    if arguments.json:
+        for row in rows[1:]:
+            print(json.dumps(dict(zip(head, row, strict=True))))
+    else:
+        print(fit(rows, shared.table_width(arguments), drop=("version",), left=head))
+        print(f"{len(answers)} workers; dashboard: {client.dashboard_link or 'none'}")
+    return int(any(row[-1] for row in rows[1:]))

@@ -1,0 +1,128 @@
+"""``--scheduler``: searches on the workers of a dask scheduler instead of this machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from polysci.cli import layers as shared
+from polysci.errors import SpecError, UnsupportedError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from polysci.cli.display import Display
+    from polysci.export.candidates import SearchTarget
+    from polysci.farm import Farm, FarmMachine, FarmResult
+    from polysci.ops.problem import Problem
+    from polysci.tune import Progress, Result, TunerOptions
+
+_HERE = ("machine", "isa", "isas")  # options that say what the workers say
+
+
+def scheduler_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--scheduler``."""
+    command.add_argument(
+        "--scheduler", metavar="ADDRESS",
+        help="compile and time on the workers of this dask scheduler (tcp://HOST:8786), for every "
+        "kind of machine among them; 'polysci farm worker ADDRESS' starts one",
+    )  # fmt: skip
+
+
+@contextmanager
+def connect_client(address: str) -> Iterator[Client]:
+    """A dask client. Raises UnsupportedError without dask, FarmError without a scheduler."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UnsupportedError("farms need dask.distributed: pip install 'polysci[farm]'") from None
+    from polysci.errors import FarmError
+
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise FarmError(
+            f"{address}: no scheduler answers ({reason}); 'dask scheduler' starts one"
+        ) from error
+    with client:
+        yield client
+
+
+@contextmanager
+def farm_of(arguments: argparse.Namespace) -> Iterator[Farm]:
+    """The farm of ``--scheduler``. Raises SpecError for options that its workers decide."""
+    for option in _HERE:
+        if getattr(arguments, option, None):
+            raise SpecError(
+                f"--{option}: the workers of --scheduler say what they are; POLYSCI_ISA caps one "
+                "where it is started"
+            )
+    with connect_client(arguments.scheduler) as client:
+        from polysci.farm import connect
+
+        farm = connect(client)
+        for machine in farm.machines:
+            shared.say(f"{machine}")
+        if client.dashboard_link:
+            shared.say(f"dashboard: {client.dashboard_link}")
+        yield farm
+
+
+def tune_on_farm(
+    farm: Farm, todo: Sequence[Problem], arguments: argparse.Namespace, display: Display,
+    tuner: TunerOptions | None = None,
+) -> Iterator[FarmResult]:  # fmt: skip
+    """The result of every layer on every kind of machine, as they come."""
+    from polysci.farm import optimize_all
+
+    def watch(problem: Problem, machine: FarmMachine, step: Progress) -> None:
+        display.watch(problem, step)
+
+    options: dict[str, Any] = {
+        name: getattr(arguments, name) for name in ("ranker", "algorithm", "reproducible")
+    }
+    options |= {"again": getattr(arguments, "again", False), "tuner": tuner}
+    for layer in optimize_all(
+        todo, farm, arguments.level, shared.threads_of(arguments),
+        time_limit=arguments.time_limit, watch=watch, **options,
+    ):  # fmt: skip
+        display.done(f"{layer.machine.target.isa} {describe(layer)}")
+        yield layer
+
+
+def describe(layer: shared.TunedLayer | FarmResult) -> str:
+    """A line that says what the search of a layer found."""
+    if layer.result is None:
+        return f"{shared.title(layer.problem)}: FAILED: {layer.fault}"
+    return describe_result(layer.result)
+
+
+def describe_result(result: Result) -> str:
+    """A line that says what a search found."""
+    speed = f"{result.measurement.gflops:.1f} GFLOP/s" if result.measurement else "not run"
+    mark = shared.mark_disturbed(result)
+    return f"{shared.title(result.problem)}: {speed}{mark}, {result.schedule}, {result.spent:.1f} s"
+
+
+def farm_targets(farm: Farm, x: str) -> list[SearchTarget]:
+    """Where code for each instruction set finds what the farm measured for inputs of type ``x``.
+
+    Of several kinds with the same instruction set that with the most workers counts.
+    """
+    from polysci.export.candidates import SearchTarget
+
+    chosen: dict[str, FarmMachine] = {}
+    for machine in sorted(farm.machines, key=lambda kind: len(kind.workers)):
+        chosen[machine.target.isa.name] = machine
+    targets = []
+    for machine in farm.machines:
+        if machine not in chosen.values():
+            shared.say(f"{machine}: another kind with {machine.target.isa} has more workers")
+            continue
+        with farm.turn:
+            rates = farm.rates(machine, x)
+        targets.append(SearchTarget(machine.target, rates, "wisdom-only"))
+    return targets
