@@ -85,7 +85,8 @@ def _shared(
         return ()
     sums = [reductions(part.expr) for part in (first, stage)]
     kinds = [[(part.over, part.guards) for part in parts] for parts in sums]
-    if kinds[0] != kinds[1] or any(part.function in PLACES for parts in sums for part in parts):
+    functions = [part.function for it in (*members, stage) for part in reductions(it.expr)]
+    if kinds[0] != kinds[1] or sum(name in PLACES for name in functions) > 1:
         return ()
     if sum(1 for part in (*members, stage) for _ in walk(part.expr)) > LARGEST:
         return ()
