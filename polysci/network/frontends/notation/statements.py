@@ -34,7 +34,7 @@ from polysci.network.ir.expressions import (
     constant,
     substitute,
 )
-from polysci.network.ir.functions import kind_of_type
+from polysci.network.ir.functions import WHOLE, kind_of_type
 from polysci.polyhedral.affine import Affine
 
 _REVERSED = {"less": "greater", "less_equal": "greater_equal"}
@@ -171,7 +171,8 @@ class Elements:
         if form is not None:
             return substitute(form, self.iterators)
         value, dtype = self.expr(term)
-        return Computed(_converted(value, dtype, "int64"), extent)
+        short = kind_of_type(dtype) == WHOLE  # of which vectors gather twice as many elements
+        return Computed(value if short else _converted(value, dtype, "int64"), extent)
 
     def guards(self, term: Term) -> tuple[Guard, ...] | None:
         """A condition as guards; None where it is none of linear comparisons, all of which hold."""
