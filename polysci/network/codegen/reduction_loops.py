@@ -82,7 +82,8 @@ class ReductionWriter(LoopWriter):
         steps = {access.terms.get(inner, 0) for access in self.bodies()}
         first = self.reductions[0]
         at_border = any(self.busy(guard.at).coef(inner) for guard in first.guards)
-        return steps == {2} and (at_border or first.function in PLACES)
+        with_places = any(reduction.function in PLACES for reduction in self.reductions)
+        return steps == {2} and (at_border or with_places)
 
     def columns(self, several: Sequence[Reduce], names: Sequence[str], inner: str) -> c.Body:
         """Neighbouring results side by side, up to CHUNK of them."""
