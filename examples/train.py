@@ -109,7 +109,10 @@ def plot(path: str, name: str, curves: dict[str, list[float]]) -> None:
 
 def main(name: str = "digits", steps: str = "500", picture: str = "") -> None:
     """Train, compare, plot."""
-    model, source = {"digits": digits, "mlp": mlp, "lstm": lstm}[name]()
+    models = {"digits": digits, "mlp": mlp, "lstm": lstm}
+    if name not in models or not steps.isdecimal():
+        sys.exit(f"usage: train.py {{{','.join(models)}}} STEPS [PICTURE.png]")
+    model, source = models[name]()
     data = [next(source) for _ in range(int(steps))]
     rate = {"digits": 0.02, "mlp": 0.02, "lstm": 0.05}[name]
     trainer = training.compile_training(

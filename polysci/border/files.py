@@ -46,8 +46,7 @@ def replace_file(path: Path) -> Iterator[BufferedWriter]:
             yield file
         part.replace(path)
     except OSError as error:
-        error.filename, error.filename2 = os.fspath(path), None
-        raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -375,8 +375,9 @@ def test_a_full_disk_leaves_what_was_saved(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as refused:
         trainer.save(path)
+    assert str(refused.value).endswith(f"'{path}'")
     assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
 
 
