@@ -32,6 +32,8 @@ from polysci.rank.lower_bound import lower_bound
 from polysci.rank.panel_copies import part_forms
 from polysci.space.knobs import Strides
 
+FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
+
 
 @dataclass(frozen=True, slots=True)
 class LegalSchedule:
@@ -74,18 +76,19 @@ class Direct(Algorithm[LegalSchedule]):
             "ranker": limits.ranker, "tiles": limits.tiles, "blocks": limits.blocks,
             "order": limits.order,
         }  # fmt: skip
+        spare = max(0, FORMED - (count or 0)) if context.contraction.packs_b else 0
         ranked = (
             shortlist.rank_all(context, **space) if count is None
-            else shortlist.choices(context, count, kinds=limits.kinds, **space)
+            else shortlist.choices(context, count + spare, kinds=limits.kinds, **space)
         )  # fmt: skip
         chosen = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
         if count is None or limits.ranker != shortlist.SECONDS:
-            return chosen
+            return chosen if count is None else chosen[: len(chosen) - spare]
         plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
         others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in forms)
-        return sorted([*chosen, *others], key=lambda each: each.seconds)[: len(chosen)]
+        return sorted([*chosen, *others], key=lambda each: each.seconds)[: len(chosen) - spare]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)

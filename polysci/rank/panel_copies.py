@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import ceil
 from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.polyhedral.footprint import LINE
 from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
 from polysci.rank.estimate import Context
 from polysci.rank.plain_reads import row_bytes
@@ -16,7 +14,7 @@ from polysci.rank.second_reads import level_rates
 from polysci.rank.traffic_counts import PAGE, USABLE, TrafficCounts
 from polysci.space.resolve import resolve
 
-_PASSES: Final = 3.0  # of panels beyond L2: lines are read before they are written, and come back
+PASSES: Final = 3.0  # of panels beyond L2: lines are read before they are written, and come back
 
 
 def bytes_to_pack(nest: TrafficCounts) -> tuple[float, bool]:
@@ -44,7 +42,7 @@ def panel_transfers(nest: TrafficCounts) -> float:
     """Seconds that panels of all of B, which L2 does not hold, come and go while it is copied."""
     if not nest.contraction.packs_b or nest.panels() <= nest.l2_bytes / 2:
         return 0.0
-    return nest.panels() * _PASSES / beyond_l2(nest)
+    return nest.panels() * PASSES / beyond_l2(nest)
 
 
 def part_forms(context: Context, schedules: Iterable[Schedule]) -> Iterator[Schedule]:
@@ -88,22 +86,3 @@ def _with_part(schedule: Schedule, depth: int) -> tuple[Loop | Pack | Transform,
         steps.append(step)
         loops += not isinstance(step, Pack)
     return (*steps, *[Pack(operand="B")] * todo)
-
-
-def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts) -> float:
-    """What copying parts costs beside copying the whole, which the estimate charges.
-
-    Nothing is computed while a part comes from beyond L2; a part of up to half of L2 stays there.
-    """
-    whole, in_rows = bytes_to_pack(nest)
-    price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
-    again, around = 1, {d.name: d.extent for d in context.contraction.dims}
-    for loop in schedule.loops[: schedule.panels_depth]:
-        if not (context.contraction.b.uses(loop.dim) or loop.parallel):
-            again *= ceil(around[loop.dim] / loop.step)
-        around[loop.dim] = loop.step
-    far = nest.total_bytes() > USABLE * nest.l2_bytes
-    stays = nest.panels(schedule.panels_depth) <= nest.l2_bytes / 2
-    read = whole * (1.0 if stays else _PASSES) / beyond_l2(nest) * far
-    saved = whole / LINE * price + panel_transfers(nest)
-    return (again * (whole / LINE * price + read) - saved) / context.threads

@@ -18,9 +18,8 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
 from polysci.rank.curve_groups import square_groups
-from polysci.rank.panel_copies import part_seconds
+from polysci.rank.part_copies import part_seconds
 from polysci.rank.plain_reads import ahead_of_calls, plain_forms, plain_seconds
-from polysci.rank.traffic_counts import TrafficCounts
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.plain_factor import panels_refusal
@@ -345,7 +344,7 @@ def predict_seconds(context: Context, schedule: Schedule) -> float:
     if schedule.plain:
         seconds += plain_seconds(context, schedule, float(estimate.compute[0]))
     if schedule.packs_parts_of_b:
-        seconds += part_seconds(context, schedule, TrafficCounts(*as_family(context, schedule)))
+        seconds += part_seconds(context, schedule, *as_family(context, schedule))
     return seconds
 
 

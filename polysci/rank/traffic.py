@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import gcd, prod
+from collections.abc import Mapping
+from functools import reduce
+from math import prod
 
 import numpy as np
 
-from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.panel_copies import beyond_l2, bytes_to_pack, panel_transfers
 from polysci.rank.panel_jumps import jump_seconds
+from polysci.rank.reduction_runs import idle_steps, runs_of_call
 from polysci.rank.second_reads import level_rates
+from polysci.rank.short_runs import short_run_seconds
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
-from polysci.space.padding import share_of_work, skips
+from polysci.space.padding import share_of_work
 from polysci.space.rows_ahead import RowsAhead
 from polysci.space.weights_ahead import Panels, panels_beyond
 
@@ -40,8 +41,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     hidden = _sum(
         cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
     )
-    transfer = hidden + _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
-    transfer = transfer + panel_transfers(nest) + _jump_seconds(nest, levels)
+    transfer = hidden + _shown_seconds(nest, compute, levels)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
     regions = 1 + (family.pack == 0) + (nest.copies() > 1)
@@ -67,9 +67,7 @@ def work(context: Context, family: Family) -> tuple[Count, dict[str, Count]]:
     counts = {
         name: np.broadcast_to(count, size) for name, count in _counts(nest, compute, levels).items()
     }
-    exposed = _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
-    exposed = exposed + panel_transfers(nest) + _jump_seconds(nest, levels)
-    return np.broadcast_to(compute + exposed, size), counts
+    return np.broadcast_to(compute + _shown_seconds(nest, compute, levels), size), counts
 
 
 def _sum(cost: Mapping[str, Count], *names: str) -> Count:
@@ -93,7 +91,7 @@ def _counts(
     seeks = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
     counts = {
         "call_ns": calls * 1e-9,
-        "run_ns": calls * _runs(nest) * 1e-9,
+        "run_ns": calls * runs_of_call(nest) * 1e-9,
         "store_ns": stored * 1e-9,
         "reload_ns": np.where(nest.splits() > 1, stored, 0.0) * 1e-9,
         "prefetch_ns": _prefetches(nest) * 1e-9,
@@ -110,6 +108,15 @@ def _counts(
     return counts
 
 
+def _shown_seconds(
+    nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
+) -> Count:
+    """Seconds of transfers and waits beside compute, whatever the machine's coefficients."""
+    shown = _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
+    shown = shown + panel_transfers(nest) + _jump_seconds(nest, levels)
+    return shown + short_run_seconds(nest)
+
+
 def _exposed_seconds(
     nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
 ) -> Count:
@@ -118,17 +125,32 @@ def _exposed_seconds(
     What stays of B in L2 arrives there while calls read it for the first time, or, prefetched,
     while earlier calls ask for it: what takes longer than these shows.
     """
-    l2, l3, memory = _transfers(nest, levels)
-    beyond: Count = np.maximum(np.maximum(np.maximum(l2, l3), memory) - compute, 0.0)
+    beyond: Count = np.maximum(reduce(np.maximum, _transfers(nest, levels)) - compute, 0.0)
+    return np.maximum(beyond, _waits(nest, compute, levels))
+
+
+def panel_waits(context: Context, family: Family) -> Count:
+    """Seconds by which calls wait for the first lines of panels of B beyond their other waits."""
+    nest = TrafficCounts(context, family)
+    compute, levels = _compute(nest), nest.levels()
+    beyond = np.maximum(reduce(np.maximum, _transfers(nest, levels)) - compute, 0.0)
+    return np.maximum(_waits(nest, compute, levels) - beyond, 0.0)
+
+
+def _waits(
+    nest: TrafficCounts, compute: Count, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
+) -> Count:
+    """Seconds that calls wait for lines of B from beyond L2, which they read for the first time."""
     panels = _panels(nest)
     if panels is None:
-        return beyond
+        return np.zeros(1)
+    _, l3, memory = _transfers(nest, levels)
     of_b = [
         seconds * level.b / level.total for seconds, level in ((l3, levels[1]), (memory, levels[2]))
     ]
     under = panels.shares(nest.family.ahead & panels.follow(nest.l2_bytes))
     waits: Count = np.maximum(of_b[0], of_b[1]) - compute * under
-    return np.maximum(beyond, waits)
+    return waits
 
 
 def _jump_seconds(
@@ -200,7 +222,7 @@ def _compute(nest: TrafficCounts) -> Count:
     """
     shares = [share_of_work(nest.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(nest.packed, shares[1], shares[0])
-    executed = np.where(nest.packed, _idle(nest, packed=True), _idle(nest, packed=False))
+    executed = np.where(nest.packed, idle_steps(nest, packed=True), idle_steps(nest, packed=False))
     of_copy, direct = (
         nest.by_tile(lambda tile, packed=packed: _tile_seconds(nest, tile, packed=packed))  # type: ignore[misc]
         for packed in (True, False)
@@ -260,72 +282,10 @@ def _load_slots(nest: TrafficCounts, rows: int, vecs: int) -> float:
     return rows + vecs * (1 + nest.lanes * nest.contraction.x.bytes / LINE)
 
 
-def _idle(nest: TrafficCounts, *, packed: bool) -> float:
-    """Reduction steps executed over those needed: runs are rounded up to the VNNI factor.
-
-    A run is that of k, in a copy without gaps that of k and the last tap.
-    """
-    vnni, kernel = nest.compute.vnni_factor, nest.family.tiles[0].kernel
-    contraction = nest.contraction
-    if kernel.stacked:
-        stacked = contraction.by_role("br")[0].extent
-        return -(-stacked // vnni) * vnni / stacked
-    if vnni == 1 or kernel.family != "brgemm":
-        return 1.0
-    steps = prod(d.extent for d in contraction.by_role("k"))
-    joins = packed and nest.family.pad == 0 and not skips(contraction, packed=True)
-    if joins and steps % vnni:
-        steps *= _touching_taps(contraction)
-    return -(-steps // vnni) * vnni / steps
-
-
-def _touching_taps(contraction: Contraction) -> int:
-    """Values of the last tap, if they are neighbours in a copy of A; else 1."""
-    taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]
-    if not taps:
-        return 1
-    axis = next(affine for affine in contraction.a.index if affine.coef(taps[-1].name))
-    extents = {d.name: d.extent for d in contraction.dims}
-    apart = gcd(*(coef for name, coef in axis.terms if extents[name] > 1))
-    return taps[-1].extent if axis.coef(taps[-1].name) == apart else 1
-
-
 def _parts(nest: TrafficCounts, name: str, size: int) -> list[tuple[int, int]]:
     """The tiles of a dimension as (count, size)."""
     full, rest = divmod(nest.dim(name).extent, size)
     return [(full, size)] + ([(1, rest)] if rest else [])
-
-
-def _runs(nest: TrafficCounts) -> Count:
-    """Runs of one call: neighbouring taps are one run where A is contiguous across them.
-
-    All taps of swapped factors and of a stencil are one.
-    """
-    contraction = nest.contraction
-    taps = [d for d in contraction.by_role("br") if contraction.x.uses(d.name)]
-    depths = contraction.by_role("k")
-    if not taps or contraction.swapped or nest.family.tiles[0].kernel.stencil:
-        return np.ones(1)
-    offset = contraction.x.offset(nest.context.strides[contraction.x.array])
-    if not depths and not contraction.padded:
-        return np.full(1, float(_split_runs(taps, offset)))
-    channels = prod(d.extent for d in depths)
-    joined = channels == 1 or any(
-        offset.coef(taps[-1].name) == channels * offset.coef(d.name) for d in depths
-    )
-    inner = taps[-1].extent
-    direct, packed = 1 if joined else inner, 1 if nest.family.pad == 0 else inner
-    around = prod(d.extent for d in taps[:-1])
-    return around * np.where(nest.packed, packed, direct).astype(np.float64)
-
-
-def _split_runs(taps: Sequence[Dim], offset: Affine) -> int:
-    """Runs of reductions without a depth: those whose steps go on evenly are one."""
-    *outer, last = taps
-    step = offset.coef(last.name) * last.extent
-    while outer and offset.coef(outer[-1].name) == step:
-        step *= outer.pop().extent
-    return prod(d.extent for d in outer)
 
 
 def _vectors_stored(nest: TrafficCounts, tile: RegisterTile) -> float:

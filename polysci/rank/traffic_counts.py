@@ -19,6 +19,7 @@ from polysci.polyhedral.contraction import REDUCTIONS, Dim, Operand, columns_of
 from polysci.polyhedral.footprint import (
     LINE,
     Count,
+    Extents,
     LevelTraffic,
     crowding,
     extent_of,
@@ -158,15 +159,14 @@ class TrafficCounts:
     def levels(self) -> tuple[LevelTraffic, LevelTraffic, LevelTraffic]:
         """Traffic into L1, L2 and the last level, in bytes."""
         target, threads = self.context.target, self.context.threads
-        shares = [target.sharing(level, threads) for level in ("l1", "l2", "l3")]
         sizes = [
-            size / share
-            for size, share in zip((target.l1, target.l2, target.l3), shares, strict=True)
+            size / target.sharing(level, threads)
+            for level, size in (("l1", target.l1), ("l2", target.l2), ("l3", target.l3))
         ]
-        moved = [self.bytes_moved(depth) for depth in range(len(self.tiles))]
-        levels = []
+        depths, levels = range(len(self.tiles)), []
+        moved = [self.bytes_moved(depth) for depth in depths]
         for size, period in zip(sizes, (*PERIODS, 0), strict=True):
-            occupied = [self._occupancy(depth, period) for depth in range(len(self.tiles))]
+            occupied = [self.occupancy(depth, period) for depth in depths]
             levels.append(level_traffic(occupied, moved, USABLE * size))
         return levels[0], levels[1], levels[2]
 
@@ -181,7 +181,7 @@ class TrafficCounts:
         pages, moved = list[Count](), list[tuple[Count, Count, Count]]()
         for depth, tile in enumerate(self.means):
             a, b, c = self._pages(depth, tile)
-            times = self._times(depth)
+            times = self.times(depth)
             pages.append(a + b + c)
             moved.append((a * times[0], b * times[1], c * times[2]))
         return level_traffic(pages, moved, TRANSLATIONS).total
@@ -189,7 +189,7 @@ class TrafficCounts:
     def seeks(self, l2: LevelTraffic) -> Count:
         """Runs of x's lines in the traffic into L2: no prefetcher has seen where one begins."""
         depths = range(len(self.tiles))
-        occupied = [self._occupancy(depth, PERIODS[1]) for depth in depths]
+        occupied = [self.occupancy(depth, PERIODS[1]) for depth in depths]
         begun = [(self._runs_of_x(depth), np.zeros(1), np.zeros(1)) for depth in depths]
         runs = level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
         return runs + STRAY * self._strays() * l2.a / LINE
@@ -226,10 +226,10 @@ class TrafficCounts:
 
     def _runs_of_x(self, depth: int) -> Count:
         """Runs of lines that all visits of the sub-nest at a depth begin in x, or in its copy."""
-        number = self._runs(self.contraction.x, self.means[depth], LINE)[1]
-        return np.where(self._from_copy(depth), 1.0, number) * self._times(depth)[0]
+        number = self.runs_of(self.contraction.x, self.means[depth], LINE)[1]
+        return np.where(self.from_copy(depth), 1.0, number) * self.times(depth)[0]
 
-    def _pages(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
+    def _pages(self, depth: int, tile: Extents) -> tuple[Count, Count, Count]:
         contraction = self.contraction
         a, c = (
             self._blocks(operand, tile, PAGE) / PAGE for operand in (contraction.x, contraction.out)
@@ -239,11 +239,11 @@ class TrafficCounts:
             pages = np.ceil(copy / PAGE)
             if contraction.swapped:  # channels lie as far apart as in x, or as the copy is small
                 pages = np.minimum(a, np.ceil(self.whole_copy() / PAGE))
-            a = np.where(self._from_copy(depth), pages, a)
+            a = np.where(self.from_copy(depth), pages, a)
         b = np.ceil(self._memoise("panel", contraction.w, tile, self.panel_bytes) / PAGE)
         return a, b, c
 
-    def _times(self, depth: int) -> tuple[Count, Count, Count]:
+    def times(self, depth: int) -> tuple[Count, Count, Count]:
         """How often A, B and C of the sub-nest at a depth are fetched."""
         outer = min(depth, self.depth)  # accumulators stay in registers during a call
         a, b, c = self._fetches
@@ -255,10 +255,10 @@ class TrafficCounts:
         stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
         a, b, _ = self._bytes(depth, self.means[depth])
         c = self._bytes(outer, self.means[outer])[2]
-        times = self._times(depth)
+        times = self.times(depth)
         return a * times[0], b * times[1], stored * c * times[2]
 
-    def _occupancy(self, depth: int, period: int) -> Count:
+    def occupancy(self, depth: int, period: int) -> Count:
         """Bytes of cache that the sub-nest occupies.
 
         An operand that conflicts in few sets counts as if all sets were as full as those.
@@ -266,23 +266,23 @@ class TrafficCounts:
         a, b, c = self._bytes(depth, self.tiles[depth])
         total = a + b
         full = a * np.where(
-            self._from_copy(depth), 1.0, self._crowding(self.contraction.x, depth, period)
+            self.from_copy(depth), 1.0, self._crowding(self.contraction.x, depth, period)
         )
         if depth <= self.depth:
             total = total + c
             full = np.maximum(full, c * self._crowding(self.contraction.out, depth, period))
         return np.maximum(total, full * USABLE / self.crowded.get(period, CROWDED))
 
-    def _from_copy(self, depth: int) -> NDArray[np.bool_]:
+    def from_copy(self, depth: int) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = self.packed & (self.family.pack <= depth)
         return inside
 
-    def _bytes(self, depth: int, tile: Mapping[str, Count]) -> tuple[Count, Count, Count]:
+    def _bytes(self, depth: int, tile: Extents) -> tuple[Count, Count, Count]:
         """Bytes of A, B and C that a tile at a depth touches, in whole cache lines."""
         a = self._lines(self.contraction.x, tile)
         if self.packed.any():
             copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
-            a = np.where(self._from_copy(depth), copy, a)
+            a = np.where(self.from_copy(depth), copy, a)
         b = self._memoise("panel", self.contraction.w, tile, self.panel_bytes)
         return a, b, self._lines(self.contraction.out, tile)
 
@@ -301,7 +301,7 @@ class TrafficCounts:
             total = np.where(self.family.pack == depth, self.copy_bytes(depth), total)
         return total
 
-    def _packed_bytes(self, tile: Mapping[str, Count]) -> Count:
+    def _packed_bytes(self, tile: Extents) -> Count:
         """Bytes of a packed copy of A."""
         return prod(self._extents(self.contraction.x, tile), start=np.full(1, self.packed_copy))
 
@@ -309,7 +309,7 @@ class TrafficCounts:
         """Bytes of packed B inside so many loops of the first schedule, by default of all."""
         return float(self.panel_bytes(self.tiles[depth])[0])
 
-    def panel_bytes(self, tile: Mapping[str, Count]) -> Count:
+    def panel_bytes(self, tile: Extents) -> Count:
         """Bytes of packed B that a tile reads: whole vectors of columns."""
         total = np.full(1, float(self.compute.bytes))
         for name in self._dims_of[self.contraction.w.array]:
@@ -319,14 +319,14 @@ class TrafficCounts:
                 total = total * tile[name]
         return total
 
-    def _lines(self, operand: Operand, tile: Mapping[str, Count]) -> Count:
+    def _lines(self, operand: Operand, tile: Extents) -> Count:
         """Bytes of an operand that a tile touches, in whole cache lines."""
         return self._blocks(operand, tile, LINE)
 
-    def _blocks(self, operand: Operand, tile: Mapping[str, Count], block: int) -> Count:
+    def _blocks(self, operand: Operand, tile: Extents, block: int) -> Count:
         return self._memoise(
             f"blocks of {block}", operand, tile,
-            lambda tile: whole_blocks(*self._runs(operand, tile, block), block),
+            lambda tile: whole_blocks(*self.runs_of(operand, tile, block), block),
         )  # fmt: skip
 
     def _crowding(self, operand: Operand, depth: int, period: int) -> Count:
@@ -336,19 +336,19 @@ class TrafficCounts:
         return self._memoise(
             f"crowding {period}", operand, self.tiles[depth],
             lambda tile: crowding(
-                *self._runs(operand, tile, LINE), strides, self._extents(operand, tile), period,
+                *self.runs_of(operand, tile, LINE), strides, self._extents(operand, tile), period,
                 operand.bytes,
             ),
         )  # fmt: skip
 
-    def _runs(self, operand: Operand, tile: Mapping[str, Count], block: int) -> tuple[Count, Count]:
+    def runs_of(self, operand: Operand, tile: Extents, block: int) -> tuple[Count, Count]:
         strides = self.context.strides[operand.array]
         return self._memoise(
             f"runs {block}", operand, tile,
             lambda tile: runs(strides, self._extents(operand, tile), block, operand.bytes),
         )  # fmt: skip
 
-    def _extents(self, operand: Operand, tile: Mapping[str, Count]) -> list[Count]:
+    def _extents(self, operand: Operand, tile: Extents) -> list[Count]:
         """Positions along every axis of an operand that a tile touches."""
         extents = []
         for axis, index in enumerate(operand.index):
@@ -362,7 +362,7 @@ class TrafficCounts:
         self,
         kind: str,
         operand: Operand,
-        tile: Mapping[str, Count],
+        tile: Extents,
         count: Callable[[Mapping[str, Count]], T],
     ) -> T:
         """A count of an operand's tile, computed once for all depths that share the extents."""
