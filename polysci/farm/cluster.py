@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class FarmTasks:
 
     describe: Callable[..., Any] = tasks.describe
     measure_rates: Callable[..., Any] = tasks.measure_rates
-    compile_schedule: Callable[..., Any] = tasks.compile_schedule
+    compile_schedules: Callable[..., Any] = tasks.compile_schedules
     try_schedules: Callable[..., Any] = tasks.try_schedules
     compare_schedules: Callable[..., Any] = tasks.compare_schedules
     measure_peak: Callable[..., Any] = tasks.measure_peak
@@ -128,10 +128,10 @@ class Farm:
         """A task that takes times, alone on a machine of that kind."""
         return self._submit({TIMING: 1, machine.name: 1}, function, words)
 
-    def compile(self, machine: FarmMachine, job: Mapping[str, Any], text: str) -> Future:
-        """A schedule's shared object, from any worker that has the machine's compiler."""
+    def compile(self, machine: FarmMachine, job: Mapping[str, Any], texts: Sequence[str]) -> Future:
+        """The shared objects of schedules, from any worker that has the machine's compiler."""
         where = {tasks.compiler_resource(machine.compiler): 1}
-        return self._submit(where, self.tasks.compile_schedule, (job, text))
+        return self._submit(where, self.tasks.compile_schedules, (job, texts))
 
     def _submit(
         self, where: Mapping[str, int], function: Callable[..., Any], words: tuple[Any, ...]

@@ -108,14 +108,25 @@ class FarmRunner:
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """The number of a call and its answer, as they come; fewer when the deadline passes."""
         done: SimpleQueue[Future] = SimpleQueue()
-        pending: dict[str, tuple[Future, int]] = {}
+        pending: dict[str, tuple[Future, int, bool]] = {}
         todo, aside = [*reversed(range(len(calls)))], len(self.farm.aside)
+
+        def start(at: int, built: Sequence[tasks.Answer] | None) -> None:
+            """Compile what a call needs, anywhere; with that, take its times."""
+            function, words, texts = calls[at]
+            ready = built is not None or not texts
+            future = (
+                self.farm.time(self.machine, function, self.job, *words, *(built or ()))
+                if ready
+                else self.farm.compile(self.machine, self.job, texts)
+            )
+            pending[future.key] = future, at, ready
+            future.add_done_callback(done.put)
+
         try:
             while pending or todo:
                 while todo and len(pending) < AHEAD * self.width:
-                    future = self._submit(*calls[todo[-1]])
-                    pending[future.key] = future, todo.pop()
-                    future.add_done_callback(done.put)
+                    start(todo.pop(), None)
                 ended = self._next(done)
                 if len(self.farm.aside) > aside:
                     aside = len(self.farm.aside)
@@ -124,21 +135,17 @@ class FarmRunner:
                     return
                 if ended is None or ended.key not in pending:
                     continue
-                _, at = pending.pop(ended.key)
-                if answer := self._result(ended):
+                _, at, ready = pending.pop(ended.key)
+                answer = self._result(ended)
+                if not ready:
+                    start(at, answer["built"] if answer and "built" in answer else ())
+                elif answer:
                     yield at, answer
                 else:
                     todo.append(at)
         finally:
-            for future, _ in pending.values():
+            for future, *_ in pending.values():
                 future.cancel()
-
-    def _submit(
-        self, function: Callable[..., Any], words: Sequence[Any], texts: Sequence[str]
-    ) -> Future:
-        """A timing, and before it the compilation of each text, anywhere."""
-        built = [self.farm.compile(self.machine, self.job, text) for text in texts]
-        return self.farm.time(self.machine, function, self.job, *words, *built)
 
     def _next(self, done: SimpleQueue[Future]) -> Future | None:
         """A task that has ended; None after a while. Raises KeyboardInterrupt for the others."""
@@ -159,16 +166,16 @@ class FarmRunner:
             if isinstance(error.__cause__, KilledWorker):
                 return {"fault": f"the workers that ran it died: {error}", "kind": "CheckError"}
             raise
-        if "rate" not in answer:  # a fault
+        if "rate" not in answer:  # compiled, or a fault
             return answer
         seen = self.machine, self.threads, answer["worker"], answer["rate"]
         return answer if self.farm.accepts(*seen) else None
 
-    def _recall(self, pending: dict[str, tuple[Future, int]]) -> list[int]:
+    def _recall(self, pending: dict[str, tuple[Future, int, bool]]) -> list[int]:
         """The calls that wait for workers which were set aside; they are taken from them."""
         busy = self.farm.client.processing(self.farm.aside)
         stuck = [key for keys in busy.values() for key in keys if key in pending]
         recalled = [pending.pop(key) for key in stuck]
-        for future, _ in recalled:
+        for future, *_ in recalled:
             future.cancel()
-        return [at for _, at in recalled]
+        return [at for _, at, _ in recalled]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -108,10 +108,10 @@ def measure_rates(x: str) -> str:
         return machine_of(detect(), lambda done, total: None, x).to_json()
 
 
-def compile_schedule(job: Mapping[str, Any], text: str) -> Answer:
-    """The shared object of a schedule, as ``cache.pack`` packs it, or the fault."""
+def compile_schedules(job: Mapping[str, Any], texts: Sequence[str]) -> Answer:
+    """The shared object of each schedule, as ``cache.pack`` packs it, or its fault."""
     with share_machine():
-        return _caught(lambda: _packed(TrialJob(**job), text))
+        return {"built": [_caught(partial(_packed, TrialJob(**job), text)) for text in texts]}
 
 
 def _packed(job: TrialJob, text: str) -> Answer:
