@@ -20,6 +20,7 @@ from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement, host_of
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target
+from polysci.tune.individuals import NETWORK, check_individual
 from polysci.tune.result import Trial
 from polysci.tune.wisdom import LEVELS, TRIAL, Record, Wisdom
 
@@ -33,6 +34,9 @@ def check_record(record: Record) -> None:
 
     The record may be of any machine.
     """
+    if record.problem.startswith(f"{NETWORK} "):
+        check_individual(record.schedule, record.threads)
+        return
     problem, algorithm = parse_record_key(record.problem)
     recorded = schedule.parse(record.schedule)
     if not admits(algorithm, recorded):

@@ -31,8 +31,8 @@ from polysci.tune.tuners import (
 )
 from polysci.tune.tuners.state import FOLDER
 
-OPTIONS: Final = 300  # schedules of a problem that the model prefers, the steps of loops apart
-KINDS: Final = 100  # others, the best of their kind
+OPTIONS: Final = 200  # schedules of a problem that the model prefers, the steps of loops apart
+KINDS: Final = 60  # others, the best of their kind
 KNOWN: Final = 10  # seeds that are the fastest on record, and as many for other sizes
 
 

@@ -70,7 +70,7 @@ def test_all_individuals_compute_the_same(tmp_path: Path) -> None:
     assert kinds == {"layer", "apart", "turned", "no_rows"}
     texts = set[str]()
     for genome in corners(space, 3):
-        code = tuner._network(space, genome).code
+        code = tuner.network_of(space.texts(genome)).code
         texts |= {code.files["net.c"]}
         runner = runner_of(code, QUICK)
         assert not fault(GRAPH, Plain(runner), inputs, exact, limits), genome  # type: ignore[arg-type]
@@ -96,9 +96,9 @@ def test_choices_change_what_they_name(tmp_path: Path) -> None:
 
     def stages_with(kind: str) -> tuple[Any, ...]:
         on = tuple(int(name.startswith(kind)) for name in names)
-        return tuner._network(space, on).prepared.program.stages
+        return tuner.network_of(space.texts(on)).prepared.program.stages
 
-    before = tuner._network(space, seed).prepared.program.stages
+    before = tuner.network_of(space.texts(seed)).prepared.program.stages
     assert any(isinstance(stage, RowFusion) for stage in before)
     assert not any(isinstance(stage, RowFusion) for stage in stages_with("no_rows "))
     assert len(stages_with("apart ")) > len(before)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from polysci.measure.trials import build_trials
 from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import library_of
 from polysci.network.compile.network_process import time_networks
+from polysci.network.compile.network_records import NetworkRecords
 from polysci.network.compile.pipeline import (
     AS_COSTS_SAY,
     PASSES,
@@ -46,7 +47,8 @@ from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.measurement import host_of
 from polysci.space.summation import SummationOrder
 from polysci.tune import Progress, Result, context_of, optimize
-from polysci.tune.tuned_trials import state_path
+from polysci.tune.individuals import LAYER
+from polysci.tune.tuned_trials import KNOWN, state_path
 from polysci.tune.tuners import (
     Decision,
     Genome,
@@ -54,6 +56,7 @@ from polysci.tune.tuners import (
     Space,
     TunerOptions,
     TunerState,
+    choose_options,
     drive,
     state_of,
 )
@@ -63,7 +66,7 @@ OPTIONS: Final = 24  # schedules of each layer that the model prefers
 SAMPLES: Final = 5  # of an individual
 FINALISTS: Final = 4
 FINAL_SAMPLES: Final = 11
-_LAYER, _AS_COSTS, _OTHERWISE = "layer", "as costs say", "otherwise"
+_AS_COSTS, _OTHERWISE = "as costs say", "otherwise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class TunedNetwork:
         return self.code, library_of(self.code)
 
 
-@dataclass(slots=True)
+@dataclass
 class NetworkTuner:
     """Decides about a network what ``retune`` does: ``chosen`` are its schedules, the first seed.
 
@@ -100,48 +103,58 @@ class NetworkTuner:
     seconds: dict[Path, float] = field(default_factory=dict)  # different choices may be one code
     least: float = 0.0
 
+    @cached_property
+    def records(self) -> NetworkRecords:
+        """Of the network in wisdom, by whose names decisions are called."""
+        return NetworkRecords(self.prepared.graph, self.options, self.wisdom)
+
     def run(self, tuner: TunerOptions) -> TunedNetwork:
         """The fastest individual whose layers are right; after Ctrl-C, of those measured."""
         state = state_of(self._path(tuner), tuner, self._space)
-        self.least = self._lower_bound(state.space)
+        self.least, whole = self._lower_bound(state.space), True
         try:
             drive(state, lambda genomes: self._measure(state, genomes), lambda: self._enough(state))
+            whole = not self._late()
             ranked = self._compare(state)
         except KeyboardInterrupt:
             if not state.ranked:
                 raise
-            ranked = state.ranked
+            ranked, whole = state.ranked, False
         faults = list[str]()
         for genome in ranked:
-            network = self._network(state.space, genome)
+            network = self.network_of(texts := state.space.texts(genome))
             if not (fault := self._fault(network)):
+                said = {name: text for name, text in texts.items() if text != _AS_COSTS}
+                self.records.keep(said, state.seconds(genome), whole=whole)
                 return network
             faults.append(fault)
         raise CheckError(f"{self.name}: no individual of the tuner survived: {'; '.join(faults)}")
 
     def _path(self, tuner: TunerOptions) -> Path:
         """Of the state: it depends on the network and the machine."""
-        program, options = self.prepared.program, self.options
-        shown = repr((program.stages, sorted(program.values.items()), program.outputs))
-        host, threads = host_of(options.target), str(options.threads)
-        words = options.dtype, options.algorithm, str(options.reproducible)
-        digest = hashlib.sha256(shown.encode()).hexdigest()
-        return state_path([digest, host, threads, *words, str(tuner.members())])
+        host, threads = host_of(self.options.target), str(self.options.threads)
+        passes = str(self.prepared.fuse), self.prepared.optimize
+        return state_path([self.records.key, host, threads, *passes, str(tuner.members())])
 
     def _space(self) -> Space:
         """Schedules of every layer; what passes may decide otherwise than their costs say."""
         program = self.prepared.program
         todo, wanted = problems(program), options_of(program, self.options)
         decisions = [
-            Decision.of(f"{_LAYER} {key}", self._schedules(key, problem, wanted[key]))
+            Decision.of(f"{LAYER} {key}", self._schedules(key, problem, wanted[key]))
             for key, problem in todo.items()
         ]
         decisions += [
-            Decision.of(f"{kind} {tensor}", (_AS_COSTS, _OTHERWISE))
+            Decision.of(
+                f"{kind} {self.records.numbers.get(tensor, tensor)}", (_AS_COSTS, _OTHERWISE)
+            )
             for kind, tensors in self._free().items()
             for tensor in tensors
         ]
-        return Space(tuple(decisions), ((0,) * len(decisions),))
+        plain = Space(tuple(decisions))
+        seeds = [(0,) * len(decisions)]
+        seeds += [choose_options(plain, its) for its in self.records.seeds(list(todo), KNOWN)]
+        return replace(plain, seeds=tuple(dict.fromkeys(seeds)))
 
     def _schedules(self, key: str, problem: Problem, options: CompileOptions) -> list[str]:
         """What a layer chooses from: what won, alone or inside, its rivals, the model's best."""
@@ -174,15 +187,19 @@ class NetworkTuner:
             "no_rows": list(chain.from_iterable(inside)),
         }
 
-    def _network(self, space: Space, genome: Genome) -> TunedNetwork:
-        """An individual's C. Raises PolysciError where its choices do not go together."""
+    def network_of(self, texts: Mapping[str, str]) -> TunedNetwork:
+        """An individual of these options by the names of decisions.
+
+        Raises PolysciError where they do not go together.
+        """
         schedules, otherwise = dict[str, Schedule](), dict[str, set[str]]()
-        for name, text in space.texts(genome).items():
+        tensors = {number: name for name, number in self.records.numbers.items()}
+        for name, text in texts.items():
             kind, _, what = name.partition(" ")
-            if kind == _LAYER:
+            if kind == LAYER:
                 schedules[what] = parse(text)
             elif text == _OTHERWISE:
-                otherwise.setdefault(kind, set()).add(what)
+                otherwise.setdefault(kind, set()).add(tensors.get(what, what))
         choices = PassChoices(**{kind: frozenset(names) for kind, names in otherwise.items()})
         prepared = self._variant(choices)
         wanted = options_of(prepared.program, self.options)
@@ -232,7 +249,7 @@ class NetworkTuner:
 
     def _time(self, space: Space, genome: Genome) -> Outcome:
         try:
-            code, library = self._network(space, genome).built
+            code, library = self.network_of(space.texts(genome)).built
             if library not in self.seconds:
                 (samples,) = time_networks([(code, library)], self.options.threads, SAMPLES)
                 self.seconds[library] = min(samples.seconds)
@@ -244,15 +261,17 @@ class NetworkTuner:
 
     def _enough(self, state: TunerState) -> bool:
         """Whether time is up, or the fastest individual is at the bound of all."""
-        late = self.until is not None and time.monotonic() > self.until
-        return state.best is not None and (late or state.best < self.least)
+        return state.best is not None and (self._late() or state.best < self.least)
+
+    def _late(self) -> bool:
+        return self.until is not None and time.monotonic() > self.until
 
     def _lower_bound(self, space: Space) -> float:
         """Seconds that the layers of any individual take at least, whatever their schedules."""
         least, wanted = dict[str, float](), options_of(self.prepared.program, self.options)
         for decision in space.decisions:
             kind, _, key = decision.name.partition(" ")
-            if kind != _LAYER or key not in wanted:
+            if kind != LAYER or key not in wanted:
                 continue
             problem = problems(self.prepared.program)[key]
             context = context_of(problem, wanted[key].threads, self.options.target)
@@ -264,9 +283,9 @@ class NetworkTuner:
         """The fastest individuals, timed in turns; the seed stays where none is faster."""
         if self.progress:
             self.progress(Progress("comparing", 0, 1, state.best))
-        (seed,) = state.space.seeds
+        seed = state.space.seeds[0]
         names = list(dict.fromkeys([seed, *state.ranked[:FINALISTS]]))
-        built = [self._network(state.space, genome).built for genome in names]
+        built = [self.network_of(state.space.texts(genome)).built for genome in names]
         try:
             timed = time_networks(built, self.options.threads, FINAL_SAMPLES)
         except CheckError:  # one crashes now and then: the times that are known must do

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from polysci.errors import PolysciError
 from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import ports
+from polysci.network.compile.network_records import NetworkRecords
 from polysci.network.compile.network_tuner import NetworkTuner
 from polysci.network.compile.prepare import (
     CompileOptions,
@@ -22,6 +25,8 @@ from polysci.network.runtime.runner import TensorPort
 from polysci.polyhedral.schedule import Schedule
 from polysci.tune import Progress, Result, TunerOptions
 from polysci.tune.wisdom import Wisdom
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -91,6 +96,11 @@ def plan_network(
     A ``tuner`` begins with what that is without one, has half of the time, and tells ``progress``.
     """
     start = time.monotonic()
+    known = wisdom if wisdom is not None else Wisdom()
+    if tuner is None and not options.machine:
+        recorded = _recorded(prepared, options, name, known)
+        if recorded is not None:
+            return replace(recorded, seconds=time.monotonic() - start)
     until = None if time_limit is None else start + time_limit
     results = search_schedules(
         prepared, options, wisdom=wisdom, watch=watch,
@@ -100,10 +110,27 @@ def plan_network(
     if tuner is None:
         code = generate_code(whole.placed, chosen, name, options)
     else:
-        known = wisdom if wisdom is not None else Wisdom()
         search = NetworkTuner(
             prepared, results, chosen, options, name, known, progress, until
         )  # fmt: skip
         tuned = search.run(tuner)
         whole, chosen, code = tuned.prepared, dict(tuned.schedules), tuned.code
     return PlannedNetwork(whole, results, chosen, code, options, time.monotonic() - start)
+
+
+def _recorded(
+    prepared: PreparedNetwork, options: CompileOptions, name: str, wisdom: Wisdom
+) -> PlannedNetwork | None:
+    """What an earlier tuner chose, if that still works."""
+    texts = NetworkRecords(prepared.graph, options, wisdom).best()
+    if texts is None:
+        return None
+    results = search_schedules(prepared, replace(options, level="estimate"), wisdom=wisdom)
+    chosen = {key: result.schedule for key, result in results.items()}
+    try:
+        tuned = NetworkTuner(prepared, results, chosen, options, name, wisdom).network_of(texts)
+    except PolysciError as error:
+        _log.warning("ignoring the record of %s: %s", name, error)
+        return None
+    schedules = dict(tuned.schedules)
+    return PlannedNetwork(tuned.prepared, results, schedules, tuned.code, options, 0.0)

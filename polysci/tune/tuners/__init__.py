@@ -2,7 +2,7 @@
 
 from polysci.tune.tuners.drive import TUNERS, drive
 from polysci.tune.tuners.options import TunerOptions, options_of
-from polysci.tune.tuners.space import Decision, Genome, Space
+from polysci.tune.tuners.space import Decision, Genome, Space, choose_options
 from polysci.tune.tuners.state import Outcome, TunerState, state_of
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Space",
     "TunerOptions",
     "TunerState",
+    "choose_options",
     "drive",
     "options_of",
     "state_of",

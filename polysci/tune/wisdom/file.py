@@ -195,6 +195,12 @@ class Wisdom:
             thorough[key] = record
         return tuple(record for what, record in sorted(thorough.items()))
 
+    def starting_with(self, words: str) -> tuple[Record, ...]:
+        """Records whose problem begins with these words, the fastest first; trials are none."""
+        check_type("words", words, str)
+        where = "WHERE substr(problem, 1, ?) = ? AND level <> ? ORDER BY seconds, schedule, host"
+        return store.rows(self.path, where, (len(words), words, TRIAL))
+
     def list(self) -> tuple[Record, ...]:
         """All records, sorted by problem, threads, features, host, level and schedule."""
         return store.rows(self.path, f"ORDER BY {', '.join(KEY)}")
