@@ -82,13 +82,14 @@ class Direct(Algorithm[LegalSchedule]):
             else shortlist.choices(context, count + spare, kinds=limits.kinds, **space)
         )  # fmt: skip
         chosen = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
+        kept = len(chosen) if count is None else max(count, len(chosen) - spare)
         if count is None or limits.ranker != shortlist.SECONDS:
-            return chosen if count is None else chosen[: len(chosen) - spare]
+            return chosen[:kept]
         plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
         others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in forms)
-        return sorted([*chosen, *others], key=lambda each: each.seconds)[: len(chosen) - spare]
+        return sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)

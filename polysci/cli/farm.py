@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import Any
 
 from polysci.cli import layers as shared
@@ -38,6 +39,7 @@ def add(commands: Any) -> None:
     worker.add_argument("--name", metavar="NAME", help="of the worker, for logs and the dashboard")
     for option in ("tls-ca-file", "tls-cert", "tls-key"):
         worker.add_argument(f"--{option}", metavar="FILE", help="as 'dask worker' takes it")
+    shared.isa_option(worker)
     worker.set_defaults(run=_work)
     status = actions.add_parser(
         "status", help="list the workers, their machines and versions", allow_abbrev=False
@@ -57,6 +59,8 @@ def _work(arguments: argparse.Namespace) -> int:
     from polysci.farm.cluster import TIMING
     from polysci.target.host import detect
 
+    if arguments.isa:
+        os.environ["POLYSCI_ISA"] = detect(arguments.isa).isa.name
     words = [arguments.address, "--nworkers", "1"]
     words += ["--nthreads", str(arguments.nthreads or detect().cores)]
     words += ["--resources", f"{TIMING}={int(not arguments.no_timing)}"]

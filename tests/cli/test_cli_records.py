@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from polysci.algorithms.choice import key_of
-from polysci.cli import compile
+from polysci.cli.schedulers import describe_result
 from polysci.network.compile.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.runtime.measurement import host_of
@@ -95,7 +95,7 @@ def test_progress_marks_disturbed_times(tmp_path: Path) -> None:
     for command in (("optimize", *words), ("report", *words, "-o", tmp_path / "x.html")):
         assert "(disturbed)" in polysci(*command).stderr
     level, problem = "wisdom-only", parse_problem(LAYER, "nhwc")
-    assert "(disturbed)" in compile._line(optimize(problem, level, isa="portable"))
+    assert "(disturbed)" in describe_result(optimize(problem, level, isa="portable"))
 
 
 def test_a_network_counts_them() -> None:

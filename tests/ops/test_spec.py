@@ -273,7 +273,7 @@ def test_an_error_survives_a_pipe() -> None:
 
 
 def test_what_is_no_text() -> None:
-    with pytest.raises(TypeError, match="text must be a str, got bytes"):
+    with pytest.raises(TypeError, match="text: expected str, got b'ic3"):
         Conv2d.parse(SQUARE.encode())  # type: ignore[arg-type]
 
 

@@ -2,7 +2,9 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +23,7 @@ KERNELS(brgemm, portable, f32, rows 1..3, vectors 3)
 """
 MODULE = """
 from pathlib import Path
+from types import SimpleNamespace
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
 from polysci.target.packages import MicrokernelPackage
@@ -131,7 +134,7 @@ def test_a_package_that_does_not_fit_is_left_out(
     value = MicrokernelPackage(tmp_path, isas) if isinstance(package, tuple) else package
     install(tmp_path, "wrong", "[polysci.microkernels]\nit = wrong_module:VALUE\n", files)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("importlib.metadata.EntryPoint.load", lambda point: value)
+    monkeypatch.setitem(sys.modules, "wrong_module", SimpleNamespace(VALUE=value))
     sources = collect(ISAS)
     assert list(sources.isas) == list(ISAS) and not sources.folders
     (record,) = caplog.records
