@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distributed import Client, Future
+from distributed.comm import CommClosedError
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from polysci.errors import FarmError, PolysciError
@@ -83,7 +84,7 @@ def result_of(future: Future, timeout: float | None = None) -> Any:
         return future.result(timeout)
     except (PolysciError, TimeoutError):
         raise
-    except CancelledError:
+    except (CancelledError, CommClosedError):
         raise FarmError(
             "the scheduler is gone; what was measured is recorded, and the same command goes on "
             "from there"
