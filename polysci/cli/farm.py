@@ -80,7 +80,7 @@ def _status(arguments: argparse.Namespace) -> int:
     with connect_client(arguments.address) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         answers = client.run(describe, on_error="return")
-        tasks = client.processing()
+        tasks, dashboard = client.processing(), client.dashboard_link
     head = ("worker", "machine", "timing", "tasks", "version", "fault")
     rows = [head]
     for address, answer in sorted(answers.items()):
@@ -99,5 +99,5 @@ def _status(arguments: argparse.Namespace) -> int:
             print(json.dumps(dict(zip(head, row, strict=True))))
     else:
         print(fit(rows, shared.table_width(arguments), drop=("version",), left=head))
-        print(f"{len(answers)} workers; dashboard: {client.dashboard_link or 'none'}")
+        print(f"{len(answers)} workers; dashboard: {dashboard or 'none'}")
     return int(any(row[-1] for row in rows[1:]))

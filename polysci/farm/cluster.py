@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from distributed import Client, Future
+from distributed import Client, Future, Status
 from distributed.comm import CommClosedError
 from distributed.diagnostics.plugin import WorkerPlugin
 
@@ -25,6 +26,7 @@ TIMING: Final = "timing"  # the resource of workers that take times
 ASIDE: Final = "set-aside"  # the resource of those that a search does not trust, until the next one
 DRIFT: Final = 0.15  # of the usual rate of the reference loop, up or down
 POLL_S: Final = 0.2  # between looks at the clock, at Ctrl-C, and at workers that were set aside
+LOOK_S: Final = 2.0  # between looks at whether a kind has workers left
 START_S: Final = 60.0  # for the first worker to appear
 _AMPLE: Final = 1 << 20  # of a resource that only says where a task may run
 _log = logging.getLogger(__name__)
@@ -76,6 +78,11 @@ class MachineResources(WorkerPlugin):  # type: ignore[misc]
         names = described["machine"], tasks.compiler_resource(described["compiler"])
         back = {TIMING: 1, ASIDE: 0} if described["resources"].get(ASIDE) else {}
         await worker.set_resources(**dict.fromkeys(names, _AMPLE), **back)
+        if worker.status is Status.running:
+            # The scheduler looks for tasks that no worker could run when one begins to, not when
+            # its resources change.
+            worker.status = Status.paused
+            worker.status = Status.running
 
 
 def result_of(future: Future, timeout: float | None = None) -> Any:
@@ -115,6 +122,10 @@ class Farm:
     _rates: dict[tuple[str, str], Future] = field(default_factory=dict)
     _loops: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     _drifts: dict[str, int] = field(default_factory=dict)  # of each worker, in a row
+    _looks: dict[str, float] = field(
+        default_factory=dict
+    )  # when the workers of a kind were counted
+    _lost: dict[str, bool] = field(default_factory=dict)  # kinds that had no worker then
 
     @contextmanager
     def wait(self) -> Iterator[None]:
@@ -152,6 +163,7 @@ class Farm:
                 raise KeyboardInterrupt
             with self.wait(), suppress(TimeoutError):
                 return from_json(result_of(future, POLL_S))
+            self.count_workers(machine)
 
     def accepts(self, machine: FarmMachine, threads: int, worker: str, rate: float) -> bool:
         """Whether a worker's times count: its reference loop is as fast as those of its kind are.
@@ -169,10 +181,31 @@ class Farm:
         self._drifts[worker] = self._drifts.get(worker, 0) + 1
         return self._drifts[worker] > 1 and not self._set_aside(machine, worker)
 
+    def count_workers(self, machine: FarmMachine) -> None:
+        """Warn where no worker of a kind is left, as searches then wait for one; tell its end."""
+        now = time.monotonic()
+        if now < self._looks.get(machine.name, now - LOOK_S) + LOOK_S:
+            return
+        self._looks[machine.name] = now
+        with suppress(OSError, CancelledError):  # no scheduler: its tasks say so
+            lost, before = not self._alive(machine), self._lost.get(machine.name, False)
+            self._lost[machine.name] = lost
+            if lost and not before:
+                _log.warning("%s: no worker is left; waiting for one to join", machine)
+            if before and not lost:
+                _log.warning("%s: a worker has joined", machine)
+
+    def _alive(self, machine: FarmMachine) -> set[str]:
+        """The workers that take times on a kind of machine now, those that joined late as well."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return {
+            address for address, worker in workers.items()
+            if worker["resources"].get(TIMING) and machine.name in worker["resources"]
+        }  # fmt: skip
+
     def _set_aside(self, machine: FarmMachine, worker: str) -> bool:
         """Take no more times from a worker; False where no other one of its kind is left."""
-        alive = {*self.client.scheduler_info(n_workers=-1)["workers"]}
-        if not alive & {*machine.workers} - {*self.aside, worker}:
+        if not self._alive(machine) - {*self.aside, worker}:
             return False
         if worker not in self.aside:
             _log.warning(

@@ -153,6 +153,7 @@ class FarmRunner:
             return done.get(timeout=POLL_S)
         if self.farm.stop.is_set():
             raise KeyboardInterrupt
+        self.farm.count_workers(self.machine)
         return None
 
     def _late(self, grace_s: float) -> bool:

@@ -105,6 +105,32 @@ def test_workers_that_are_killed(wisdom: Wisdom, tmp_path: Path, rehearsed: None
     assert unstamped[0] == unstamped[1]  # the key of a record is unique
 
 
+def test_the_last_worker_leaves_and_another_one_joins(
+    wisdom: Wisdom, rehearsed: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"threads_per_worker": 1, "resources": {"timing": 1}, "dashboard_address": ":0"}
+    with (
+        LocalCluster(n_workers=1, processes=False, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        farm = connect(client, REHEARSAL)
+
+        def replace_worker() -> None:
+            while len(timed()) < 3:
+                time.sleep(0.02)
+            cluster.scale(0)
+            while "no worker is left; waiting for one to join" not in caplog.text:
+                time.sleep(0.02)
+            cluster.scale(1)
+
+        replacer = Thread(target=replace_worker, daemon=True)
+        replacer.start()
+        results = list(optimize_all(PROBLEMS, farm, wisdom=wisdom))
+        replacer.join()
+    assert len(results) == len(PROBLEMS) and all(it.result for it in results)
+    assert caplog.text.count("no worker is left") == 1
+
+
 def test_a_scheduler_that_dies(wisdom: Wisdom, tmp_path: Path, rehearsed: None) -> None:
     with (
         scheduler(tmp_path) as (pid, address), workers(address, {}, {}),
