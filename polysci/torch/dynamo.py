@@ -198,10 +198,9 @@ class CompiledGraph:
         with torch.no_grad():
             if hands_on_memory(self._graph, inputs):
                 return None
-            runs, _ = compile_parts(program, own, self._options)
-            if runs is None or is_slower(
-                self._options, partial(self._graph, *inputs), partial(runs, *own)
-            ):
+            eager = partial(self._graph, *inputs)
+            runs, _ = compile_parts(program, own, self._options, eager=eager)
+            if runs is None or is_slower(self._options, eager, partial(runs, *own)):
                 return None
         weights = tuple((at, inputs[at]._version) for at in self._weights)
         return GraphVariant(runs, places, weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -26,6 +26,7 @@ from polysci.torch.parts import (
     Split,
     boundary_values,
     compile_part,
+    is_faithful,
     join_parts,
     split_program,
 )
@@ -260,31 +261,40 @@ def compile_module(
         return Variant(None, (), None, ModuleReport((), (), reason=reason))
     leaves = pytree.tree_leaves((args, dict(words)))
     places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
-    runs, report = compile_parts(program, [leaves[at] for at in places], options)
+    inputs, eager = [leaves[at] for at in places], partial(module, *args, **words)
+    runs, report = compile_parts(program, inputs, options, eager=eager)
     outputs = exported.call_spec.out_spec
     outputs = None if outputs.is_leaf() else outputs
     if runs is None:
         return Variant(None, places, outputs, report)
     own = partial(runs, *(leaves[at] for at in places))
     if measures(options):
-        eager, mine = time_in_turns(partial(module, *args, **words), own)
-        report = replace(report, eager_seconds=eager, own_seconds=mine)
-        if mine > (1 + TIE) * eager:
+        seconds, mine = time_in_turns(eager, own)
+        report = replace(report, eager_seconds=seconds, own_seconds=mine)
+        if mine > (1 + TIE) * seconds:
             report = replace(report, reason="eager was faster on the example inputs")
             return Variant(None, places, outputs, report)
     return Variant(runs, places, outputs, report)
 
 
 def compile_parts(
-    program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split | None = None
-) -> tuple[Any, ModuleReport]:
-    """What computes a program's outputs; None where nothing of it is compiled."""
+    program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split | None = None,
+    eager: Callable[[], Any] | None = None,
+) -> tuple[Any, ModuleReport]:  # fmt: skip
+    """What computes a program's outputs; None where nothing of it is compiled.
+
+    ``eager`` runs the module that the program is of, with which it is compared.
+    """
     split = split or split_program(program)
     refused = tuple(split.refused.values())
     if not split.parts:
         reason = "no part of it can be compiled"
         return None, ModuleReport((), refused, reason=reason)
+    state = torch.get_rng_state()
     values = boundary_values(program, split, inputs)
+    if eager is not None and not is_faithful(program, values, eager, state):
+        reason = "the program that torch.export makes of it computes something else"
+        return None, ModuleReport((), refused, reason=reason)
     compiled, reports = {}, []
     for part in split.parts:
         made, own = compile_part(program, part, partial(_compile_graph, options), values)

@@ -8,6 +8,7 @@ from operator import getitem
 from typing import Any, Final
 
 import torch
+from torch.utils import _pytree as pytree
 
 from polysci.network.compile.compiled import Network
 from polysci.network.frontends.onnx.simplify import simplify
@@ -220,11 +221,46 @@ def _exact_outputs(program: TorchProgram, part: Part, values: Mapping[Any, Any])
 
 
 def boundary_values(program: TorchProgram, split: Split, inputs: Sequence[Any]) -> dict[Any, Any]:
-    """By eager: the tensors that parts read or make; others are dropped after their last use."""
+    """By eager: the outputs, and what parts read or make; others are dropped after their use."""
     kept = {node for part in split.parts for node in (*part.inputs, *part.outputs)}
+    kept |= {*program.made}
     values = {**program.values, **dict(zip(program.inputs, inputs, strict=True))}
     run_calls([*needed_calls(program.nodes, program.made)], values, kept)
     return values
+
+
+def is_faithful(
+    program: TorchProgram, values: Mapping[Any, Any], eager: Callable[[], Any], state: Any
+) -> bool:
+    """Whether a program computes what eager does: half of the digits of its narrowest type agree.
+
+    ``values`` are the program's outputs by PyTorch, from ``state`` of its generator on. True also
+    where eager itself computes something else the next time.
+    """
+    made = [values[node] for node in program.made]
+    types = {x.dtype for x in [node.meta.get("val") for node in program.nodes]
+             if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}  # fmt: skip
+    share = max((torch.finfo(dtype).eps for dtype in types), default=0.0) ** 0.5
+
+    def leaves() -> list[Any]:
+        return [x for x in pytree.tree_leaves(eager()) if isinstance(x, torch.Tensor)]
+
+    torch.set_rng_state(state)
+    wanted = leaves()
+    return _agree(made, wanted, share) or not _agree(wanted, leaves(), share)
+
+
+def _agree(ours: Sequence[Any], theirs: Sequence[Any], share: float) -> bool:
+    """Whether tensors differ by at most a share of the largest element; integers by nothing."""
+    if [x.shape for x in ours] != [x.shape for x in theirs]:
+        return False
+    for own, other in zip(ours, theirs, strict=True):
+        real = other.is_floating_point() or other.is_complex()
+        finite = other[other.isfinite()].abs() if real else other.new_empty(0)
+        bound = share * float(finite.max()) if finite.numel() else 0.0
+        if not torch.allclose(own.to(other.dtype), other, rtol=0, atol=bound, equal_nan=True):
+            return False
+    return True
 
 
 def run_calls(

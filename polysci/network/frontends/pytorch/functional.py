@@ -18,6 +18,37 @@ _FRESH: Final = frozenset(
         f"{name}{axes}d" for axes in (1, 2, 3) for name in ("conv", "conv_transpose")
     ))
 )  # fmt: skip
+# Operators whose result may share memory with an operand, though their schemas do not say so.
+_SHARING: Final = frozenset(("einsum",))
+
+
+def decompose(torch: Any, program: Any) -> Any:
+    """The program with new tensors for changes in place, of calls that have rules where it can be.
+
+    Where tensors change, what hands on memory has to show it: PyTorch's decomposition copies what
+    dropout returns in inference, its operand, and takes results of calls that it keeps as new.
+    """
+    table = torch.export.default_decompositions()
+    changes = any(map(_changes, program.graph.nodes))
+    for operator in list(table):
+        name = operator_name(operator) if hasattr(operator, "_schema") else ""
+        if name in OPERATORS and not (changes and name in _SHARING):
+            del table[operator]
+    return (_with_aliases(torch, program) if changes else program).run_decompositions(table)
+
+
+def _with_aliases(torch: Any, program: Any) -> Any:
+    """A copy of the program in which dropout that returns its operand is an alias of it."""
+    aten, graph = torch.ops.aten, _copy_of(torch, program.graph)
+    for node in graph.find_nodes(op="call_function", target=aten.dropout.default):
+        x, share, learns = node.args
+        if not learns or share == 0:
+            node.target, node.args = aten.alias.default, (x,)
+    return torch.export.ExportedProgram(
+        program.graph_module, graph, program.graph_signature, program.state_dict,
+        program.range_constraints, program.module_call_graph, program.example_inputs,
+        program.constants, verifiers=program.verifiers,
+    )  # fmt: skip
 
 
 def functional_graph(torch: Any, program: Any) -> Any:
@@ -26,10 +57,7 @@ def functional_graph(torch: Any, program: Any) -> Any:
     In place is changed only what no other tensor shares memory with: there a result that is new
     takes the place of the tensor in all later calls.
     """
-    graph, copies = torch.fx.Graph(), dict[Any, Any]()
-    graph.output(graph.graph_copy(program.graph, copies))
-    for node, own in copies.items():  # a name such as ``input`` would become another
-        own.name = node.name
+    graph = _copy_of(torch, program.graph)
     order = {node: at for at, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if _changes(node) and not _replace(torch, node, order):
@@ -37,6 +65,15 @@ def functional_graph(torch: Any, program: Any) -> Any:
     outputs = [node for node in graph.output_node().args[0] if hasattr(node, "all_input_nodes")]
     known = all(_has_rule(node) for node in needed_calls([*graph.nodes], outputs))
     return graph if known else None
+
+
+def _copy_of(torch: Any, graph: Any) -> Any:
+    """The same calls, by the same names."""
+    copy, copies = torch.fx.Graph(), dict[Any, Any]()
+    copy.output(copy.graph_copy(graph, copies))
+    for node, own in copies.items():  # a name such as ``input`` would become another
+        own.name = node.name
+    return copy
 
 
 def _changes(node: Any) -> bool:

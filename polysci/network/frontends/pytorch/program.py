@@ -13,13 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.pytorch.functional import functional_graph
-from polysci.network.frontends.pytorch.importer import (
-    OPERATORS,
-    graph_of_calls,
-    needed_calls,
-    operator_name,
-)
+from polysci.network.frontends.pytorch.functional import decompose, functional_graph
+from polysci.network.frontends.pytorch.importer import graph_of_calls, needed_calls
 from polysci.network.ir.graph import Array, Graph
 
 ENDING: Final = ".pt2"
@@ -111,11 +106,7 @@ def program_of(
     """
     graph = functional_graph(torch, program)
     if graph is None:
-        table = torch.export.default_decompositions()
-        for operator in list(table):
-            if hasattr(operator, "_schema") and operator_name(operator) in OPERATORS:
-                del table[operator]
-        program = program.run_decompositions(table)
+        program = decompose(torch, program)
         graph = program.graph
     return _program_of(torch, where, program, graph, values or {})
 
