@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distributed import Client, Future, Status
-from distributed.comm import CommClosedError
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from polysci.errors import FarmError, PolysciError
@@ -91,13 +90,13 @@ def result_of(future: Future, timeout: float | None = None) -> Any:
         return future.result(timeout)
     except (PolysciError, TimeoutError):
         raise
-    except (CancelledError, CommClosedError):
+    except (CancelledError, Exception) as error:
+        if future.status == "error":
+            raise FarmError(f"a worker failed: {error}") from error
         raise FarmError(
             "the scheduler is gone; what was measured is recorded, and the same command goes on "
             "from there"
         ) from None
-    except Exception as error:
-        raise FarmError(f"a worker failed: {error}") from error
 
 
 async def _withdraw(dask_worker: Any) -> None:
