@@ -43,7 +43,8 @@ class ConvolutionGradient(ProblemBase):
             )
         if precision_named(self.dtype).integer:
             raise UnsupportedError(
-                f"{name}: dtype={self.dtype!r}: gradients are computed from reals"
+                f"{name}: dtype={self.dtype!r}: computed as a gradient of {kind}, which takes real "
+                "types only"
             )
 
     @classmethod
