@@ -11,7 +11,8 @@ TORCH_TESTS = tests/torch tests/training/test_torch.py tests/network/test_torch_
 	$(patsubst %,'tests/project/test_documents.py::test_python[docs/%.md]',tutorial_pytorch \
 	howto/pytorch howto/when_not) \
 	$(addprefix tests/network/gradients/,test_autograd.py test_compiled.py test_training_nodes.py)
-INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --editable
+# Python compiles each module when it is first imported: pip need not compile them all.
+INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --no-compile --editable
 
 resnet50: .venv/installed
 	.venv/bin/polysci optimize models/resnet50.txt --threads 1

@@ -42,7 +42,7 @@ class Counters:
     def now(cls) -> Counters:
         return cls(dict(_waits()), _stolen())
 
-    def waited_since(self, earlier: Counters) -> float:
+    def wait_since(self, earlier: Counters) -> float:
         """What the threads of this reading waited after an earlier one; new ones in all."""
         return sum(
             seconds - before if seconds >= (before := earlier.waits.get(thread, 0.0)) else seconds

@@ -188,7 +188,7 @@ class Worker:
         seconds, amount = work()
         after = Counters.now()
         shares = {
-            "waited": after.waited_since(before) / seconds,
+            "waited": after.wait_since(before) / seconds,
             "stolen": after.stolen_since(before) / seconds,
             "speed": min(speed, self._speed()),
         }

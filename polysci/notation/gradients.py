@@ -201,9 +201,9 @@ class _Backward:
         statement = ranges.statement
         if ranges.is_first or (statement.operator == "+=" and not statement.initialise):
             return
-        raise self.refused(statement.at, f"{statement.tensor} has values before")
+        raise self.refusal(statement.at, f"{statement.tensor} has values before")
 
-    def refused(self, at: int, why: str) -> Exception:
+    def refusal(self, at: int, why: str) -> Exception:
         what = f"no gradient: {why}"
         return error_at(self.forward.text, at, what, kind=UnsupportedError)
 
@@ -223,7 +223,7 @@ class _Backward:
             if element.tensor not in known:
                 continue
             if element.tensor == statement.tensor:
-                raise self.refused(element.at, f"{statement.tensor} is read where it changes")
+                raise self.refusal(element.at, f"{statement.tensor} is read where it changes")
             _Pull(self, ranges, element, slope).add(chosen)
 
     def slopes(self, term: Term, seed: Term, chosen: Choices) -> Iterator[Slope]:
@@ -249,7 +249,7 @@ class _Backward:
             return _PAIRS[term.function](*term.arguments)
         if term.function in ("equal", "not_equal", "less", "greater", "and", "or", "not"):
             return ()
-        raise self.refused(term.at, f"{term.function} has no rule")
+        raise self.refusal(term.at, f"{term.function} has no rule")
 
     def accumulate(
         self, tensor: str, index: tuple[str, ...], value: Term, ranges: tuple[IndexRange, ...]

@@ -28,7 +28,7 @@ class ModuleState:
         tensors = self._tensors
         return [*[x._version for x in tensors], *[x.data_ptr() for x in tensors]]
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether anything was replaced, added or changed in place since."""
         members = [x for own in self._owners for x in own.values()]
         return (

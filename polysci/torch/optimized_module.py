@@ -107,7 +107,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 "an optimized module computes no gradients: call it in torch.no_grad(), or the "
                 "module it was made of"
             )
-        if self._state is None or self._state.changed():
+        if self._state is None or self._state.has_changed():
             self._renew()
         variant = self._variants.get(key_of(leaves)) or self._extended(leaves)
         if variant.runs is None:
@@ -201,7 +201,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self.module.load_state_dict(*args, **words)
 
     def __getstate__(self) -> dict[str, Any]:
-        stale = self._state is None or self._state.changed()
+        stale = self._state is None or self._state.has_changed()
         return {**self.__dict__, "_state": not stale}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

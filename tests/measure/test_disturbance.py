@@ -34,7 +34,7 @@ def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
         before, end = Counters.now(), time.monotonic() + 0.3
         while time.monotonic() < end:
             pass
-        waited = Counters.now().waited_since(before)
+        waited = Counters.now().wait_since(before)
     assert 0.05 < waited < 0.35
 
 
@@ -59,13 +59,13 @@ def test_a_thread_that_ends_hides_no_wait(first_processor: None) -> None:
         end = time.monotonic() + 0.15
         while time.monotonic() < end:
             pass
-        assert 0.02 < Counters.now().waited_since(before) < 0.2
+        assert 0.02 < Counters.now().wait_since(before) < 0.2
 
 
 def test_a_new_thread_counts_in_all_even_with_an_old_number() -> None:
     before = Counters({1: 1.0, 2: 5.0}, 2.0)
     after = Counters({1: 1.5, 2: 0.25, 3: 0.125}, 2.5)
-    assert after.waited_since(before) == 0.5 + 0.25 + 0.125
+    assert after.wait_since(before) == 0.5 + 0.25 + 0.125
     assert after.stolen_since(before) == 0.5
 
 

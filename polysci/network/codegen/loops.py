@@ -226,7 +226,7 @@ class LoopWriter:
         if not names:
             return self.alone([*map(c.Statement, self.stores({}))])
         *outer, last = names
-        turned = self.turned_by(outer, last)
+        turned = self.turn_iterator(outer, last)
         before: c.Body = [] if turned else [*map(c.Statement, self.hoist(last))]
         store: c.Body = [*map(c.Statement, self.stores({}))]
         if turned:
@@ -250,7 +250,7 @@ class LoopWriter:
             self.hoisted[part] = variable
         return lines
 
-    def turned_by(self, outer: Sequence[str], last: str) -> str:
+    def turn_iterator(self, outer: Sequence[str], last: str) -> str:
         """The iterator along which a tensor runs on that jumps from element to element of y.
 
         Empty where there is none, or a row of y reads few cache lines.
@@ -269,7 +269,7 @@ class LoopWriter:
     def in_blocks(self) -> bool:
         """Whether it is a transposition whose blocks threads share."""
         *outer, last = [name for name, _ in self.order] or [""]
-        return bool(last and self.turned_by(outer, last))
+        return bool(last and self.turn_iterator(outer, last))
 
     def by_blocks(self, outer: Sequence[str], turned: str, last: str, body: c.Body) -> c.Body:
         """Both loops a block at a time, so that lines are used while they are in the cache."""

@@ -46,7 +46,7 @@ class _Brancher:
     ) -> tuple[list[Stage], list[Stage]]:
         """The stages that stay before a choice, and those in its place."""
         sides = (choice.then, choice.otherwise)
-        moved = [self.needed_by(before, choice, names) for names in sides]
+        moved = [self.stages_for(before, choice, names) for names in sides]
         gone = {id(stage) for stages in moved for stage in stages}
         kept = [stage for stage in before if id(stage) not in gone]
         if self.few([*moved[0], *moved[1]]):
@@ -63,7 +63,7 @@ class _Brancher:
             ]
         return kept, [*block, BranchStage(choice.name, choice.condition, END)]
 
-    def needed_by(
+    def stages_for(
         self, before: Sequence[Stage], choice: ChoiceStage, names: Iterable[str]
     ) -> list[Stage]:
         """The stages whose results one side of a choice needs and nothing else."""

@@ -49,7 +49,7 @@ class Compiled:
         before, start = Counters.now(), time.perf_counter()
         seconds = mean_seconds(self._run, min_sample_s)
         after, whole = Counters.now(), time.perf_counter() - start
-        shares = {"waited": after.waited_since(before), "stolen": after.stolen_since(before)}
+        shares = {"waited": after.wait_since(before), "stolen": after.stolen_since(before)}
         return {"seconds": seconds, **{name: share / whole for name, share in shares.items()}}
 
 

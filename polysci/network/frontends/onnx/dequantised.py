@@ -68,7 +68,7 @@ class _Product:
         axis = 0 if self.node.op == "Conv" else 1
         return int(self.weights.shape[axis])
 
-    def shaped(self, graph: GrowingGraph) -> str:
+    def reshape_x(self, graph: GrowingGraph) -> str:
         """x as the node reads it."""
         return graph.reshape(self.x, graph.shape(self.node.inputs[0]))
 
@@ -208,7 +208,7 @@ def _end_in_bytes(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> st
         numbers.append(bias.astype(np.int32))
     names, product_shape = map(graph.constant, numbers), graph.shape(product.node.outputs[0])
     made = graph.add(
-        _OPERATORS[product.node.op][0], (product.shaped(graph), *names), product_shape,
+        _OPERATORS[product.node.op][0], (product.reshape_x(graph), *names), product_shape,
         graph.dtype(node.outputs[0]), **product.words,
     )  # fmt: skip
     return graph.reshape(made, graph.shape(node.outputs[0]))
@@ -220,7 +220,7 @@ def _end_in_reals(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> st
     if product is None:
         return ""
     shape = graph.shape(node.outputs[0])
-    names = [product.shaped(graph), graph.constant(product.weights)]
+    names = [product.reshape_x(graph), graph.constant(product.weights)]
     sums = graph.add(_OPERATORS[node.op][1], [*names, *[product.zero] * bool(product.zero)], shape,
                      "int32", **product.words)  # fmt: skip
     behind = [1] * (len(shape) - 2 if node.op == "Conv" else 0)

@@ -71,7 +71,7 @@ class AtenCall:
             self.refuse(f"elements of {dtype}")
         return self.graph.add("Cast", (x,), self.graph.shape(x), dtype, to=kind)
 
-    def promoted(self, *values: Operand | None) -> str:
+    def common_dtype(self, *values: Operand | None) -> str:
         """The element type in which PyTorch computes with tensors and numbers.
 
         Kinds come before widths: a number, or a tensor without axes, decides only where it is of a
@@ -90,7 +90,7 @@ class AtenCall:
         same = [dtype for rank, at, dtype in ranks if (rank, at) == (kind, weight)]
         return np.result_type(*same).name
 
-    def reshaped(self, x: str) -> str:
+    def reshape(self, x: str) -> str:
         """x in the shape of the first result."""
         return self.graph.reshape(x, self.shape)
 

@@ -78,7 +78,7 @@ def formula(text: str, call: AtenCall, **arguments: Any) -> str:
     used = {part.id for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Name)}
     parts = {name: value for name, value in {**_DEFAULTS, **arguments}.items() if name in used}
     numbers = [value for name, value in parts.items() if name not in _CONDITIONS]
-    dtype = call.promoted(*numbers) if call.dtype == "bool" else call.dtype
+    dtype = call.common_dtype(*numbers) if call.dtype == "bool" else call.dtype
     for name, value in parts.items():
         if name not in _CONDITIONS and isinstance(value, str):
             parts[name] = call.cast(value, dtype)

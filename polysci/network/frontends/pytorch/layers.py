@@ -20,7 +20,7 @@ def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
     *rows, columns = call.graph.shape(x)
     x = call.graph.reshape(x, (prod(rows), columns))
     y = call.add("Gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transB=1)
-    return call.reshaped(y)
+    return call.reshape(y)
 
 
 def addmm(call: AtenCall, x: str, mat1: str, mat2: str, beta: float = 1, alpha: float = 1) -> str:
@@ -122,7 +122,7 @@ def convolve(
         attributes["output_padding"] = per_axis(words["output_padding"], len(taps))
     lead = [1] * (len(graph.shape(x)) == len(taps) + 1)
     images = graph.reshape(x, (*lead, *graph.shape(x)))
-    return call.reshaped(
+    return call.reshape(
         call.add(op, images, weight, bias, shape=(*lead, *call.shape), **attributes)
     )
 
@@ -155,7 +155,7 @@ def pool(
     shape = call.graph.shape(x)
     images = call.graph.reshape(x, (1, *shape)) if len(shape) == axes + 1 else x
     wide = (1, *call.shape) if images != x else call.shape
-    y = call.reshaped(call.add(op, images, shape=wide, **words))
+    y = call.reshape(call.add(op, images, shape=wide, **words))
     return y if len(call.results) == 1 else (y, "")
 
 

@@ -14,7 +14,7 @@ from polysci.network.frontends.pytorch.call import AtenCall, AtenRules, Operand
 
 def reshape(call: AtenCall, x: str, **_: Any) -> str:
     """The same elements, in the shape and of the type of the result."""
-    return call.reshaped(call.cast(x))
+    return call.reshape(call.cast(x))
 
 
 def dropout(call: AtenCall, x: str, p: float, train: bool | None = False, **_: Any) -> Any:
@@ -97,7 +97,7 @@ def slices(
 def select(call: AtenCall, x: str, dim: int, index: int) -> str:
     axis = call.axis(dim, x)
     index %= call.graph.shape(x)[axis]
-    return call.reshaped(cut(call, x, axis, index, index + 1))
+    return call.reshape(cut(call, x, axis, index, index + 1))
 
 
 def slice_scatter(

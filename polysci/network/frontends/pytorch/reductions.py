@@ -26,10 +26,10 @@ def reduce(op: str, call: AtenCall, x: str, dim: Axes = None, keepdim: bool = Fa
 def _reduced(call: AtenCall, op: str, x: str, axes: Sequence[int]) -> str:
     shape = tuple(1 if at in axes else size for at, size in enumerate(call.graph.shape(x)))
     if not axes:
-        return call.reshaped(x)
+        return call.reshape(x)
     dtype = call.graph.dtype(x)
     told = call.whole(axes)
-    return call.reshaped(call.graph.add(op, (x, told), shape, dtype, keepdims=1))
+    return call.reshape(call.graph.add(op, (x, told), shape, dtype, keepdims=1))
 
 
 def extreme(word: str, call: AtenCall, x: str, **words: Any) -> Any:
@@ -54,7 +54,7 @@ def argument(op: str, call: AtenCall, x: str, dim: int | None = None, keepdim: b
         x, dim = call.graph.reshape(x, (prod(call.graph.shape(x)),)), 0
     axis = call.axis(dim, x)
     shape = tuple(1 if at == axis else size for at, size in enumerate(call.graph.shape(x)))
-    return call.reshaped(call.add(op, x, shape=shape, axis=axis, keepdims=1))
+    return call.reshape(call.add(op, x, shape=shape, axis=axis, keepdims=1))
 
 
 def truth(op: str, call: AtenCall, x: str, dim: Axes = None, keepdim: bool = False) -> str:
@@ -79,7 +79,7 @@ def variance(
         call.graph, "s / n", s=_reduced(call, "ReduceSum", squares, axes), n=max(0, count - less)
     )
     made = derive(call.graph, "Sqrt(s)", s=made) if root else made
-    return made if len(call.results) == 1 else (made, call.reshaped(mean))
+    return made if len(call.results) == 1 else (made, call.reshape(mean))
 
 
 def norm(

@@ -117,7 +117,7 @@ def _pool_gradient(call: AtenCall, op: str, axes: int, inputs: Sequence[str], **
     """One image without an axis of images has one here."""
     lead = [1] if len(call.shape) == axes + 1 else []
     images = [call.graph.reshape(name, (*lead, *call.graph.shape(name))) for name in inputs]
-    return call.reshaped(call.add(op, *images, shape=(*lead, *call.shape), **words))
+    return call.reshape(call.add(op, *images, shape=(*lead, *call.shape), **words))
 
 
 def batch_norm_training(
