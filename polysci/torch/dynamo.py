@@ -28,6 +28,10 @@ from polysci.torch.training import compile_training
 
 Run = Callable[..., Any]
 KEPT: Final = 32  # sizes of a graph that learns
+_DROPOUTS: Final = {
+    torch.nn.functional.dropout: ("input", "p", "training"),
+    torch.dropout: ("input", "p", "train"),
+}
 DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "level": "estimate",
@@ -52,6 +56,7 @@ def compile_graph(
     """
     words = {**DEFAULTS, **_checked(options or {}, mode)}
     chosen = module_options(**words)
+    remove_idle_dropout(graph)
     learns = torch.is_grad_enabled() and any(_needs_gradient(x) for x in example_inputs)
     if not learns:
         compiled = CompiledGraph(graph, example_inputs, chosen)
@@ -63,6 +68,20 @@ def compile_graph(
     if places_of_numbers(graph) or not all(isinstance(x, torch.Tensor) for x in example_inputs):
         return SizedGraph(graph, chosen)
     return _compile_learning(graph, example_inputs, chosen)
+
+
+def remove_idle_dropout(graph: Any) -> None:
+    """Let dropout that drops nothing be its operand, as in eager: PyTorch's decomposition copies.
+
+    Otherwise changes in place on one side of it would not reach the other.
+    """
+    for node in [*graph.graph.nodes]:
+        if node.target in _DROPOUTS:
+            words = {**dict(zip(_DROPOUTS[node.target], node.args, strict=False)), **node.kwargs}
+            if words.get("training", words.get("train")) is False or words.get("p") == 0:
+                node.replace_all_uses_with(words["input"])
+                graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def _compile_learning(graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> Run:

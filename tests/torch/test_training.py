@@ -243,7 +243,25 @@ def check_dropout_is_drawn_anew_and_follows_the_seed() -> None:
     assert losses[0] == losses[2] != losses[1]
 
 
+def check_changes_reach_what_dropout_hands_on() -> None:
+    torch.manual_seed(0)
+    layer, drop = nn.Linear(6, 8), nn.Dropout().eval()
+
+    def function(x: Any) -> Any:
+        x = torch.dropout(F.dropout(x, p=0.0), 0.5, train=False)
+        y = drop(z := layer(x))
+        y.mul_(2)
+        z.add_(1)
+        return y * z, x
+
+    x = torch.randn(4, 6)
+    assert (run := compiled(function))(x)[1] is x
+    made = learn(run, layer, (x,))
+    torch.testing.assert_close(made, learn(function, layer, (x,)))
+
+
 USES = (
+    check_changes_reach_what_dropout_hands_on,
     check_tied_weights,
     check_parametrisations_and_changes_in_place,
     check_gradients_of_inputs_hooks_and_checkpoints,
