@@ -32,6 +32,7 @@ from polysci.torch.parts import (
 )
 from polysci.torch.reports import ModuleReport
 from polysci.torch.rest import EAGER, with_rest
+from polysci.torch.stored_module import StoredModule
 from polysci.tune import LEVELS, check_options
 
 TURNS: Final = 7  # of eager and ours, one after the other
@@ -202,10 +203,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         stale = self._state is None or self._state.has_changed()
-        return {**self.__dict__, "_state": not stale}
+        stored = StoredModule(self.module, self._examples, self._free)
+        return {**self.__dict__, "_state": not stale, "_modules": {"module": stored}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__({**state, "_modules": {"module": state["_modules"]["module"].module}})
         self._state = ModuleState(self.module) if state["_state"] else None
 
 
@@ -216,6 +218,7 @@ def optimize(
 ) -> OptimizedModule:  # fmt: skip
     """A module in inference whose supported parts are compiled networks; the rest is PyTorch's.
 
+    ``module`` is a torch.nn.Module, or a program of torch.export.
     ``example_inputs`` are a tensor, or all positional inputs; ``example_words`` those by name.
     ``level``, ``algorithm`` and ``dtype`` (``f32``, the default, or ``bf16``) as
     ``polysci.compile_network`` takes them; ``threads`` are by default PyTorch's.
@@ -223,8 +226,12 @@ def optimize(
     example inputs. At levels that measure, the module is timed beside eager, and left to eager
     where that is faster; ``report`` tells. Raises SpecError for a module that learns.
     """
+    if isinstance(module, torch.export.ExportedProgram):
+        module = module.module()
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
+        raise TypeError(
+            "module: expected a torch.nn.Module or ExportedProgram, got " + type(module).__name__
+        )
     exported = isinstance(module, torch.fx.GraphModule)  # its calls say whether it learns
     if not exported and any(part.training for part in module.modules()):
         raise SpecError("module: it learns; call eval() first")

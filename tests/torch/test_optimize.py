@@ -60,6 +60,29 @@ def test_copies_and_files_compute_the_same(mixed: tuple[Any, Any, Any]) -> None:
         assert other.state_dict().keys() == module.state_dict().keys()
 
 
+def test_programs_of_torch_export_can_be_copied_and_saved() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
+    free = ({0: torch.export.Dim("rows", max=8)},)
+    program = torch.export.export(module, (x,), dynamic_shapes=free)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    optimized = optimize(program, x, "estimate", dynamic_shapes=free)
+    optimized.load_state_dict({"0.weight": torch.ones(5, 6), "0.bias": torch.ones(5)})
+    loaded = optimize(torch.export.load(file).module(), x, "estimate")
+    for own in (optimized, loaded):
+        data = io.BytesIO()
+        torch.save(own, data)
+        data.seek(0)
+        for other in (copy.deepcopy(own), torch.load(data, weights_only=False)):
+            assert other.report.parts and other.state_dict().keys() == module.state_dict().keys()
+            assert torch.equal(other(x), own(x))
+            if own is optimized:
+                compare(other.module, other, torch.randn(7, 6))
+    assert not torch.equal(optimized(x), loaded(x))
+
+
 def test_modes_and_threads(mixed: tuple[Any, Any, Any]) -> None:
     _, optimized, x = mixed
     wanted = leaves(optimized(x))
@@ -95,7 +118,11 @@ def test_inputs_by_name_and_of_other_strides(mixed: tuple[Any, Any, Any]) -> Non
         (lambda m, x: m.train(), UnsupportedError, "does not learn"),
         (lambda m, x: m.half(), UnsupportedError, "stays torch.float32"),
         (lambda m, x: optimize(nn.Linear(2, 2), x), SpecError, "call eval"),
-        (lambda m, x: optimize(3, x), TypeError, "expected a torch.nn.Module"),
+        (
+            lambda m, x: optimize(3, x),
+            TypeError,
+            "ExportedProgram, got int",
+        ),
     ],
 )
 def test_errors(mixed: tuple[Any, Any, Any], change: Any, error: Any, reason: str) -> None:

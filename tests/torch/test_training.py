@@ -255,7 +255,8 @@ def check_changes_reach_what_dropout_hands_on() -> None:
         return y * z, x
 
     x = torch.randn(4, 6)
-    assert (run := compiled(function))(x)[1] is x
+    run = compiled(function)
+    assert run(x)[1] is x
     made = learn(run, layer, (x,))
     torch.testing.assert_close(made, learn(function, layer, (x,)))
 

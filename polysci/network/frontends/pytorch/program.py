@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -82,19 +82,21 @@ def read_program(
     where = Path(model).name if isinstance(model, str | PathLike) else IN_MEMORY
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's own parts to each other
-        program = _read_file(torch, model) if isinstance(model, str | PathLike) else model
+        program = read_file(torch, model) if isinstance(model, str | PathLike) else model
         return program_of(torch, where, fix_extents(torch, where, program, dims or {}), values)
 
 
-def _read_file(torch: Any, path: str | PathLike[str]) -> Any:
-    if not Path(path).is_file():
+def read_file(torch: Any, file: str | PathLike[str] | IO[bytes]) -> Any:
+    """The ExportedProgram that ``torch.export.save`` wrote. Raises SpecError for other files."""
+    path = file if isinstance(file, str | PathLike) else None
+    if path is not None and not Path(path).is_file():
         raise SpecError(f"{path}: cannot be read: no such file")
     try:
         import_module("torch.ao.quantization.fx._decomposed")  # operators of quantised programs
-        return torch.export.load(str(path))
+        return torch.export.load(str(path) if path is not None else file)
     except Exception as error:  # of many kinds, for many kinds of damage
         text = " ".join(str(error).split())
-        raise SpecError(f"{path}: no program of torch.export: {text:.300}") from None
+        raise SpecError(f"{path or IN_MEMORY}: no program of torch.export: {text:.300}") from None
 
 
 def program_of(

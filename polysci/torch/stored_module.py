@@ -1,0 +1,37 @@
+"""Modules in files, those that torch.export made too."""
+
+from __future__ import annotations
+
+import copy
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from polysci.network.frontends.pytorch.program import read_file
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModule:
+    """A module to be pickled; one that torch.export made goes as its program."""
+
+    module: Any
+    examples: tuple[Any, ...]
+    free: Any
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StoredModule:
+        values = copy.deepcopy((self.module, self.examples, self.free), memo)
+        return StoredModule(*values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not isinstance(self.module, torch.fx.GraphModule):
+            return StoredModule, (self.module, self.examples, self.free)
+        (args, words), file = self.examples, io.BytesIO()
+        exported = torch.export.export(self.module, args, words, dynamic_shapes=self.free)
+        torch.export.save(exported, file)
+        return _restore_module, (file.getvalue(), self.examples, self.free)
+
+
+def _restore_module(program: bytes, examples: tuple[Any, ...], free: Any) -> StoredModule:
+    return StoredModule(read_file(torch, io.BytesIO(program)).module(), examples, free)
