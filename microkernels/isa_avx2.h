@@ -44,15 +44,24 @@ PS_INLINE ps_vec ps_load_part(const float *p, int from, int to)
 {
     return _mm256_maskload_ps(p, _mm256_andnot_si256(ps_first(from), ps_first(to)));
 }
-/* AMD cores take about ten cycles for a store under a mask. */
+/* AMD cores take about ten cycles for a store under a mask, and one for each of its halves. */
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
-    if (__builtin_constant_p(lanes) && lanes == 1)
-        _mm_store_ss(p, _mm256_castps256_ps128(x));
-    else if (__builtin_constant_p(lanes) && lanes == 4)
-        _mm_storeu_ps(p, _mm256_castps256_ps128(x));
-    else
+    __m128 part = _mm256_castps256_ps128(x);
+    if (!__builtin_constant_p(lanes)) {
         _mm256_maskstore_ps(p, ps_first(lanes), x);
+        return;
+    }
+    if (lanes & 4) {
+        _mm_storeu_ps(p, part);
+        part = _mm256_extractf128_ps(x, 1);
+    }
+    if (lanes & 2) {
+        _mm_storel_pi((__m64 *)(p + (lanes & 4)), part);
+        part = _mm_movehl_ps(part, part);
+    }
+    if (lanes & 1)
+        _mm_store_ss(p + (lanes & 6), part);
 }
 PS_INLINE ps_vec ps_fma(ps_vec x, ps_vec y, ps_vec z) { return _mm256_fmadd_ps(x, y, z); }
 PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm256_add_ps(x, y); }
