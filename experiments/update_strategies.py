@@ -10,6 +10,13 @@ A gradient of weights sums over images and rows of pixels. Its schedules are of 
 For each layer and number of threads: the best schedule of each kind among the model's ``--count``
 best, its predicted seconds, and its median, all kinds in turns. Writes update_strategies.csv and
 update_strategies.png. Takes some 30 s a layer, less with --level estimate, which times nothing.
+
+Recurrent layers (``lstm:T50xN16xC256xK256``) have two ways to sum gradients of weights:
+
+  fused        every step adds its part
+  diffused     one product behind the steps sums the parts of all
+
+Their predictions are of these products alone, their medians of both passes of the whole layer.
 """
 
 from __future__ import annotations
@@ -23,17 +30,26 @@ import plots
 import script
 from time_or_quality import retimed
 
+from polysci import compile_network
 from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.choice import candidates
 from polysci.cli.layers import positive, problems, title
 from polysci.errors import SpecError
+from polysci.network.compile.build import library_of
+from polysci.network.compile.network_process import time_networks
+from polysci.network.compile.pipeline import PASSES, PassContext, run_passes
+from polysci.network.compile.prepare import graph_of, machine_for
+from polysci.network.frontends.layers.recurrent_words import CELLS, RecurrentWords
+from polysci.network.operators.lower import lower
+from polysci.network.passes.fused_updates import StepGains, step_products
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
+from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune.context import context_of
 
-KINDS = ("private", "hybrid", "tiles", "one batch")
+KINDS = ("private", "hybrid", "tiles", "one batch", "fused", "diffused")
 SAMPLES = 9
 COUNT = 200
 
@@ -42,7 +58,7 @@ def main() -> int:
     parser = script.options(__doc__, sample=False)
     parser.add_argument(
         "layers", nargs="*", default=["resnet50"], metavar="SPEC|FILE",
-        help="convolutions, as of 'polysci optimize' (resnet50)",
+        help="convolutions, as of 'polysci optimize' (resnet50), or recurrent layers",
     )  # fmt: skip
     parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="(nhwc)")
     parser.add_argument("--batch", type=positive, metavar="N", help="replace the batch of all")
@@ -54,13 +70,18 @@ def main() -> int:
 
 def work(arguments: Namespace) -> bool:
     """Rank, time, write, print, draw; False if Ctrl-C cut it short."""
+    recurrent = [text for text in arguments.layers if text.startswith(tuple(CELLS))]
     words = Namespace(
-        layers=arguments.layers, layout=arguments.layout, dtype="f32", batch=arguments.batch
-    )
-    every = {problem.key: problem for problem in problems(words)}.values()
-    layers = [Conv2dBackwardWeights(it) for it in every if isinstance(it, Conv2d)]
+        layers=[text for text in arguments.layers if text not in recurrent],
+        layout=arguments.layout, dtype="f32", batch=arguments.batch,
+    )  # fmt: skip
+    every = {problem.key: problem for problem in problems(words)}.values() if words.layers else ()
+    layers: list[Conv2dBackwardWeights | RecurrentWords] = [
+        Conv2dBackwardWeights(it) for it in every if isinstance(it, Conv2d)
+    ]
+    layers += [RecurrentWords.parse(text) for text in recurrent]
     if not layers:
-        raise SpecError("no convolution among the layers")
+        raise SpecError("no convolution among the layers, and no recurrent layer")
     layers = layers[:1] if arguments.quick else layers
     cases = [(layer, threads) for layer in layers for threads in arguments.threads]
     timed = arguments.level == "measure"
@@ -95,20 +116,57 @@ def best_of_kinds(
 
 
 def compared(
-    problem: Conv2dBackwardWeights, threads: int, count: int, *, timed: bool
+    layer: Conv2dBackwardWeights | RecurrentWords, threads: int, count: int, *, timed: bool
 ) -> dict[str, object]:
     """A row of the table; seconds are 0 for kinds without a schedule, or where nothing is timed."""
-    best = best_of_kinds(problem, threads, count)
+    if isinstance(layer, RecurrentWords):
+        ways = predicted_updates(layer)
+        medians = timed_updates(layer, [*ways], threads) if timed else [0.0] * len(ways)
+        return row_of(str(layer), threads, ways, dict(zip(ways, ways, strict=True)), medians)
+    best = best_of_kinds(layer, threads, count)
     schedules = [choice.schedule for choice in best.values()]
-    medians = retimed(problem, schedules, threads, SAMPLES) if timed else [0.0] * len(best)
-    measured = dict(zip(best, medians, strict=True))
-    row: dict[str, object] = {"layer": title(problem), "threads": threads}
-    row["predicted_winner"] = min(best, key=lambda kind: best[kind].seconds)
-    row["measured_winner"] = min(best, key=lambda kind: measured[kind]) if timed else ""
+    medians = retimed(layer, schedules, threads, SAMPLES) if timed else [0.0] * len(best)
+    predicted = {kind: choice.seconds for kind, choice in best.items()}
+    texts = dict(zip(best, map(str, schedules), strict=True))
+    return row_of(title(layer), threads, predicted, texts, medians)
+
+
+def predicted_updates(words: RecurrentWords) -> dict[str, float]:
+    """Seconds of the products of both updates on one thread, as the model decides by them."""
+    target, names = detect(), [*PASSES]
+    gains = StepGains(target, machine_for(target))
+    before = names[names.index("fused updates") :]
+    context = PassContext("f32", target, gains.machine)
+    program, _ = run_passes(lower(graph_of(f"{words} bwd")), context, before)
+    products = step_products(program)
+    return {
+        "fused": sum(gains.fused(product, products) for product in products),
+        "diffused": sum(gains.diffused(product) for product in products),
+    }
+
+
+def timed_updates(words: RecurrentWords, ways: Sequence[str], threads: int) -> list[float]:
+    """Median seconds of both passes, the ways in turns."""
+    networks = [
+        compile_network(f"{words} bwd", "estimate", threads, update=way, name=way) for way in ways
+    ]
+    built = [(network.code, library_of(network.code)) for network in networks]
+    return [samples.median for samples in time_networks(built, threads, SAMPLES)]
+
+
+def row_of(
+    layer: str, threads: int, predicted: Mapping[str, float], texts: Mapping[str, str],
+    medians: Sequence[float],
+) -> dict[str, object]:  # fmt: skip
+    """The times of a layer by kind; medians are of the kinds that have a prediction."""
+    measured = dict(zip(predicted, medians, strict=True))
+    row: dict[str, object] = {"layer": layer, "threads": threads}
+    row["predicted_winner"] = min(predicted, key=lambda kind: predicted[kind])
+    row["measured_winner"] = min(measured, key=lambda kind: measured[kind]) if any(medians) else ""
     for kind in KINDS:
-        row[f"{kind}_predicted"] = best[kind].seconds if kind in best else 0.0
+        row[f"{kind}_predicted"] = predicted.get(kind, 0.0)
         row[f"{kind}_measured"] = measured.get(kind, 0.0)
-        row[f"{kind}_schedule"] = str(best[kind].schedule) if kind in best else ""
+        row[f"{kind}_schedule"] = texts.get(kind, "")
     return row
 
 
@@ -129,7 +187,7 @@ def table(rows: Sequence[script.Row]) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    lines = [f"seconds {how}", columns([head, *body], (0, 6, 7))]
+    lines = [f"seconds {how}", columns([head, *body], (0, len(head) - 2, len(head) - 1))]
     for threads in dict.fromkeys(row["threads"] for row in rows):
         some = [row for row in rows if row["threads"] == threads]
         wins = Counter(str(row[f"{how}_winner"]) for row in some)

@@ -100,6 +100,11 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         help="memory: the order of nodes in which tensors take least memory at a time (speed)",
     )  # fmt: skip
     command.add_argument(
+        "--update", choices=("auto", "fused", "diffused"), default="auto",
+        help="gradients of recurrent weights: fused into every step, or diffused, by a product "
+        "behind all steps (auto: as the model decides)",
+    )  # fmt: skip
+    command.add_argument(
         "--keep-denormals", action="store_true",
         help="compute with numbers below 2^-126 as they are; by default they count as 0",
     )  # fmt: skip
@@ -158,6 +163,7 @@ def _dtype(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if a stage is found wrong."""
+    from polysci.network.compile.pipeline import PassChoices
     from polysci.network.compile.prepare import graph_of, prepare
     from polysci.target.host import detect
 
@@ -173,7 +179,10 @@ def run(arguments: argparse.Namespace) -> int:
             return status
     if targets := targets_of(arguments):
         return write_for(targets, arguments, graph, _title(arguments))
-    prepared = partial(prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize)
+    prepared = partial(
+        prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize,
+        choices=PassChoices(update=arguments.update),
+    )  # fmt: skip
     plain = prepared("f32") if arguments.dtype == "bf16" else None
     network = _build(arguments, prepared(arguments.dtype), plain)
     if arguments.explain:
@@ -300,6 +309,7 @@ def _program(arguments: argparse.Namespace) -> TorchProgram:
 
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
     """Write the stages' times, and the comparison with ``peers``."""
+    from polysci.cli.network_text import comparison_lines
     from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.accuracy import f32_loss
     from polysci.network.tools.compare import compare_networks
@@ -320,7 +330,7 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
         output_file.write("\n".join([*rows, summary]), arguments.output)
         return
     width = shared.table_width(arguments)
-    lines = [report.text(width), *_comparison_lines(comparison, loss, width)]
+    lines = [report.text(width), *comparison_lines(comparison, loss, width)]
     output_file.write("\n".join(lines), arguments.output)
 
 
@@ -365,35 +375,3 @@ def _summary(
         "rounds": len(comparison.ours.seconds),
     }
     return members | ({} if loss is None else {"f32_loss": loss})
-
-
-def _comparison_lines(
-    comparison: NetworkComparison | None, loss: float | None, width: int | None
-) -> list[str]:
-    from polysci.text.tables import bytes_text, fit, paragraph
-
-    if comparison is None:
-        return []
-    rows = [("library", "ms a run", "its time over ours", "error", "peak memory", "how")]
-    rows.append((
-        "polysci", f"{comparison.latency_ms:.3f}", "", "", bytes_text(comparison.ours.peak_bytes),
-        comparison.ours.choice,
-    ))  # fmt: skip
-    rows += [
-        (
-            f"{name} {rival.version}", f"{rival.latency_ms:.3f}",
-            f"{rival.latency_ms / comparison.latency_ms:.3f}", f"{rival.error:.2g}",
-            bytes_text(rival.peak_bytes), rival.choice,
-        )
-        for name, rival in comparison.rivals.items()
-    ]  # fmt: skip
-    table = fit(rows, width, drop=("how", "peak memory"), clip=("library",),
-                left=("library", "how"))  # fmt: skip
-    ratio = (
-        f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
-        f"faster; medians of {len(comparison.ours.seconds)} turns)"
-    )
-    lines = ["", table, paragraph(ratio, width, "")]
-    if loss is not None:
-        lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")
-    return lines

@@ -51,12 +51,16 @@ def _networks_here(
     """What ``compile`` builds and times on this machine: bf16 has f32 as a rival."""
     from polysci.export.candidates import SearchTarget
     from polysci.network.compile.on_farm import FarmNetwork
+    from polysci.network.compile.pipeline import PassChoices
     from polysci.network.compile.prepare import prepare
 
     target = SearchTarget(machine.target, None, arguments.level or "measure")
     options, networks = options_for(target, arguments), []
     for dtype in dict.fromkeys((arguments.dtype, "f32")):
-        prepared = prepare(graph, dtype, target=target.target, optimize=arguments.optimize)
+        prepared = prepare(
+            graph, dtype, target=target.target, optimize=arguments.optimize,
+            choices=PassChoices(update=arguments.update),
+        )  # fmt: skip
         networks.append(FarmNetwork(prepared, replace(options, dtype=dtype), machine))
     return networks
 
@@ -66,12 +70,13 @@ def _networks_there(
 ) -> list[FarmNetwork]:
     """The same network for each target, prepared for the best."""
     from polysci.network.compile.on_farm import FarmNetwork
+    from polysci.network.compile.pipeline import PassChoices
     from polysci.network.compile.prepare import prepare
 
     best, level = targets[0], arguments.level or "measure"
     prepared = prepare(
         graph, arguments.dtype, target=best.target, machine=best.machine,
-        optimize=arguments.optimize,
+        optimize=arguments.optimize, choices=PassChoices(update=arguments.update),
     )  # fmt: skip
     machines = {machine.target: machine for machine in farm.machines}
     return [

@@ -50,6 +50,7 @@ def write_for(
     targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph, name: str
 ) -> int:
     """Plan for each target, then write a project."""
+    from polysci.network.compile.pipeline import PassChoices
     from polysci.network.compile.planned import plan_network, use_pool
     from polysci.network.compile.prepare import prepare
     from polysci.network.tools.c_project import write_project
@@ -61,7 +62,7 @@ def write_for(
     best = targets[0]
     prepared = prepare(
         graph, arguments.dtype, target=best.target, machine=best.machine,
-        optimize=arguments.optimize,
+        optimize=arguments.optimize, choices=PassChoices(update=arguments.update),
     )  # fmt: skip
     plans = []
     for target in targets:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from polysci.text.tables import bytes_text, fit, shorten
+from polysci.text.tables import bytes_text, fit, paragraph, shorten
 
 if TYPE_CHECKING:
     from polysci.network.compile.prepare import PreparedNetwork
     from polysci.network.tools.debug import CheckedTensor
+    from polysci.peers.networks.contest import NetworkComparison
 
 
 def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
@@ -112,3 +113,34 @@ def describe_errors_json(rows: Sequence[CheckedTensor]) -> str:
     last = {"first_wrong": first.stage if first else None}
     lines = [json.dumps(asdict(row) | {"wrong": row.wrong}) for row in rows]
     return "\n".join([*lines, json.dumps(last)])
+
+
+def comparison_lines(
+    comparison: NetworkComparison | None, loss: float | None, width: int | None
+) -> list[str]:
+    """The times of other libraries beside ours; nothing where there are none."""
+    if comparison is None:
+        return []
+    rows = [("library", "ms a run", "its time over ours", "error", "peak memory", "how")]
+    rows.append((
+        "polysci", f"{comparison.latency_ms:.3f}", "", "", bytes_text(comparison.ours.peak_bytes),
+        comparison.ours.choice,
+    ))  # fmt: skip
+    rows += [
+        (
+            f"{name} {rival.version}", f"{rival.latency_ms:.3f}",
+            f"{rival.latency_ms / comparison.latency_ms:.3f}", f"{rival.error:.2g}",
+            bytes_text(rival.peak_bytes), rival.choice,
+        )
+        for name, rival in comparison.rivals.items()
+    ]  # fmt: skip
+    table = fit(rows, width, drop=("how", "peak memory"), clip=("library",),
+                left=("library", "how"))  # fmt: skip
+    ratio = (
+        f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
+        f"faster; medians of {len(comparison.ours.seconds)} turns)"
+    )
+    lines = ["", table, paragraph(ratio, width, "")]
+    if loss is not None:
+        lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")
+    return lines

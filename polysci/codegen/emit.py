@@ -229,8 +229,9 @@ class _Emitter:
                 "ps_args args = {.a = x, .packed = packed}"
                 if self.plan.private
                 else "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
-                ".residual = residual, .clamp = clamp}"
+                f".residual = {self.extras.residual}, .clamp = clamp}}"
             ),
+            *([c.Statement("(void)residual")] if self.extras.adds else []),
             *integer_arguments(self.plan),
             *(c.Statement(f"args.{extra.name} = {extra.name}") for extra in self.extras.parameters),
             *([] if self.several else self.extras.begin(1)),

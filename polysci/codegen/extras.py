@@ -57,14 +57,16 @@ class Extras:
     """What else code takes. ``masked``: bits, one an element of y in the order of memory.
 
     Those of ``gate`` say which results stay, the others become 0, and those of ``mask`` are
-    written, 1 where a result is above 0. ``moments``: it writes those of its results.
+    written, 1 where a result is above 0. ``moments``: it writes those of its results. ``adds``: its
+    residual is y itself, to which sums are added.
     """
 
     masked: bool = False
     moments: MomentRows | None = None
+    adds: bool = False
 
     def __bool__(self) -> bool:
-        return self.masked or self.moments is not None
+        return self.masked or self.moments is not None or self.adds
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -77,6 +79,9 @@ class Extras:
             check_masks(plan)
         if self.moments:
             _check_moments(plan, by_rows=by_rows)
+        factors = plan.contraction.alpha, plan.contraction.beta
+        if self.adds and not (factors == (1, 1) and plan.precision.y == plan.precision.sum):
+            raise UnsupportedError(f"schedule {plan.schedule}: y holds no sums to add to")
 
     def epilogue(self, place: str) -> str:
         """The C of an epilogue that takes them, from that without."""
@@ -85,6 +90,17 @@ class Extras:
         if not self.moments:
             return place
         return f"ps_counted({place}, g, {self.moments.place('n', 'c')}, {self.moments.channels})"
+
+    def beginning(self, plan: Plan, first: str) -> str:
+        """The C of whether a tile begins with what y holds; ``first`` says it without extras."""
+        if not self.adds or plan.private:
+            return first
+        return "first | 1" if plan.blocked else "1"
+
+    @property
+    def residual(self) -> str:
+        """What tiles add to their sums at the end: nothing, where they begin with it."""
+        return "0" if self.adds else "residual"
 
     def begin(self, threads: int) -> list[c.Generable]:
         """The statements with which a thread of several, or the only one, begins."""

@@ -176,7 +176,7 @@ def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
         c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
         *gaps(plan),
-        c.Statement(_beginning(plan, first)),
+        c.Statement(_beginning(plan, extras.beginning(plan, first))),
         c.Statement("ps_ahead(t, e.residual)"),
         *steps,
         *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),

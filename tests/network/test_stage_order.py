@@ -79,7 +79,7 @@ def test_updates_stay_between_what_reads_before_and_after(tmp_path: Path) -> Non
 @settings(max_examples=10, deadline=None)
 def test_every_order_is_one_of_the_program(made: ModelProto) -> None:
     """No stage comes before what it reads; the arena never grows."""
-    context = PassContext("f32", machine_for(detect("portable")))
+    context = PassContext("f32", detect("portable"), machine_for(detect("portable")))
     program, _ = run_passes(lower(simplify(read(made))), context)
     ordered = order_for_memory(program)
     assert sorted(map(id, ordered.stages)) == sorted(map(id, program.stages))

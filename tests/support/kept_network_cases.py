@@ -18,6 +18,11 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_the_last_step_alone": None,
         "test_results_and_gradients_are_those_of_pytorch": 0,
     },
+    "network/gradients/test_fused_updates.py": {
+        "test_both_updates_sum_the_same": None,
+        "test_training_learns_the_same": None,
+        "test_whole_numbers_are_exact": 0,
+    },
     "network/gradients/test_recurrent.py": {
         "test_central_differences_of_doubles": 5,
         "test_the_reference_knows_backward_passes": 6,

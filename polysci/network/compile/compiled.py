@@ -21,6 +21,7 @@ from polysci.export import names
 from polysci.network.compile.build import runner_of
 from polysci.network.compile.element_type import is_faster
 from polysci.network.compile.pickling import dumps
+from polysci.network.compile.pipeline import PassChoices
 from polysci.network.compile.planned import PlannedNetwork, plan_network
 from polysci.network.compile.prepare import (
     CompileOptions,
@@ -34,6 +35,7 @@ from polysci.network.compile.prepare import (
 from polysci.network.compile.report import NetworkReport, report_of
 from polysci.network.frontends.layers.words import describes_model
 from polysci.network.ir.graph import Graph
+from polysci.network.passes.fused_updates import AUTO
 from polysci.network.runtime.runner import Runner, TensorPort, array_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.loading import version
@@ -155,6 +157,7 @@ def compile_network(
     flags: Sequence[str] | None = None,
     flush_denormals: bool = True,
     optimize: str = "speed",
+    update: str = AUTO,
     reproducible: bool = False,
     tuner: str | TunerOptions | None = None,
 ) -> Network:
@@ -171,26 +174,25 @@ def compile_network(
     unless f32 is measured to be faster, as the network's ``dtype`` then says. ``time_limit`` is
     in seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below
     2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory``
-    computes nodes in the order in which tensors take least memory at a time. ``flags`` are the
-    compiler's, as ``build.cache.build`` takes them. A ``tuner``, as of ``optimize``, chooses for
-    the whole network: schedules, which loops are fused, orders of axes. Raises SpecError for a
-    model that is none, UnsupportedError, which lists by operator the nodes that cannot be computed,
-    and what ``polysci.optimize`` raises.
+    computes nodes in the order in which tensors take least memory at a time. ``update``: gradients
+    of recurrent weights are summed in every step (``fused``), by one product behind all of them
+    (``diffused``), or as the model decides (``auto``). ``flags`` are the compiler's, as
+    ``build.cache.build`` takes them. A ``tuner``, as of ``optimize``, chooses for the whole
+    network: schedules, fusions, orders of axes. Raises SpecError for a model that is none,
+    UnsupportedError with all nodes that cannot be computed, and what ``polysci.optimize`` raises.
     """
     _check_options(algorithm, dims, values, name, flags, watch)
     check_options(level, threads, target, isa, wisdom, time_limit)
     graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
     stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
     stem = str(model).split(":")[0].strip() if describes_model(model) else stem
-    chosen = target or detect(isa)
-    prepared = partial(prepare, graph, fuse=fuse, target=chosen, optimize=optimize)
+    own, choices = target or detect(isa), PassChoices(update=update)
+    prepared = partial(prepare, graph, fuse=fuse, target=own, optimize=optimize, choices=choices)
     plain = prepared("f32") if dtype == "bf16" else None
+    flush = bool(flush_denormals)
     return build_network(
         prepared(dtype),
-        CompileOptions(
-            level, threads, dtype, algorithm, chosen, bool(flush_denormals),
-            reproducible=reproducible,
-        ),
+        CompileOptions(level, threads, dtype, algorithm, own, flush, reproducible=reproducible),
         names.project(stem if name is None else name),
         wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags, plain=plain,
         tuner=tuner_options(tuner),

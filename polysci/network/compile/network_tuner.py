@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from polysci.algorithms import choice
 from polysci.algorithms.registry import algorithm_of
@@ -21,7 +21,6 @@ from polysci.network.compile.build import library_of
 from polysci.network.compile.network_process import time_networks
 from polysci.network.compile.network_records import NetworkRecords
 from polysci.network.compile.pipeline import (
-    AS_COSTS_SAY,
     PASSES,
     PassChoices,
     PassContext,
@@ -39,6 +38,7 @@ from polysci.network.compile.retune import fuse_with_schedules
 from polysci.network.compile.rivals import rivals
 from polysci.network.ir.stages import Program, RowFusion
 from polysci.network.operators.lower import lower
+from polysci.network.passes.fused_updates import AUTO, step_products
 from polysci.network.passes.fusion import fuse_loops
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.layouts import free_orders
@@ -171,7 +171,9 @@ class NetworkTuner:
 
     def _free(self) -> dict[str, list[str]]:
         """By the members of ``PassChoices`` the tensors that they may name."""
-        context = PassContext(self.options.dtype, machine_for(self.options.target))
+        context = PassContext(
+            self.options.dtype, self.options.target, machine_for(self.options.target)
+        )
         names = list(PASSES)
 
         def before(name: str) -> Program:
@@ -184,6 +186,11 @@ class NetworkTuner:
         return {
             "apart": list(dict.fromkeys(fusion.tensor for fusion in loops if fusion.done)),
             "turned": free_orders(before("axis orders"), context.machine),
+            "updates": [
+                product.layer.output
+                for product in step_products(before("fused updates"))
+                if self.prepared.choices.update == AUTO
+            ],
             "no_rows": list(chain.from_iterable(inside)),
         }
 
@@ -200,7 +207,8 @@ class NetworkTuner:
                 schedules[what] = parse(text)
             elif text == _OTHERWISE:
                 otherwise.setdefault(kind, set()).add(tensors.get(what, what))
-        choices = PassChoices(**{kind: frozenset(names) for kind, names in otherwise.items()})
+        kinds: dict[str, Any] = {kind: frozenset(names) for kind, names in otherwise.items()}
+        choices = PassChoices(**kinds, update=self.prepared.choices.update)
         prepared = self._variant(choices)
         wanted = options_of(prepared.program, self.options)
         for key, problem in problems(prepared.program).items():
@@ -215,7 +223,7 @@ class NetworkTuner:
         own = replace(choices, no_rows=frozenset())
         if own not in self.variants:
             self.variants[own] = (
-                self.prepared if own == AS_COSTS_SAY else prepare(
+                self.prepared if own == self.prepared.choices else prepare(
                     self.prepared.graph, self.options.dtype, fuse=self.prepared.fuse,
                     target=self.options.target, optimize=self.prepared.optimize, choices=own,
                 )

@@ -13,10 +13,12 @@ from typing import Final
 from polysci.network.ir.stages import Program
 from polysci.network.passes.branches import place_branches
 from polysci.network.passes.concat import concat_in_place
+from polysci.network.passes.fused_updates import AUTO, StepGains, fuse_updates
 from polysci.network.passes.fusion import Fusion, fuse_loops
 from polysci.network.passes.in_place import replace_in_place
 from polysci.network.passes.layouts import with_dtype, with_orders
 from polysci.network.passes.partial_sums import split_sums
+from polysci.target.host import Target
 from polysci.target.machine import Machine
 
 
@@ -25,12 +27,15 @@ class PassChoices:
     """Where passes decide otherwise than their costs say: names of tensors.
 
     Those ``apart`` are not fused into the loops that read them, those ``turned`` have the other
-    order of axes, those in ``no_rows`` do not lie inside a row fusion.
+    order of axes, those in ``no_rows`` do not lie inside a row fusion, those in ``updates`` are
+    summed by steps where the costs prefer one product, or the other way. ``update`` says it of all.
     """
 
     apart: frozenset[str] = frozenset()
     turned: frozenset[str] = frozenset()
     no_rows: frozenset[str] = frozenset()
+    updates: frozenset[str] = frozenset()
+    update: str = AUTO
 
 
 AS_COSTS_SAY: Final = PassChoices()
@@ -38,9 +43,10 @@ AS_COSTS_SAY: Final = PassChoices()
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
-    """What passes depend on: the element type between layers, the machine's rates, choices."""
+    """What passes depend on: the element type between layers, the machine, choices."""
 
     dtype: str
+    target: Target
     machine: Machine
     choices: PassChoices = AS_COSTS_SAY
 
@@ -53,6 +59,12 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "branches": lambda program, _: (place_branches(program), ()),
         "fuse loops": lambda program, context: fuse_loops(program, context.choices.apart),
         "element types": lambda program, context: (with_dtype(program, context.dtype), ()),
+        "fused updates": lambda program, context: fuse_updates(
+            program,
+            context.choices.update,
+            StepGains(context.target, context.machine),
+            context.choices.updates,
+        ),
         "axis orders": lambda program, context: (
             with_orders(program, context.machine, context.choices.turned),
             (),

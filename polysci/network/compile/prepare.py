@@ -24,6 +24,7 @@ from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import Program
 from polysci.network.operators.lower import SUPPORTED, lower
 from polysci.network.passes.buffers import PlacedProgram, place_buffers
+from polysci.network.passes.fused_updates import UPDATES
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.layer_calls import problems
 from polysci.network.passes.stage_order import order_for_memory
@@ -139,12 +140,15 @@ def prepare(
 
     For ``memory`` they are in the order in which tensors take least of it at a time. With
     ``choices`` passes decide otherwise than their costs say. Raises
-    SpecError for another dtype than DTYPES, or another aim than AIMS.
+    SpecError for another dtype than DTYPES, another aim than AIMS, or update than UPDATES.
     """
-    for option, value, known in (("dtype", dtype, DTYPES), ("optimize", optimize, AIMS)):
+    for option, value, known in (
+        ("dtype", dtype, DTYPES), ("optimize", optimize, AIMS), ("update", choices.update, UPDATES),
+    ):  # fmt: skip
         if value not in known:
             raise SpecError(f"{option} {value!r}: a network has {' or '.join(known)}")
-    context = PassContext(dtype, machine or machine_for(target or detect()), choices)
+    own = target or detect()
+    context = PassContext(dtype, own, machine or machine_for(own), choices)
     program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
     if optimize == "memory":
         program = order_for_memory(program)

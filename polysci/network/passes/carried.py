@@ -31,7 +31,10 @@ def replaces_in_place(stage: RepeatStage, held: CarriedTensor, program: Program)
 
 
 def reads_own_place(part: Stage, name: str, shape: Sequence[int]) -> bool:
-    """Whether a loop reads of a tensor no other elements than that which it defines."""
+    """Whether a stage reads of a tensor no other elements than that which it defines."""
+    if isinstance(part, LayerStage):
+        others = part.x.tensor, part.weights, part.bias, part.gate
+        return part.residual == name and name not in others
     if not isinstance(part, LoopStage):
         return False
     domain = iterators(shape)

@@ -188,7 +188,9 @@ def extras_of(layer: LayerStage, placed: PlacedProgram) -> Extras:
         rows, _, channels = placed.program.values[layer.moments].shape
         images = images_in_row(placed.program.values[layer.output].shape)
         moments = MomentRows(rows, channels, images * placed.places[layer.output].strides[0])
-    return Extras(bool(layer.gate or layer.mask), moments)
+    places = placed.places
+    adds = bool(layer.residual) and places[layer.residual] == places[layer.output]
+    return Extras(bool(layer.gate or layer.mask), moments, adds)
 
 
 def refuse_extras(
