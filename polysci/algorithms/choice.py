@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import merge
 from itertools import chain
 from typing import Any, Final
@@ -32,6 +32,8 @@ TYPICAL_THREADS: Final = 4  # for which reproducible sums are laid out
 REPRODUCIBLE: Final = "reproducible"  # the last word of keys of such records
 SOUGHT: Final = 32  # schedules of an algorithm among which those of one order of sums are kept
 LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
+
+FindCandidates = Callable[..., list[Candidate]]  # as ``candidates`` does
 
 
 def resolve_algorithm(problem: Problem, algorithm: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from distributed import Client, Future, Status
+from distributed import Client, Future, KilledWorker, Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from polysci.errors import FarmError, PolysciError
@@ -54,6 +54,7 @@ class FarmTasks:
 
     describe: Callable[..., Any] = tasks.describe
     measure_rates: Callable[..., Any] = tasks.measure_rates
+    rank_schedules: Callable[..., Any] = tasks.rank_schedules
     compile_schedules: Callable[..., Any] = tasks.compile_schedules
     try_schedules: Callable[..., Any] = tasks.try_schedules
     compare_schedules: Callable[..., Any] = tasks.compare_schedules
@@ -85,18 +86,30 @@ class MachineResources(WorkerPlugin):  # type: ignore[misc]
 
 
 def result_of(future: Future, timeout: float | None = None) -> Any:
-    """What a task returned. Raises TimeoutError, what polysci raised there, and FarmError."""
+    """What a task returned. Raises what polysci raised there, FarmError, TimeoutError if asked."""
     try:
         return future.result(timeout)
-    except (PolysciError, TimeoutError):
+    except PolysciError:
         raise
     except (CancelledError, Exception) as error:
+        if isinstance(error, TimeoutError) and timeout is not None and future.status == "pending":
+            raise
         if future.status == "error":
             raise FarmError(f"a worker failed: {error}") from error
         raise FarmError(
             "the scheduler is gone; what was measured is recorded, and the same command goes on "
             "from there"
         ) from None
+
+
+def _result_or_death(future: Future) -> Mapping[str, Any]:
+    try:
+        answer: Mapping[str, Any] = result_of(future)
+    except FarmError as error:
+        if isinstance(error.__cause__, KilledWorker):
+            return {"fault": f"the workers that ran it died: {error}", "kind": "CheckError"}
+        raise
+    return answer
 
 
 async def _withdraw(dask_worker: Any) -> None:
@@ -135,19 +148,40 @@ class Farm:
         finally:
             self.turn.acquire()
 
-    def time(self, machine: FarmMachine, function: Callable[..., Any], *words: Any) -> Future:
-        """A task that takes times, alone on a machine of that kind."""
-        return self._submit({TIMING: 1, machine.name: 1}, function, words)
+    def time(
+        self, machine: FarmMachine, function: Callable[..., Any], *calls: Sequence[Any]
+    ) -> list[Future]:
+        """Tasks that take times, a call each, alone on a machine of that kind."""
+        return self._submit({TIMING: 1, machine.name: 1}, function, calls)
 
-    def compile(self, machine: FarmMachine, job: Mapping[str, Any], texts: Sequence[str]) -> Future:
-        """The shared objects of schedules, from any worker that has the machine's compiler."""
-        where = {tasks.compiler_resource(machine.compiler): 1}
-        return self._submit(where, self.tasks.compile_schedules, (job, texts))
+    def compute(
+        self, machine: FarmMachine, function: Callable[..., Any], *calls: Sequence[Any]
+    ) -> list[Future]:
+        """Tasks for any worker that has the machine's compiler, a call each."""
+        return self._submit({tasks.compiler_resource(machine.compiler): 1}, function, calls)
 
     def _submit(
-        self, where: Mapping[str, int], function: Callable[..., Any], words: tuple[Any, ...]
-    ) -> Future:
-        return self.client.submit(function, *words, resources=dict(where), pure=False)
+        self, where: dict[str, int], function: Callable[..., Any], calls: Sequence[Sequence[Any]]
+    ) -> list[Future]:
+        """As one message: a scheduler takes milliseconds for each."""
+        columns = zip(*calls, strict=True)
+        mapped: list[Future] = (
+            self.client.map(function, *columns, resources=where, pure=False) if calls else []
+        )
+        return mapped
+
+    def results(self, futures: Sequence[Future]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Keys and answers of tasks that have ended, a fault where workers died.
+
+        Raises FarmError for one that failed, after the answers of the others.
+        """
+        with self.wait():
+            try:
+                answers = self.client.gather({its.key: its for its in futures}, errors="skip")
+            except (CancelledError, Exception):  # ``result_of`` tells what it is
+                answers = {}
+        for future in sorted(futures, key=lambda its: answers.get(its.key) is None):
+            yield future.key, answers.get(future.key) or _result_or_death(future)
 
     def rates(self, machine: FarmMachine, x: str) -> Machine:
         """The rates of a kind of machine, measured by one of its workers unless it knows them.
@@ -155,13 +189,16 @@ class Farm:
         Raises FarmError, and KeyboardInterrupt once ``stop`` is set.
         """
         if (machine.name, x) not in self._rates:
-            self._rates[machine.name, x] = self.time(machine, self.tasks.measure_rates, x)
-        future = self._rates[machine.name, x]
+            (self._rates[machine.name, x],) = self.time(machine, self.tasks.measure_rates, [x])
+        return from_json(self.answer(machine, self._rates[machine.name, x]))
+
+    def answer(self, machine: FarmMachine, future: Future) -> Any:
+        """What a task returns, once it has. Raises KeyboardInterrupt once ``stop`` is set."""
         while True:
             if self.stop.is_set():
                 raise KeyboardInterrupt
             with self.wait(), suppress(TimeoutError):
-                return from_json(result_of(future, POLL_S))
+                return result_of(future, POLL_S)
             self.count_workers(machine)
 
     def accepts(self, machine: FarmMachine, threads: int, worker: str, rate: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -10,11 +11,11 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
-from distributed import Future, KilledWorker
+from distributed import Future
 
-from polysci.errors import FarmError, PolysciError
+from polysci.errors import PolysciError
 from polysci.farm import tasks
-from polysci.farm.cluster import POLL_S, Farm, FarmMachine, result_of
+from polysci.farm.cluster import POLL_S, Farm, FarmMachine
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -25,8 +26,8 @@ FINAL_S: Final = 60.0  # after the deadline, for the comparison of what was meas
 MOST: Final = 4  # schedules of a task
 AHEAD: Final = 3  # tasks a worker that are submitted at a time: the next ones are compiled already
 
-# A function of ``tasks``, its arguments behind the job, and the schedules that it needs compiled.
-Call = tuple[Callable[..., Any], Sequence[Any], Sequence[str]]
+# Arguments of a function of ``tasks`` behind the job and the shared objects; their schedules.
+Call = tuple[Sequence[Any], Sequence[str]]
 
 
 class FarmRunner:
@@ -60,17 +61,22 @@ class FarmRunner:
     ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
         """In the order in which workers answer; those that time is up for are left out.
 
-        A worker gets several at a time where there are more searches than workers.
+        A worker gets several at a time while many are left.
         """
-        size = max(1, min(MOST, len(schedules) * self.farm.searches // self.width))
-        yield from self._try([schedules[at : at + size] for at in range(0, len(schedules), size)])
+        left, parts = [*schedules], []
+        while left:
+            size = len(left) * max(1, self.farm.searches) // (AHEAD * self.width)
+            size = max(1, min(MOST, size))
+            parts.append(left[:size])
+            left = left[size:]
+        yield from self._try(parts)
 
     def _try(
         self, parts: Sequence[Sequence[Schedule]]
     ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
         texts = [[*map(str, part)] for part in parts]
-        calls = [(self.farm.tasks.try_schedules, (text,), text) for text in texts]
-        for at, answer in self._answers(calls):
+        calls = [((text,), text) for text in texts]
+        for at, answer in self._answers(self.farm.tasks.try_schedules, calls):
             part = parts[at]
             if "fault" not in answer:
                 yield from zip(part, map(tasks.samples_of, answer["rows"]), strict=True)
@@ -84,18 +90,23 @@ class FarmRunner:
     ) -> list[Samples]:
         """Samples taken in turns, by one worker."""
         texts, options = [*map(str, schedules)], {"samples": samples, "eliminate": eliminate}
-        call: Call = self.farm.tasks.compare_schedules, (texts, options), texts
-        rows = self._answer(call, dict(zip(texts, schedules, strict=True)))
+        function, names = (
+            self.farm.tasks.compare_schedules,
+            dict(zip(texts, schedules, strict=True)),
+        )
+        rows = self._answer(function, ((texts, options), texts), names)
         return [its for row in rows if isinstance(its := tasks.samples_of(row), Samples)]
 
     def peak(self) -> float:
         """Of one of the machines."""
-        (peak,) = self._answer((self.farm.tasks.measure_peak, (), ()), {})
+        (peak,) = self._answer(self.farm.tasks.measure_peak, ((), ()), {})
         return float(peak)
 
-    def _answer(self, call: Call, schedules: Mapping[str, Schedule]) -> list[Any]:
+    def _answer(
+        self, function: Callable[..., Any], call: Call, schedules: Mapping[str, Schedule]
+    ) -> list[Any]:
         """The rows of one call, however late it is; a fault is raised."""
-        for _, answer in self._answers([call], FINAL_S):
+        for _, answer in self._answers(function, [call], FINAL_S):
             if "guilty" in answer:
                 raise FaultyScheduleError(schedules[answer["guilty"]], answer["fault"])
             if "fault" in answer:
@@ -104,73 +115,70 @@ class FarmRunner:
         raise KeyboardInterrupt  # nobody answers: what was measured before counts
 
     def _answers(
-        self, calls: Sequence[Call], grace_s: float = 0.0
+        self, function: Callable[..., Any], calls: Sequence[Call], grace_s: float = 0.0
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """The number of a call and its answer, as they come; fewer when the deadline passes."""
         done: SimpleQueue[Future] = SimpleQueue()
         pending: dict[str, tuple[Future, int, bool]] = {}
-        todo, aside = [*reversed(range(len(calls)))], len(self.farm.aside)
+        todo, aside = deque(range(len(calls))), len(self.farm.aside)
+        built = {at: () for at, (_, texts) in enumerate(calls) if not texts}
 
-        def start(at: int, built: Sequence[tasks.Answer] | None) -> None:
-            """Compile what a call needs, anywhere; with that, take its times."""
-            function, words, texts = calls[at]
-            ready = built is not None or not texts
-            future = (
-                self.farm.time(self.machine, function, self.job, *words, *(built or ()))
-                if ready
-                else self.farm.compile(self.machine, self.job, texts)
-            )
-            pending[future.key] = future, at, ready
-            future.add_done_callback(done.put)
+        def start(numbers: Sequence[int]) -> None:
+            """Compile what calls need, anywhere; take the times of those that have it."""
+            ready = [at for at in numbers if at in built]
+            other = [at for at in numbers if at not in built]
+            timings = [(self.job, built[at], *calls[at][0]) for at in ready]
+            builds = [(self.job, calls[at][1]) for at in other]
+            futures = self.farm.time(self.machine, function, *timings)
+            futures += self.farm.compute(self.machine, self.farm.tasks.compile_schedules, *builds)
+            for future, at in zip(futures, [*ready, *other], strict=True):
+                pending[future.key] = future, at, at in built
+                future.add_done_callback(done.put)
 
         try:
             while pending or todo:
-                while todo and len(pending) < AHEAD * self.width:
-                    start(todo.pop(), None)
+                room = AHEAD * self.width - len(pending)
+                start([todo.popleft() for _ in range(min(room, len(todo)))])
                 ended = self._next(done)
                 if len(self.farm.aside) > aside:
                     aside = len(self.farm.aside)
                     todo += self._recall(pending)
-                if ended is None and self._late(grace_s):
+                own = {key: pending.pop(key) for key in ended if key in pending}
+                for key, answer in self.farm.results([future for future, *_ in own.values()]):
+                    _, at, timed = own[key]
+                    if not timed:
+                        built[at] = answer.get("built", ())
+                        todo.appendleft(at)
+                    elif self._counts(answer):
+                        yield at, answer
+                    else:
+                        todo.append(at)
+                if self._late(grace_s):
                     return
-                if ended is None or ended.key not in pending:
-                    continue
-                _, at, ready = pending.pop(ended.key)
-                answer = self._result(ended)
-                if not ready:
-                    start(at, answer["built"] if answer and "built" in answer else ())
-                elif answer:
-                    yield at, answer
-                else:
-                    todo.append(at)
         finally:
             for future, *_ in pending.values():
                 future.cancel()
 
-    def _next(self, done: SimpleQueue[Future]) -> Future | None:
-        """A task that has ended; None after a while. Raises KeyboardInterrupt for the others."""
+    def _next(self, done: SimpleQueue[Future]) -> list[str]:
+        """The tasks that have ended, after a while at most. Raises KeyboardInterrupt."""
+        ended: list[str] = []
         with self.farm.wait(), suppress(Empty):
-            return done.get(timeout=POLL_S)
+            ended.append(done.get(timeout=POLL_S).key)
+            while True:
+                ended.append(done.get_nowait().key)
         if self.farm.stop.is_set():
             raise KeyboardInterrupt
         self.farm.count_workers(self.machine)
-        return None
+        return ended
 
     def _late(self, grace_s: float) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline + grace_s
 
-    def _result(self, future: Future) -> Mapping[str, Any] | None:
-        """What a task answers; None where it must be repeated by another worker."""
-        try:
-            answer: Mapping[str, Any] = result_of(future)
-        except FarmError as error:
-            if isinstance(error.__cause__, KilledWorker):
-                return {"fault": f"the workers that ran it died: {error}", "kind": "CheckError"}
-            raise
-        if "rate" not in answer:  # compiled, or a fault
-            return answer
-        seen = self.machine, self.threads, answer["worker"], answer["rate"]
-        return answer if self.farm.accepts(*seen) else None
+    def _counts(self, answer: Mapping[str, Any]) -> bool:
+        """Whether it is a fault, or the worker's times count; another one repeats them if not."""
+        if "rate" not in answer:
+            return True
+        return self.farm.accepts(self.machine, self.threads, answer["worker"], answer["rate"])
 
     def _recall(self, pending: dict[str, tuple[Future, int, bool]]) -> list[int]:
         """The calls that wait for workers which were set aside; they are taken from them."""

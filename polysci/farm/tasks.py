@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci import errors
+from polysci.algorithms import choice
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
 from polysci.farm.machine_lock import own_machine, share_machine
@@ -20,6 +21,7 @@ from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.rank import Context
+from polysci.rank.weights import from_json as weights_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler
@@ -27,7 +29,7 @@ from polysci.runtime.loading import version
 from polysci.runtime.measurement import host_digest
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
-from polysci.target.machine import assume_rates
+from polysci.target.machine import assume_rates, from_json
 from polysci.target.resources import resource
 from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
@@ -78,7 +80,7 @@ def describe(dask_worker: Any = None) -> Answer:
     state = dask_worker.state if dask_worker is not None else None
     return {
         "version": installed_version(),
-        "target": asdict(target) | {"isa": target.isa.name},
+        "target": members_of(target),
         "compiler": compiler,
         "machine": fingerprint(target, compiler),
         "resources": dict(state.total_resources) if state else {},
@@ -96,6 +98,11 @@ def compiler_resource(compiler: str) -> str:
     return "compiler-" + host_digest(compiler)
 
 
+def members_of(target: Target) -> Answer:
+    """The description of a target."""
+    return asdict(target) | {"isa": target.isa.name}
+
+
 def target_of(members: Mapping[str, Any]) -> Target:
     """The target of a description."""
     lists = {name: tuple(members[name]) for name in ("features", "assumed", "withheld")}
@@ -106,6 +113,27 @@ def measure_rates(x: str) -> str:
     """The rates of this machine with kernels for inputs of type ``x``, as JSON; calibrated once."""
     with own_machine():
         return machine_of(detect(), lambda done, total: None, x).to_json()
+
+
+def rank_schedules(
+    job: Mapping[str, Any], target: Mapping[str, Any], machine: str, weights: str | None,
+    options: Mapping[str, Any],
+) -> Answer:  # fmt: skip
+    """Schedules and predicted seconds, as ``choice.candidates`` finds them with ``options``."""
+    its = TrialJob(**job)
+
+    def rank() -> Answer:
+        problem = its.parse()
+        _, roles, strides = model_of(problem)
+        context = Context(
+            roles, strides, target_of(target), from_json(machine), its.threads,
+            weights=weights_of(weights) if weights else None,
+        )  # fmt: skip
+        ranked = choice.candidates(problem, context, **options)
+        return {"ranked": [(str(option.schedule), option.seconds) for option in ranked]}
+
+    with share_machine():
+        return _caught(rank)
 
 
 def compile_schedules(job: Mapping[str, Any], texts: Sequence[str]) -> Answer:
@@ -122,7 +150,7 @@ def _packed(job: TrialJob, text: str) -> Answer:
     return {"key": key, "entry": entry, "code": code}
 
 
-def try_schedules(job: Mapping[str, Any], texts: Sequence[str], *built: Answer) -> Answer:
+def try_schedules(job: Mapping[str, Any], built: Sequence[Answer], texts: Sequence[str]) -> Answer:
     """A few samples of each schedule, or its fault; and what the reference loop did beside them.
 
     ``built`` has their shared objects: where this compiler would write another one, it does.
@@ -136,16 +164,17 @@ def try_schedules(job: Mapping[str, Any], texts: Sequence[str], *built: Answer) 
 
 
 def compare_schedules(
-    job: Mapping[str, Any], texts: Sequence[str], options: Mapping[str, Any], *built: Answer
-) -> Answer:
+    job: Mapping[str, Any], built: Sequence[Answer], texts: Sequence[str],
+    options: Mapping[str, Any],
+) -> Answer:  # fmt: skip
     """Samples taken in turns; where one fails its text is ``guilty``."""
     schedules = [*map(schedule.parse, texts)]
     return _run(job, built, lambda runner: [*map(_members, runner.compare(schedules, **options))])
 
 
-def measure_peak(job: Mapping[str, Any]) -> Answer:
+def measure_peak(job: Mapping[str, Any], built: Sequence[Answer]) -> Answer:
     """GFLOP/s of one core that does nothing but this problem's multiplications."""
-    return _run(job, (), lambda runner: [runner.peak()])
+    return _run(job, built, lambda runner: [runner.peak()])
 
 
 def _run(

@@ -5,21 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
 from distributed import Client
 
+from polysci.algorithms import choice
+from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.lowering import model_of
 from polysci.errors import FarmError, PolysciError, SpecError
+from polysci.farm import tasks
 from polysci.farm.cluster import Farm, FarmMachine, connect
 from polysci.farm.runner import FarmRunner
 from polysci.ops.problem import Problem
+from polysci.polyhedral import schedule
+from polysci.rank import Context
+from polysci.space.summation import SummationOrder
 from polysci.tune import LEVELS, Progress, Result, optimize
 from polysci.tune.wisdom import Wisdom
 
 SEARCHES: Final = 2  # for each worker that takes times: one measures while another one ranks
+RANKED_HERE: Final = 4  # searches: while their schedules are timed, this process ranks for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,7 @@ def _search(
             result = optimize(
                 problem, level, threads, target=machine.target, machine=rates, wisdom=wisdom,
                 time_limit=left, make_runner=partial(FarmRunner, farm, machine, deadline),
+                find_candidates=partial(_rank, farm, machine),
                 progress=partial(watch, problem, machine) if watch else None, **options,
             )  # fmt: skip
         except (SpecError, FarmError):
@@ -120,3 +128,23 @@ def _search(
         finally:
             farm.searches -= 1
     return FarmResult(problem, machine, result)
+
+
+def _rank(
+    farm: Farm, machine: FarmMachine, problem: Problem, context: Context, count: int | None,
+    algorithm: str, *, order: SummationOrder | None = None, **limits: Any,
+) -> list[Candidate]:  # fmt: skip
+    """What ``choice.candidates`` returns, by a worker if this process has many searches."""
+    if order or farm.searches <= RANKED_HERE:
+        return choice.candidates(problem, context, count, algorithm, order=order, **limits)
+    weights = context.weights.to_json() if context.weights else None
+    call = (
+        asdict(tasks.TrialJob.of(problem, context.threads, machine.name, 0.0)),
+        tasks.members_of(context.target), context.machine.to_json(), weights,
+        {"count": count, "algorithm": algorithm, **limits},
+    )  # fmt: skip
+    (future,) = farm.compute(machine, farm.tasks.rank_schedules, call)
+    answer = farm.answer(machine, future)
+    if "fault" in answer:
+        raise tasks.error_of(answer)
+    return [Candidate(schedule.parse(text), seconds) for text, seconds in answer["ranked"]]

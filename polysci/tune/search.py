@@ -10,6 +10,7 @@ from functools import cache, partial
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
+from polysci.algorithms.choice import FindCandidates
 from polysci.algorithms.lowering import model_of
 from polysci.algorithms.registry import DEFAULT
 from polysci.border.guard import guard
@@ -63,6 +64,7 @@ def optimize(
     quick: bool = False,
     tuner: str | TunerOptions | None = None,
     make_runner: MakeRunner = LocalRunner,
+    find_candidates: FindCandidates = choice.candidates,
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
@@ -73,9 +75,9 @@ def optimize(
     they are disturbed or ``again`` says to measure anew.
     ``isa`` caps the instruction set, as POLYSCI_ISA does; the lower counts. ``machine`` describes
     one that need not be this one: nothing is compiled, run or recorded, but by what ``make_runner``
-    makes, as ``polysci.farm`` has it. ``algorithm`` is one of ``algorithms.registry``: ``direct``,
-    exact for small integers, another one, within its own error bound, or ``auto``, the fastest;
-    UnsupportedError for one that does not compute the problem.
+    makes, as ``polysci.farm`` has it; ``find_candidates`` ranks. ``algorithm`` is one of
+    ``algorithms.registry``: ``direct``, exact for small integers, another one, within its own error
+    bound, or ``auto``, the fastest; UnsupportedError for one that does not compute the problem.
     ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
     alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
     ``tuner``, a name or settings, chooses what is measured, in the space of level ``patient``;
@@ -102,7 +104,7 @@ def optimize(
     records = _records(problem, algorithm, threads, target, wisdom, kept)
     return _Search(
         problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
-        again, kept, quick, settings, make_runner,
+        again, kept, quick, settings, make_runner, find_candidates,
     ).run()  # fmt: skip
 
 
@@ -181,6 +183,7 @@ class _Search:
     quick: bool = False
     tuner: TunerOptions | None = None
     make_runner: MakeRunner = LocalRunner
+    find_candidates: FindCandidates = choice.candidates
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
@@ -205,7 +208,7 @@ class _Search:
         count = None if level.measured is None else level.measured or 5
         # The order of another ranker decides, not the seconds that the traffic model predicts.
         explores = level.measured and self.ranker == RANKER
-        ranked = choice.candidates(
+        ranked = self.find_candidates(
             self.problem, self._context(), count, self.algorithm,
             ranker=self.ranker, tiles=level.tiles, blocks=level.blocks,
             kinds=KINDS if explores else 0, order=self.records.order,
@@ -319,7 +322,9 @@ class _Search:
             self.records, self.make_runner, self.again,
         )  # fmt: skip
         if isinstance(ranked, TunerOptions):
-            tuned = TunedTrials.of(trials, self.records, ranked, level, self.again)
+            tuned = TunedTrials.of(
+                trials, self.records, ranked, level, self.again, self.find_candidates
+            )
             winner = trials.run(tuned.attempt)
         else:
             ahead, rest = self._with_seeds(ranked)

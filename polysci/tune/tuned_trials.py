@@ -10,6 +10,7 @@ from typing import Final
 
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
+from polysci.algorithms.choice import FindCandidates
 from polysci.algorithms.registry import algorithm_of
 from polysci.polyhedral.schedule import parse
 from polysci.rank.shortlist import vectors_of
@@ -65,7 +66,7 @@ class TunedTrials:
     @classmethod
     def of(
         cls, trials: Trials, records: SearchRecords, options: TunerOptions, level: SearchLevel,
-        again: bool,
+        again: bool, find_candidates: FindCandidates,
     ) -> TunedTrials:  # fmt: skip
         """The tuner of a problem, where an earlier process left it unless ``again``."""
         problem, context = trials.problem, trials.context
@@ -73,7 +74,7 @@ class TunedTrials:
         words = records.key, str(context.threads), repr(context.target), records.host, machine
 
         def make() -> Space:
-            ranked = choice.candidates(
+            ranked = find_candidates(
                 problem, context, OPTIONS, records.algorithm,
                 tiles=level.tiles, blocks=level.blocks, kinds=KINDS, order=records.order,
             )  # fmt: skip

@@ -45,7 +45,7 @@ def compile_schedules(job: Mapping[str, Any], texts: Sequence[str]) -> tasks.Ans
     return {"built": []}
 
 
-def try_schedules(job: Mapping[str, Any], texts: Sequence[str], *built: Any) -> tasks.Answer:
+def try_schedules(job: Mapping[str, Any], built: Any, texts: Sequence[str]) -> tasks.Answer:
     time.sleep(float(os.environ.get(PAUSE, "0")))
     if LAST in os.environ and len(timed()) >= int(os.environ[LAST]):
         raise OSError("no more")
@@ -53,12 +53,12 @@ def try_schedules(job: Mapping[str, Any], texts: Sequence[str], *built: Any) -> 
 
 
 def compare_schedules(
-    job: Mapping[str, Any], texts: Sequence[str], options: Mapping[str, Any], *built: Any
+    job: Mapping[str, Any], built: Any, texts: Sequence[str], options: Mapping[str, Any]
 ) -> tasks.Answer:
     return _rows(texts, options["samples"])
 
 
-def measure_peak(job: Mapping[str, Any]) -> tasks.Answer:
+def measure_peak(job: Mapping[str, Any], built: Any) -> tasks.Answer:
     return _rows([], 0) | {"rows": [100.0]}
 
 
@@ -74,7 +74,13 @@ def _rows(texts: Sequence[str], count: int) -> tasks.Answer:
 
 
 REHEARSAL = FarmTasks(
-    tasks.describe, measure_rates, compile_schedules, try_schedules, compare_schedules, measure_peak
+    tasks.describe,
+    measure_rates,
+    tasks.rank_schedules,
+    compile_schedules,
+    try_schedules,
+    compare_schedules,
+    measure_peak,
 )
 
 
