@@ -72,12 +72,11 @@ def optimize(
     best few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises
     WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
     until then counts. Records go to ``wisdom`` (default: the user's file) and are reused, unless
-    they are disturbed or ``again`` says to measure anew.
-    ``isa`` caps the instruction set, as POLYSCI_ISA does; the lower counts. ``machine`` describes
-    one that need not be this one: nothing is compiled, run or recorded, but by what ``make_runner``
-    makes, as ``polysci.farm`` has it; ``find_candidates`` ranks. ``algorithm`` is one of
-    ``algorithms.registry``: ``direct``, exact for small integers, another one, within its own error
-    bound, or ``auto``, the fastest; UnsupportedError for one that does not compute the problem.
+    they are disturbed or ``again`` says to measure anew. ``isa`` caps the instruction set, as
+    POLYSCI_ISA does; the lower counts. ``machine`` describes one that need not be this one: nothing
+    is compiled, run or recorded, but by what ``make_runner`` makes, as ``polysci.farm`` has it, and
+    ``find_candidates`` ranks. ``algorithm``: ``direct``, exact for small integers, another one,
+    within its own error bound, or ``auto``; UnsupportedError for one that does not compute this.
     ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
     alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
     ``tuner``, a name or settings, chooses what is measured, in the space of level ``patient``;

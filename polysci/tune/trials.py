@@ -29,6 +29,7 @@ from polysci.tune.runner import FaultyScheduleError, LocalRunner, MakeRunner, Tr
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
 DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the machine is suspected
+NOT_RUN = "not run: the search ended"
 REPEATS = 3  # of what is suspected, until it was quiet
 REPEATED = 12  # candidates at most, the best: all of them are in memory together
 MOST_NEAR = 6  # finalists beyond those that a level asks for
@@ -129,13 +130,13 @@ class Trials:
             count = min(size, total - at)
             batch, untried = untried[: min(leading, count)], untried[min(leading, count) :]
             leading -= len(batch)
-            chosen = self._choose(untried, count - len(batch))
+            chosen = self.choose(untried, count - len(batch))
             untried = [candidate for candidate in untried if candidate not in chosen]
             self.try_likely(runner, batch + chosen)
             if at == 0:  # the references of a large layer take nothing of the level's time
                 began = time.monotonic()
 
-    def _choose(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
+    def choose(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
         """What to measure next, by what was measured."""
         measured = [
             Measured(Candidate(trial.schedule, trial.predicted), trial.seconds)
@@ -165,7 +166,7 @@ class Trials:
         first, refusals = not self.trials, list[BuildError]()
         todo = list[Schedule]()
         for schedule, seconds in predicted.items():
-            self.note(Trial(schedule, seconds, fault="not run: the search ended"))
+            self.note(Trial(schedule, seconds, fault=NOT_RUN))
             if known := self.times.get(str(schedule)):
                 self._take(Trial(schedule, seconds), samples_of([known] * LEAST_SAMPLES))
                 self.keep(self.trials[str(schedule)])

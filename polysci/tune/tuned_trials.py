@@ -19,7 +19,7 @@ from polysci.tune.predictions import key_of
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import Progress, SearchLevel, Trial
 from polysci.tune.runner import TrialRunner
-from polysci.tune.trials import BATCH, Trials
+from polysci.tune.trials import BATCH, NOT_RUN, Trials
 from polysci.tune.tuners import (
     Decision,
     Genome,
@@ -62,6 +62,7 @@ class TunedTrials:
     state: TunerState
     runner: TrialRunner | None = None
     bounds: dict[Genome, float] = field(default_factory=dict)
+    predicted: dict[str, float] = field(default_factory=dict)  # seconds of schedules
 
     @classmethod
     def of(
@@ -71,6 +72,7 @@ class TunedTrials:
         """The tuner of a problem, where an earlier process left it unless ``again``."""
         problem, context = trials.problem, trials.context
         machine = context.machine.to_json()
+        predicted: dict[str, float] = {}
         words = records.key, str(context.threads), repr(context.target), records.host, machine
 
         def make() -> Space:
@@ -78,10 +80,11 @@ class TunedTrials:
                 problem, context, OPTIONS, records.algorithm,
                 tiles=level.tiles, blocks=level.blocks, kinds=KINDS, order=records.order,
             )  # fmt: skip
+            predicted.update((str(option.schedule), option.seconds) for option in ranked)
             return space_of(ranked, records)
 
         path = state_path([*words, str(options.members())])
-        return cls(trials, state_of(path, options, make, again=again))
+        return cls(trials, state_of(path, options, make, again=again), predicted=predicted)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -95,12 +98,22 @@ class TunedTrials:
             candidate = self._candidate(genome)
             self.trials.note(Trial(candidate.schedule, candidate.seconds, *outcome))
         self.trials.keep = self._keep
-        drive(self.state, self._measure, self._enough, BATCH * runner.width)
+        drive(self.state, self._measure, self._enough, BATCH * runner.width, self._choose)
 
     def _candidate(self, genome: Genome) -> Candidate:
-        schedule = parse(self.options[genome[0]])
-        trials = self.trials
-        return Candidate(schedule, choice.predict_seconds(trials.problem, trials.context, schedule))
+        text, trials = self.options[genome[0]], self.trials
+        schedule = parse(text)
+        if text not in self.predicted:
+            seconds = choice.predict_seconds(trials.problem, trials.context, schedule)
+            self.predicted[text] = seconds
+        return Candidate(schedule, self.predicted[text])
+
+    def _choose(self, genomes: Sequence[Genome], count: int) -> Sequence[Genome]:
+        """Seeds first, then what may be fastest by what was measured."""
+        seeds = [genome for genome in genomes if genome in self.state.space.seeds][:count]
+        others = {self._candidate(genome): genome for genome in genomes if genome not in seeds}
+        likely = self.trials.choose([*others], count - len(seeds))
+        return [*seeds, *(others[candidate] for candidate in likely)]
 
     def _keep(self, trial: Trial) -> None:
         if (name := str(trial.schedule)) in self.options:
@@ -115,7 +128,8 @@ class TunedTrials:
         self.trials.try_likely(self.runner, [self._candidate(genome) for genome in genomes])
         for genome in genomes:
             trial = self.trials.trials[self.options[genome[0]]]
-            yield genome, Outcome(trial.seconds, trial.fault)
+            if trial.fault != NOT_RUN:
+                yield genome, Outcome(trial.seconds, trial.fault)
 
     def _enough(self) -> bool:
         """Whether time is up, or nothing that was not measured can win."""
