@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import pi, sqrt
@@ -275,6 +276,7 @@ class _Pull:
     element: Element
     slope: Term
     places: dict[str, Term] = field(default_factory=dict)  # iterator -> what it is
+    forms: dict[str, Affine] = field(default_factory=dict)  # the same as linear forms
     inside: Term | None = None  # the linear conditions
     matches: Term | None = None  # that subscripts out of data are the place
 
@@ -309,12 +311,24 @@ class _Pull:
             lambda part: self.places.get(part.name, part) if isinstance(part, Variable) else part,
         )
 
+    def reduce(self, form: Affine) -> Affine:
+        """A linear form without the iterators that have places."""
+        steps, const = Counter(dict(form.terms)), form.const
+        while replaced := [name for name in steps if name in self.forms]:
+            step, place = steps.pop(replaced[0]), self.forms[replaced[0]]
+            const += step * place.const
+            for name, coef in place.terms:
+                steps[name] += step * coef
+        return Affine(tuple((name, step) for name, step in steps.items() if step), const)
+
     def solve(self, subscript: Term, name: str, size: int, index: Sequence[str]) -> str:
         """The iterator of an axis, and an iterator of the statement by it where that is one."""
         form = self.ranges.affine(subscript)
+        if form is not None:
+            form = self.reduce(form)
         free = [] if form is None else [
             (iterator, coef) for iterator, coef in form.terms
-            if abs(coef) == 1 and iterator not in self.places and iterator not in index
+            if abs(coef) == 1 and iterator in self.ranges.iterators and iterator not in index
         ]  # fmt: skip
         if form is None or not free:
             same = _of("equal", Variable(name), subscript)
@@ -328,8 +342,11 @@ class _Pull:
         if form == Affine(((iterator, 1),)) and (first, end) == (0, size):
             return iterator
         others = Affine(tuple(term for term in form.terms if term[0] != iterator), form.const)
-        place = _of("sub", Variable(name), _term(others))
-        self.places[iterator] = place if coef == 1 else _of("neg", place)
+        self.forms[iterator] = Affine(
+            ((name, coef), *((other, -coef * step) for other, step in others.terms)),
+            -coef * others.const,
+        )
+        self.places[iterator] = _term(self.forms[iterator])
         self.inside = _both(self.inside, _of("greater_equal", self.places[iterator], first))
         self.inside = _both(self.inside, _of("less", self.places[iterator], end))
         return name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
 from polysci import notation
 from polysci.errors import SpecError, UnsupportedError
+from tests.support.random_programs import OPERANDS, random_program
 
 RANDOM = np.random.default_rng(11)
 INPUTS = (
@@ -34,6 +37,7 @@ STATEMENTS = [
     ("Z +=! A(m,m) where m in 0:M", "A"),
     ("Z(m) = A(m,2) * A(m,2*m) where m in 0:2", "A"),
     ("Z(k) = A(2, 3-k) * s", "As"),
+    ("Z(m,k) = A(m+k, 1+m-k) * V(k) where m in 0:2, k in 0:2", "AV"),
     ("Z(k,n) = B(I(k), n)", "B"),
     ("Z(m,k) = A(m,k) > 0.0 ? exp(A(m,k)) : A(m,k) * V(m)", "AV"),
     ("Z(m,k) = tanh(A(m,k)) + sigmoid(V(m)) * erf(V(m)) - gelu(V(m)) / (2.0 + sin(V(m)))", "AV"),
@@ -146,3 +150,27 @@ def test_gradients_are_those_of_autograd(statements: str) -> None:
             for leaf, result in zip(leaves, results.values(), strict=True):
                 expected = np.zeros(result.shape) if leaf.grad is None else leaf.grad.numpy()
                 np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_gradients_of_random_programs_are_central_differences(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    text = random_program(Random(seed))
+    values = {name: random.normal(size=shape) for name, shape in OPERANDS.items()}
+    weights = random.normal(size=notation.interpret(text, values)["Z"].shape)
+    gradients = notation.interpret(notation.grad(text), {**values, "d_Z": weights})
+    direction = {name: random.normal(size=shape) for name, shape in OPERANDS.items()}
+    expected = sum(np.sum(gradients[f"d_{name}"] * direction[name]) for name in OPERANDS)
+
+    def differ(step: float) -> bool:
+        ends = [
+            np.sum(weights * notation.interpret(
+                text, {name: value + move * direction[name] for name, value in values.items()}
+            )["Z"])
+            for move in (-step, step)
+        ]  # fmt: skip
+        slope = (ends[1] - ends[0]) / (2 * step)
+        return bool(abs(slope - expected) > 1e-6 * (1 + np.abs([*ends, expected]).max()))
+
+    # A step may cross a kink of max, min or a comparison: a smaller one does not.
+    assert not all(map(differ, (1e-6, 1e-5, 1e-7))), text
