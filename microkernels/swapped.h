@@ -73,7 +73,7 @@ PS_INLINE void ps_run_plain(ps_acc *acc, ps_tile t, const ps_a *restrict a, cons
 PS_SMALL int ps_dot_columns(ps_tile t)
 {
     const int most = PS_REGISTERS * 3 / 4 / t.rows;
-    return most >= 8 && PS_LANES >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
+    return most >= 8 && PS_LANES >= 8 ? 8 : most >= 4 ? 4 : most >= 1 ? most : 1;
 }
 
 /* `lanes` elements, in a register from here on if they are used more than once. */

@@ -84,7 +84,8 @@ def plain_seconds(context: Context, schedule: Schedule, compute: float) -> float
 def _dot_seconds(context: Context, schedule: Schedule) -> float:
     """Multiplications with k along the lanes, and the sums over lanes behind every call's.
 
-    A step loads a vector of each row and column of a block of sums; loads are as fast as FMAs.
+    A step loads a vector of each row and column of a block of sums; loads are as fast as FMAs, and
+    columns come from L2, which takes an FMA's time more.
     """
     contraction, kernel = context.contraction, find(schedule.kernel)
     tile = schedule.tile({d.name: d.extent for d in contraction.dims})
@@ -92,10 +93,10 @@ def _dot_seconds(context: Context, schedule: Schedule) -> float:
     outer = [d for d in contraction.dims if d.role in ("m", "batch")]
     rows = prod(tile[d.name] for d in outer)
     most = max(1, 3 * kernel.lanes // (2 * rows))  # sums of a row that registers hold
-    columns = min(tile[column.name], kernel.lanes, 8, 1 << most.bit_length() - 1)
+    columns = min(tile[column.name], kernel.lanes, next(n for n in (8, 4, most) if n <= most))
     calls = prod(ceil(d.extent / tile[d.name]) for d in (*outer, column, deep))
     steps = ceil(tile[deep.name] / kernel.lanes) * ceil(tile[column.name] / columns)
-    block = max(rows * columns, rows + columns, _IN_FLIGHT)
+    block = max(rows * columns, rows + columns, _IN_FLIGHT) + columns
     ends = _LANE_SUM * kernel.lanes * rows * ceil(tile[column.name] / kernel.lanes)
     return calls * (steps * block + ends) * 2e-9 * kernel.lanes / context.peak / context.threads
 
