@@ -1,8 +1,9 @@
 """How fast are the programs of the Tensor Comprehensions paper, and einsums, beside peers?
 
-Peers: PyTorch eager and ``torch.compile`` on the function of ``torch`` that computes the same, and
-for a single sum of products ``numpy.einsum(optimize=True)``. Each runs in a process of its own, in
-turns. Ratios are of the fastest of them: above 1, polysci is faster.
+Peers: PyTorch eager and ``torch.compile(mode="max-autotune")`` on the function of ``torch`` that
+computes the same, and for a single sum of products ``numpy.einsum(optimize=True)`` and opt_einsum
+on NumPy. Each runs in a process of its own, in turns. Ratios are of the fastest of them: above 1,
+polysci is faster.
 
   python experiments/notation.py "group norm" 1LUT --level estimate --threads 1
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import opt_einsum
 import script
 
 import polysci
@@ -26,7 +28,8 @@ from polysci.errors import CheckError, SpecError
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 
-WAYS = ("polysci", "numpy", "eager", "compiled")
+WAYS = ("polysci", "numpy", "opt_einsum", "eager", "compiled")
+OF_EQUATIONS = ("numpy", "opt_einsum")
 ROUNDS = 5
 TOLERANCE = 1e-3  # of the sum of all results' magnitudes
 
@@ -260,9 +263,11 @@ def ours(
 def theirs(
     arguments: Namespace, program: Program, arrays: list[np.ndarray], way: str
 ) -> Callable[[], Any]:
-    """NumPy's einsum, or PyTorch eager or compiled."""
+    """NumPy's einsum, that of opt_einsum, or PyTorch eager or compiled."""
     if way == "numpy":
         return lambda: np.einsum(program.equation, *arrays, optimize=True)
+    if way == "opt_einsum":
+        return lambda: opt_einsum.contract(program.equation, *arrays)
     import torch
 
     torch.set_num_threads(arguments.threads)
@@ -273,13 +278,13 @@ def theirs(
     def run(*inputs: Any) -> Any:
         return function(torch, *inputs)
 
-    compiled: Any = torch.compile(run) if way == "compiled" else run
+    compiled: Any = torch.compile(run, mode="max-autotune") if way == "compiled" else run
     return lambda: compiled(*tensors)
 
 
 def compare(arguments: Namespace, name: str) -> script.Row:
     """A row of the table."""
-    known = [way for way in WAYS if way != "numpy" or PROGRAMS[name].equation]
+    known = [way for way in WAYS if way not in OF_EQUATIONS or PROGRAMS[name].equation]
     ways = {way: (arguments, name, way) for way in known if way not in arguments.without}
     sums, seconds = script.in_turns(ways, make, arguments.rounds)
     for way, total in sums.items():
