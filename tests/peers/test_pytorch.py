@@ -133,6 +133,8 @@ def test_onednn_computes_in_the_precision(
         input=question, capture_output=True, text=True,
     )  # fmt: skip
     assert json.loads(ran.stdout)["paths"], ran.stderr
+    if dtype == "bf16" and re.search(r"cpu,isa:Intel AVX2$", ran.stderr, re.MULTILINE):
+        convolution = "src:f32.* wei:f32.* dst:f32"  # oneDNN has none of bf16 there
     assert re.search(f",convolution,.*{convolution}", ran.stderr), ran.stderr[-2000:]
 
 
