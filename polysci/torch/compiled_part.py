@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from polysci.errors import UnsupportedError
 from polysci.network.compile.compiled import Network
 
 _empty_like = torch.empty_like  # so many look-ups less a call
@@ -104,5 +105,12 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
             for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)
         ]  # fmt: skip
         made = [_empty_like(x) for x in self._writes]
-        self._run([x.data_ptr() for x in read + made])
+        try:
+            places = [x.data_ptr() for x in read + made]
+        except RuntimeError:
+            raise UnsupportedError(
+                "a compiled network reads tensors with memory: it runs in no transform of "
+                "torch.func and can be traced by no tool; use the module that it was made of there"
+            ) from None
+        self._run(places)
         return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -71,7 +71,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     Calls take what those of the module take, in the sizes of the example inputs, or others along
     axes that ``dynamic_shapes`` leaves free, for which it is compiled once more. Weights are those
     of the module: where they changed, or a submodule was replaced, it is compiled again. Hooks that
-    the module has are captured as its code is; later ones do not run. Gradients are not computed.
+    the module has, and attributes that are no tensors, are captured as its code is; later ones do
+    not count. Results are new tensors, no views. Gradients are not computed.
     """
 
     def __init__(
@@ -99,6 +100,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self._variants[self._first].report
 
     def forward(self, *args: Any, **words: Any) -> Any:
+        if torch.compiler.is_exporting():
+            raise UnsupportedError("an optimized module is no program: export the module it is of")
         flat = not words and len(args) == self._flat
         leaves = args if flat else self._leaves(args, words)
         if torch.is_grad_enabled() and any(
@@ -110,12 +113,23 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             )
         if self._state is None or self._state.has_changed():
             self._renew()
-        variant = self._variants.get(key_of(leaves)) or self._extended(leaves)
+        variant = self._variant(leaves)
         if variant.runs is None:
             return self.module(*args, **words)
         inputs = leaves if flat else [leaves[at] for at in variant.places]
         made = self._run(variant, inputs)
         return made[0] if variant.outputs is None else pytree.tree_unflatten(made, variant.outputs)
+
+    def _variant(self, leaves: Sequence[Any]) -> Variant:
+        """The module for these inputs. Raises TypeError for what is no tensor or number."""
+        try:
+            return self._variants.get(key_of(leaves)) or self._extended(leaves)
+        except TypeError:
+            kinds = {type(x).__name__ for x in leaves if not isinstance(x, torch.Tensor | Hashable)}
+            if kinds:
+                text = f"inputs: expected tensors or numbers, got {', '.join(sorted(kinds))}"
+                raise TypeError(text) from None
+            raise
 
     def _run(self, variant: Variant, inputs: Sequence[Any]) -> Any:
         """Whatever the modes of the caller."""
@@ -169,7 +183,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             return compile_module(self.module, args, words, self._options)
 
     def _renew(self) -> None:
-        """Compile again, for weights that changed."""
+        """Compile again, for weights that changed. Raises SpecError for a module that learns."""
+        check_inference(self.module, [self.module])
         self._state = ModuleState(self.module)
         self._variants = {self._first: self._compile(pytree.tree_leaves(self._examples))}
 
@@ -200,6 +215,12 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     def load_state_dict(self, *args: Any, **words: Any) -> Any:
         """Into the module; the next call compiles again."""
         return self.module.load_state_dict(*args, **words)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """As a part of another module, by the names that ``state_dict`` gives."""
+        for name in [name for name in state_dict if name.startswith(prefix)]:
+            state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def __getstate__(self) -> dict[str, Any]:
         stale = self._state is None or self._state.has_changed()
@@ -232,14 +253,21 @@ def optimize(
         raise TypeError(
             "module: expected a torch.nn.Module or ExportedProgram, got " + type(module).__name__
         )
-    exported = isinstance(module, torch.fx.GraphModule)  # its calls say whether it learns
-    if not exported and any(part.training for part in module.modules()):
-        raise SpecError("module: it learns; call eval() first")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedError("module: TorchScript is not supported: pass what it was made of")
+    check_inference(module, module.modules())
     if isinstance(module, OptimizedModule):
         module = module.module
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     options = module_options(level, dtype or "f32", algorithm, threads)
     return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
+
+
+def check_inference(module: Any, parts: Iterable[Any]) -> None:
+    """Raise SpecError where parts of a module learn."""
+    exported = isinstance(module, torch.fx.GraphModule)  # its calls say whether it learns
+    if not exported and any(part.training for part in parts):
+        raise SpecError("module: it learns; call eval() first")
 
 
 def module_options(

@@ -115,14 +115,14 @@ def test_inputs_by_name_and_of_other_strides(mixed: tuple[Any, Any, Any]) -> Non
         (lambda m, x: m(x.clone().requires_grad_()), UnsupportedError, "computes no gradients"),
         (lambda m, x: m(x, 3.0), TypeError, "expected the structure"),
         (lambda m, x: m(x.to("meta")), TypeError, "expected a dense tensor on the CPU"),
+        (lambda m, x: m(x.numpy()), TypeError, "tensors or numbers, got ndarray"),
+        (lambda m, x: torch.func.vmap(m)(x[None]), UnsupportedError, "no transform of torch.func"),
+        (lambda m, x: torch.export.export(m, (x,)), UnsupportedError, "is no program"),
+        (lambda m, x: optimize(torch.jit.trace(nn.ReLU(), x), x), UnsupportedError, "TorchScript"),
         (lambda m, x: m.train(), UnsupportedError, "does not learn"),
         (lambda m, x: m.half(), UnsupportedError, "stays torch.float32"),
         (lambda m, x: optimize(nn.Linear(2, 2), x), SpecError, "call eval"),
-        (
-            lambda m, x: optimize(3, x),
-            TypeError,
-            "ExportedProgram, got int",
-        ),
+        (lambda m, x: optimize(3, x), TypeError, "ExportedProgram, got int"),
     ],
 )
 def test_errors(mixed: tuple[Any, Any, Any], change: Any, error: Any, reason: str) -> None:
@@ -143,6 +143,48 @@ def test_changed_weights_are_compiled_again() -> None:
     compare(module, optimized, x)
     optimized.load_state_dict({"0.weight": torch.ones(5, 6), "0.bias": torch.ones(5)})
     compare(module, copy.deepcopy(optimized), x)
+
+
+class Scaled(nn.Module):
+    """A weight that is neither parameter nor buffer, and one of inference mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.layer = torch.ones(5), nn.Linear(6, 5)
+        with torch.inference_mode():
+            self.register_buffer("shift", torch.ones(5))
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * self.scale + self.shift
+
+
+def test_changes_that_pytorch_does_not_count_are_noticed() -> None:
+    torch.manual_seed(0)
+    module, x = Scaled().eval(), torch.randn(3, 6)
+    optimized = optimize(module, x, "estimate")
+    module.layer.weight.data.mul_(2)
+    compare(module, optimized, x)
+    module.scale.mul_(3)
+    compare(module, optimized, x)
+    module.scale = torch.full((5,), 4.0)
+    compare(module, optimized, x)
+    with torch.inference_mode():
+        module.shift.zero_()
+    assert optimized._state.has_changed()
+    module.train()
+    with pytest.raises(SpecError, match="it learns"):
+        optimized(x)
+
+
+def test_the_state_of_a_module_that_has_an_optimized_one() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
+    whole = nn.Sequential(optimize(module, x, "estimate"))
+    state = {name: value * 2 for name, value in whole.state_dict().items()}
+    assert list(state) == ["0.0.weight", "0.0.bias"]
+    whole.load_state_dict(state)
+    assert torch.equal(module[0].weight, state["0.0.weight"])
+    compare(module, whole[0], x)
 
 
 def test_replaced_parts_are_compiled_again() -> None:
