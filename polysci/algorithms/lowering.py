@@ -9,6 +9,7 @@ from functools import lru_cache
 from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source
+from polysci.errors import SpecError
 from polysci.numerics.dtypes import COMPUTES, computes, precision_named
 from polysci.ops.nest.text import c_expression
 from polysci.ops.problem import Problem
@@ -22,7 +23,12 @@ from polysci.space.group_views import GroupView
 
 @lru_cache(maxsize=256)
 def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
-    """Scop, GEMM roles and storage strides of a problem, through its textbook nest."""
+    """Scop, GEMM roles and storage strides of a problem, through its textbook nest.
+
+    Raises SpecError where there are no images.
+    """
+    if not problem.x_shape[0]:
+        raise SpecError(f"{problem}: N=0: without images there are no loops; expected N >= 1")
     scop = extract(problem.nest())
     strides = {name: strides for name, (_, strides) in problem.arrays().items()}
     precision = precision_named(problem.dtype)

@@ -206,7 +206,7 @@ def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) ->
 
 def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
     """The sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
-    if 0 in layer.problem.y_shape:
+    if 0 in layer.problem.x_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
     sources: dict[str, Source] = {}
     caches = sizes_of(detect(), layer.threads)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from opt_einsum.parser import convert_interleaved_input, parse_einsum_input
 
+from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network, compile_network
@@ -25,23 +26,26 @@ _STORED: Final = {"float16": "float32"}  # types that are computed in another on
 
 @guard
 def einsum(*operands: Any, out: Array | None = None, level: str = "estimate", threads: int = 1,
-           optimize: Any = True) -> Any:  # fmt: skip
+           reproducible: bool = False, optimize: Any = True) -> Any:  # fmt: skip
     """``einsum("bhmd,bhnd->bhmn", q, k)``: what numpy.einsum computes.
 
     Traces, diagonals, broadcasting, ellipses, subscripts without a result and lists of numbers as
     subscripts are those of numpy.einsum; the result is always a new array, or ``out``. opt_einsum
     says in which order more than two operands are contracted; every product of two is searched at
     ``level``, as ``polysci.optimize`` does, the first time that it is asked for with these shapes
-    and types; the last 256 plans are kept. float16 is computed in float32; arrays without elements
-    and other types than float and integer ones of up to 64 bits are NumPy's. ``optimize`` has no
-    effect. Raises SpecError, a ValueError, for subscripts that do not fit.
+    and types; the last 256 plans are kept. With ``reproducible`` any number of threads gives the
+    same bits. float16 is computed in float32; arrays without elements and other types than float
+    and integer ones of up to 64 bits are NumPy's. ``optimize`` has no effect. Raises SpecError, a
+    ValueError, for subscripts that do not fit.
     """
+    check_type("reproducible", reproducible, bool)
     subscripts, arrays = _arguments(operands)
     dtype = np.result_type(*arrays) if arrays else np.dtype("O")
     computed = _STORED.get(dtype.name, dtype.name)
     if computed not in _TYPES or any(array.size == 0 for array in arrays):
         return np.einsum(subscripts, *arrays, out=out)
-    plan = _plan(subscripts, tuple(array.shape for array in arrays), computed, level, threads)
+    shapes = tuple(array.shape for array in arrays)
+    plan = _plan(subscripts, shapes, computed, level, threads, reproducible)
     named = {
         f"x{at}": np.ascontiguousarray(array, computed).reshape(array.shape)
         for at, array in enumerate(arrays)
@@ -65,8 +69,9 @@ def _arguments(operands: tuple[Any, ...]) -> tuple[str, list[Array]]:
 
 @lru_cache(maxsize=KEPT)
 def _plan(
-    subscripts: str, shapes: tuple[tuple[int, ...], ...], dtype: str, level: str, threads: int
-) -> Network:
+    subscripts: str, shapes: tuple[tuple[int, ...], ...], dtype: str, level: str, threads: int,
+    reproducible: bool,
+) -> Network:  # fmt: skip
     """The network of subscripts that fit these shapes."""
     inputs = [Tensor(f"x{at}", shape, dtype) for at, shape in enumerate(shapes)]
     names = {tensor.name: tensor for tensor in inputs}
@@ -77,7 +82,7 @@ def _plan(
         made = contract(graph, [*names], f"{words}->{result}", output="y")
     except ValueError as error:  # also opt_einsum's
         raise SpecError(f"einsum: {subscripts!r} of shapes {list(shapes)}: {error}") from None
-    return compile_network(graph.grown(inputs, [made]), level, threads)
+    return compile_network(graph.grown(inputs, [made]), level, threads, reproducible=reproducible)
 
 
 def _check(words: str, result: str, shapes: tuple[tuple[int, ...], ...]) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from polysci.errors import SpecError
 from polysci.ops.conv1d import Conv1d
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.convolution import Convolution
@@ -26,16 +25,11 @@ class BackwardWeights(ConvolutionGradient):
     """``dW[k,c,r,s] = sum over n,p,q of dY[n,k,p,q] * X[n, c, p*sh+r*dh-ph, q*sw+s*dw-pw]``.
 
     ``forward`` is the convolution. A primitive's x is X and its w is dY, both in its layout; y is
-    dW, as the filters. Both x and w change from call to call. A bias has one value a filter.
+    dW, as the filters. Both x and w change from call to call. A bias has one value a filter. Sums
+    over no images are zeros.
     """
 
     WORD: ClassVar[str] = "bwd_w"
-
-    def __post_init__(self) -> None:
-        """Raises TypeError for no convolution, SpecError or UnsupportedError for a broken rule."""
-        ConvolutionGradient.__post_init__(self)
-        if not self.forward.N:
-            raise SpecError(f"{type(self).__name__}: N=0 must be positive")
 
     @property
     def terms(self) -> int:

@@ -72,7 +72,7 @@ def restore_primitive(
         raise UnsupportedError(
             f"pickled primitive of {text}: {parsed.kernel} {reason}; compile it again"
         )
-    coded = problem.with_batch(1) if problem.batched and not problem.x_shape[0] else problem
+    coded = problem if problem.x_shape[0] else problem.with_batch(1)
     source = backend_of(isa_named(isa)).emit(coded, parsed, threads)
     measured = None if measurement is None else measurements.parse(measurement)
     return load_primitive(problem, source, threads, measured, flush_denormals=flush_denormals)

@@ -225,7 +225,10 @@ class Primitive:
         if type(wp) is not PackedWeights or wp.identity != self._identity:
             wp = self._plain(wp)
         if not source.size:
-            return self._nothing(bias, residual, out)
+            if self._batched:
+                return self._nothing(bias, residual, out)
+            source, w = (np.zeros((1, *x.shape[1:]), x.dtype) for x in (source, wp.array))
+            wp = PackedWeights(self._identity, w, pointers["w"](w))  # of the code's one image
         limits = null
         if clamp is not None or activation is not None:
             limits = self._limits(clamp, activation)

@@ -39,6 +39,7 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "algorithm": "direct",
         "threads": None,
         "rest": RESTS[0],
+        "reproducible": False,
     }
 )
 

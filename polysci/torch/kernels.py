@@ -114,7 +114,10 @@ def compile_kernel(problem: Problem) -> Kernel:
     """Search, build and load by the settings. Raises what ``polysci.compile`` raises."""
     chosen, threads = settings.current(), settings.threads()
     with _lock:
-        return Kernel(compile(problem, chosen.level, threads, algorithm=chosen.algorithm))
+        return Kernel(compile(
+            problem, chosen.level, threads, algorithm=chosen.algorithm,
+            reproducible=chosen.reproducible,
+        ))  # fmt: skip
 
 
 class Calls:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
+from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.compile.prepare import DTYPES
@@ -49,6 +50,7 @@ class ModuleOptions:
     dtype: str
     algorithm: str
     rest: str = EAGER
+    reproducible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 def optimize(
     module: Any, example_inputs: Any, level: str = "measure", dtype: str | None = None,
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
-    threads: int | None = None, dynamic_shapes: Any = None,
+    threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
 ) -> OptimizedModule:  # fmt: skip
     """A module in inference whose supported parts are compiled networks; the rest is PyTorch's.
 
@@ -245,7 +247,9 @@ def optimize(
     ``polysci.compile_network`` takes them; ``threads`` are by default PyTorch's.
     ``dynamic_shapes`` as ``torch.export.export`` takes it. Every part is compared with eager on the
     example inputs. At levels that measure, the module is timed beside eager, and left to eager
-    where that is faster; ``report`` tells. Raises SpecError for a module that learns.
+    where that is faster; ``report`` tells. With ``reproducible`` any number of threads gives the
+    same bits of the compiled parts, which are never left to eager for its time; ``report`` tells
+    what that costs. Raises SpecError for a module that learns.
     """
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()
@@ -259,7 +263,7 @@ def optimize(
     if isinstance(module, OptimizedModule):
         module = module.module
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    options = module_options(level, dtype or "f32", algorithm, threads)
+    options = module_options(level, dtype or "f32", algorithm, threads, reproducible=reproducible)
     return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
 
 
@@ -271,14 +275,16 @@ def check_inference(module: Any, parts: Iterable[Any]) -> None:
 
 
 def module_options(
-    level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER
-) -> ModuleOptions:
+    level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER,
+    reproducible: bool = False,
+) -> ModuleOptions:  # fmt: skip
     """Of as many threads as PyTorch has, where none are told. Raises SpecError for wrong ones."""
     count = torch.get_num_threads() if threads is None else threads
     check_options(level, count, None, None, None, None)
+    check_type("reproducible", reproducible, bool)
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
-    return ModuleOptions(level, count, dtype, algorithm, rest)
+    return ModuleOptions(level, count, dtype, algorithm, rest, reproducible)
 
 
 def compile_module(
@@ -306,7 +312,7 @@ def compile_module(
     if measures(options):
         seconds, mine = time_in_turns(eager, own)
         report = replace(report, eager_seconds=seconds, own_seconds=mine)
-        if mine > (1 + TIE) * seconds:
+        if mine > (1 + TIE) * seconds and not options.reproducible:
             report = replace(report, reason="eager was faster on the example inputs")
             return Variant(None, places, outputs, report)
     return Variant(runs, places, outputs, report)
@@ -345,8 +351,9 @@ def compile_parts(
 
 def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
     return compile_network(
-        graph, options.level, options.threads, options.dtype, algorithm=options.algorithm
-    )
+        graph, options.level, options.threads, options.dtype, algorithm=options.algorithm,
+        reproducible=options.reproducible,
+    )  # fmt: skip
 
 
 def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) -> None:
@@ -366,8 +373,8 @@ def measures(options: ModuleOptions) -> bool:
 
 
 def is_slower(options: ModuleOptions, eager: Any, mine: Any) -> bool:
-    """Whether eager takes less time, at levels that measure."""
-    if not measures(options):
+    """Whether eager takes less time, at levels that measure; times choose no order of sums."""
+    if options.reproducible or not measures(options):
         return False
     seconds, own = time_in_turns(eager, mine)
     return own > (1 + TIE) * seconds

@@ -28,6 +28,7 @@ from polysci.network.tools.debug import LEAST, bound_of, is_narrow
 from polysci.peers.networks.contest import largest_error
 from polysci.torch.compiled_part import CompiledPart, PartTensor
 from polysci.torch.reports import PartReport
+from polysci.tune.result import highest_cost
 
 # What compiles the graph of a part.
 Compile = Callable[[Graph], Network]
@@ -208,7 +209,7 @@ def compile_part(
     seconds = [result.predicted for result in network.results.values()]
     report = PartReport(
         len(part.calls), len(network.prepared.program.stages), error, bound,
-        sum(seconds) if seconds else None, reason,
+        sum(seconds) if seconds else None, reason, highest_cost(network.results.values()),
     )  # fmt: skip
     return (None if reason else compiled), report
 

@@ -115,7 +115,10 @@ def _network(shape: RecurrentShape, *, gradients: bool) -> Network:
     def make() -> Network:
         chosen, graph = settings.current(), None
         graph = shape.gradients() if gradients else shape.graph()[0]
-        return compile_network(simplify(graph), chosen.level, settings.threads(), name=shape.cell)
+        return compile_network(
+            simplify(graph), chosen.level, settings.threads(), name=shape.cell,
+            reproducible=chosen.reproducible,
+        )  # fmt: skip
 
     key = shape, gradients, settings.key()
     network: Network = _calls.get(key) or _calls.add(key, make)

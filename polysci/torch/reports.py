@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from polysci.network.ir.refusals import NodeRefusal
 from polysci.text.tables import time_text
+from polysci.tune.result import cost_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class PartReport:
     in f64 on the example inputs, over the largest number or 1, of an output that is nearest to its
     ``bound``; ``predicted`` seconds are those of its
     layers by the cost model or as measured, None where it has none. ``reason``: why it was left to
-    PyTorch after all.
+    PyTorch after all. ``any_order_cost``: of reproducible sums, the most that one of its layers
+    takes, over its time in any order.
     """
 
     calls: int
@@ -25,11 +27,13 @@ class PartReport:
     bound: float
     predicted: float | None
     reason: str = ""
+    any_order_cost: float | None = None
 
     def __str__(self) -> str:
         spent = "" if self.predicted is None else f", layers {time_text(self.predicted)}"
         error = f"error {self.error:.1e} of {self.bound:.1e} allowed"
-        text = f"{self.calls} calls as {self.stages} stages, {error}{spent}"
+        cost = "" if self.any_order_cost is None else f", {cost_text(self.any_order_cost)}"
+        text = f"{self.calls} calls as {self.stages} stages, {error}{spent}{cost}"
         return f"{text}; left to PyTorch: {self.reason}" if self.reason else text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -23,11 +24,12 @@ class Settings:
     level: str = "estimate"
     algorithm: str = DEFAULT
     threads: int = 0
+    reproducible: bool = False
 
 
 _get_num_threads: Callable[[], int] = torch.get_num_threads
-_bases = {("estimate", DEFAULT): 0}
 _settings, _base = Settings(), 0
+_bases = {_settings: 0}  # by settings whose threads are 0
 
 
 class options:  # noqa: N801  (a function to its callers, or a context manager)
@@ -35,21 +37,24 @@ class options:  # noqa: N801  (a function to its callers, or a context manager)
 
     ``level`` and ``algorithm`` as ``polysci.compile`` takes them (default: ``estimate`` and
     ``direct``). ``threads`` of each call; 0, the default: what ``torch.get_num_threads()`` returns.
-    Raises TypeError or SpecError for a value that is none.
+    ``reproducible``: any number of threads gives the same bits, also of gradients; sums that
+    PyTorch takes over what was broadcast, biases among it, have its own order. Raises TypeError or
+    SpecError for a value that is none.
     """
 
     def __init__(
-        self, *, level: str | None = None, algorithm: str | None = None, threads: int | None = None
-    ) -> None:
+        self, *, level: str | None = None, algorithm: str | None = None,
+        threads: int | None = None, reproducible: bool | None = None,
+    ) -> None:  # fmt: skip
         self._before = _settings
-        before = self._before
-        chosen = Settings(
-            before.level if level is None else level,
-            before.algorithm if algorithm is None else algorithm,
-            before.threads if threads is None else threads,
-        )
+        changes: dict[str, Any] = {
+            "level": level, "algorithm": algorithm, "threads": threads,
+            "reproducible": reproducible,
+        }  # fmt: skip
+        chosen = replace(_settings, **{n: x for n, x in changes.items() if x is not None})
         check_options(chosen.level, chosen.threads or 1, None, None, None, None)
         check_type("algorithm", chosen.algorithm, str)
+        check_type("reproducible", chosen.reproducible, bool)
         if chosen.algorithm not in (known := (*ALGORITHMS, AUTO)):
             hint = f"{', '.join(known)}{suggest(chosen.algorithm, known)}"
             raise SpecError(f"algorithm {chosen.algorithm!r:.40}: expected one of {hint}")
@@ -85,7 +90,7 @@ def key() -> int:
 def _use(chosen: Settings) -> None:
     global _settings, _base
     _settings = chosen
-    _base = _bases.setdefault((chosen.level, chosen.algorithm), len(_bases) * (MOST_THREADS + 1))
+    _base = _bases.setdefault(replace(chosen, threads=0), len(_bases) * (MOST_THREADS + 1))
 
 
 def _have_one_thread() -> None:

@@ -91,7 +91,7 @@ def optimize(
     settings, runs = options_of(tuner), machine is None or make_runner is not LocalRunner
     level = check_level(level, again, runs, settings)
     problem.check_memory()
-    if problem.batched and not problem.x_shape[0]:  # nothing to run; the code is one image's
+    if not problem.x_shape[0]:  # nothing to run; the code is one image's
         result = optimize(
             problem.with_batch(1), "estimate", threads, target=target, ranker=ranker, wisdom=wisdom,
             machine=machine, algorithm=algorithm, schedule=schedule, reproducible=reproducible,

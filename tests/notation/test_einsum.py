@@ -112,3 +112,14 @@ def test_subscripts_that_do_not_fit(equation: str, shapes: list[tuple[int, ...]]
 def test_a_call_without_arrays() -> None:
     with pytest.raises(ValueError, match="expected subscripts and arrays"):
         polysci.einsum()
+
+
+def test_reproducible_sums_have_the_same_bits_for_all_threads() -> None:
+    random = np.random.default_rng(2)
+    a, b = (random.standard_normal(shape, np.float32) for shape in ((4, 20011), (20011, 16)))
+    one, two = (
+        polysci.einsum("ik,kj->ij", a, b, threads=threads, reproducible=True) for threads in (1, 2)
+    )
+    assert np.array_equal(one, two)
+    with pytest.raises(TypeError, match="reproducible"):
+        polysci.einsum("ik,kj->ij", a, b, reproducible=1)

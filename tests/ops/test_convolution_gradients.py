@@ -104,8 +104,16 @@ def test_other_convolutions_are_refused() -> None:
         Conv2dBackwardData(deep)
     with pytest.raises(TypeError, match="Conv3dBackwardWeights: forward must be a Conv3d"):
         Conv3dBackwardWeights(Conv2d(1, 3, 8, 8, 4, 3, 3))
-    with pytest.raises(SpecError, match="Conv3dBackwardWeights: N=0 must be positive"):
-        Conv3dBackwardWeights(deep.with_(N=0))
+
+
+def test_filters_without_images_have_zeros_for_gradients() -> None:
+    for words in ("mb0ic8ih6oc12kh3ph1", "g4mb0ic8ih6oc4kh3sh2", "conv3d mb0ic4id6oc8kd3"):
+        problem = parse_problem(f"bwd_w {words}")
+        assert str(problem.with_batch(1)).replace("mb1", "mb0") == str(problem)
+        x, dy = (np.empty(shape, np.float32) for shape in (problem.x_shape, problem.w_shape))
+        assert np.array_equal(problem.reference(x, dy), np.zeros(problem.y_shape))
+        with pytest.raises(SpecError, match="N=0: without images there are no loops"):
+            model_of(problem)
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])

@@ -1,5 +1,6 @@
 """The package as users import it: its public names, how fast it comes, compile, threads."""
 
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -179,6 +180,20 @@ def test_no_images_give_an_empty_result() -> None:
     prim = polysci.compile(problem, "estimate")
     x, w, *_ = inputs(problem)
     assert prim(x, prim.pack_weights(w)).shape == problem.y_shape == (0, 3, 3, 8)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_no_images_give_zeros_for_gradients_of_filters(dtype: str) -> None:
+    made = polysci.compile("bwd_w mb0ic8ih5oc8kh3ph1", "estimate", dtype=dtype)
+    kind = np.float32 if dtype == "f32" else np.uint16
+    for prim in (made, pickle.loads(pickle.dumps(made))):
+        x, dy = (np.empty(s, kind) for s in (prim.problem.x_shape, prim.problem.w_shape))
+        assert (x.shape[0], dy.shape[0]) == (0, 0)
+        out = np.full(prim.problem.y_shape, 3, kind)
+        assert prim(x, dy, out=out) is out and not out.any()
+        assert (prim(x, dy, bias=np.ones(8, np.float32)) != 0).all()
+        with pytest.raises(ValueError, match="w: expected shape"):
+            prim(x, np.ones((1, 5, 5, 8), kind))
 
 
 def test_compile_refuses_what_it_cannot_mean() -> None:

@@ -50,7 +50,7 @@ class ReductionWriter(LoopWriter):
         """The same over fewer iterators: neighbours that walk all tensors as one are one."""
         fixed = {name for form in self.forms() for name, _ in form.terms}
         every, whole = self.bodies(), several[0].over
-        over = [item for item in whole if item[1] > 1 or item[0] in fixed]
+        over = [item for item in whole if item[1] != 1 or item[0] in fixed]
         merged = over[:1] or [*whole[:1]]
         for name, size in over[1:]:
             outer, count = merged[-1]

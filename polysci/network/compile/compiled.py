@@ -171,8 +171,8 @@ def compile_network(
     ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to
     constants, such as a sample rate or a shape; ``external`` allows files of weights beside it.
     ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs in f32,
-    unless f32 is measured to be faster, as the network's ``dtype`` then says. ``time_limit`` is
-    in seconds, for the search of all layers. With ``flush_denormals`` runs take numbers below
+    unless f32 is measured to be faster (if not ``reproducible``), as the network's ``dtype`` says.
+    ``time_limit`` is in seconds, for all layers. With ``flush_denormals`` runs take numbers below
     2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory``
     computes nodes in the order in which tensors take least memory at a time. ``update``: gradients
     of recurrent weights are summed in every step (``fused``), by one product behind all of them
@@ -181,7 +181,7 @@ def compile_network(
     network: schedules, fusions, orders of axes. Raises SpecError for a model that is none,
     UnsupportedError with all nodes that cannot be computed, and what ``polysci.optimize`` raises.
     """
-    _check_options(algorithm, dims, values, name, flags, watch)
+    _check_options(algorithm, dims, values, name, flags, watch, reproducible)
     check_options(level, threads, target, isa, wisdom, time_limit)
     graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
     stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
@@ -200,14 +200,14 @@ def compile_network(
 
 
 def _check_options(
-    algorithm: Any, dims: Any, values: Any, name: Any, flags: Any, watch: Any
+    algorithm: Any, dims: Any, values: Any, name: Any, flags: Any, watch: Any, reproducible: Any
 ) -> None:
     """Raise TypeError for an option of another type."""
     nothing = type(None)
     for option, value, kinds in (
         ("algorithm", algorithm, (str,)), ("dims", dims, (Mapping, nothing)),
         ("values", values, (Mapping, nothing)), ("name", name, (str, nothing)),
-        ("flags", flags, (list, tuple, nothing)),
+        ("flags", flags, (list, tuple, nothing)), ("reproducible", reproducible, (bool,)),
     ):  # fmt: skip
         check_type(option, value, *kinds)
     check_callable("watch", watch)
@@ -231,7 +231,8 @@ def build_network(
     ``plain`` is the same in f32: at a level that measures it is taken where a run is faster so, and
     ``time_limit`` is for both.
     """
-    rival = plain if LEVELS[options.level].measured != 0 else None
+    times = LEVELS[options.level].measured != 0 and not options.reproducible
+    rival = plain if times else None
     if rival is not None and time_limit is not None:
         time_limit /= 2
     planned = plan_network(

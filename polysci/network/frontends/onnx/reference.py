@@ -166,6 +166,9 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return [own]
     if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
         return [_grouped(graph, node, known)]
+    results = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
+    if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
+        return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
     helper = onnx_module().helper
     from onnx.reference import ReferenceEvaluator
 
