@@ -10,7 +10,7 @@ import numpy as np
 
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.rank.estimate import Context, Estimate
-from polysci.rank.panel_copies import beyond_l2, bytes_to_pack, panel_transfers
+from polysci.rank.panel_copies import bytes_to_pack, panel_transfers, seconds_to_copy
 from polysci.rank.panel_jumps import jump_seconds
 from polysci.rank.reduction_runs import idle_steps, runs_of_call
 from polysci.rank.second_reads import level_rates
@@ -39,8 +39,9 @@ def traffic(context: Context, family: Family) -> Estimate:
     calls = calls + _sum_seconds(nest)
     packing = _sum(cost, "copy_ns", "gather_ns")
     hidden = _sum(
-        cost, "page_ns", "seek_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3"
-    )
+        cost, "page_ns", "seek_ns", "hidden_panels", "hidden_l2", "hidden_l3", "hidden_memory",
+        "beside_l3",
+    )  # fmt: skip
     transfer = hidden + _shown_seconds(nest, compute, levels)
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
@@ -81,8 +82,9 @@ def _counts(
 
     Names that end in ``_ns`` count events in units of 1e-9, so that the coefficient is nanoseconds
     an event; the ``hidden_`` ones are seconds of transfer under compute, and their coefficient is
-    the share that compute does not hide. ``beside_l3`` is of what L2 delivers beyond compute while
-    slower levels deliver for longer.
+    the share that compute does not hide. Panels of B have their own: they come out of L2 in one
+    stream, which some cores prefetch in time. ``beside_l3`` is of what L2 delivers beyond compute
+    while slower levels deliver for longer.
     """
     calls = nest.calls()
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
@@ -101,9 +103,11 @@ def _counts(
         "gather_ns": (copied * (not contiguous) + panels * (not in_rows)) / LINE * 1e-9,
     }
     transfers = _transfers(nest, levels)
-    for name, seconds in zip(("l2", "l3", "memory"), transfers, strict=True):
-        counts[f"hidden_{name}"] = np.minimum(seconds, compute)
     l2, l3, memory = transfers
+    panels = levels[0].b / levels[0].total
+    shares = {"panels": (l2, panels), "l2": (l2, 1 - panels), "l3": (l3, 1), "memory": (memory, 1)}
+    for name, (seconds, share) in shares.items():
+        counts[f"hidden_{name}"] = np.minimum(seconds, compute) * share
     counts["beside_l3"] = np.maximum(np.minimum(l2, np.maximum(l3, memory)) - compute, 0.0)
     return counts
 
@@ -324,15 +328,13 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
 def _copy_transfers(nest: TrafficCounts) -> Count:
     """Seconds that lines come from beyond L2, and go there, while images or panels are copied.
 
-    Nothing is computed meanwhile. A copy stays in L2 if it fills less than half; lines of others
-    are read before they are written, and written back.
+    Nothing is computed meanwhile.
     """
     if (nest.contraction.image is None and not nest.beside) or not nest.packed.any():
         return np.zeros(1)
     copy = nest.whole_copy()
     beyond = nest.total_bytes() + copy > (0 if nest.context.cold else USABLE * nest.l2_bytes)
-    passes = beyond * np.where(copy > nest.l2_bytes / 2, 3.0, 1.0)
-    return _packing_bytes(nest)[0] * passes / beyond_l2(nest)
+    return beyond * _packing_bytes(nest)[0] * seconds_to_copy(nest, copy)
 
 
 def _combine(parts: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from polysci.target.host import Target
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
 COEFFICIENTS = (
     "call_ns", "run_ns", "store_ns", "reload_ns", "prefetch_ns", "page_ns", "seek_ns", "copy_ns",
-    "gather_ns", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3",
+    "gather_ns", "hidden_panels", "hidden_l2", "hidden_l3", "hidden_memory", "beside_l3",
 )  # fmt: skip
 # Least and most of each: an event takes a cycle of some fast clock at least, where compute cannot
 # hide it, and a share is one. What is fitted lies between.
@@ -25,8 +25,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "call_ns": (0.2, 50.0), "run_ns": (0.2, 20.0), "store_ns": (0.1, 10.0),
         "reload_ns": (0.1, 10.0), "prefetch_ns": (0.02, 5.0), "page_ns": (0.2, 50.0),
         "seek_ns": (0.5, 100.0), "copy_ns": (0.4, 50.0), "gather_ns": (0.8, 200.0),
-        "hidden_l2": (0.0, 1.0), "hidden_l3": (0.0, 1.0), "hidden_memory": (0.0, 1.0),
-        "beside_l3": (0.0, 1.0),
+        "hidden_panels": (0.0, 1.0), "hidden_l2": (0.0, 1.0), "hidden_l3": (0.0, 1.0),
+        "hidden_memory": (0.0, 1.0), "beside_l3": (0.0, 1.0),
     }
 )  # fmt: skip
 # Multiplications a second over those of f32, assumed where nothing was measured: of dot products as
@@ -49,9 +49,10 @@ class Machine:
     translation buffer lacks, ``seek_ns`` of the first line of a run that comes from beyond L2,
     ``copy_ns`` of a packed line of 64 bytes, ``gather_ns`` of one whose source is not contiguous.
     ``hidden_l2``, ``hidden_l3`` and ``hidden_memory`` are the shares of a transfer that show
-    although compute could hide it, ``beside_l3`` that of reads of L2 that shows although transfers
-    from beyond it take longer. ``jump_ns`` is how long memory delivers nothing where the next panel
-    of B is not the next in memory. ``fork_us`` is what starting a parallel region takes.
+    although compute could hide it, ``hidden_panels`` that of packed B out of L2, ``beside_l3`` that
+    of reads of L2 that shows although transfers from beyond it take longer. ``jump_ns`` is how long
+    memory delivers nothing where the next panel of B is not the next in memory. ``fork_us`` is what
+    starting a parallel region takes.
     ``peak_all`` is the FMA peak of all cores together in GFLOP/s, 0 where it was not measured: the
     model does not use it, timing does; ``cores`` are all that were measured.
     """
@@ -71,6 +72,7 @@ class Machine:
     seek_ns: float = 3.0
     copy_ns: float = 1.1
     gather_ns: float = 5.0
+    hidden_panels: float = 0.09
     hidden_l2: float = 0.09
     hidden_l3: float = 0.02
     hidden_memory: float = 0.2

@@ -31,7 +31,7 @@ from polysci.tune.sample import sample_schedules
 SAMPLED = 8  # schedules a layer, of which some are measured
 COUNT = 32  # schedules measured: the fit is as good as one to all that are sampled
 SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for the fast ones
-MOST_LEFT_OUT = 0.5  # of them, as disturbed: thirteen coefficients have 18 equations then
+MOST_LEFT_OUT = 0.5  # of them, as disturbed: fourteen coefficients have 18 equations then
 REPEATS = 5  # of a layer's disturbed schedules, at most
 PAUSE_S = 0.1  # before a repeat: some of the scheduler's slices
 TRUST = 0.004  # weight of the defaults, against one measured schedule
