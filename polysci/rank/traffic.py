@@ -83,8 +83,8 @@ def _counts(
     Names that end in ``_ns`` count events in units of 1e-9, so that the coefficient is nanoseconds
     an event; the ``hidden_`` ones are seconds of transfer under compute, and their coefficient is
     the share that compute does not hide. Panels of B have their own: they come out of L2 in one
-    stream, which some cores prefetch in time. ``beside_l3`` is of what L2 delivers beyond compute
-    while slower levels deliver for longer.
+    stream, which some cores prefetch in time. What of C comes from there, its vectors tell.
+    ``beside_l3`` is of what L2 delivers beyond compute while slower levels deliver for longer.
     """
     calls = nest.calls()
     stored = calls * nest.by_tile(lambda tile: _vectors_stored(nest, tile))
@@ -104,8 +104,8 @@ def _counts(
     }
     transfers = _transfers(nest, levels)
     l2, l3, memory = transfers
-    panels = levels[0].b / levels[0].total
-    shares = {"panels": (l2, panels), "l2": (l2, 1 - panels), "l3": (l3, 1), "memory": (memory, 1)}
+    of_a, of_b = (part / levels[0].total for part in (levels[0].a, levels[0].b))
+    shares = {"panels": (l2, of_b), "l2": (l2, of_a), "l3": (l3, 1), "memory": (memory, 1)}
     for name, (seconds, share) in shares.items():
         counts[f"hidden_{name}"] = np.minimum(seconds, compute) * share
     counts["beside_l3"] = np.maximum(np.minimum(l2, np.maximum(l3, memory)) - compute, 0.0)

@@ -49,10 +49,10 @@ class Machine:
     translation buffer lacks, ``seek_ns`` of the first line of a run that comes from beyond L2,
     ``copy_ns`` of a packed line of 64 bytes, ``gather_ns`` of one whose source is not contiguous.
     ``hidden_l2``, ``hidden_l3`` and ``hidden_memory`` are the shares of a transfer that show
-    although compute could hide it, ``hidden_panels`` that of packed B out of L2, ``beside_l3`` that
-    of reads of L2 that shows although transfers from beyond it take longer. ``jump_ns`` is how long
-    memory delivers nothing where the next panel of B is not the next in memory. ``fork_us`` is what
-    starting a parallel region takes.
+    although compute could hide it (of L2, of A), ``hidden_panels`` that of packed B out of L2,
+    ``beside_l3`` that of reads of L2 that shows although transfers from beyond it take longer.
+    ``jump_ns`` is how long memory delivers nothing where the next panel of B is not the next in
+    memory. ``fork_us`` is what starting a parallel region takes.
     ``peak_all`` is the FMA peak of all cores together in GFLOP/s, 0 where it was not measured: the
     model does not use it, timing does; ``cores`` are all that were measured.
     """

@@ -44,7 +44,7 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "copy_ns": ("ns", "packing a line of 64 bytes"),
         "gather_ns": ("ns", "packing one that is not contiguous"),
         "hidden_panels": ("share", "of panels out of L2 that shows although compute could hide it"),
-        "hidden_l2": ("share", "of other L2 reads that shows although compute could hide it"),
+        "hidden_l2": ("share", "of L2 reads of A that shows although compute could hide it"),
         "hidden_l3": ("share", "of L3 reads that shows although compute could hide it"),
         "hidden_memory": ("share", "of memory reads that shows although compute could hide it"),
         "beside_l3": ("share", "of L2 reads that shows although slower levels take longer"),
