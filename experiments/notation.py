@@ -12,6 +12,7 @@ Needs PyTorch.
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -312,6 +313,8 @@ def parser() -> Any:
 
 def work(arguments: Namespace) -> bool:
     """Compare, print, write the CSV; whether it came to its end."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = str(arguments.threads)  # of the processes that are to come
     names = arguments.programs or [*PROGRAMS][: 1 if arguments.quick else None]
     if other := [name for name in names if name not in PROGRAMS]:
         raise SpecError(f"program {other[0]!r}: expected one of {', '.join(PROGRAMS)}")
