@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +27,9 @@ DRIFT: Final = 0.15  # of the usual rate of the reference loop, up or down
 POLL_S: Final = 0.2  # between looks at the clock, at Ctrl-C, and at workers that were set aside
 LOOK_S: Final = 2.0  # between looks at whether a kind has workers left
 START_S: Final = 60.0  # for the first worker to appear
+_GONE: Final = (
+    "the scheduler is gone; what was measured is recorded, and the same command goes on from there"
+)
 _AMPLE: Final = 1 << 20  # of a resource that only says where a task may run
 _log = logging.getLogger(__name__)
 
@@ -92,14 +95,11 @@ def result_of(future: Future, timeout: float | None = None) -> Any:
     except PolysciError:
         raise
     except (CancelledError, Exception) as error:
-        if isinstance(error, TimeoutError) and timeout is not None and future.status == "pending":
+        if isinstance(error, TimeoutError) and timeout is not None:
             raise
         if future.status == "error":
             raise FarmError(f"a worker failed: {error}") from error
-        raise FarmError(
-            "the scheduler is gone; what was measured is recorded, and the same command goes on "
-            "from there"
-        ) from None
+        raise FarmError(_GONE) from None
 
 
 def _result_or_death(future: Future) -> Mapping[str, Any]:
@@ -163,7 +163,9 @@ class Farm:
     def _submit(
         self, where: dict[str, int], function: Callable[..., Any], calls: Sequence[Sequence[Any]]
     ) -> list[Future]:
-        """As one message: a scheduler takes milliseconds for each."""
+        """As one message: a scheduler takes milliseconds for each. Raises FarmError."""
+        if self.client.status != "running":  # dask would keep them until it is back, for a while
+            raise FarmError(_GONE)
         columns = zip(*calls, strict=True)
         mapped: list[Future] = (
             self.client.map(function, *columns, resources=where, pure=False) if calls else []
@@ -182,6 +184,19 @@ class Farm:
                 answers = {}
         for future in sorted(futures, key=lambda its: answers.get(its.key) is None):
             yield future.key, answers.get(future.key) or _result_or_death(future)
+
+    def recall(self, keys: Container[str]) -> list[str]:
+        """Which of these tasks wait for workers that were set aside; none without a scheduler."""
+        with suppress(OSError, CancelledError):
+            busy = self.client.processing(self.aside)
+            return [key for waiting in busy.values() for key in waiting if key in keys]
+        return []
+
+    def cancel(self, futures: Sequence[Future]) -> None:
+        """End tasks that nobody needs, if there is a scheduler."""
+        if futures and self.client.status == "running":
+            with suppress(OSError, CancelledError):
+                self.client.cancel(futures)
 
     def rates(self, machine: FarmMachine, x: str) -> Machine:
         """The rates of a kind of machine, measured by one of its workers unless it knows them.
@@ -248,7 +263,8 @@ class Farm:
                 "%s: set aside, its reference loop has drifted; its times are repeated", worker
             )
             self.aside.append(worker)
-            self.client.run(_withdraw, workers=[worker])
+            with suppress(OSError, CancelledError):  # no scheduler: its tasks say so
+                self.client.run(_withdraw, workers=[worker])
         return True
 
 

@@ -156,8 +156,7 @@ class FarmRunner:
                 if self._late(grace_s):
                     return
         finally:
-            for future, *_ in pending.values():
-                future.cancel()
+            self.farm.cancel([future for future, *_ in pending.values()])
 
     def _next(self, done: SimpleQueue[Future]) -> list[str]:
         """The tasks that have ended, after a while at most. Raises KeyboardInterrupt."""
@@ -182,9 +181,6 @@ class FarmRunner:
 
     def _recall(self, pending: dict[str, tuple[Future, int, bool]]) -> list[int]:
         """The calls that wait for workers which were set aside; they are taken from them."""
-        busy = self.farm.client.processing(self.farm.aside)
-        stuck = [key for keys in busy.values() for key in keys if key in pending]
-        recalled = [pending.pop(key) for key in stuck]
-        for future, *_ in recalled:
-            future.cancel()
+        recalled = [pending.pop(key) for key in self.farm.recall(pending)]
+        self.farm.cancel([future for future, *_ in recalled])
         return [at for _, at, _ in recalled]

@@ -54,9 +54,11 @@ def contents(records: tuple[Record, ...]) -> list[tuple[object, ...]]:
     return [astuple(replace(record, timestamp="2025-01-01T00:00:00Z")) for record in records]
 
 
+@pytest.mark.parametrize("ranked_here", [0, 4])
 def test_the_same_winners_and_records_as_one_process(
-    farm: Farm, wisdom: Wisdom, tmp_path: Path
+    ranked_here: int, farm: Farm, wisdom: Wisdom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("polysci.farm.tuning.RANKED_HERE", ranked_here)
     (machine,) = farm.machines
     results = list(optimize_all([*PROBLEMS, *PROBLEMS], farm, wisdom=wisdom))
     assert len(results) == len(PROBLEMS)

@@ -1,5 +1,6 @@
 """Workers in processes of their own: killed, of another ISA, without their scheduler."""
 
+import json
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from polysci.target.machine import assume_rates
 from polysci.tune import optimize
 from polysci.tune.wisdom import Wisdom
 from tests.support.command import done, process, started
+from tests.support.compiling import saved, tiny
 from tests.support.rates import write_rates
 from tests.support.rehearsal import LOG, PAUSE, REHEARSAL, RehearsalRunner, timed
 
@@ -50,12 +52,18 @@ def scheduler(folder: Path) -> Iterator[tuple[int, str]]:
     file = folder / "scheduler.json"
     words = ["--scheduler-file", str(file), "--port", "0", "--no-dashboard", "--host", "127.0.0.1"]
     with started(sys.executable, "-m", "distributed.cli.dask_scheduler", *words) as running:
-        for _ in range(300):
-            if file.exists() and (text := file.read_text()):
-                break
+        while not (address := address_in(file)):
+            assert running.poll() is None
             time.sleep(0.1)
-        address = text.partition('"address": "')[2].partition('"')[0]
         yield running.pid, address
+
+
+def address_in(file: Path) -> str:
+    """What a scheduler has written, if it is all there."""
+    try:
+        return str(json.loads(file.read_text())["address"])
+    except (FileNotFoundError, ValueError):
+        return ""
 
 
 @contextmanager
@@ -86,7 +94,7 @@ def test_workers_that_are_killed(wisdom: Wisdom, tmp_path: Path, rehearsed: None
                 os.kill(pid, signal.SIGKILL)
                 time.sleep(0.2)
 
-        killer = Thread(target=kill)
+        killer = Thread(target=kill, daemon=True)
         killer.start()
         results = list(optimize_all(PROBLEMS, farm, wisdom=wisdom))
         killer.join()
@@ -143,7 +151,7 @@ def test_a_scheduler_that_dies(wisdom: Wisdom, tmp_path: Path, rehearsed: None) 
                 time.sleep(0.02)
             os.kill(pid, signal.SIGKILL)
 
-        killer = Thread(target=kill)
+        killer = Thread(target=kill, daemon=True)
         killer.start()
         with pytest.raises(FarmError, match="the scheduler is gone; what was measured is"):
             list(optimize_all(PROBLEMS, farm, wisdom=wisdom))
@@ -181,6 +189,19 @@ def test_two_instruction_sets_are_one_library(
     assert {record.isa for record in Wisdom().list()} == {detect().isa.name, "portable"}
     names = [path.name for path in out.iterdir()]
     assert any("portable" in name for name in names) or "portable" in text, names
+
+
+def test_a_network_is_searched_by_workers(fresh_cache: Path, tmp_path: Path) -> None:
+    path = saved(tiny(), tmp_path / "tiny.onnx")
+    with scheduler(tmp_path) as (_, address), workers(address, {}, {}):
+        words = ("compile", path, "--scheduler", address, "--level", "measure", "--json")
+        ran = process(*words, timeout=300)
+        again = process(*words, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    *_, whole = map(json.loads, ran.stdout.splitlines())
+    assert whole["level"] == "measure" and whole["latency_ms"] > 0
+    layers = {record.problem for record in Wisdom().list() if record.level == "measure"}
+    assert len(layers) >= 2 and again.returncode == 0, again.stderr
 
 
 def test_ctrl_c_keeps_what_was_measured(fresh_cache: Path, tmp_path: Path) -> None:
