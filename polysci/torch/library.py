@@ -31,15 +31,19 @@ def register(
     fake: Callable[..., Any],
     setup: Callable[..., None],
     backward: Callable[..., Any],
+    narrowed: int | None = None,
 ) -> Any:
-    """An operator with its CPU kernel, shapes, gradient and autocast; the overload to call."""
+    """An operator with its CPU kernel, shapes, gradient and autocast; the overload to call.
+
+    Autocast casts the first ``narrowed`` operands, or all of them.
+    """
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     name = schema.partition("(")[0]
     LIBRARY.impl(name, _without_tangents(kernel), "CPU")
     torch.library.register_fake(f"polysci::{name}", fake, lib=LIBRARY)
     torch.library.register_autograd(f"polysci::{name}", backward, setup_context=setup, lib=LIBRARY)
     overload = getattr(torch.ops.polysci, name).default
-    LIBRARY.impl(name, _with_autocast(overload), "AutocastCPU")
+    LIBRARY.impl(name, _with_autocast(overload, narrowed), "AutocastCPU")
     return overload
 
 
@@ -87,13 +91,14 @@ def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _with_autocast(overload: Any) -> Callable[..., Any]:
+def _with_autocast(overload: Any, narrowed: int | None) -> Callable[..., Any]:
     """The operator on operands of autocast's type, f32 ones cast to it."""
 
     def call(*arguments: Any) -> Any:
         kind = torch.get_autocast_dtype("cpu")
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            return overload(*(_cast(argument, kind) for argument in arguments))
+            narrow = (_cast(argument, kind) for argument in arguments[:narrowed])
+            return overload(*narrow, *(() if narrowed is None else arguments[narrowed:]))
 
     return call
 

@@ -86,7 +86,12 @@ def _shape_of(
     cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
 ) -> RecurrentShape:
     """Raises UnsupportedError, TypeError or ValueError for tensors that do not fit each other."""
-    check_operands(cell, x, **{f"params[{at}]": tensor for at, tensor in enumerate(params)},
+    weights = {
+        f"params[{at}]": tensor
+        for at, tensor in enumerate(params)
+        if tensor.dtype is not torch.float32
+    }  # those of f32 are read as they are
+    check_operands(cell, x, **weights,
                    **{f"hx[{at}]": tensor for at, tensor in enumerate(states)})  # fmt: skip
     if x.dim() != 3 or len(states) != len(STATES[cell]) or states[0].dim() != 3:
         shapes = [tuple(tensor.shape) for tensor in (x, *states)]
@@ -126,13 +131,16 @@ def _network(shape: RecurrentShape, *, gradients: bool) -> Network:
 
 
 def _execute(
-    network: Network, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]]
+    network: Network,
+    inputs: Sequence[Tensor],
+    shapes: Sequence[Sequence[int]],
+    kinds: Sequence[Any],
 ) -> list[Tensor]:
-    """The network's results, of these shapes; narrow types are computed in f32."""
+    """The network's results, of these shapes and types; narrow ones are computed in f32."""
     results = [torch.empty(tuple(shape), dtype=torch.float32, device="cpu") for shape in shapes]
     arrays = [tensor.detach().float().contiguous().numpy() for tensor in inputs]
     network.runner.into(arrays, [result.numpy() for result in results])
-    return [result.to(inputs[0].dtype) for result in results]
+    return [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
 
 
 def _register_gradients(cell: str) -> Any:
@@ -146,7 +154,8 @@ def _register_gradients(cell: str) -> Any:
         if not x.numel():
             return [torch.zeros_like(operand) for operand in operands]
         flat, shapes = torch.cat([dy.reshape(-1) for dy in dys]), [one.shape for one in operands]
-        return _execute(_network(shape, gradients=True), (*operands, flat), shapes)
+        kinds = [operand.dtype for operand in operands]
+        return _execute(_network(shape, gradients=True), (*operands, flat), shapes, kinds)
 
     def fake(
         x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
@@ -174,7 +183,8 @@ def _register_layer(cell: str) -> Any:
         if not x.numel():
             return tuple(x.new_zeros(result) for result in shape.results)
         network = _network(shape, gradients=False)
-        return tuple(_execute(network, (x, *states, *params), shape.results))
+        kinds = [x.dtype] * len(shape.results)
+        return tuple(_execute(network, (x, *states, *params), shape.results, kinds))
 
     def fake(
         x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
@@ -199,7 +209,7 @@ def _register_layer(cell: str) -> Any:
 
     results = ", ".join(["Tensor"] * (1 + len(STATES[cell])))
     schema = f"{cell}_layer({_TENSORS}, bool batch_first) -> ({results})"
-    return register(schema, kernel, fake, setup, gradients)
+    return register(schema, kernel, fake, setup, gradients, narrowed=2)
 
 
 _LAYERS: Final = {cell: _register_layer(cell) for cell in CELLS}

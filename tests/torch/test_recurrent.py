@@ -88,6 +88,19 @@ def test_no_sequences_and_narrow_ones() -> None:
     torch.testing.assert_close(y.float(), reference(module, x, states)[0], rtol=0.05, atol=0.05)
 
 
+def test_autocast_leaves_weights_as_they_are() -> None:
+    module, x, states = prepare("lstm")
+    with torch.autocast("cpu", torch.bfloat16):
+        results = call(module, x, states)
+    own = torch.autograd.grad(results[0].float().square().sum(), [x, *module.parameters()])
+    y = reference(module, x, states)[0]
+    theirs = torch.autograd.grad(y.square().sum(), [x, *module.parameters()])
+    assert {result.dtype for result in results} == {torch.bfloat16}
+    for ours_of, theirs_of in zip(own, theirs, strict=True):
+        assert ours_of.dtype == torch.float32
+        torch.testing.assert_close(ours_of, theirs_of, rtol=0.05, atol=0.1)
+
+
 def test_wrong_arguments_are_named() -> None:
     module, x, states = prepare("lstm")
     with pytest.raises(ValueError, match=r"params\[0\]: expected shape \(24, 4\)"):
