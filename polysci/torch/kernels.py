@@ -69,8 +69,13 @@ class Kernel:
 
     def __call__(self, x: int, w: int, y: int) -> None:
         """Compute y, where w is no constant. Raises PolysciError for what cannot be."""
-        workspace = self.reserve()
-        if status := self.run(x, w, y, 0, 0, 0, workspace[1]):
+        try:
+            workspace = self.idle.pop()
+        except IndexError:  # more calls are under way than ever before
+            workspace = self.reserve()
+        status = self.run(x, w, y, 0, 0, 0, workspace[1])
+        self.idle.append(workspace)
+        if status:
             raise self.failure(status)
 
     def reserve(self) -> tuple[Any, int]:
