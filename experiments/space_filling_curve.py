@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -26,13 +24,12 @@ from time_or_quality import retimed
 from polysci.algorithms.choice import candidates
 from polysci.cli.layers import positive
 from polysci.ops.matmul import Matmul
-from polysci.polyhedral.schedule import Loop, Schedule
-from polysci.rank import Context, shortlist
+from polysci.rank import shortlist
+from polysci.rank.curve_groups import curve_forms
 from polysci.text.tables import columns
 from polysci.tune.context import context_of
 
 SIZES = ((512, 512), (1024, 1024), (2048, 2048), (4096, 4096), (8192, 512), (16384, 256))
-FACTORS = (1, 2, 4, 8, 16)  # of a block, in register tiles
 SAMPLES = 9
 
 
@@ -61,8 +58,10 @@ def compared(rows: int, size: int, threads: int, samples: int) -> dict[str, Any]
     """One product of ``rows`` x ``size`` by ``size`` x ``size``: a row of the table."""
     problem = Matmul(rows, size, size, constant="b")
     context = context_of(problem, threads)
-    loops = candidates(problem, context, 1)[0].schedule
-    curve = min(curves(context, loops), key=lambda form: shortlist.predict_seconds(context, form))
+    loops = next(c.schedule for c in candidates(problem, context, 2) if not c.schedule.hilbert)
+    curve = min(
+        curve_forms(context, loops), key=lambda form: shortlist.predict_seconds(context, form)
+    )
     seconds = [shortlist.predict_seconds(context, form) for form in (loops, curve)]
     times = retimed(problem, [loops, curve], threads, samples)
     return {
@@ -70,27 +69,6 @@ def compared(rows: int, size: int, threads: int, samples: int) -> dict[str, Any]
         "gflops": problem.flops / min(times) * 1e-9,
         "predicted": seconds[0] / seconds[1], "measured": times[0] / times[1],
     }  # fmt: skip
-
-
-def curves(context: Context, loops: Schedule) -> Iterator[Schedule]:
-    """Blocks of ``loops``' register tiles along a curve, with its block of the reduction."""
-    extents = {d.name: d.extent for d in context.contraction.dims}
-    last = {loop.dim: replace(loop, parallel=False) for loop in loops.loops}
-    points = [last[dim] for dim in ("i", "j") if dim in last]
-    deep = [last["k"]] if "k" in last else []
-    copy = [loops.pack] if loops.pack and loops.pack_depth == 0 else []
-    parallel = context.threads > 1
-    for factors in product(FACTORS, repeat=2):
-        blocks = [
-            Loop(point.dim, point.step * by, parallel)
-            for point, by in zip(points, factors, strict=True)
-        ]
-        inner = [
-            point for point, block in zip(points, blocks, strict=True) if point.step < block.step
-        ]
-        if all(2 * block.step <= extents[block.dim] for block in blocks):
-            steps = (*copy, *blocks, *deep, *inner)
-            yield replace(loops, steps=steps, hilbert=True, ahead=False, stream=False)
 
 
 def paint(axis: Any, rows: list[dict[str, Any]]) -> None:

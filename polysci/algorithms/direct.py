@@ -28,6 +28,7 @@ from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
+from polysci.rank.curve_groups import best_curve
 from polysci.rank.lower_bound import lower_bound
 from polysci.rank.panel_copies import part_forms
 from polysci.space.knobs import Strides
@@ -89,7 +90,11 @@ class Direct(Algorithm[LegalSchedule]):
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
         others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in forms)
-        return sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
+        best = sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
+        curve = (
+            Candidate(*near) for near in best_curve(context, best[0].schedule, best[0].seconds)
+        )
+        return sorted([*best, *curve], key=lambda each: each.seconds)
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -12,12 +13,14 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
+from polysci.rank.curve_groups import best_curve
 from polysci.rank.ways import competitive_ways
 from polysci.space.enumerate import Family, schedules
 from polysci.space.group_views import roles_of
 from polysci.space.resolve import resolve
 from polysci.text.tables import bytes_text, time_text
 
+CURVE = "blocks along a curve"
 _NEAREST = 6  # members of a family examined for each trait
 _KEPT = 12  # candidates a trait, before those that cannot be generated are dropped
 
@@ -51,6 +54,9 @@ def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
             for trait, differs in TRAITS.items():
                 if differs(schedule, chosen, extents):
                     pools[trait].setdefault(str(schedule), (float(seconds[index]), schedule))
+    if not chosen.hilbert:
+        curves = best_curve(context, chosen, inf)
+        pools[CURVE] = {str(form): (seconds, form) for form, seconds in curves}
     own = terms_of(context, chosen)
     near = []
     for trait, pool in pools.items():

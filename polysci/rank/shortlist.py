@@ -105,9 +105,9 @@ def _take(
 
 
 def vectors_of(schedule: Schedule) -> Hashable:
-    """What tells the roles of schedules apart: what runs along the vectors, and whose loops."""
+    """What tells the roles of schedules apart: what runs along vectors, whose loops, or a curve."""
     transform = schedule.transform and schedule.transform.name
-    return find(schedule.kernel).family, schedule.swap, transform
+    return find(schedule.kernel).family, schedule.swap, schedule.hilbert, transform
 
 
 def _without_steps(schedule: Schedule) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from polysci.errors import CheckError
 from polysci.network.frontends.onnx import reference
 from polysci.network.gradients.differentiate import differentiate
 from polysci.network.ir.graph import Array, Graph
+from polysci.ops.problem import Problem
 from polysci.training.model import Source, model_of
+from polysci.training.problem_gradients import gradients_of_problem
 from polysci.training.step_graph import TARGET, with_loss
 
 STEP = 1e-6  # of a parameter, times its norm along the direction
@@ -20,14 +22,19 @@ DIRECTIONS = 3  # of each parameter
 
 @guard
 def gradcheck(
-    model: Source, shape: Sequence[int], loss: str = "cross_entropy", *, seed: int = 0,
-    tolerance: float = 1e-5,
+    model: Source | Problem, shape: Sequence[int] = (), loss: str = "cross_entropy", *,
+    seed: int = 0, tolerance: float = 1e-5,
 ) -> dict[str, float]:  # fmt: skip
     """By parameter, the largest relative difference along random directions.
 
-    Of a model at its first values, for a random batch. Raises CheckError for a difference above
-    ``tolerance``, else what ``compile_training`` raises; needs the extra ``onnx``.
+    Of a model at its first values, for a random batch of ``shape``. Or of x and w of a problem (a
+    convolution, ConvTranspose2d or Matmul), whose gradients are those of its gradient problems; it
+    has no ``shape`` and ``loss``. Raises CheckError for a difference above ``tolerance``,
+    UnsupportedError for a problem without gradients, else what ``compile_training`` raises; a model
+    needs the extra ``onnx``.
     """
+    if isinstance(model, Problem):
+        return _check_problem(model, np.random.default_rng(seed), tolerance)
     trained, random = model_of(model, shape, seed=seed), np.random.default_rng(seed)
     graph = with_loss(trained, loss)
     values = _values(graph, {**trained.learning.parameters, **trained.learning.state}, random)
@@ -35,18 +42,49 @@ def gradcheck(
     made = reference.run(differentiate(graph, value, names), values)
     worst: dict[str, float] = {}
     for name in names:
-        gradient = made[f"{name}.gradient"]
-        norm = float(np.linalg.norm(gradient))
-        for _ in range(DIRECTIONS):
-            direction = random.normal(size=gradient.shape)
-            direction /= np.linalg.norm(direction)
-            low, high = (
-                reference.run(graph, values | {name: values[name] + side * STEP * direction})
-                for side in (-1, 1)
-            )
-            slope = float(high[value].sum() - low[value].sum()) / (2 * STEP)
-            apart = abs(float(np.sum(gradient * direction)) - slope) / max(norm, 1e-3)
-            worst[name] = max(worst.get(name, 0.0), apart)
+
+        def loss_at(array: Array, name: str = name) -> float:
+            return float(reference.run(graph, values | {name: array})[value].sum())
+
+        worst[name] = _difference(made[f"{name}.gradient"], values[name], loss_at, random)
+    return _check(worst, tolerance)
+
+
+def _check_problem(
+    problem: Problem, random: np.random.Generator, tolerance: float
+) -> dict[str, float]:
+    """Of the sum of products of y and random numbers."""
+    gradients = gradients_of_problem(problem)
+    shapes = {"x": problem.x_shape, "w": problem.w_shape, "dy": problem.y_shape}
+    arrays = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    worst: dict[str, float] = {}
+    for name, (gradient, first, second) in gradients.items():
+
+        def loss_at(array: Array, name: str = name) -> float:
+            moved = arrays | {name: array}
+            return float(np.sum(problem.reference(moved["x"], moved["w"]) * arrays["dy"]))
+
+        made = gradient.reference(arrays[first], arrays[second])
+        worst[name] = _difference(made, arrays[name], loss_at, random)
+    return _check(worst, tolerance)
+
+
+def _difference(
+    gradient: Array, at: Array, loss_at: Callable[[Array], float], random: np.random.Generator
+) -> float:
+    """The largest distance from central differences, over the gradient's norm."""
+    norm, apart = float(np.linalg.norm(gradient)), [0.0]
+    for _ in range(DIRECTIONS if at.size else 0):
+        direction = random.normal(size=gradient.shape)
+        direction /= np.linalg.norm(direction)
+        low, high = (loss_at(at + side * STEP * direction) for side in (-1, 1))
+        slope = (high - low) / (2 * STEP)
+        apart.append(abs(float(np.sum(gradient * direction)) - slope) / max(norm, 1e-3))
+    return max(apart)
+
+
+def _check(worst: dict[str, float], tolerance: float) -> dict[str, float]:
+    """The differences. Raises CheckError for one above the tolerance."""
     if wrong := {name: apart for name, apart in worst.items() if not apart <= tolerance}:
         name = max(wrong, key=lambda key: wrong[key])
         raise CheckError(

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from polysci.algorithms.choice import candidates
 from polysci.algorithms.lowering import emit, model_of
 from polysci.errors import IllegalScheduleError, SpecError, UnsupportedError
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
+from polysci.rank.curve_groups import NEAR, best_curve, curve_forms
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.target.host import detect
@@ -90,3 +92,29 @@ def test_a_reduction_follows_no_curve() -> None:
     schedule = Schedule.parse(f"hilbert(C) i:24 k:35 i:6 j:8 > {KERNEL}")
     with pytest.raises((IllegalScheduleError, UnsupportedError), match="curve k:35"):
         emit(parse_problem("mm:100x70x300 b=constant"), schedule)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_searches_try_the_best_curve(threads: int) -> None:
+    problem, target = parse_problem("mm:1024x1024x1024 b=constant"), detect("portable")
+    _, roles, strides = model_of(problem)
+    context = Context(roles, strides, target, assume_rates(target), threads)
+    ranked = candidates(problem, context, 6)
+    loops = next(option for option in ranked if not option.schedule.hilbert)
+    every = [*curve_forms(context, loops.schedule)]
+    prices = {form: shortlist.predict_seconds(context, form) for form in every}
+    ((best, seconds),) = best_curve(context, loops.schedule, np.inf)
+    assert seconds == pytest.approx(prices[best]) == pytest.approx(min(prices.values()))
+    emit(problem, best, threads)  # which checks that it is legal
+    near = seconds <= NEAR * loops.seconds
+    assert [option.schedule for option in ranked if option.schedule.hilbert] == [best] * near
+    assert not [*best_curve(context, loops.schedule, seconds / NEAR / 1.01)]
+
+
+def test_nothing_else_follows_a_curve() -> None:
+    for text in ("mm:96x64x96", "mm:4:512x512x512", "mb1ic64ih56oc64kh3ph1", "mm:6x4096x4096"):
+        _, roles, strides = model_of(problem := parse_problem(text))
+        target = detect("portable")
+        context = Context(roles, strides, target, assume_rates(target), 1)
+        ranked = candidates(problem, context, 1)
+        assert not [*curve_forms(context, ranked[0].schedule)], text
