@@ -34,6 +34,11 @@ from polysci.rank.panel_copies import part_forms
 from polysci.space.knobs import Strides
 
 FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
+GAIN = 0.99  # of the time: what a curve must reach to be chosen where nothing is measured
+
+
+def _seconds_to_beat(candidate: Candidate) -> float:
+    return candidate.seconds / (GAIN if candidate.schedule.hilbert else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class Direct(Algorithm[LegalSchedule]):
         curve = (
             Candidate(*near) for near in best_curve(context, best[0].schedule, best[0].seconds)
         )
-        return sorted([*best, *curve], key=lambda each: each.seconds)
+        return sorted([*best, *curve], key=_seconds_to_beat)
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)
