@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from polysci.measure.samples import Samples
+from polysci.network.compile import network_cache
 from polysci.network.passes import thread_shares
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.runtime.build import cache
@@ -77,6 +78,13 @@ def assume_rates_of_all() -> None:
     """Write assumed rates of what runs, or of what the cap leaves of it, to the cache directory."""
     for isa, x in product(detect().allowed, INPUTS):
         write_rates(assume_rates(detect(isa)), detect(isa), x)
+
+
+@pytest.fixture(autouse=True)
+def plan_networks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks are planned anew, as tests change what passes go by; those of the cache stay."""
+    if request.module.__name__.rpartition(".")[2] != "test_network_cache":
+        monkeypatch.setattr(network_cache, "load", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -338,7 +338,8 @@ def compile_parts(
         return None, ModuleReport((), refused, reason=reason)
     compiled, reports = {}, []
     for part in split.parts:
-        made, own = compile_part(program, part, partial(_compile_graph, options), values)
+        network = _compile_graph(options, split.graphs[part])
+        made, own = compile_part(program, part, network, values)
         reports.append(own)
         if made is not None:
             compiled[part] = made

@@ -15,10 +15,10 @@ class PartReport:
 
     ``calls`` of ATen's operators became ``stages``; ``error`` is the largest difference from eager
     in f64 on the example inputs, over the largest number or 1, of an output that is nearest to its
-    ``bound``; ``predicted`` seconds are those of its
-    layers by the cost model or as measured, None where it has none. ``reason``: why it was left to
-    PyTorch after all. ``any_order_cost``: of reproducible sums, the most that one of its layers
-    takes, over its time in any order.
+    ``bound``; from eager itself where that is a few units of rounding. ``predicted`` seconds are
+    those of its layers by the cost model or as measured, None where it has none. ``reason``: why it
+    was left to PyTorch after all. ``any_order_cost``: of reproducible sums, the most that one of
+    its layers takes, over its time in any order.
     """
 
     calls: int

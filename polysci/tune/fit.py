@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
 
 from polysci.algorithms.lowering import model_of
 from polysci.errors import PolysciError
@@ -188,6 +187,8 @@ def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
     Least squares of the relative error, with bounds (Branch, Coleman and Li, 1999). A coefficient
     on which no measured schedule depends keeps the machine's value.
     """
+    from scipy.optimize import lsq_linear  # half a second to import, and only a fit needs it
+
     names = [name for name in COEFFICIENTS if any(row[2][name] > 0 for row in rows)]
     before = np.array([machine.coefficient(name) for name in names])
     measured = np.array([row[0] for row in rows])

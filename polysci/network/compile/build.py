@@ -24,7 +24,12 @@ def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
 
 def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
     """The same, loaded with its weights."""
-    path, (inputs, outputs) = library_of(code, flags), ports(code)
+    return load_runner(code, library_of(code, flags))
+
+
+def load_runner(code: Code, path: Path) -> Runner:
+    """The library of a network, loaded with its weights."""
+    inputs, outputs = ports(code)
     weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
     return Runner(path, code.name, code.declarations, weights, inputs, outputs)
 

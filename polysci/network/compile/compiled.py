@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from numpy.typing import NDArray
 
@@ -18,7 +18,8 @@ from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import names
-from polysci.network.compile.build import runner_of
+from polysci.network.compile import network_cache
+from polysci.network.compile.build import library_of, load_runner, runner_of
 from polysci.network.compile.element_type import is_faster
 from polysci.network.compile.pickling import dumps
 from polysci.network.compile.pipeline import PassChoices
@@ -46,6 +47,7 @@ from polysci.tune.tuners import options_of as tuner_options
 from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
+_PLANNED: Final = ("prepared", "results", "schedules", "code")
 
 
 @dataclass(slots=True)
@@ -57,6 +59,19 @@ class Network(PlannedNetwork):
     """
 
     runner: Runner
+    plan: Callable[[], tuple[PlannedNetwork, Path]] | None = field(default=None, kw_only=True)
+
+    if not TYPE_CHECKING:  # of a network from the cache, planned when somebody looks at it
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _PLANNED or self.plan is None:
+                raise AttributeError(name)
+            planned, library = self.plan()
+            for other in _PLANNED:
+                setattr(self, other, getattr(planned, other))
+            if library != self.runner.library.path:  # records changed meanwhile
+                self.runner = load_runner(self.code, library)
+            return getattr(self, name)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{port.name} {port.dtype}{[*port.shape]}" for port in self.inputs)
@@ -184,19 +199,50 @@ def compile_network(
     _check_options(algorithm, dims, values, name, flags, watch, reproducible)
     check_options(level, threads, target, isa, wisdom, time_limit)
     graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
-    stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
-    stem = str(model).split(":")[0].strip() if describes_model(model) else stem
-    own, choices = target or detect(isa), PassChoices(update=update)
+    own, title = target or detect(isa), _title_of(model) if name is None else names.project(name)
+    options = CompileOptions(
+        level, threads, dtype, algorithm, own, bool(flush_denormals), reproducible=reproducible
+    )
+    choices = PassChoices(update=update)
     prepared = partial(prepare, graph, fuse=fuse, target=own, optimize=optimize, choices=choices)
-    plain = prepared("f32") if dtype == "bf16" else None
-    flush = bool(flush_denormals)
+    if LEVELS[level].measured == 0 and level != "wisdom-only" and not (tuner or watch):
+        words = (title, str(fuse), str(optimize), str(update), repr(flags))
+        return _from_cache(graph, prepared, options, words, wisdom, flags)
     return build_network(
-        prepared(dtype),
-        CompileOptions(level, threads, dtype, algorithm, own, flush, reproducible=reproducible),
-        names.project(stem if name is None else name),
-        wisdom=wisdom, time_limit=time_limit, watch=watch, flags=flags, plain=plain,
-        tuner=tuner_options(tuner),
+        prepared(dtype), options, title, wisdom=wisdom, time_limit=time_limit, watch=watch,
+        flags=flags, tuner=tuner_options(tuner), plain=prepared("f32") if dtype == "bf16" else None,
     )  # fmt: skip
+
+
+def _title_of(model: object) -> str:
+    """What files and symbols begin with."""
+    stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
+    return names.project(str(model).split(":")[0].strip() if describes_model(model) else stem)
+
+
+def _from_cache(
+    graph: Graph, prepared: Callable[[str], PreparedNetwork], options: CompileOptions,
+    words: Sequence[str], wisdom: Wisdom | None, flags: Sequence[str] | None,
+) -> Network:  # fmt: skip
+    """A network for which nothing is measured, planned and built now or by an earlier process."""
+    start, title = time.monotonic(), words[0]
+    key_of = partial(network_cache.key_of, graph, options, wisdom, *words)
+    kept = network_cache.load(key_of(), graph.constants)
+    if kept is None:
+        network = build_network(prepared(options.dtype), options, title, wisdom=wisdom, flags=flags)
+        library, key = network.runner.library.path, key_of()  # the machine's rates may be new
+        network_cache.keep(key, network.code, library, graph.constants, network.summary)
+        return network
+    network = Network.__new__(Network)
+    network.runner, network.known = kept
+    network.options, network.seconds = options, time.monotonic() - start
+
+    def plan() -> tuple[PlannedNetwork, Path]:
+        planned = plan_network(prepared(options.dtype), options, title, wisdom=wisdom)
+        return planned, library_of(planned.code, flags)
+
+    network.plan = plan
+    return network
 
 
 def _check_options(

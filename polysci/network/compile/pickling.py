@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 from types import MappingProxyType
@@ -22,8 +23,28 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
+class _Digest:
+    """A file that keeps a digest of what is written to it."""
+
+    def __init__(self) -> None:
+        self.state = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.state.update(data)
+        return memoryview(data).nbytes
+
+
 def dumps(value: object) -> bytes:
     """The pickle of a value; ``pickle.loads`` reads it."""
     file = io.BytesIO()
     _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
+
+
+def digest_of(value: object) -> str:
+    """A digest of the pickle of a value that does not contain itself, whose sets have one order."""
+    file = _Digest()
+    pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True  # what is equal is written alike, whether it is one object or several
+    pickler.dump(value)
+    return file.state.hexdigest()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 from polysci.errors import PolysciError
 from polysci.network.codegen.emit import Code
@@ -24,9 +24,29 @@ from polysci.network.compile.retune import retune
 from polysci.network.runtime.runner import TensorPort
 from polysci.polyhedral.schedule import Schedule
 from polysci.tune import Progress, Result, TunerOptions
+from polysci.tune.result import highest_cost
 from polysci.tune.wisdom import Wisdom
 
 _log = logging.getLogger(__name__)
+
+
+_NARROW: Final = ("bf16", "float16", "int8", "uint8")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSummary:
+    """Of a network: its stages, the seconds predicted of its layers, what its errors depend on.
+
+    ``narrow``: tensors have 16 bits or fewer; those of 8 bits may round the other way. ``direct``:
+    all layers are computed as they are defined, none by a transform. ``any_order_cost``: as
+    ``highest_cost`` has it, of reproducible sums.
+    """
+
+    stages: int
+    predicted: float | None
+    narrow: bool
+    direct: bool
+    any_order_cost: float | None = None
 
 
 @dataclass(slots=True)
@@ -44,6 +64,22 @@ class PlannedNetwork:
     code: Code
     options: CompileOptions
     seconds: float
+    known: NetworkSummary | None = field(default=None, kw_only=True)  # what ``summary`` would find
+
+    @property
+    def summary(self) -> NetworkSummary:
+        """What can be told without the network's stages once it was."""
+        if self.known:
+            return self.known
+        program = self.prepared.program
+        seconds = [result.predicted for result in self.results.values()]
+        return NetworkSummary(
+            len(program.stages),
+            sum(seconds) if seconds else None,
+            any(value.dtype in _NARROW for value in program.values.values()),
+            all(schedule.transform is None for schedule in self.schedules.values()),
+            highest_cost(self.results.values()),
+        )
 
     @property
     def name(self) -> str:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from polysci.errors import SpecError
 from polysci.network.codegen.emit import Code, code_of
@@ -14,7 +15,6 @@ from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
 from polysci.network.frontends.layers.model import LayeredModel
 from polysci.network.frontends.layers.words import backward_of, describes_model, model_of
-from polysci.network.frontends.notation.graphs import is_notation, load_notation
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.frontends.pytorch.program import is_program, load_program
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 Model: TypeAlias = "ModelSource | LayeredModel | ExportedProgram"
 DTYPES = ("f32", "bf16")
 AIMS = ("speed", "memory")
+NOTATION = ".tc"  # files of comprehensions
 Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
 
 
@@ -120,8 +121,12 @@ def graph_of(
         return simplify.simplify(model.fixed())
     if is_program(model):
         return simplify.simplify(load_program(model, dims, values))
-    if is_notation(model):
-        return simplify.simplify(load_notation(cast(str, model), dims or {}))
+    if isinstance(model, str | PathLike) and str(model).endswith(NOTATION):
+        from polysci.network.frontends.notation.graphs import (
+            load_notation,
+        )  # the parser costs 0.2 s
+
+        return simplify.simplify(load_notation(model, dims or {}))
     graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
     return simplify.simplify(graph)
 

@@ -12,8 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from polysci.network.ir.expressions import reductions
 from polysci.network.ir.stages import (
@@ -198,6 +196,9 @@ def _last(costs: _Costs) -> set[str]:
     size = len(names) + 2
     rows, columns = zip(*edges, strict=True) if edges else ((), ())
     data = np.array(list(edges.values()), np.int32)
+    from scipy.sparse import csr_array  # a third of a second to import, and only this needs it
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
     graph = csr_array((data, (rows, columns)), shape=(size, size))
     flow = maximum_flow(graph, 0, 1).flow
     left = csr_array(graph - flow)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from polysci.network.runtime.runner import Runner, TensorPort
+from polysci.network.runtime.runner import Array, Runner, TensorPort
 
 _SIGNATURE, _WEIGHTS = "signature.json", "weights"
+Ports = tuple[Sequence[TensorPort], Sequence[TensorPort]]  # inputs and outputs
 
 
 def save(
@@ -18,7 +20,7 @@ def save(
     name: str,
     declarations: str,
     weights: Iterable[bytes | memoryview],
-    ports: tuple[Sequence[TensorPort], Sequence[TensorPort]],
+    ports: Ports,
 ) -> None:
     """Write it into a directory of its own; the library stays in the cache.
 
@@ -26,19 +28,26 @@ def save(
     """
     with (folder / _WEIGHTS).open("wb") as file:
         file.writelines(weights)
-    signature = {
-        "library": str(library),
-        "name": name,
-        "declarations": declarations,
-        "inputs": [asdict(port) for port in ports[0]],
-        "outputs": [asdict(port) for port in ports[1]],
-    }
+    signature = {"library": str(library), **signature_of(name, declarations, ports)}
     (folder / _SIGNATURE).write_text(json.dumps(signature), encoding="utf-8")
+
+
+def signature_of(name: str, declarations: str, ports: Ports) -> dict[str, Any]:
+    """What ``restore_runner`` takes, as JSON has it."""
+    inputs, outputs = ([asdict(port) for port in its] for its in ports)
+    return {"name": name, "declarations": declarations, "inputs": inputs, "outputs": outputs}
 
 
 def restore(folder: Path) -> Runner:
     """The network that ``save`` wrote."""
     told = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
+    return restore_runner(Path(told["library"]), told, folder / _WEIGHTS)
+
+
+def restore_runner(
+    library: Path, signature: Mapping[str, Any], weights: Sequence[Array] | Path
+) -> Runner:
+    """A network of a library, what ``signature_of`` tells of it, and its weights."""
     inputs, outputs = (
         [
             TensorPort(
@@ -47,10 +56,8 @@ def restore(folder: Path) -> Runner:
                 port["dtype"],
                 tuple(port["counted"]) if port["counted"] else None,
             )
-            for port in told[which]
+            for port in signature[which]
         ]
         for which in ("inputs", "outputs")
     )
-    library = Path(told["library"])
-    weights = folder / _WEIGHTS
-    return Runner(library, told["name"], told["declarations"], weights, inputs, outputs)
+    return Runner(library, signature["name"], signature["declarations"], weights, inputs, outputs)

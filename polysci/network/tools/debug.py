@@ -47,21 +47,16 @@ class CheckedTensor:
         return not self.error <= self.bound
 
 
-def is_narrow(network: PlannedNetwork) -> bool:
-    """Whether tensors have 16 bits or fewer; those of 8 bits may round the other way."""
-    values = network.prepared.program.values.values()
-    return any(value.dtype in ("bf16", "float16", "int8", "uint8") for value in values)
-
-
 def bound_of(network: PlannedNetwork, rounding: float | None = None) -> float:
     """The largest error of a tensor that is right.
 
     ``rounding`` is what the reference, computed in f32, is off by; networks of narrower types have
     a bound for all tensors.
     """
-    if is_narrow(network) or rounding is None:
-        return BOUNDS["bf16" if is_narrow(network) else "f32"]
-    return max(LEAST, (FACTOR if direct(network) else FACTOR**2) * rounding)
+    told = network.summary
+    if told.narrow or rounding is None:
+        return BOUNDS["bf16" if told.narrow else "f32"]
+    return max(LEAST, (FACTOR if told.direct else FACTOR**2) * rounding)
 
 
 def first_wrong(rows: Sequence[CheckedTensor]) -> CheckedTensor | None:
@@ -117,7 +112,7 @@ def compare_tensors(
     run = run or partial(reference.run, graph)
     wanted = run(inputs, "float64")
     rounded: Mapping[str, Array] = {}
-    if strict and not is_narrow(network):
+    if strict and not network.summary.narrow:
         rounded = run(inputs, "float32")
     made, rows = tensors(network, inputs), list[CheckedTensor]()
     program = network.code.placed.program
@@ -151,8 +146,3 @@ def taken_stages(stages: Sequence[Stage], known: Mapping[str, Array]) -> list[St
             ways.pop()
             ways += [not known[stage.condition].any()] * (stage.part == ELSE)
     return taken
-
-
-def direct(network: PlannedNetwork) -> bool:
-    """Whether all layers are computed as they are defined, none by a transform."""
-    return all(schedule.transform is None for schedule in network.schedules.values())

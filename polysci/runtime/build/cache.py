@@ -40,7 +40,7 @@ from polysci.runtime.build.folder import cache_dir, instead_of, log
 from polysci.runtime.build.parallel import together
 from polysci.target.header_sets import flags_in
 
-__all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear", "pack", "unpack"]
+__all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear", "find", "pack", "unpack"]
 
 FORMAT = 1
 
@@ -166,6 +166,11 @@ def unpack(key: str, entry: str, code: bytes) -> None:
     eviction.note_insertion(home.parent.parent)
 
 
+def find(key: str) -> Path | None:
+    """The shared object of an entry, whose folder is called ``key``; None without a sound one."""
+    return _used(cache_dir() / "builds" / key) if _KEY.fullmatch(key) else None
+
+
 def clear() -> int:
     """Remove every build and precompiled header from the cache; returns how many entries went."""
     gone = eviction.clear(cache_dir())
@@ -217,9 +222,7 @@ def _disk_problem(message: str, root: Path) -> str:
 
 def _from(job: _Job, root: Path) -> Path:
     home = root / "builds" / job.key
-    if stored := _verified(home):
-        with contextlib.suppress(OSError):
-            os.utime(home)
+    if stored := _used(home):
         return stored
     home.parent.mkdir(mode=0o700, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=eviction.SCRATCH, dir=home.parent))
@@ -233,6 +236,14 @@ def _from(job: _Job, root: Path) -> Path:
         shutil.rmtree(scratch, ignore_errors=True)
     eviction.note_insertion(root)
     return path
+
+
+def _used(home: Path) -> Path | None:
+    """The shared object of a sound entry, which is now the youngest."""
+    if stored := _verified(home):
+        with contextlib.suppress(OSError):
+            os.utime(home)
+    return stored
 
 
 def _verified(home: Path) -> Path | None:

@@ -20,7 +20,7 @@ LIMIT_BYTES = 1 << 30
 KEEP_S = 3600.0
 SCRATCH = ".new-"  # a build under way, or one that was killed
 TRASH = ".old-"
-FOLDERS = ("builds", "headers", "failed")
+FOLDERS = ("builds", "headers", "failed", "networks")
 _EVERY = 64  # insertions between two looks: a look costs about 10 us an entry
 _insertions = itertools.count()
 
@@ -44,7 +44,7 @@ class _Entry:
 
 
 def usage(root: Path) -> Usage:
-    """Entries and bytes of builds, precompiled headers and kept failures below ``root``."""
+    """Entries and bytes of builds, headers, kept failures and networks below ``root``."""
     entries = list(_entries(root))
     return Usage(len(entries), sum(entry.size for entry in entries))
 

@@ -27,7 +27,6 @@ from polysci.network.ir.graph import ELEMENTS, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
 
 OPSET: Final = 24
-ENDING: Final = ".tc"  # of a file
 # Element types that arrays hold and loops do not compute with -> what these compute with.
 _STORED: Final = {"float16": "float32", "bf16": "float32"}
 _SUMS: Final = ""  # what a statement reads where its value has a node of its own
@@ -139,11 +138,6 @@ def _with_scalars(whole: Elaborated, sizes: Mapping[str, int]) -> Elaborated:
 
     statements = tuple(rewrite_statement(statement, change) for statement in whole.statements)
     return replace(whole, comprehension=replace(whole.comprehension, statements=statements))
-
-
-def is_notation(model: object) -> bool:
-    """Whether it is the path of a file of comprehensions."""
-    return isinstance(model, str | PathLike) and str(model).endswith(ENDING)
 
 
 def load_notation(path: str | PathLike[str], sizes: Mapping[str, int]) -> Graph:

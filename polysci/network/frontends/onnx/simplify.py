@@ -177,14 +177,15 @@ def with_folded_weights(graph: Graph) -> Graph:
         if bias.size != 1 and bias.shape[-1:] != (bias.size,):
             return None  # no number a column
         scale, shift = _parts(graph, node)
-        scaled = _scaled(maker, weights.astype(np.float64), scale)
-        if scaled is None:
+        factor = _factor(maker, weights, scale)
+        if factor is None:
             return None
+        scaled = np.empty(weights.shape, np.float32)  # products of f64, and no copy in f64 of all
+        np.multiply(weights, factor, scaled, dtype=np.float64, casting="unsafe")
+        moved = np.broadcast_to(bias.reshape(-1), scale.shape) * scale + shift
         names = (_invented(graph, node, "weights"), _invented(graph, node, "bias"))
-        values = (scaled, np.broadcast_to(bias.reshape(-1), scale.shape) * scale + shift)
         changed = replace(maker, inputs=(maker.inputs[0], *names), outputs=node.outputs)
-        folded = zip(names, values, strict=True)
-        return changed, {name: value.astype(np.float32) for name, value in folded}
+        return changed, {names[0]: scaled, names[1]: moved.astype(np.float32)}
 
     return _pairs(graph, merge)
 
@@ -194,15 +195,15 @@ def _plain(gemm: Node) -> bool:
     return bool(gemm.attributes.get("alpha", 1.0) == gemm.attributes.get("beta", 1.0) == 1.0)
 
 
-def _scaled(maker: Node, weights: Array, scale: Array) -> Array | None:
-    """Weights times a number for every output channel; None where groups stand in the way."""
+def _factor(maker: Node, weights: Array, scale: Array) -> Array | None:
+    """What weights are multiplied by, a number a channel; None where groups stand in the way."""
     if maker.op == "Conv":
-        return weights * scale.reshape(-1, *[1] * (weights.ndim - 1))
+        return scale.reshape(-1, *[1] * (weights.ndim - 1))
     if maker.op == "Gemm":
-        return weights * (scale[:, None] if maker.attributes.get("transB") else scale)
+        return scale[:, None] if maker.attributes.get("transB") else scale
     if maker.attributes.get("group", 1) != 1:
         return None
-    return weights * scale.reshape(1, -1, *[1] * (weights.ndim - 2))
+    return scale.reshape(1, -1, *[1] * (weights.ndim - 2))
 
 
 def _parts(graph: Graph, affine: Node) -> tuple[Array, Array]:

@@ -1,0 +1,137 @@
+"""Compiled networks for later processes: the library, and of which constants it takes weights.
+
+A key stands for all that decides about a network at a level that measures nothing: the graph with
+its constants, options, rates and wisdom, the compiler, and the code of this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from polysci.border.files import read_stored
+from polysci.errors import PolysciError
+from polysci.network.codegen.emit import Code
+from polysci.network.codegen.weights_file import pieces_of
+from polysci.network.compile.build import ports
+from polysci.network.compile.pickling import digest_of
+from polysci.network.compile.planned import NetworkSummary
+from polysci.network.compile.prepare import CompileOptions
+from polysci.network.ir.graph import Array, Graph
+from polysci.network.runtime.runner import Runner
+from polysci.network.runtime.stored import restore_runner, signature_of
+from polysci.numerics.arrays import round_up
+from polysci.runtime.build import cache as builds
+from polysci.runtime.build.compiler import find_compiler
+from polysci.runtime.build.eviction import SCRATCH
+from polysci.runtime.build.folder import cache_dir
+from polysci.target.isas import kernel_sources
+from polysci.target.resources import resource
+from polysci.tune.wisdom import Wisdom
+
+FOLDER: Final = "networks"
+MOST_BYTES: Final = 1 << 25  # of weights that are no constants of the graph
+_ENTRY, _WEIGHTS = "entry.json", "weights"
+_PACKAGE: Final = Path(__file__).parents[2]
+_log = logging.getLogger(__name__)
+
+
+def key_of(graph: Graph, options: CompileOptions, wisdom: Wisdom | None, *words: str) -> str:
+    """The name of a network's entry; ``words`` are further options."""
+    path = (Wisdom() if wisdom is None else wisdom).path
+    with suppress(OSError):
+        status = path.stat()
+        words += (str(path), str(status.st_mtime_ns), str(status.st_size))
+    tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
+    digest = digest_of((replace(graph, constants={}, tensors={}), *tables))
+    rates = options.rates.to_json()
+    parts = (_code(), find_compiler().identity, repr(options), rates, digest, *words)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """A digest of the package and of the microkernels."""
+    folders = (_PACKAGE, resource("microkernels"), *kernel_sources().folders)
+    files = [path for folder in folders for path in sorted(folder.rglob("*.*"))
+             if path.suffix in (".py", ".c", ".h", ".def")]  # fmt: skip
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def load(key: str, constants: Mapping[str, Array]) -> tuple[Runner, NetworkSummary] | None:
+    """The network of an entry, with the constants of its graph; None where it is not there."""
+    home = cache_dir() / FOLDER / key
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, PolysciError):
+        entry = json.loads(read_stored(home / _ENTRY))
+        library = builds.find(entry["build"])
+        extra = read_stored(home / _WEIGHTS, MOST_BYTES)
+        if library is None or hashlib.sha256(extra).hexdigest() != entry["weights"]:
+            return None
+        arrays, at = list[Array](), 0
+        for part in entry["parts"]:
+            if isinstance(part, str):
+                arrays.append(np.ascontiguousarray(constants[part]))
+            else:
+                arrays.append(np.frombuffer(extra, np.uint8, part, at))
+                at += round_up(part)
+        runner = restore_runner(library, entry["network"], arrays)
+        os.utime(home)
+        return runner, NetworkSummary(**entry["summary"])
+    return None
+
+
+def keep(
+    key: str, code: Code, library: Path, constants: Mapping[str, Array], summary: NetworkSummary
+) -> None:
+    """For later processes; a full disk is none of the network's business."""
+    parts, extra = _parts_of(code, constants)
+    if len(extra) > MOST_BYTES:
+        return
+    entry = {
+        "build": library.parent.name,
+        "network": signature_of(code.name, code.declarations, ports(code)),
+        "parts": parts,
+        "summary": asdict(summary),
+        "weights": hashlib.sha256(extra).hexdigest(),
+    }
+    home = cache_dir() / FOLDER / key
+    aside = home.with_name(f"{SCRATCH}{secrets.token_hex(8)}")
+    try:
+        aside.mkdir(mode=0o700, parents=True)
+        (aside / _WEIGHTS).write_bytes(extra)
+        (aside / _ENTRY).write_text(json.dumps(entry), encoding="utf-8")
+        shutil.rmtree(home, ignore_errors=True)
+        aside.rename(home)
+    except OSError as error:
+        _log.debug("the network %s is not kept: %s", code.name, error)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _parts_of(code: Code, constants: Mapping[str, Array]) -> tuple[Sequence[Any], bytes]:
+    """Each of the weights as the name of the constant that it is, or its size among others."""
+    names = {_digest(array): name for name, array in constants.items()}
+    parts, extra = list[str | int](), bytearray()
+    for _, array in code.weights_file.parts:
+        if name := names.get(_digest(array)):
+            parts.append(name)
+        elif len(extra) <= MOST_BYTES:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            parts.append(data.nbytes)
+            extra += b"".join(pieces_of(data))
+    return parts, bytes(extra)
+
+
+def _digest(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()

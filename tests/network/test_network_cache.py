@@ -1,0 +1,118 @@
+"""Networks that a process finds in the cache as another one left them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polysci.network.compile import compiled
+from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.compile.network_cache import FOLDER
+from polysci.network.compile.prepare import graph_of
+from polysci.runtime.build.folder import cache_dir
+from polysci.runtime.measurement import host_of
+from polysci.target.machine import assume_rates
+from polysci.tune.wisdom import Wisdom
+from tests.support.compiling import ISA
+from tests.support.onnxmodels import model, node, reals
+
+DENORMAL = np.float32(1e-41)  # which counts as 0
+X = reals(1, 4, 6, 6, seed=1)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for all tests, which build the same libraries."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where networks are kept, empty yet; on a machine that is not measured for it."""
+    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(root))
+    monkeypatch.setattr("polysci.tune.context.machine_of", lambda target, *_: assume_rates(target))
+    shutil.rmtree(root / FOLDER, ignore_errors=True)
+    return cache_dir() / FOLDER
+
+
+def made(number: float = DENORMAL, turn: bool = False, **options: object) -> Network:
+    """A convolution and a sum; ``number`` is one of its weights.
+
+    With ``turn`` its graph has tensors in another order, as in a process with other hashes.
+    """
+    weights = {"w": reals(8, 4, 3, 3), "b": reals(8)}
+    weights["w"][0, 0, 0, 0] = number
+    nodes = [node("Conv", "x w b", "c", pads=[1, 1, 1, 1]), node("Add", "c c", "y")]
+    graph = graph_of(model(nodes, {"x": (1, 4, 6, 6)}, {"y": None}, weights).SerializeToString())
+    if turn:
+        graph = replace(graph, tensors=dict(reversed(graph.tensors.items())))
+    return compile_network(graph, "estimate", isa=ISA, **options)  # type: ignore[arg-type]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no network be planned any more."""
+    monkeypatch.setattr(compiled, "build_network", lambda *_, **__: pytest.fail("planned"))
+
+
+def test_a_second_process_plans_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = made()
+    (home,) = folder.iterdir()
+    assert (home / "weights").stat().st_size >= 8 * 4 * 9 * 4  # other numbers than the model's
+    refuse(monkeypatch)
+    second = made(turn=True)
+    assert second.runner.library.path == first.runner.library.path
+    assert np.array_equal(second(X), first(X))
+    assert (second.inputs, second.outputs) == (first.inputs, first.outputs)
+    assert second.known == first.summary and second.summary == first.summary
+    assert second.code.files == first.code.files  # planned now, for who looks at it
+    assert second.schedules == first.schedules and second.summary.stages == len(
+        second.prepared.program.stages
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"number": 2.0}, {"name": "other"}, {"fuse": False}, {"threads": 2},
+                {"flags": ["-O1"]}, {"flush_denormals": False}],
+)  # fmt: skip
+def test_other_networks_are_others(
+    options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made()
+    refuse(monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match="planned"):
+        made(**options)  # type: ignore[arg-type]
+
+
+def test_new_records_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wisdom = Wisdom(tmp_path / "own.sqlite")
+    first = made(wisdom=wisdom)
+    (key, schedule), *_ = first.schedules.items()
+    target = first.options.target
+    wisdom.record(
+        key, 1, target.isa.features, "measure", str(schedule), 1e-6, host=host_of(target),
+        isa=target.isa.name,
+    )  # fmt: skip
+    refuse(monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match="planned"):
+        made(wisdom=wisdom)
+
+
+@pytest.mark.parametrize("damage", ["entry.json", "weights", "library", "{}", "[]", "null"])
+def test_damaged_entries_are_made_again(
+    folder: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = made()
+    (home,) = folder.iterdir()
+    if damage == "library":
+        shutil.rmtree(first.runner.library.path.parent)
+    elif damage in ("entry.json", "weights"):
+        (home / damage).write_bytes((home / damage).read_bytes()[:-1])
+    else:
+        (home / "entry.json").write_text(damage)
+    assert np.array_equal(made()(X), first(X))
+    refuse(monkeypatch)
+    assert np.array_equal(made()(X), first(X))
