@@ -187,3 +187,13 @@ def test_models_compute_what_eager_does(name: str, variants: list[Any]) -> None:
     compare(module, compiled(module), *MODULES[name].inputs())
     assert all(variants)
     assert variants or name in RECURRENT
+
+
+@pytest.mark.parametrize("name", ["tagger", "gru_encoder"])
+def test_recurrent_layers_are_compiled_where_torchdynamo_hands_them_on(
+    name: str, variants: list[Any]
+) -> None:
+    module = MODULES[name].module()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        compare(module, compiled(module), *MODULES[name].inputs())
+    assert len(variants) == 1 and all(variants)
