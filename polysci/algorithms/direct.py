@@ -84,7 +84,8 @@ class Direct(Algorithm[LegalSchedule]):
         }  # fmt: skip
         spare = max(0, FORMED - (count or 0)) if context.contraction.packs_b else 0
         ranked = (
-            shortlist.rank_all(context, **space) if count is None
+            () if limits.order and limits.order.plain
+            else shortlist.rank_all(context, **space) if count is None
             else shortlist.choices(context, count + spare, kinds=limits.kinds, **space)
         )  # fmt: skip
         chosen = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
@@ -97,7 +98,9 @@ class Direct(Algorithm[LegalSchedule]):
         others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in forms)
         best = sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
         curve = (
-            Candidate(*near) for near in best_curve(context, best[0].schedule, best[0].seconds)
+            Candidate(*near)
+            for first in best[:1]
+            for near in best_curve(context, first.schedule, first.seconds)
         )
         return sorted([*best, *curve], key=_seconds_to_beat)
 

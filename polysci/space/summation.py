@@ -21,12 +21,14 @@ class SummationOrder:
     ``kernel`` is the family, instruction set and way to multiply, whose calls run over taps and k
     in a fixed order; ``loops`` the loops over reductions, the outermost first: dimension, step, and
     whether its turns have private copies. ``packed``: words of several products come from a copy
-    of A, where they may join taps. ``transform`` and ``swap`` as in the schedule.
+    of A, where they may join taps. ``plain``: vectors may run along k, and sums of lanes are added
+    last. ``transform`` and ``swap`` as in the schedule.
     """
 
     kernel: tuple[str, str, str]
     loops: tuple[tuple[str, int, bool], ...] = ()
     packed: bool = False
+    plain: bool = False
     transform: str = ""
     swap: bool = False
 
@@ -42,7 +44,8 @@ class SummationOrder:
         words = COMPUTES[kernel.compute].vnni_factor > 1
         return cls(
             (kernel.family, kernel.isa, kernel.compute), loops,
-            words and schedule.pack is not None, str(schedule.transform or ""), schedule.swap,
+            words and schedule.pack is not None, schedule.plain, str(schedule.transform or ""),
+            schedule.swap,
         )  # fmt: skip
 
     def members(self, family: Family, *, swap: bool) -> NDArray[np.bool_]:
@@ -54,7 +57,7 @@ class SummationOrder:
         reduced = [dim for dim in family.dims if dim in family.reductions]
         in_order = [dim for dim in reduced if dim in wanted] == [dim for dim, _, _ in self.loops]
         once = len(wanted) == len(self.loops) and len(set(reduced)) == len(reduced)
-        if self.transform or swap != self.swap or not (same and in_order and once):
+        if self.transform or self.plain or swap != self.swap or not (same and in_order and once):
             return none
         agree = ~none
         for position, dim in enumerate(family.dims):

@@ -28,6 +28,7 @@ CASES = {
     "narrow filters": ("bwd_w mb4ic40ih9oc24kh3ph1", "nhwc", "bf16", "direct"),
     "inputs": ("bwd_d mb2ic40ih9oc24kh3sh2ph1", "nhwc", "f32", "auto"),
     "long product": ("mm:4x60000x16", "", "f32", "direct"),
+    "rows of both factors": ("mm:8x48x40 tb", "", "f32", "direct"),
     "narrow product": ("mm:24x700x40", "", "bf16", "direct"),
 }
 
