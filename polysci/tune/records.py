@@ -195,8 +195,8 @@ class SearchRecords:
             return {
                 record.schedule: record.seconds
                 for record in self.wisdom.measurements(
-                    self.host, threads=self.threads, problem_key=self.key
+                    self.host, threads=self.threads, problem_key=self.key, level=TRIAL
                 )
-                if (record.compiler, record.level) == (compiler, TRIAL)
+                if record.compiler == compiler
             }
         return {}

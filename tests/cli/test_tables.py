@@ -11,8 +11,8 @@ from typing import Any, TextIO
 import pytest
 
 from polysci.cli import learn
-from polysci.cli.compile import _comparison_lines
 from polysci.cli.display import Display
+from polysci.cli.network_text import comparison_lines
 from polysci.network.compile.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.tune import Progress
@@ -81,7 +81,7 @@ def test_a_comparison_of_networks_fits() -> None:
         latency_ms=1.0, ours=SimpleNamespace(**run), rivals={"openvino": rival},
         fastest="a library of " * 5, ratio=1.5,
     )  # fmt: skip
-    narrow, wide = ("\n".join(_comparison_lines(comparison, 1e-3, w)) for w in (80, None))
+    narrow, wide = ("\n".join(comparison_lines(comparison, 1e-3, w)) for w in (80, None))
     assert widest(narrow) <= 80 < widest(wide)
 
 

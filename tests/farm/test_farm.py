@@ -97,6 +97,8 @@ def test_a_worker_that_drifts_is_set_aside_and_its_times_are_repeated(
 ) -> None:
     workers = farm.client.scheduler_info(n_workers=-1)["workers"]
     names = {worker["name"]: address for address, worker in workers.items()}
+    for address in names.values():  # what all of them had before one drifts
+        assert farm.accepts(farm.machines[0], 1, address, 50.0)
     monkeypatch.setenv(SLOW, str(min(names)))
     with caplog.at_level(logging.WARNING):
         results = list(optimize_all(PROBLEMS, farm, wisdom=wisdom))

@@ -315,7 +315,7 @@ def test_a_copy_that_exceeds_l2_costs_more_than_one_in_blocks() -> None:
     small = samples.fixed_context(SQUARE.with_(N=1, C=8, H=28, W=28, K=8))
     cheap = traffic(*as_family(small, parse("swap(A,B) pack(A) q:48 > brgemm_avx512_f32_8x48")))
     assert whole.packing[0] < blocks.packing[0]  # blocks copy rows between them twice
-    assert whole.transfer[0] > 2 * blocks.transfer[0]
+    assert whole.transfer[0] > 1.5 * blocks.transfer[0]
     assert cheap.transfer[0] < 0.1 * cheap.compute[0]
 
 

@@ -18,7 +18,7 @@ from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 
-LOG = "POLYSCI_REHEARSAL_LOG"  # a file: a line for each schedule that was timed
+LOG = "POLYSCI_REHEARSAL_LOG"  # a file: a line for each schedule that was tried, none for repeats
 PAUSE = "POLYSCI_REHEARSAL_PAUSE"  # seconds that a timing takes
 LAST = "POLYSCI_REHEARSAL_LAST"  # how many schedules are timed before workers raise an OSError
 SLOW = "POLYSCI_REHEARSAL_SLOW"  # the name of a worker that is five times as fast, and not trusted
@@ -49,6 +49,9 @@ def try_schedules(job: Mapping[str, Any], built: Any, texts: Sequence[str]) -> t
     time.sleep(float(os.environ.get(PAUSE, "0")))
     if LAST in os.environ and len(timed()) >= int(os.environ[LAST]):
         raise OSError("no more")
+    if log := os.environ.get(LOG):
+        with Path(log).open("a") as file:
+            file.writelines(f"{get_worker().name} {text}\n" for text in texts)
     return _rows(texts, 5)
 
 
@@ -65,9 +68,6 @@ def measure_peak(job: Mapping[str, Any], built: Any) -> tasks.Answer:
 def _rows(texts: Sequence[str], count: int) -> tasks.Answer:
     worker = get_worker()
     drifting = str(worker.name) == os.environ.get(SLOW)
-    if log := os.environ.get(LOG):
-        with Path(log).open("a") as file:
-            file.writelines(f"{worker.name} {text}\n" for text in texts if count == 5)
     factor = 0.2 if drifting else 1.0
     rows = [{"samples": [{"seconds": factor * seconds_of(text)}] * count} for text in texts]
     return {"worker": worker.address, "rate": 50.0 / factor, "rows": rows}

@@ -176,14 +176,19 @@ class Wisdom:
         return tuple(first.values())
 
     def measurements(
-        self, host: str, *, threads: int | None = None, problem_key: str | None = None
+        self,
+        host: str,
+        *,
+        threads: int | None = None,
+        problem_key: str | None = None,
+        level: str | None = None,
     ) -> tuple[Record, ...]:
-        """All records of a host, trials included, sorted as by ``list``.
+        """All records of a host, trials included, sorted as by ``list``; with a ``level`` its own.
 
         One record a schedule and problem: an undisturbed one where there is one, of the most
         thorough level.
         """
-        criteria = {"host": host, "threads": threads, "problem": problem_key}
+        criteria = {"host": host, "threads": threads, "problem": problem_key, "level": level}
         _check_key(**criteria)
         values = {name: value for name, value in criteria.items() if value is not None}
         where = f"WHERE {' AND '.join(f'{name} = ?' for name in values)}"
