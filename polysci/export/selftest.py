@@ -104,23 +104,27 @@ def _code(at: int, unit: int, isa: str, entry: Entry, symbol: str) -> str:
 
 
 def _row(entry: Entry) -> tuple[str, int, int]:
-    """One layer in the table, how many loops it lists and how many axes of x."""
+    """One layer in the table, how many loops it lists and how many axes of x or y at most."""
     problem = entry.layer.problem
     _, roles, strides = tune.model_of(problem)
     parts = [_dims(roles, part) for part in _ORDER]
     ends = [sum(map(len, parts[: count + 1])) for count in range(len(parts))]
     w = roles.b.offset(strides[roles.b.array])
     y = roles.out.offset(strides[roles.out.array])
+    sides = roles.a, roles.out
     steps = [
         f"{{{dim.extent}, {w.coef(dim.name)}, {y.coef(dim.name)}, "
-        f"{{{', '.join(str(index.coef(dim.name)) for index in roles.a.index)}}}}}"
+        f"{_pair([', '.join(str(at.coef(dim.name)) for at in side.index) for side in sides])}}}"
         for dim in (dim for part in parts for dim in part)
     ]
     axes = [
-        f"{{{index.const}, {extent}, {stride}}}"
-        for index, extent, stride in zip(
-            roles.a.index, roles.a.shape, strides[roles.a.array], strict=True
-        )
+        [
+            f"{{{index.const}, {extent}, {stride}}}"
+            for index, extent, stride in zip(
+                side.index, side.shape, strides[side.array], strict=True
+            )
+        ]
+        for side in sides
     ]
     shapes = (problem.x_shape, problem.w_shape, problem.y_shape)
     sizes = [*map(prod, shapes), problem.y_shape[problem.bias_axis]]
@@ -134,11 +138,18 @@ def _row(entry: Entry) -> tuple[str, int, int]:
     lines = [
         f'"{entry.identifier}", AS_{_word(precision)}, {", ".join(t.name.upper() for t in types)}',
         ", ".join(map(str, [*sizes, inner, w.const])),
-        ", ".join(map(str, [*ends, len(axes), exact.scale, exact.channels, *activation])),
-        f"{{{', '.join(steps or ['{1, 0, 0, {0}}'])}}}",
-        f"{{{', '.join(axes)}}}",
+        ", ".join(map(str, [*ends, f"{{{', '.join(str(len(own)) for own in axes)}}}"])),
+        ", ".join(map(str, [exact.scale, exact.channels, *activation])),
+        f"{{{', '.join(steps or ['{1, 0, 0, {{0}}}'])}}}",
+        _pair([", ".join(own) for own in axes]),
     ]
-    return f"    {{{(',' + chr(10) + '     ').join(lines)}}},", max(1, len(steps)), len(axes)
+    most = max(map(len, axes))
+    return f"    {{{(',' + chr(10) + '     ').join(lines)}}},", max(1, len(steps)), most
+
+
+def _pair(parts: Sequence[str]) -> str:
+    """C's initializer of what there is for x and for y."""
+    return f"{{{', '.join(f'{{{part}}}' for part in parts)}}}"
 
 
 def _dims(roles: Contraction, part: Sequence[str]) -> list[Dim]:

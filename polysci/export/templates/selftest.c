@@ -17,15 +17,18 @@
 enum { LOOPS = @LOOPS@, AXES = @AXES@ };
 
 /* A loop of the definition of a layer: how often it runs, and the steps that it takes in the
- * memory of w and y and along every axis of x. */
+ * memory of w and y and along every axis of x and y. */
 typedef struct {
-    int64_t extent, w, y, x[AXES];
+    int64_t extent, w, y, of[2][AXES];
 } loop;
 
-/* An axis of x: the index at which the loops start, extent and stride. Beyond it x is zero. */
+/* An axis of x or y: the index at which the loops start, extent and stride. Beyond it x is zero, and
+ * what strides scatter there is no part of y. */
 typedef struct {
     int64_t first, extent, stride;
 } axis;
+
+enum { OF_X, OF_Y };
 
 /* Who calls what: the signatures that functions have here. */
 typedef enum { @PRECISIONS@ } precision;
@@ -38,12 +41,12 @@ typedef struct {
     int64_t x, w, y, bias; /* elements */
     int64_t inner;         /* elements of y from one bias to the next */
     int64_t w_first;
-    int rows, groups, terms, loops, axes; /* where each kind of loop ends */
+    int rows, groups, terms, loops, axes[2]; /* where each kind of loop ends; axes of x and y */
     int scale, most; /* of weights, and how many channels of a filter are not zero; 0: all */
     double (*activation)(double); /* of finished sums; 0: none */
     double error;                 /* of the generated one, relative to max(|x|, 1) */
     loop loop[LOOPS];
-    axis axis[AXES];
+    axis axis[2][AXES];
 } layer;
 
 /* Code that runs on the same CPUs. */

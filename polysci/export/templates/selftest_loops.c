@@ -62,17 +62,18 @@ static block turned(const layer *l, const void *w)
     return b;
 }
 
-/* Where a point reads x, or -1 where that is outside. */
-static int64_t element(const layer *l, const int64_t *at)
+/* Where a point of the first `loops` loops reads x or writes y, or -1 where that is outside. */
+static int64_t element(const layer *l, int array, int loops, const int64_t *at)
 {
     int64_t found = 0;
-    for (int a = 0; a < l->axes; ++a) {
-        int64_t index = l->axis[a].first;
-        for (int d = 0; d < l->terms; ++d)
-            index += at[d] * l->loop[d].x[a];
-        if (index < 0 || index >= l->axis[a].extent)
+    for (int a = 0; a < l->axes[array]; ++a) {
+        const axis *own = &l->axis[array][a];
+        int64_t index = own->first;
+        for (int d = 0; d < loops; ++d)
+            index += at[d] * l->loop[d].of[array][a];
+        if (index < 0 || index >= own->extent)
             return -1;
-        found += index * l->axis[a].stride;
+        found += index * own->stride;
     }
     return found;
 }
@@ -85,24 +86,27 @@ static block contract(const layer *l, operands o, const double *w)
     block y = allocate(l->y * 8), row = allocate(width * 8);
     double *sums = reals(row);
     int64_t at[LOOPS] = {0};
+    for (int64_t i = 0; i < l->y; ++i)
+        reals(y)[i] = 0;
     do {
-        int64_t group = 0, to = 0;
+        const int64_t to = element(l, OF_Y, l->groups, at);
+        int64_t group = 0;
         for (int d = l->rows; d < l->groups; ++d)
             group = group * l->loop[d].extent + at[d];
-        for (int d = 0; d < l->groups; ++d)
-            to += at[d] * l->loop[d].y;
+        if (to < 0)
+            continue;
         for (int64_t k = 0; k < width; ++k)
             sums[k] = 0;
         const double *weights = w + group * depth * width;
         do {
-            const int64_t from = element(l, at);
+            const int64_t from = element(l, OF_X, l->terms, at);
             const double x = from < 0 ? 0 : value(l->x_type, o.x, from) - o.x_zero;
             for (int64_t k = 0; k < width; ++k)
                 sums[k] += x * weights[k];
             weights += width;
         } while (next(l, l->groups, l->terms, at));
         for (int64_t k = 0; k < width; ++k)
-            reals(y)[to + k * step] = sums[k];
+            reals(y)[to + k * step] += sums[k];
     } while (next(l, 0, l->groups, at));
     free(row.memory);
     return y;
