@@ -94,12 +94,13 @@ def _most(classes: tuple[ResidueClass, ...]) -> dict[str, int]:
 def _fit(schedule: Schedule, it: ResidueClass, strides: Strides, keep: int) -> Schedule:
     """The schedule for one class: steps no longer than it is, no loops that run once.
 
-    The first ``keep`` loops stay. A class without taps packs nothing; weights are prefetched where
-    there are panels that follow.
+    The first ``keep`` loops stay. A class without taps packs nothing, but for kernels that need
+    words of several channels; weights are prefetched where there are panels that follow.
     """
     steps = tuple(_steps(schedule, it, keep))
-    marks = [schedule.ahead, False] if it.taps and schedule.ahead else [False]
-    fitting = [replace(schedule, steps=steps, ahead=ahead) for ahead in marks]
+    loops = tuple(step for step in steps if isinstance(step, Loop))
+    forms = {(steps if it.taps else loops, schedule.ahead and it.taps > 0): 0, (steps, False): 0}
+    fitting = [replace(schedule, steps=form, ahead=ahead) for form, ahead in forms]
     for other in fitting[:-1]:
         with suppress(UnsupportedError):
             resolve_nest(it.contraction, strides, other)
@@ -110,7 +111,7 @@ def _fit(schedule: Schedule, it: ResidueClass, strides: Strides, keep: int) -> S
 def _steps(schedule: Schedule, it: ResidueClass, keep: int) -> Iterator[Loop | Pack]:
     around = {dim.name: dim.extent for dim in it.contraction.dims}
     for number, step in enumerate(schedule.steps):
-        if isinstance(step, Pack) and it.taps:
+        if isinstance(step, Pack):
             yield step
         elif isinstance(step, Loop):
             size = min(step.step, around[step.dim])
