@@ -31,6 +31,7 @@ class ConvTranspose2d(Conv2dBackwardData):
         "ConvTranspose2d", rules.AXES, transposed=True
     )
     WORD: ClassVar[str] = "deconv"
+    INTEGERS: ClassVar[bool] = True
 
     N: int
     C: int

@@ -31,6 +31,7 @@ class ConvolutionGradient(ProblemBase):
     forward: Convolution
     FORWARD: ClassVar[type[Convolution]] = Convolution
     WORD: ClassVar[str]
+    INTEGERS: ClassVar[bool] = False  # whether factors may be of 8 bits
 
     def __post_init__(self) -> None:
         """Raises TypeError for no convolution, UnsupportedError for integers."""
@@ -41,7 +42,7 @@ class ConvolutionGradient(ProblemBase):
             raise UnsupportedError(
                 f"{name}: activation={self.forward.activation!r}: gradients are of sums without one"
             )
-        if precision_named(self.dtype).integer:
+        if precision_named(self.dtype).integer and not self.INTEGERS:
             raise UnsupportedError(
                 f"{name}: dtype={self.dtype!r}: computed as a gradient of {kind}, which takes real "
                 "types only"

@@ -241,6 +241,26 @@ def test_transposed_convolutions_have_the_extents_of_pytorch() -> None:
         ConvTranspose2d(1, 2, 3, 3, 2, 3, 3, stride="2")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("isa", ["portable", pytest.param("avx2", marks=pytest.mark.isa("avx2"))])
+@pytest.mark.parametrize(
+    ("text", "layout", "dtype", "threads"),
+    [
+        ("deconv mb2ic9ih4oc7oh8kh3sh2ph1", "nchw", "u8:s8:u8", 2),
+        ("deconv g2mb2ic6ih3oc10oh10kh2sh4", "nhwc", "u8:s8:s32", 1),  # some pixels have no taps
+        ("deconv mb1ic12ih5oc20kh3ph1", "nhwc", "s8:s8:s8", 1),
+    ],
+)
+def test_whole_numbers_are_transposed_exactly(
+    text: str, layout: str, dtype: str, threads: int, isa: str
+) -> None:
+    problem, target = parse_problem(text, layout, dtype), detect(isa)
+    _, roles, strides = model_of(problem)
+    context = Context(roles, strides, target, assume_rates(target), threads)
+    plans = [it.schedule for it in candidates(problem, context, 2, "auto")]
+    for verdict in check(problem, plans, threads):
+        assert verdict.passed, verdict.fault
+
+
 @given(
     st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2), st.integers(0, 2)
 )
