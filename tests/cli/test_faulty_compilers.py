@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from polysci.runtime.build import process
+from polysci.target.host import detect
 from tests.support import fakecompiler
 from tests.support.command import polysci
 from tests.support.compiling import saved, tiny
@@ -90,8 +91,9 @@ def test_a_compiler_that_hangs(
     ran = polysci(*commands(model, tmp_path / "out")[command])
     assert ran.returncode == 1 and ran.stdout == ""
     (error,) = (line for line in ran.stderr.splitlines() if "error" in line)
-    message = f"the C compiler {path} ran longer than 20 s and was killed; name another one in CC"
-    assert error == f"polysci: error: {message}" and waits == [20]
+    said = f"the C compiler {path} ran longer than {waits[0]:g} s and was killed"
+    assert error == f"polysci: error: {said}; name another one in CC"
+    assert waits == [20] or detect().isa.name == "portable"  # no headers are compiled ahead
 
 
 @pytest.mark.parametrize("command", COMMANDS)
