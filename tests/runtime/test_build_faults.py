@@ -19,6 +19,8 @@ from polysci.runtime.build import cache, eviction
 from polysci.runtime.build.calls import CompileTimeoutError
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
+from polysci.runtime.build.parallel import together
+from polysci.runtime.build.process import run
 from tests.support import fakecompiler
 from tests.support.command import started
 from tests.support.fakecompiler import text, value
@@ -321,6 +323,18 @@ def test_ctrl_c_during_a_batch_ends_at_once_and_leaves_no_compiler(fake):
         batch.send_signal(signal.SIGINT)
         assert batch.communicate(timeout=10) == ("interrupted\n", "")
     assert soon(lambda: not running(NAP))
+
+
+def test_ctrl_c_while_calls_are_handed_out_ends_those_under_way():
+    def calls():
+        yield lambda: run(["sleep", NAP], timeout=60)
+        assert soon(lambda: running(NAP))
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        together(calls(), jobs=2)
+    assert time.monotonic() - start < 30 and not running(NAP)
 
 
 def test_a_directory_that_forbids_execution(root):
