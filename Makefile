@@ -11,7 +11,9 @@ TORCH_TESTS = tests/torch tests/training/test_torch.py tests/network/test_torch_
 	$(patsubst %,'tests/project/test_documents.py::test_python[docs/%.md]',tutorial_pytorch \
 	howto/pytorch howto/when_not) \
 	$(addprefix tests/network/gradients/,test_autograd.py test_compiled.py test_training_nodes.py)
-# Python compiles each module when it is first imported: pip need not compile them all.
+# Python compiles each module when it is first imported: pip need not compile them all, but each
+# process would do so again if none could keep the bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(PYTHON) -m venv .venv && .venv/bin/python -m pip install --quiet --no-compile --editable
 
 resnet50: .venv/installed

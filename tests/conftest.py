@@ -26,7 +26,7 @@ from polysci.target.isas import isa_named
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
-from tests.support.flags import quick_flags
+from tests.support.flags import long_test_flags, quick_flags
 from tests.support.judge import Judge
 from tests.support.machines import share_builds
 from tests.support.rates import write_rates
@@ -35,7 +35,7 @@ GOLDEN = Path(__file__).parent / "golden"
 INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
 
 # No time limit an example: the machine may be shared. In CI the same examples every time.
-settings.register_profile("tests", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("tests", max_examples=50, deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("tests")
 
 
@@ -68,7 +68,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     # Where a test names no flags: the same C compiled faster, unless it is timed.
-    cache.default_flags = default_flags if item.get_closest_marker("perf") else quick_flags
+    flags = {"perf": default_flags, "exhaustive": long_test_flags, "measured": long_test_flags}
+    marked = (made for mark, made in flags.items() if item.get_closest_marker(mark))
+    cache.default_flags = next(marked, quick_flags)
     for mark in item.iter_markers("isa"):
         if isa_named(mark.args[0]) not in detect().allowed:
             pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")

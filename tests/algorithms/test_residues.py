@@ -59,7 +59,7 @@ def gradients(draw: st.DrawFn) -> BackwardData:
     return in_direction(conv, "bwd_d")  # type: ignore[return-value]
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(gradients())
 def test_classes_are_the_scattering_nest(problem: BackwardData) -> None:
     random, conv = np.random.default_rng(0), problem.with_(layout="nchw")

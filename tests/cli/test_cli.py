@@ -41,8 +41,9 @@ def test_a_process_gets_the_words_and_gives_the_status() -> None:
     assert process("optimize", "no/such/file.txt").returncode == 2
 
 
+@pytest.mark.measured
 def test_optimize_prints_json_lines_and_a_summary() -> None:
-    ran = process("optimize", f'{LAYER}n"a*3"', LAYER, "--json", "--level", "measure")
+    ran = polysci("optimize", f'{LAYER}n"a*3"', LAYER, "--json", "--level", "measure")
     assert ran.returncode == 0, ran.stderr
     first, second, summary = map(json.loads, ran.stdout.splitlines())
     assert (first["layer"], first["multiplicity"]) == ("a", 3)

@@ -116,14 +116,17 @@ def test_a_compiler_that_hangs_where_nothing_was_calibrated(
         file.unlink()
     path = fake("sleep 100")
     words = commands(model, tmp_path / "out")["estimate"]
-    assert polysci("rank", LAYER, words[2]).returncode == 0 and waits == [20]
+    limit = 60 if detect().isa.name == "portable" else 20  # there no header is compiled ahead
+    assert polysci("rank", LAYER, words[2]).returncode == 0
+    reached = [*waits]
+    assert reached in ([limit], [limit, limit])  # one, or two beside each other
     assert [record.getMessage().partition("\n")[0] for record in caplog.records] == [
-        f"calibration failed, using assumed rates: the C compiler {path} ran longer than 20 s and "
-        "was killed; name another one in CC"
+        f"calibration failed, using assumed rates: the C compiler {path} ran longer than {limit} s "
+        "and was killed; name another one in CC"
     ]
     ran = polysci(*words)
     assert ran.returncode == 1 and ran.stderr.count(f"error: the C compiler {path} ran") == 1
-    assert waits == [20]
+    assert waits == reached
 
 
 @pytest.mark.parametrize(("body", "check"), [(BUILDS, "builds"), (ANYTHING, "compiler")])

@@ -125,9 +125,18 @@ def test_help_says_what_a_script_shows_and_writes(name: str) -> None:
 def test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least(tmp_path: Path) -> None:
     path = write(tmp_path / "sample.jsonl", as_predicted)
     write(path, the_other_way, cold=True, mode="a")
-    done = run("rank_quality", "--sample", path, "--output", tmp_path, "--ranker", "traffic")
+    before = write(tmp_path / "before.jsonl", lambda *layer: as_predicted(*layer)[::-1])
+    done = run(
+        "rank_quality", "--sample", path, "--output", tmp_path, "--ranker", "traffic",
+        "--before", before,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = rows_of(tmp_path / "rank_quality.csv")
+    scored = rows_of(tmp_path / "rank_quality.csv")
+    remeasured = [row for row in scored if row["ranker"] == "measured"]
+    assert [(row["layer"], float(row["tau"])) for row in remeasured] == [
+        ("first", -1), ("second", -1),
+    ]  # fmt: skip
+    rows = [row for row in scored if row["ranker"] == "traffic"]
     assert [(row["setting"], row["layer"]) for row in rows] == [
         ("1 warm", "first"), ("1 warm", "second"), ("1 cold", "first"), ("1 cold", "second"),
     ]  # fmt: skip
@@ -141,7 +150,9 @@ def test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least(tmp_path: Path
         assert float(row["top5"]) == pytest.approx(fifth / max(costs) if cold else 1, rel=1e-4)
         pairs = [(a, b) for a, b in combinations(sorted(costs), 2) if b > 1.02 * a]
         assert pairs and float(row["pairs"]) == (0 if cold else 1)
-    overall = rows_of(tmp_path / "rank_quality_summary.csv")
+    overall = [
+        row for row in rows_of(tmp_path / "rank_quality_summary.csv") if row["ranker"] == "traffic"
+    ]
     assert [row["network"] for row in overall] == ["all", "all", "one", "one", "two", "two"]
     warm, cold = (row for row in overall if row["network"] == "all")
     reached = [float(row["top1"]) for row in rows[2:]]

@@ -32,7 +32,7 @@ static PS_LOOP void small_s1(const ps_memory *m)
 {
     float *restrict y = (float *)m->out[0];
     const float *restrict x1 = (const float *)(m->arena + 0);
-    const float *restrict x2 = (const float *)(m->constants + 64);
+    const float *restrict x2 = (const float *)(m->constants + 0);
     for (int64_t i2 = 0; i2 < 96; ++i2) {
 #pragma omp simd
         for (int64_t i3 = 0; i3 < 12; ++i3) {

@@ -194,7 +194,7 @@ def test_reshaped_strides_are_those_of_numpy(shape: list[int], data: st.DataObje
 # ------------------------------------------------------------------ memory and order
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @drawn(models(), st.booleans())
 def test_buffers_that_live_together_are_apart(one: onnx.ModelProto, apart: bool) -> None:
     prepared = plan_of(one)

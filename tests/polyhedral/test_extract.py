@@ -145,7 +145,7 @@ def affine(*names: str) -> st.SearchStrategy[Expression]:
     return st.one_of(plain, divided, joined).map(Expression)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     low=st.integers(-4, 4),
     step=st.sampled_from([1, 2, 3, -1, -2]),

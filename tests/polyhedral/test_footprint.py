@@ -71,7 +71,7 @@ def test_longer_subscripts_are_bounded_from_above(terms: list[tuple[int, int]]) 
     assert exact <= footprint(operand, counts(tile))[0] <= np.prod([n for _, n in terms])
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(samples.convolutions(), st.data())
 def test_footprints_of_convolutions(problem: Conv2d, data: st.DataObject) -> None:
     """Of a tile that reads inside the image: elsewhere the array's extent is the limit."""

@@ -88,14 +88,14 @@ def orders(draw: st.DrawFn, roles: Contraction) -> Schedule:
     return Schedule(tuple(loops), KERNEL)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_any_order_of_a_contraction_is_legal(data: st.DataObject) -> None:
     scop, roles = data.draw(nests)
     legality.check(scop, roles, data.draw(orders(roles)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_the_time_of_a_point_is_its_place_in_the_loops(data: st.DataObject) -> None:
     _, roles = data.draw(nests)
@@ -120,7 +120,7 @@ def point(at: tuple[int, ...]) -> isl.Set:
     return isl.Set(f"{{ [{', '.join(map(str, at))}] }}")
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_members_of_the_space_are_legal(data: st.DataObject) -> None:
     problem = data.draw(samples.convolutions(most=12, layouts=("nhwc", "nchw")))
@@ -137,7 +137,7 @@ def roles_of(roles: Contraction) -> dict[str, str]:
     return {dim.name: dim.role for dim in roles.dims}
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:
     """The tiles that codegen hands to the AST: their points are the box, and none is in two."""
@@ -172,7 +172,7 @@ def tiles_cover(context: Context, plan: Schedule) -> None:
     assert count == box.count_val().to_python(), f"{plan}: kinds of tiles share a point"
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_the_generated_loops_run_in_the_order_that_was_judged(data: st.DataObject) -> None:
     """The tree that becomes C sends every tile to the time that legality gives to its points."""
@@ -198,7 +198,7 @@ def test_the_generated_loops_run_in_the_order_that_was_judged(data: st.DataObjec
             assert times.is_equal(expected), str(schedule)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_a_counted_time_stands_for_the_point_that_has_it(data: st.DataObject) -> None:
     """Working sets count iterations where legality takes origins: one is the other's inverse."""

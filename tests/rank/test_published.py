@@ -123,7 +123,7 @@ def matmul(i: int, j: int, k: int) -> Scop:
     return extract(nests.c_text(arrays, f"i:{i} j:{j} k:{k}", "C[i][j] += A[i][k] * B[k][j];"))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.tuples(*[st.integers(1, 12)] * 3), st.integers(1, 4), st.sampled_from(CONVENTIONS), st.data()
 )
@@ -163,7 +163,7 @@ def windows(draw: st.DrawFn) -> Conv2d:
     )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(windows(), st.sampled_from(CONVENTIONS), st.data())
 def test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest(
     problem: Conv2d, convention: str, data: st.DataObject
@@ -181,7 +181,7 @@ def test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest(
         assert true[1] <= mine[1] <= whole
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(samples.convolutions(most=6), st.data())
 def test_padding_makes_nothing_larger(problem: Conv2d, data: st.DataObject) -> None:
     """The closed form takes guards as dropping nothing: an upper bound, loop by loop.

@@ -62,7 +62,7 @@ def test_a_convolution_has_three_classes() -> None:
     assert tiles.classes(contraction, [()]) == [[()]]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.sampled_from(LAYERS[:3]), st.lists(st.integers(1, 9), min_size=4, max_size=4))
 def test_a_pruned_order_is_never_better(problem: Conv2d, sizes: list[int]) -> None:
     """For one set of sizes, no order moves less of every operand than all orders that are kept."""
@@ -159,7 +159,7 @@ def test_the_continuous_model_is_that_of_the_volumes() -> None:
             assert into[level + 1, 0] - 1 == pytest.approx((moves[0] + moves[1] + 2 * moves[2])[0])
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(samples.convolutions(most=40, layouts=("nhwc", "nchw")), st.integers(1, 3), st.data())
 def test_rounding_stays_feasible(problem: Conv2d, threads: int, data: st.DataObject) -> None:
     problems = every_problem(context_of(problem, threads))
@@ -196,7 +196,7 @@ def test_every_proposal_can_be_generated(problem: Conv2d, layout: str, threads: 
         emit(problem, choice.schedule, threads)  # isl finds it legal
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(samples.convolutions(most=40, layouts=("nhwc", "nchw")), st.integers(1, 3))
 def test_every_member_resolves(problem: Conv2d, threads: int) -> None:
     context = context_of(problem, threads)

@@ -28,11 +28,11 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "codegen/test_activations.py": {
         "test_every_kind_of_code": 5,
-        "test_products_of_matrices": 0,
+        "test_products_of_matrices": None,
     },
-    "codegen/test_moments.py": {"test_moments_are_within_the_bound_and_stay_inside_their_rows": 6},
-    "codegen/test_adding.py": {"test_sums_are_added_exactly": 4},
-    "codegen/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 6},
+    "codegen/test_moments.py": {"test_moments_are_within_the_bound_and_stay_inside_their_rows": 12},
+    "codegen/test_adding.py": {"test_sums_are_added_exactly": 12},
+    "codegen/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 12},
     "cli/test_calibrating.py": {"test_calibrating_is_told_once": 0},
     "cli/test_cli.py": {
         "test_optimize_prints_a_table_and_reuses_wisdom": None,
@@ -50,7 +50,8 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "cli/test_cli_rank.py": {"test_ctrl_c_keeps_what_was_measured": None},
     "cli/test_cli_types.py": {
-        "test_a_measured_search_says_how_near_the_peak_it_is": 4,
+        "test_rank": 0,
+        "test_a_measured_search_says_how_near_the_peak_it_is": 0,
         "test_measured_results_are_kept_apart": None,
     },
     "cli/test_faulty_compilers.py": {
@@ -60,7 +61,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_compiler_that_hangs": 0,
     },
     "cli/test_isa_cap.py": {
-        "test_the_lower_cap_counts": 0,
+        "test_the_lower_cap_counts": None,
         "test_an_export_of_several_obeys_the_cap": None,
         "test_the_peak_is_that_of_the_capped_one": None,
         "test_a_better_ones_record_is_neither_taken_nor_tried": None,
@@ -88,7 +89,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_file_to_a_primitive_and_a_record": None,
     },
     "codegen/test_operators.py": {
-        "test_random_schedules_are_right": 53,
+        "test_random_schedules_are_right": 0,
         "test_the_choice_of_the_model_is_right": 14,
         "test_the_textbook_nest_gives_the_same": 8,
         "test_every_number_of_output_channels_up_to_40": None,
@@ -99,7 +100,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_words_of_taps_above_each_other": 0,
         "test_words_of_few_channels_hold_several_taps": 0,
         "test_weights_ahead": 0,
-        "test_random_schedules_are_right": 53,
+        "test_random_schedules_are_right": 0,
         "test_schedules_written_by_hand": None,
         "test_streamed_output": 0,
         "test_narrow_results_are_streamed_in_whole_lines": 6,
@@ -123,7 +124,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least": None,
     },
     "explain/test_explain.py": {
-        "test_the_picture": 0,
+        "test_the_picture": None,
         "test_a_tried_schedule_is_shown_with_its_time": None,
     },
     "export/test_export_ends.py": {
@@ -132,7 +133,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "export/test_export.py": {
         "test_c_compiles_without_warnings_and_passes_its_own_test": 0,
-        "test_make_check": 0,
+        "test_make_check": None,
         "test_the_self_test_finds_faults": 0,
         "test_the_stack_is_what_the_header_says": None,
         "test_ctest": None,
@@ -140,7 +141,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "export/test_export_precisions.py": {
         "test_every_instruction_set_passes": None,
         "test_the_self_test_finds_faults": 27,
-        "test_what_strides_scatter_is_tested_too": 0,
+        "test_what_strides_scatter_is_tested_too": None,
         "test_several_precisions_in_a_project": None,
         "test_a_python_package_of_several_precisions": None,
         "test_what_may_be_replaced_before_units_are_known": None,
@@ -158,7 +159,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_replaced_object_changes_the_choice": None,
     },
     "measure/test_faults.py": {"test_faults_are_noticed": 0},
-    "measure/test_measure.py": {"test_after_a_faulty_candidate_the_next_one_works": 2},
+    "measure/test_measure.py": {"test_after_a_faulty_candidate_the_next_one_works": 0},
     "measure/test_worker.py": {
         "test_faults_that_kill_the_worker": 6,
         "test_guards": 3,
@@ -170,7 +171,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "microkernels/test_microkernels.py": {
         "test_kernels_are_exact_and_stay_inside_their_operands": 0,
-        "test_every_choice_of_types_computes_and_packs": 0,
+        "test_every_choice_of_types_computes_and_packs": None,
         "test_a_faulty_primitive_is_noticed": None,
         "test_gcc_accepts_what_has_a_stand_in": None,
         "test_symbols_of_the_units_are_the_names_of_the_registry": None,
@@ -178,7 +179,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_clang_accepts_every_choice_of_types": None,
         "test_clang_compiles_the_same_kernels": None,
         "test_products_are_rounded_before_they_are_added": None,
-        "test_headers_compile_without_a_warning": 0,
+        "test_headers_compile_without_a_warning": None,
     },
     "microkernels/test_narrow.py": {
         "test_conversions_equal_those_of_numpy": None,
@@ -196,9 +197,9 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_resnet_50_as_it_is": None,
     },
     "ops/test_convolution_gradients.py": {
-        "test_code_of_the_first_choice_is_right": 40,
-        "test_taps_may_be_looped": 0,
-        "test_pixels_side_by_side_are_one_run": 0,
+        "test_code_of_the_first_choice_is_right": 80,
+        "test_taps_may_be_looped": None,
+        "test_pixels_side_by_side_are_one_run": None,
         "test_whole_numbers_are_transposed_exactly": 0,
     },
     "ops/test_conv3d.py": {"test_code_of_the_first_choice_is_right": 0},
@@ -217,7 +218,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_no_schedule_moves_less_than_the_lower_bound": 0,
         "test_farther_levels_see_less_traffic": 0,
     },
-    "project/test_api.py": {"test_compile_takes_a_precision": 9},
+    "project/test_api.py": {"test_compile_takes_a_precision": 0},
     "project/test_conv2d_call.py": {
         "test_everything_at_once": 0,
         "test_dtypes_of_the_arrays_give_the_precision": 3,
@@ -229,7 +230,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     },
     "project/test_types.py": {"test_users_programs_pass_mypy_strict": None},
     "rank/test_baselines.py": {
-        "test_gathered_schedules_cost_what_each_does": 3,
+        "test_gathered_schedules_cost_what_each_does": 0,
         "test_every_layer_has_a_choice": 3,
     },
     "rank/test_lower_bound.py": {
@@ -373,14 +374,14 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_faulty_candidates_fall_out": None,
     },
     "tune/test_wisdom.py": {"test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader": None},
-    "cli/test_cli_records.py": {"test_explain_marks_a_disturbed_record": 0},
+    "cli/test_cli_records.py": {"test_explain_marks_a_disturbed_record": None},
     "border/test_streams.py": {
         "test_a_command_without_standard_error_prints_its_table": 0,
         "test_a_command_without_standard_output_succeeds_silently": 0,
     },
     "codegen/test_hilbert.py": {"test_code_is_right": 0},
-    "space/test_plain_factor.py": {"test_code_is_right": 0, "test_dots_are_right": 5},
-    "space/test_packed_parts.py": {"test_code_is_right": 7},
+    "space/test_plain_factor.py": {"test_code_is_right": 0, "test_dots_are_right": 10},
+    "space/test_packed_parts.py": {"test_code_is_right": 16},
     "runtime/test_primitive.py": {"test_results_are_the_references": 0},
     **NETWORK_CASES,
     "torch/test_dynamo.py": {
@@ -391,6 +392,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         ("test_models_learn_as_in_eager", "test_uses", "test_each_free_size_is_compiled_once")
     ),
     "torch/test_models.py": {"test_models_are_one_part_that_computes_what_eager_does": 0},
+    "torch/test_replaced_weights.py": {"test_optimized_modules_follow": 0},
     "torch/test_optimize.py": {
         "test_bf16_is_allowed": None,
         "test_slower_modules_are_left_to_eager": None,

@@ -10,13 +10,13 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     },
     "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
     "network/gradients/test_compiled.py": {
-        "test_as_the_reference_has_them": 9,
+        "test_as_the_reference_has_them": 0,
         "test_channels_last_between_convolutions": None,
     },
     "network/gradients/test_rules.py": {"test_central_differences": 4},
     "network/gradients/test_training_nodes.py": {
         "test_dropout": 0,
-        "test_cross_entropy": 3,
+        "test_cross_entropy": 0,
         "test_optimizers": 2,
         "test_cross_entropy_beside_torch": 3,
     },
@@ -31,7 +31,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_whole_numbers_are_exact": None,
     },
     "network/gradients/test_recurrent.py": {
-        "test_central_differences_of_doubles": 5,
+        "test_central_differences_of_doubles": 0,
         "test_the_reference_knows_backward_passes": 6,
     },
     "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
@@ -128,6 +128,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_steps_keep_to_their_slices": None,
     },
     "network/test_stage_order.py": {"test_branches_one_after_the_other": None},
+    "network/test_sized_networks.py": {"test_every_entry_of_a_comprehension": None},
     "network/test_thread_pools.py": {"*": None, "test_projects": 0, "test_what_is_refused": 1},
     "network/test_whole_models.py": {"test_models_are_right": None, "test_in_bf16": None},
     "network/test_loops.py": {"test_data_ends_it": 0, "test_branches_inside": 0},
@@ -146,7 +147,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/operators/test_rearrange.py": {"test_rearranging": 0},
     "network/test_classical.py": {"test_results": 3},
     "notation/test_compiled.py": {
-        "test_results_are_those_of_the_interpreter": 7,
+        "test_results_are_those_of_the_interpreter": 14,
         "test_programs": None,
         "test_computed_subscripts_are_checked_where_that_is_asked_for": None,
         "test_several_outputs_and_inputs_that_are_outputs": None,

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from zlib import crc32
@@ -15,6 +16,7 @@ from polysci.measure.samples import Samples, samples_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
+from polysci.runtime.build.compiler import find_compiler
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 
@@ -65,6 +67,16 @@ def measure_peak(job: Mapping[str, Any], built: Any) -> tasks.Answer:
     return _rows([], 0) | {"rows": [100.0]}
 
 
+def search_schedules(
+    job: Mapping[str, Any], built: Any, options: Mapping[str, Any]
+) -> tasks.Answer:
+    its, make_runner = tasks.TrialJob(**job), partial(RehearsalRunner, find_compiler().identity)
+    if log := os.environ.get(LOG):
+        with Path(log).open("a") as file:
+            file.write(f"{get_worker().name} whole {its.problem}\n")
+    return _rows([], 0) | {"rows": tasks.search_records(its, make_runner, **options)}
+
+
 def _rows(texts: Sequence[str], count: int) -> tasks.Answer:
     worker = get_worker()
     drifting = str(worker.name) == os.environ.get(SLOW)
@@ -81,6 +93,7 @@ REHEARSAL = FarmTasks(
     try_schedules,
     compare_schedules,
     measure_peak,
+    search_schedules,
 )
 
 
@@ -102,6 +115,7 @@ class RehearsalRunner:
         self, schedules: Sequence[Schedule]
     ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
         for schedule in schedules:
+            time.sleep(float(os.environ.get(PAUSE, "0")))
             yield schedule, samples_of([seconds_of(str(schedule))] * 5)
 
     def compare(
