@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from polysci.border.files import read_stored
+from polysci.runtime.build.eviction import SCRATCH, note_insertion
 from polysci.runtime.build.folder import cache_dir, dirs_to_read
 
 FOLDER: Final = "predictions"
@@ -47,8 +49,12 @@ def load(key: str) -> Prediction | None:
     """What was kept under the key; None if there is nothing that can be read."""
     for folder in dirs_to_read():
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            entry = json.loads(read_stored(folder / FOLDER / key))
-            return Prediction(str(entry["schedule"]), float(entry["seconds"]))
+            path = folder / FOLDER / key
+            entry = json.loads(read_stored(path))
+            prediction = Prediction(str(entry["schedule"]), float(entry["seconds"]))
+            with suppress(OSError):  # now the youngest; another's folder may forbid that
+                os.utime(path)
+            return prediction
     return None
 
 
@@ -56,10 +62,12 @@ def keep(key: str, prediction: Prediction) -> None:
     """For later processes; a full disk is none of the search's business."""
     entry = {"schedule": prediction.schedule, "seconds": prediction.seconds}
     try:
-        path = cache_dir() / FOLDER / key
+        root = cache_dir()
+        path = root / FOLDER / key
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        aside = path.with_name(f".{key}")
+        aside = path.with_name(f"{SCRATCH}{key}")
         aside.write_text(json.dumps(entry), encoding="utf-8")
         aside.replace(path)
+        note_insertion(root)
     except OSError as error:
         _log.debug("the choice of a search is not kept: %s", error)

@@ -1,8 +1,8 @@
 """Keeping the cache small: least recently used entries go when it outgrows its limit.
 
-An entry's age is its directory's mtime, renewed at each use. It is renamed away before it is
-deleted, so nobody meets half of one, and none used within ``KEEP_S`` goes: a path that was just
-handed out stays valid until it is loaded. So the limit may be exceeded for that long.
+An entry is a folder or a file, and its age is its mtime, renewed at each use. It is renamed away
+before it is deleted, so nobody meets half of one, and none used within ``KEEP_S`` goes: a path that
+was just handed out stays valid until it is loaded. So the limit may be exceeded for that long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT_BYTES = 1 << 30
 KEEP_S = 3600.0
 SCRATCH = ".new-"  # a build under way, or one that was killed
 TRASH = ".old-"
-FOLDERS = ("builds", "headers", "failed", "networks")
+FOLDERS = ("builds", "headers", "failed", "networks", "predictions")
 _EVERY = 64  # insertions between two looks: a look costs about 10 us an entry
 _insertions = itertools.count()
 
@@ -44,7 +44,7 @@ class _Entry:
 
 
 def usage(root: Path) -> Usage:
-    """Entries and bytes of builds, headers, kept failures and networks below ``root``."""
+    """Entries and bytes of builds, headers, failures, networks and predictions in ``root``."""
     entries = list(_entries(root))
     return Usage(len(entries), sum(entry.size for entry in entries))
 
@@ -90,15 +90,23 @@ def _remove(path: Path, newest: float) -> bool:
             return False
     except OSError:  # gone already, or made anew in the meantime
         pass
-    shutil.rmtree(trash, ignore_errors=True)
+    _delete(trash)
     return True
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _sweep(root: Path, newest: float) -> None:
     for path in _children(root):
         with contextlib.suppress(OSError):
             if path.name.startswith((SCRATCH, TRASH)) and path.stat().st_mtime < newest:
-                shutil.rmtree(path, ignore_errors=True)
+                _delete(path)
 
 
 def _entries(root: Path) -> Iterator[_Entry]:
@@ -106,8 +114,15 @@ def _entries(root: Path) -> Iterator[_Entry]:
         if path.name.startswith("."):
             continue
         with contextlib.suppress(OSError):
-            size = sum(file.stat().st_size for file in path.iterdir())
+            files = path.iterdir() if path.is_dir() else (path,)
+            size = sum(map(_size, files))
             yield _Entry(path.stat().st_mtime, path, size)
+
+
+def _size(file: Path) -> int:
+    """Bytes on the disk: of small files more than they hold."""
+    stat = file.stat()
+    return max(stat.st_size, 512 * stat.st_blocks)
 
 
 def _children(root: Path) -> list[Path]:
