@@ -62,6 +62,7 @@ class FarmTasks:
     try_schedules: Callable[..., Any] = tasks.try_schedules
     compare_schedules: Callable[..., Any] = tasks.compare_schedules
     measure_peak: Callable[..., Any] = tasks.measure_peak
+    search_schedules: Callable[..., Any] = tasks.search_schedules
 
 
 class MachineResources(WorkerPlugin):  # type: ignore[misc]
@@ -235,7 +236,7 @@ class Farm:
     def count_workers(self, machine: FarmMachine) -> None:
         """Warn where no worker of a kind is left, as searches then wait for one; tell its end."""
         now = time.monotonic()
-        if now < self._looks.get(machine.name, now - LOOK_S) + LOOK_S:
+        if now < self._looks.setdefault(machine.name, now) + LOOK_S:  # plugins run first
             return
         self._looks[machine.name] = now
         with suppress(OSError, CancelledError):  # no scheduler: its tasks say so

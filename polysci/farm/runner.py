@@ -21,6 +21,7 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
 from polysci.tune.runner import FaultyScheduleError, usual_rate
+from polysci.tune.wisdom import Record
 
 FINAL_S: Final = 60.0  # after the deadline, for the comparison of what was measured
 MOST: Final = 4  # schedules of a task
@@ -101,6 +102,11 @@ class FarmRunner:
         """Of one of the machines."""
         (peak,) = self._answer(self.farm.tasks.measure_peak, ((), ()), {})
         return float(peak)
+
+    def search(self, **options: Any) -> list[Record]:
+        """The records of a whole search by one worker, as ``tasks.search_records`` has it."""
+        rows = self._answer(self.farm.tasks.search_schedules, ((options,), ()), {})
+        return [Record(**row) for row in rows]
 
     def _answer(
         self, function: Callable[..., Any], call: Call, schedules: Mapping[str, Schedule]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final
@@ -31,8 +33,10 @@ from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates, from_json
 from polysci.target.resources import resource
+from polysci.tune import optimize
 from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
+from polysci.tune.wisdom import Record, Wisdom
 
 Answer = dict[str, Any]
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -170,6 +174,31 @@ def compare_schedules(
     """Samples taken in turns; where one fails its text is ``guilty``."""
     schedules = [*map(schedule.parse, texts)]
     return _run(job, built, lambda runner: [*map(_members, runner.compare(schedules, **options))])
+
+
+def search_schedules(
+    job: Mapping[str, Any], built: Sequence[Answer], options: Mapping[str, Any]
+) -> Answer:
+    """The records of a whole search by this worker; ``options`` as ``search_records`` has them."""
+    return _run(
+        job, built,
+        lambda runner: search_records(TrialJob(**job), lambda *_: nullcontext(runner), **options),
+    )  # fmt: skip
+
+
+def search_records(
+    job: TrialJob, make_runner: Callable[..., Any], machine: str,
+    seeds: Sequence[Mapping[str, Any]], **options: Any,
+) -> list[Answer]:  # fmt: skip
+    """What ``optimize`` records that knows only the ``seeds``; ``machine`` are rates as JSON."""
+    with TemporaryDirectory() as folder:
+        wisdom = Wisdom(Path(folder) / "records.sqlite")
+        wisdom.merge(Record(**record) for record in seeds)
+        optimize(
+            job.parse(), threads=job.threads, machine=from_json(machine), wisdom=wisdom,
+            make_runner=make_runner, **options,
+        )  # fmt: skip
+        return [asdict(record) for record in wisdom.list()]
 
 
 def measure_peak(job: Mapping[str, Any], built: Sequence[Answer]) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from distributed import Client
 from polysci.algorithms import choice
 from polysci.algorithms.algorithm import Candidate
 from polysci.algorithms.lowering import model_of
+from polysci.algorithms.registry import DEFAULT
 from polysci.errors import FarmError, PolysciError, SpecError
 from polysci.farm import tasks
 from polysci.farm.cluster import Farm, FarmMachine, connect
@@ -22,11 +23,15 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.rank import Context
 from polysci.space.summation import SummationOrder
-from polysci.tune import LEVELS, Progress, Result, optimize
+from polysci.tune import LEVELS, Progress, Result, context_of, optimize
+from polysci.tune.records import SEEDS, SearchRecords
 from polysci.tune.wisdom import Wisdom
 
 SEARCHES: Final = 2  # for each worker that takes times: one measures while another one ranks
 RANKED_HERE: Final = 4  # searches: while their schedules are timed, this process ranks for one
+MANY: Final = 16  # workers: this process cannot keep more of them busy with parts of searches
+WHOLE: Final = "measure"  # the level of searches so short that a worker may take all of one
+HERE: Final = ("again", "reproducible", "tuner")  # options with records or a state of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +81,16 @@ def run_searches(
 
     ``options`` are those of ``polysci.optimize``: ranker, algorithm, again, reproducible. Every
     time is recorded in ``wisdom`` when it comes: a search that was cut off goes on from there.
+    Where there are more searches than workers, and many workers, each takes whole searches.
     ``time_limit`` seconds end all of it, and so does Ctrl-C, which is raised again.
     """
     if level not in LEVELS or LEVELS[level].measured == 0:
         names = ", ".join(name for name, its in LEVELS.items() if its.measured != 0)
         raise SpecError(f"level {level!r}: a farm measures; expected one of {names}")
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    search = partial(_search, farm, level, wisdom, deadline, watch, options)
     workers = sum(len(machine.workers) for machine in farm.machines)
+    whole = len(jobs) > workers >= MANY and level == WHOLE and not any(map(options.get, HERE))
+    search = partial(_search, farm, level, wisdom, deadline, watch, whole, options)
     with ThreadPoolExecutor(min(len(jobs), SEARCHES * workers) or 1) as pool:
         started = [pool.submit(search, *job) for job in jobs]
         try:
@@ -102,6 +109,7 @@ def _search(
     wisdom: Wisdom | None,
     deadline: float | None,
     watch: Watch | None,
+    whole: bool,
     options: dict[str, Any],
     problem: Problem,
     machine: FarmMachine,
@@ -115,9 +123,14 @@ def _search(
         farm.searches += 1
         try:
             rates = farm.rates(machine, model_of(problem)[1].a.dtype)
+            make_runner = partial(FarmRunner, farm, machine, deadline)
+            if whole:
+                context = context_of(problem, threads, machine.target, machine=rates)
+                runner = make_runner(problem, context)
+                _search_by_worker(runner, problem, context, wisdom or Wisdom(), options, left)
             result = optimize(
                 problem, level, threads, target=machine.target, machine=rates, wisdom=wisdom,
-                time_limit=left, make_runner=partial(FarmRunner, farm, machine, deadline),
+                time_limit=left, make_runner=make_runner,
                 find_candidates=partial(_rank, farm, machine),
                 progress=partial(watch, problem, machine) if watch else None, **options,
             )  # fmt: skip
@@ -128,6 +141,26 @@ def _search(
         finally:
             farm.searches -= 1
     return FarmResult(problem, machine, result)
+
+
+def _search_by_worker(
+    runner: FarmRunner, problem: Problem, context: Context, wisdom: Wisdom,
+    options: Mapping[str, Any], time_limit: float | None,
+) -> None:  # fmt: skip
+    """Have a worker do all of a search that is not on record; its records go to ``wisdom``."""
+    algorithm = choice.resolve_algorithm(problem, options.get("algorithm", DEFAULT))
+    key, target = choice.key_of(problem, algorithm), context.target
+    records = SearchRecords(problem, key, algorithm, context.threads, target, wisdom)
+    if records.best(WHOLE) is not None:
+        return
+    seeds = wisdom.seeds(key, context.threads, target.isa.features, host=records.host)[:SEEDS]
+    settings = {name: options[name] for name in ("algorithm", "ranker") if name in options}
+    wisdom.merge(
+        runner.search(
+            machine=context.machine.to_json(), seeds=[asdict(its) for its in seeds],
+            level=WHOLE, time_limit=time_limit, **settings,
+        )
+    )  # fmt: skip
 
 
 def _rank(

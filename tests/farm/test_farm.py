@@ -54,14 +54,22 @@ def contents(records: tuple[Record, ...]) -> list[tuple[object, ...]]:
     return [astuple(replace(record, timestamp="2025-01-01T00:00:00Z")) for record in records]
 
 
-@pytest.mark.parametrize("ranked_here", [0, 4])
+@pytest.mark.parametrize(
+    ("ranked_here", "many"), [(0, 16), (4, 1), pytest.param(4, 16, marks=pytest.mark.exhaustive)]
+)
 def test_the_same_winners_and_records_as_one_process(
-    ranked_here: int, farm: Farm, wisdom: Wisdom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ranked_here: int, many: int, farm: Farm, wisdom: Wisdom, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv(LOG, str(tmp_path / "log"))
     monkeypatch.setattr("polysci.farm.tuning.RANKED_HERE", ranked_here)
+    monkeypatch.setattr("polysci.farm.tuning.MANY", many)
     (machine,) = farm.machines
+    farm.machines = (replace(machine, workers=machine.workers[:1]),)  # fewer than searches
     results = list(optimize_all([*PROBLEMS, *PROBLEMS], farm, wisdom=wisdom))
     assert len(results) == len(PROBLEMS)
+    whole = [line for line in timed() if line.startswith("whole ")]
+    assert len(whole) == len(timed()) == len(PROBLEMS) if many == 1 else not whole and timed()
     winners = {str(it.problem): str(it.result and it.result.schedule) for it in results}
     alone = Wisdom(tmp_path / "alone.sqlite")
     for problem in PROBLEMS:

@@ -171,6 +171,21 @@ def test_a_scheduler_that_dies(wisdom: Wisdom, tmp_path: Path, rehearsed: None) 
     assert finished >= {*timed()} and len(timed()) < len(finished)
 
 
+def test_a_worker_that_does_whole_searches(
+    fresh_cache: Path, wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polysci.farm.tuning.MANY", 1)
+    options = {"threads_per_worker": 1, "resources": {"timing": 1}, "dashboard_address": ":0"}
+    with (
+        LocalCluster(n_workers=1, processes=False, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        results = list(optimize_all(PROBLEMS, client, wisdom=wisdom))
+    measured = [it.result and it.result.measurement for it in results]
+    assert len(results) == len(PROBLEMS) and all(its and its.recorded for its in measured)
+    assert sum(record.level == "measure" for record in wisdom.list()) == len(PROBLEMS)
+
+
 def test_two_instruction_sets_are_one_library(
     fresh_cache: Path, tmp_path: Path, uncapped: None
 ) -> None:
