@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,27 +36,34 @@ class TunerState:
     """The decisions of a program, and the outcome of every individual that was measured.
 
     A tuner proposes the same individuals wherever it was told the same times, so this is all that
-    it takes to go on. The file has a line of JSON for the program and one for each individual; it
-    is replaced as a whole, so that a kill at any moment loses one measurement at most.
+    it takes to go on. The file has a line of JSON for the program and one for each individual,
+    which is appended as it comes: a kill at any moment loses one measurement at most, and processes
+    that tune the same program at the same time keep what each of them measures.
     """
 
     path: Path
     options: TunerOptions
     space: Space
     outcomes: dict[Genome, Outcome] = field(default_factory=dict)
-    _lines: list[str] = field(default_factory=list)
+    _kept: bool = True  # until the file could not be written
 
     @classmethod
     def load(cls, path: Path, options: TunerOptions) -> TunerState | None:
         """The state in a file; None where there is none, or another tuner's, or a damaged one."""
         try:
-            head, *lines = read_stored(path).decode().splitlines()
+            head, *lines = read_stored(path).decode().split("\n")
             told = json.loads(head)
-            if (told["format"], told["options"]) != (FORMAT, options.members()):
+            if (told["format"], told["program"]) != (FORMAT, path.stem):
+                raise ValueError("it was written for another program")
+            if told["options"] != options.members():
                 return None
             decisions = tuple(Decision.of(name, texts) for name, texts in told["decisions"])
             space = Space(decisions, tuple(map(tuple, told["seeds"])))
-            outcomes = {tuple(genome): Outcome(*its) for genome, *its in map(json.loads, lines)}
+            outcomes = dict[Genome, Outcome]()
+            for line in lines:
+                with suppress(JSONDecodeError):  # a full disk cut it off
+                    genome, *its = json.loads(line)
+                    outcomes.setdefault(tuple(genome), Outcome(*its))
             for genome in (*space.seeds, *outcomes):
                 space.texts(genome)  # LookupError or ValueError for one of another program
         except FileNotFoundError:
@@ -62,27 +71,36 @@ class TunerState:
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             _log.warning("%s: the tuner starts anew: %s", path, error)
             return None
-        return cls(path, options, space, outcomes, [head, *lines])
+        return cls(path, options, space, outcomes)
 
     def note(self, genome: Genome, outcome: Outcome) -> None:
         """Keep an outcome; the first one of an individual counts."""
         if genome in self.outcomes:
             return
         self.outcomes[genome] = outcome
-        if not self._lines:
-            decisions = [[d.name, d.options] for d in self.space.decisions]
-            head = {"format": FORMAT, "options": self.options.members(), "decisions": decisions}
-            self._lines.append(json.dumps(head | {"seeds": self.space.seeds}))
-        self._lines.append(json.dumps([genome, *outcome]))
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            exchange.write(self.path, "\n".join(self._lines) + "\n")
+            self._append(json.dumps([genome, *outcome]))
+            self._kept = True
         except (OSError, WisdomError) as error:
-            _log.warning("the tuner's state is not kept: %s", error)
+            if self._kept:
+                _log.warning("the tuner's state is not kept: %s", error)
+            self._kept = False
 
-    def forget(self) -> None:
-        """Delete the file: the next tuner starts anew."""
-        self.path.unlink(missing_ok=True)
+    def _append(self, line: str) -> None:
+        """Behind the outcomes of the same program; a file of another one is replaced."""
+        decisions = [[d.name, d.options] for d in self.space.decisions]
+        first = json.dumps({
+            "format": FORMAT, "program": self.path.stem, "options": self.options.members(),
+            "decisions": decisions, "seeds": self.space.seeds,
+        })  # fmt: skip
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.path.open("a+b") as file:
+            file.seek(0)
+            if self._kept and file.readline().decode().rstrip("\n") == first:
+                file.write(f"\n{line}".encode())
+                return
+        lines = (json.dumps([genome, *its]) for genome, its in self.outcomes.items())
+        exchange.write(self.path, "\n".join([first, *lines]))
 
     def seconds(self, genome: Genome) -> float:
         """Of an individual that was measured; infinite where it fell out."""
@@ -112,6 +130,8 @@ class TunerState:
 def state_of(
     path: Path, options: TunerOptions, make: Callable[[], Space], *, again: bool = False
 ) -> TunerState:
-    """The state in a file, or a new one of the space that ``make()`` returns."""
-    state = None if again else TunerState.load(path, options)
-    return state or TunerState(path, options, make())
+    """The state in a file, or, there being none or ``again``, one of the space from ``make()``."""
+    if again:
+        with suppress(OSError):
+            path.unlink()
+    return TunerState.load(path, options) or TunerState(path, options, make())

@@ -156,6 +156,20 @@ class Wisdom:
         )
         return min(records, key=lambda record: record.disturbed, default=None)
 
+    def winners(
+        self, problem_keys: Iterable[str], threads: Iterable[int],
+        features: str | Iterable[str], *, host: str,
+    ) -> tuple[Record, ...]:  # fmt: skip
+        """Of each problem all that ``best`` chooses from, for so many threads, in its order."""
+        keys, counts = sorted({*problem_keys}), sorted({*threads})
+        marks = [", ".join("?" * len(values)) for values in (keys, counts)]
+        return store.rows(
+            self.path,
+            f"WHERE problem IN ({marks[0]}) AND threads IN ({marks[1]}) AND features = ? "
+            "AND host = ? AND level <> ? ORDER BY problem, threads, seconds, schedule",
+            (*keys, *counts, canonical_features(features), host, TRIAL),
+        )
+
     def seeds(
         self, problem_key: str, threads: int, features: str | Iterable[str], *, host: str
     ) -> tuple[Record, ...]:
@@ -259,7 +273,10 @@ class Wisdom:
         ``validate(record)``, which raises ``PolysciError`` or ``ValueError`` for a problem or a
         schedule that does not parse. Raises ``WisdomError`` naming the file and the record.
         """
-        records = exchange.read(check_path("path", path), validate)
+        return self.merge(exchange.read(check_path("path", path), validate))
+
+    def merge(self, records: Iterable[Record]) -> int:
+        """Add records; returns how many were new or newer."""
         with store.writing(self.path) as connection:
             before = connection.total_changes
             connection.executemany(_NEWER, map(astuple, records))
