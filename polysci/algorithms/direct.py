@@ -28,6 +28,7 @@ from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, shortlist
+from polysci.rank.call_forms import predict_all
 from polysci.rank.curve_groups import best_curve
 from polysci.rank.lower_bound import lower_bound
 from polysci.rank.panel_copies import part_forms
@@ -95,7 +96,7 @@ class Direct(Algorithm[LegalSchedule]):
         plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
-        others = (Candidate(form, shortlist.predict_seconds(context, form)) for form in forms)
+        others = map(Candidate, forms, predict_all(context, forms))
         best = sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
         curve = (
             Candidate(*near)

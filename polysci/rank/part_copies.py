@@ -8,19 +8,16 @@ from polysci.polyhedral.footprint import LINE
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank.estimate import Context
 from polysci.rank.panel_copies import bytes_to_pack, panel_transfers, seconds_to_copy
-from polysci.rank.traffic import panel_waits
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
-from polysci.space.enumerate import Family
 
 
-def part_seconds(context: Context, schedule: Schedule, viewed: Context, family: Family) -> float:
+def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts, waits: float) -> float:
     """What copying parts costs beside copying the whole, which the estimate charges.
 
     Nothing is computed while a part comes from beyond L2. Prefetchers do not
     follow a part of rows of B that L2 does not hold. Calls do not wait for panels that were just
-    written. The ``family`` is the schedule alone, in the context ``viewed`` for its kernel.
+    written, as they do for ``waits`` seconds otherwise. The ``nest`` is of the schedule alone.
     """
-    nest, threads = TrafficCounts(viewed, family), context.threads
     whole, in_rows = bytes_to_pack(nest)
     price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
     again, around = 1, {d.name: d.extent for d in context.contraction.dims}
@@ -33,5 +30,5 @@ def part_seconds(context: Context, schedule: Schedule, viewed: Context, family: 
     rows = part * column.extent / around[column.name]
     streams = not in_rows or rows <= max(part, nest.l2_bytes / 2)
     read = whole * float(seconds_to_copy(nest, part, streams=streams)) * far
-    saved = whole / LINE * price + panel_transfers(nest) + float(panel_waits(viewed, family)[0])
-    return (again * (whole / LINE * price + read) - saved) / threads
+    saved = whole / LINE * price + panel_transfers(nest) + waits
+    return (again * (whole / LINE * price + read) - saved) / context.threads

@@ -17,9 +17,9 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
+from polysci.rank.call_forms import member_seconds
 from polysci.rank.curve_groups import square_groups
-from polysci.rank.part_copies import part_seconds
-from polysci.rank.plain_reads import ahead_of_calls, plain_forms, plain_seconds
+from polysci.rank.plain_reads import ahead_of_calls, plain_forms
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.plain_factor import panels_refusal
@@ -340,12 +340,7 @@ def distinct(
 
 def predict_seconds(context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    seconds = float((estimate := estimate_of(context, schedule)).seconds[0])
-    if schedule.plain:
-        seconds += plain_seconds(context, schedule, float(estimate.compute[0]))
-    if schedule.packs_parts_of_b:
-        seconds += part_seconds(context, schedule, *as_family(context, schedule))
-    return seconds
+    return member_seconds(context, [schedule], *as_family(context, schedule))[0]
 
 
 def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> list[Schedule]:

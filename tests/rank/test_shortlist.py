@@ -12,8 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.matmul import Matmul
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank.shortlist import ALIKE, SPAN, choices, kind_of, rank_all, turns
+from polysci.rank.call_forms import predict_all
+from polysci.rank.panel_copies import part_forms
+from polysci.rank.shortlist import (
+    ALIKE,
+    SPAN,
+    choices,
+    kind_of,
+    plain_choices,
+    predict_seconds,
+    rank_all,
+    turns,
+)
 from tests.support import samples
 
 LAYER = Conv2d(N=1, C=64, H=28, W=28, K=64, R=3, S=3, pad=1, layout="nchw")
@@ -70,3 +82,14 @@ def test_a_kind_leaves_out_sizes_alone() -> None:
 def test_turns_count_what_came_before(kinds: np.ndarray) -> None:
     expected = [list(kinds[:at]).count(kind) for at, kind in enumerate(kinds)]
     assert turns(kinds).tolist() == expected
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_schedules_are_predicted_as_each_of_them(threads: int) -> None:
+    context = samples.fixed_context(Matmul(192, 256, 320), threads)
+    schedules = [choice.schedule for choice in choices(context, 12, kinds=8)]
+    parts = list(part_forms(context, schedules))
+    plain = plain_choices(context, 12, tiles=8, blocks=2)
+    assert parts and plain
+    forms = [*plain, *schedules, *parts]
+    assert predict_all(context, forms) == [predict_seconds(context, form) for form in forms]
