@@ -59,6 +59,8 @@ def conv3d(
     groups: int = 1,
 ) -> Tensor:
     """``torch.nn.functional.conv3d``; as ``conv2d``, along three axes."""
+    if input.dim() == 5 and type(padding) is int and type(stride) is int is type(dilation):
+        return _CONV3D(input, weight, bias, stride, padding, dilation, groups)
     return _convolve(_CONV3D, input, weight, bias, stride, padding, dilation, groups)
 
 

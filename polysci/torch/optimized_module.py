@@ -27,6 +27,7 @@ from polysci.torch.parts import (
     Split,
     boundary_values,
     compile_part,
+    compile_whole,
     is_faithful,
     join_parts,
     split_program,
@@ -331,19 +332,17 @@ def compile_parts(
     if not split.parts:
         reason = "no part of it can be compiled"
         return None, ModuleReport((), refused, reason=reason)
+    networks = {part: _compile_graph(options, split.graphs[part]) for part in split.parts}
     state = torch.get_rng_state()
+    if eager is not None and (whole := compile_whole(program, networks, inputs, eager)):
+        return whole[0].forward, ModuleReport((whole[1],), refused)
     values = boundary_values(program, split, inputs)
     if eager is not None and not is_faithful(program, values, eager, state):
         reason = "the program that torch.export makes of it computes something else"
         return None, ModuleReport((), refused, reason=reason)
-    compiled, reports = {}, []
-    for part in split.parts:
-        network = _compile_graph(options, split.graphs[part])
-        made, own = compile_part(program, part, network, values)
-        reports.append(own)
-        if made is not None:
-            compiled[part] = made
-    report = ModuleReport(tuple(reports), refused)
+    made = {part: compile_part(program, part, networks[part], values) for part in networks}
+    compiled = {part: module for part, (module, _) in made.items() if module is not None}
+    report = ModuleReport(tuple(own for _, own in made.values()), refused)
     if not compiled:
         return None, replace(report, reason="no part of it computes what eager does")
     runs = join_parts(program, split, compiled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import getitem
 from typing import Any, Final
 
@@ -198,8 +199,7 @@ def compile_part(
     ``polysci compile --check`` allows; none is needed for results that are as near to eager's as
     rounding is. Networks of narrower types have a bound for all of them.
     """
-    inputs, outputs = ([*map(PartTensor.of, nodes)] for nodes in (part.inputs, part.outputs))
-    compiled = CompiledPart(network, inputs, outputs)
+    compiled = _compiled_part(part, network)
     made = compiled(*(values[node] for node in part.inputs))
     eager = [values[node] for node in part.outputs]
     ours, theirs = ([x.numpy() for x in tensors] for tensors in (made, eager))
@@ -212,11 +212,45 @@ def compile_part(
     ]
     error, bound = max(rows, key=lambda row: row[0] / row[1], default=(0.0, LEAST))
     reason = "" if error <= bound else "its error is larger"
+    return (None if reason else compiled), _report_of(part, network, error, bound, reason)
+
+
+def _compiled_part(part: Part, network: Network) -> CompiledPart:
+    inputs, outputs = ([*map(PartTensor.of, nodes)] for nodes in (part.inputs, part.outputs))
+    return CompiledPart(network, inputs, outputs)
+
+
+def _report_of(
+    part: Part, network: Network, error: float, bound: float, reason: str = ""
+) -> PartReport:
     told = network.summary
-    report = PartReport(
+    return PartReport(
         len(part.calls), told.stages, error, bound, told.predicted, reason, told.any_order_cost
     )
-    return (None if reason else compiled), report
+
+
+def compile_whole(
+    program: TorchProgram, networks: Mapping[Part, Network], inputs: Sequence[Any],
+    eager: Callable[[], Any],
+) -> tuple[CompiledPart, PartReport] | None:  # fmt: skip
+    """The part that is all of a program, if it is as near to the module as rounding is.
+
+    Then no call needs to run by itself. ``eager`` is the module that the program is of.
+    """
+    part = next((part for part in networks if _is_whole(program, part)), None)
+    if part is None:
+        return None
+    theirs = [x for x in pytree.tree_leaves(eager()) if isinstance(x, torch.Tensor)]
+    compiled = _compiled_part(part, networks[part])
+    ours = compiled(*inputs)
+    if [x.dtype for x in ours] != [x.dtype for x in theirs] or not _agree(ours, theirs, NEAR):
+        return None
+    error = largest_error([x.numpy() for x in ours], [x.numpy() for x in theirs])
+    return compiled, _report_of(part, networks[part], error, LEAST)
+
+
+def _is_whole(program: TorchProgram, part: Part) -> bool:
+    return (part.inputs, part.outputs) == (program.inputs, program.outputs)
 
 
 def _exact_outputs(program: TorchProgram, part: Part, values: Mapping[Any, Any]) -> list[Any]:
@@ -294,11 +328,35 @@ def run_calls(
                 del values[source]
 
 
+def _run_alone(program: TorchProgram, split: Split, part: Part, only: CompiledPart) -> Any:
+    """A program of one part, other outputs of which are inputs or known; can be pickled."""
+    order = [program.inputs.index(node) for node in part.inputs]
+    table = {node: at for at, node in enumerate((*part.outputs, *program.inputs))}
+    known, places = list[Any](), list[int]()
+    for node in program.outputs:
+        places.append(table.get(node, len(table) + len(known)))
+        if node not in table:
+            is_tensor = hasattr(node, "all_input_nodes")
+            known.append(split.known[node].detach() if is_tensor else node)
+    return partial(_pick_results, only, order, known, places)
+
+
+def _pick_results(
+    only: CompiledPart, order: Sequence[int], known: Sequence[Any], places: Sequence[int],
+    *inputs: Any,
+) -> list[Any]:  # fmt: skip
+    """Places among the results of a part, a program's inputs and known values."""
+    every = (*only.forward(*[inputs[at] for at in order]), *inputs, *known)
+    return [every[at] for at in places]
+
+
 def join_parts(program: TorchProgram, split: Split, compiled: Mapping[Part, CompiledPart]) -> Any:
-    """From tensors to the outputs: the only part, or a ``GraphModule`` in which parts are calls."""
+    """From tensors to the outputs: by the only part, or a ``GraphModule`` with several."""
     for whole, only in compiled.items():
-        if (whole.inputs, whole.outputs) == (program.inputs, program.outputs):
+        if _is_whole(program, whole):
             return only.forward
+        if {*split.parts} == {whole} and not any(calls for calls, _ in split.phases):
+            return _run_alone(program, split, whole, only)
     graph, names = torch.fx.Graph(), dict[Any, Any]()
     owner = torch.nn.Module()
 

@@ -15,38 +15,47 @@ from torch.compiler import is_dynamo_compiling
 from polysci.errors import UnsupportedError
 from polysci.ops.matmul import Matmul
 from polysci.torch import settings
+from polysci.torch.images import strides_in
 from polysci.torch.kernels import Calls, Kernel, check_operands, compile_kernel, precision
 from polysci.torch.library import compose, is_direct, register
-from polysci.torch.packed_weights import CallResult, find_call, keep_call
+from polysci.torch.packed_weights import CallResult, find_call, keep_call, new_strided
 
 _calls = Calls()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatmulCall:
-    """A product of matrices of fixed shapes and strides; without a kernel nothing is summed."""
+    """A product of matrices of fixed shapes and strides; without a kernel nothing is summed.
+
+    ``copies``: an operand lies otherwise than the kernel reads it.
+    """
 
     kernel: Kernel | None
     batch: tuple[int, ...]
     transposed: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    copies: bool
+    strides: tuple[int, ...]
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         if self.kernel is None:
             return torch.zeros(self.shape, dtype=self.dtype, device="cpu")
-        y = torch.empty(self.shape, dtype=self.dtype, device="cpu")
-        a, b = (_store(*operand, self) for operand in ((a, "a"), (b, "b")))
+        y = new_strided(self.shape, self.strides, self.dtype)
+        if self.copies or a.is_neg() or b.is_neg():
+            a, b = (
+                _store(x, name, self.batch, self.transposed) for x, name in ((a, "a"), (b, "b"))
+            )
         self.kernel(a.data_ptr(), b.data_ptr(), y.data_ptr())
         return y
 
 
-def _store(matrix: Tensor, operand: str, call: MatmulCall) -> Tensor:
-    """Matrices one after the other, stored as the call reads them: themselves, or a copy."""
-    if call.batch:
-        matrix = matrix.expand(*call.batch, *matrix.shape[-2:])
+def _store(matrix: Tensor, operand: str, batch: Sequence[int], transposed: str) -> Tensor:
+    """Matrices one after the other, stored as a call reads them: themselves, or a copy."""
+    if batch:
+        matrix = matrix.expand(*batch, *matrix.shape[-2:])
     matrix = matrix.resolve_neg()
-    return (matrix.mT if operand in call.transposed else matrix).contiguous()
+    return (matrix.mT if operand in transposed else matrix).contiguous()
 
 
 def _plan_matmul(a: Tensor, b: Tensor) -> MatmulCall:
@@ -61,12 +70,17 @@ def _plan_matmul(a: Tensor, b: Tensor) -> MatmulCall:
     for operand, matrix in (("a", a), ("b", b)):
         last = matrix.dim() > 1 and not matrix.is_contiguous() and matrix.mT.is_contiguous()
         transposed += operand * last
+    copies = any(
+        _store(x, name, batch, transposed).data_ptr() != x.data_ptr()
+        for x, name in ((a, "a"), (b, "b"))
+    )
+    parts = batch, transposed, shape, a.dtype, copies, strides_in("nchw", shape)
     if 0 in (*batch, m, k, n):
-        return MatmulCall(None, batch, transposed, shape, a.dtype)
+        return MatmulCall(None, *parts)
     problem = Matmul(
         m, k, n, prod(batch) if batch else None, dtype=precision("matmul", a), transposed=transposed
     )
-    return MatmulCall(compile_kernel(problem), batch, transposed, shape, a.dtype)
+    return MatmulCall(compile_kernel(problem), *parts)
 
 
 def _product_shape(a: Tensor, b: Tensor) -> tuple[tuple[Any, ...], Any, Any, Any]:
@@ -162,7 +176,7 @@ def _plan_linear(x: Tensor, w: Tensor) -> tuple[Kernel | None, CallResult]:
     check_operands("linear", x, weight=w)
     shape = _linear_shape(x, w)
     m, (n, k) = prod(shape[:-1]), w.shape
-    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    strides = strides_in("nchw", shape)
     copies = x.numel() < 2 or not x.is_contiguous()
     result = CallResult(_contiguous if copies else None, shape, strides, x.dtype, n)
     if 0 in (m, k, n):

@@ -187,6 +187,34 @@ def test_the_state_of_a_module_that_has_an_optimized_one() -> None:
     compare(module, whole[0], x)
 
 
+class Several(nn.Module):
+    """Results that no call makes, beside one of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+
+    def forward(self, x: Any, other: Any) -> Any:
+        return x, self.layer(other).relu(), 1, None, True, self.layer.bias * 2, other
+
+
+def test_results_that_no_call_makes() -> None:
+    torch.manual_seed(0)
+    module, inputs = Several().eval(), (torch.randn(2), torch.randn(3, 6))
+    optimized, file = optimize(module, inputs, "estimate"), io.BytesIO()
+    assert len(optimized.report.parts) == 1 and not optimized.report.reason
+    assert not isinstance(optimized._variants[optimized._first].runs, nn.Module)
+    torch.save(optimized, file)
+    file.seek(0)
+    with torch.no_grad():
+        wanted = module(*inputs)
+    for other in (optimized, copy.deepcopy(optimized), torch.load(file, weights_only=False)):
+        made = other(*inputs)
+        assert made[2:5] == wanted[2:5] == (1, None, True) and made[4] is True
+        assert made[0] is inputs[0] and made[6] is inputs[1]
+        torch.testing.assert_close((made[1], made[5]), (wanted[1], wanted[5]))
+
+
 def test_replaced_parts_are_compiled_again() -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval(), torch.randn(3, 6)
