@@ -2,8 +2,10 @@
 
 Peers: PyTorch eager and ``torch.compile(mode="max-autotune")`` on the function of ``torch`` that
 computes the same, and for a single sum of products ``numpy.einsum(optimize=True)`` and opt_einsum
-on NumPy. Each runs in a process of its own, in turns. Ratios are of the fastest of them: above 1,
-polysci is faster.
+on NumPy. Each runs in a process of its own, in turns, with as many threads. Ratios are of the
+fastest of them: above 1, polysci is faster. ``--model`` times what the model alone chooses as well:
+``model`` is the time at ``--level`` over that. Programs that only move data have a copy of as many
+bytes beside them: ``of copy`` is its time over ours.
 
   python experiments/notation.py "group norm" 1LUT --level estimate --threads 1
 
@@ -29,7 +31,8 @@ from polysci.errors import CheckError, SpecError
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 
-WAYS = ("polysci", "numpy", "opt_einsum", "eager", "compiled")
+PEERS = ("numpy", "opt_einsum", "eager", "compiled")
+MODEL, COPY = "estimate", "copy"
 OF_EQUATIONS = ("numpy", "opt_einsum")
 ROUNDS = 5
 TOLERANCE = 1e-3  # of the sum of all results' magnitudes
@@ -46,6 +49,7 @@ class Program:
     sizes: str
     theirs: Callable[..., Any] | None = None  # of torch and its tensors
     equation: str = ""
+    moved: int = 0  # bytes that it reads and writes, where that decides about its time
 
     @property
     def extents(self) -> dict[str, int]:
@@ -118,7 +122,7 @@ def moments(n: int, k: int) -> Program:
     }"""
     return Program(
         text, f"N={n} K={k}",
-        lambda torch, i: torch.var_mean(i, 1, correction=0)[::-1],
+        lambda torch, i: torch.var_mean(i, 1, correction=0)[::-1], moved=4 * n * (k + 2),
     )  # fmt: skip
 
 
@@ -133,7 +137,8 @@ def lookups(tables: int) -> Program:
         return [bag(places, table, mode="sum") for table, places in pairs]
 
     text = f"def lookups({inputs}) -> ({outputs}) {{ {body} }}"
-    return Program(text, "E=100000 D=64 B=128 L=50", theirs)
+    moved = tables * 128 * (50 * (64 + 1) + 64) * 4  # rows and their numbers, sums
+    return Program(text, "E=100000 D=64 B=128 L=50", theirs, moved=moved)
 
 
 def mlp(batch: int, *columns: int) -> Program:
@@ -240,10 +245,10 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 def make(arguments: Namespace, name: str, way: str) -> tuple[Callable[[], object], float]:
-    """What runs a program in one of WAYS, and the sum of the magnitudes of its results."""
+    """What runs a program in a way, and the sum of the magnitudes of its results."""
     program = PROGRAMS[name]
-    arrays, run = program.arrays(), ours if way == "polysci" else theirs
-    call = run(arguments, program, arrays, way)
+    run = {"polysci": ours, MODEL: ours, COPY: copy}.get(way, theirs)
+    call = run(arguments, program, [] if way == COPY else program.arrays(), way)
     results = call()
     several = results if isinstance(results, list | tuple) else [results]
     if isinstance(results, dict):
@@ -251,10 +256,22 @@ def make(arguments: Namespace, name: str, way: str) -> tuple[Callable[[], object
     return call, float(sum(np.abs(np.asarray(result)).sum(dtype=float) for result in several))
 
 
-def ours(
-    arguments: Namespace, program: Program, arrays: list[np.ndarray], _way: str
+def copy(
+    arguments: Namespace, program: Program, _arrays: list[np.ndarray], _way: str
 ) -> Callable[[], Any]:
-    words = {"level": arguments.level, "threads": arguments.threads}
+    """Reads half of the bytes and writes the other half."""
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    source, target = (torch.zeros(program.moved // 8) for _ in range(2))
+    return lambda: target.copy_(source)
+
+
+def ours(
+    arguments: Namespace, program: Program, arrays: list[np.ndarray], way: str
+) -> Callable[[], Any]:
+    level = MODEL if way == MODEL else arguments.level
+    words = {"level": level, "threads": arguments.threads}
     if not program.text:
         return lambda: polysci.einsum(program.equation, *arrays, **words)
     function = notation.compile(program.text, program.extents, **words)
@@ -285,18 +302,24 @@ def theirs(
 
 def compare(arguments: Namespace, name: str) -> script.Row:
     """A row of the table."""
-    known = [way for way in WAYS if way not in OF_EQUATIONS or PROGRAMS[name].equation]
-    ways = {way: (arguments, name, way) for way in known if way not in arguments.without}
+    program = PROGRAMS[name]
+    peers = [way for way in PEERS if way not in OF_EQUATIONS or program.equation]
+    others = [*[MODEL] * arguments.model, *[COPY] * bool(program.moved)]
+    known = ["polysci", *(way for way in peers if way not in arguments.without), *others]
+    ways = {way: (arguments, name, way) for way in known}
     sums, seconds = script.in_turns(ways, make, arguments.rounds)
     for way, total in sums.items():
         if isinstance(total, Exception):
             raise CheckError(f"{name}: {way}: {total}")
-        if abs(total - sums["polysci"]) > TOLERANCE * abs(sums["polysci"]):
+        if way != COPY and abs(total - sums["polysci"]) > TOLERANCE * abs(sums["polysci"]):
             raise CheckError(f"{name}: {way}: the results differ: {sums}")
-    times = {way: seconds.get(way, 0.0) * 1e6 for way in WAYS}
-    best = min(time for way, time in times.items() if time and way != "polysci")
-    cells = {f"{way} us": f"{time:.1f}" if time else "" for way, time in times.items()}
-    return {"program": name, **cells, "ratio": f"{best / times['polysci']:.2f}"}
+    mine = seconds["polysci"]
+    ratios = {peer: seconds[peer] / mine for peer in PEERS if peer in seconds}
+    cells = {f"{way} us": f"{seconds[way] * 1e6:.1f}" if way in seconds else ""
+             for way in ("polysci", *PEERS)}  # fmt: skip
+    cells["model"] = f"{mine / seconds[MODEL]:.2f}" if MODEL in seconds else ""
+    cells["of copy"] = f"{seconds[COPY] / mine:.2f}" if COPY in seconds else ""
+    return {"program": name, **cells, "ratio": f"{min(ratios.values()):.2f}"}
 
 
 def parser() -> Any:
@@ -306,8 +329,9 @@ def parser() -> Any:
     words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
     words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
     words.add_argument(
-        "--without", choices=WAYS[1:], action="append", default=[], help="leave a peer out"
+        "--without", choices=PEERS, action="append", default=[], help="leave a peer out"
     )
+    words.add_argument("--model", action="store_true", help="time what the model alone chooses too")
     return words
 
 

@@ -9,7 +9,9 @@ and warm or cold caches:
   pairs          share of the pairs more than 2 % apart in time that it puts the right way
   / constant     its top-1 over that of one schedule template for everything: above 1 it is better
 
-`constant` and `learned` are trained without the network that they are tried on.
+`constant` and `learned` are trained without the network that they are tried on. With --before, an
+earlier measurement of the same schedules is one more ranker, `measured`: what its times lack of 1
+is noise, which no ranker can foresee.
 Writes rank_quality.csv (a row a setting, layer and ranker), rank_quality_summary.csv and
 rank_quality.png. Nothing is run; it takes about a minute a ranker.
 """
@@ -20,6 +22,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -53,6 +57,9 @@ def main() -> int:
         "--ranker", nargs="+", choices=tuple(RANKERS), default=tuple(RANKERS), metavar="NAME",
         help=f"which, of {', '.join(RANKERS)} (all)",
     )  # fmt: skip
+    parser.add_argument(
+        "--before", type=Path, metavar="FILE", help="what sample.py measured before (none)"
+    )
     return script.run(work, parser.parse_args())
 
 
@@ -60,8 +67,10 @@ def work(arguments: Namespace) -> bool:
     """Score, write, print, draw; False if Ctrl-C cut it short."""
     layers = list(script.sampled(arguments.sample, arguments.quick))
     skipped: dict[tuple[str, str], int] = {}
-    steps = scored(layers, arguments.ranker, skipped)
-    ranked, whole = script.kept(steps, "ranking", len(layers) * len(arguments.ranker))
+    before = list(script.sampled(arguments.before)) if arguments.before else []
+    steps = chain(scored(layers, arguments.ranker, skipped), by_times(layers, before))
+    count = len(layers) * len(arguments.ranker) + len(before)
+    ranked, whole = script.kept(steps, "ranking", count)
     settings = list(dict.fromkeys(layer.setting for layer in layers))
     rows = against_baseline([row for row in ranked if row is not None])
     rows.sort(key=lambda row: settings.index(row["setting"]))  # stable: rankers keep their order
@@ -96,6 +105,19 @@ def scored(
                     yield None
                 else:
                     yield row_of(layer, ranker, outcome)
+
+
+def by_times(layers: Sequence[Layer], before: Sequence[Layer]) -> Iterator[script.Row]:
+    """The rows of an earlier measurement, on the schedules that both have."""
+    later = {(layer.setting, layer.problem.key): layer for layer in layers}
+    for earlier in before:
+        layer = later.get((earlier.setting, earlier.problem.key))
+        known = dict(zip(earlier.schedules, earlier.seconds, strict=True))
+        both = [at for at, name in enumerate(layer.schedules if layer else ()) if name in known]
+        if layer and both:
+            names = tuple(layer.schedules[at] for at in both)
+            common = replace(layer, schedules=names, seconds=layer.seconds[both])
+            yield row_of(common, "measured", np.array([known[name] for name in names]))
 
 
 def row_of(layer: Layer, ranker: str, cost: Numbers) -> dict[str, object]:

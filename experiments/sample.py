@@ -50,7 +50,7 @@ NETWORK = {"Y": "yolo9000", "R": "resnet18", "M": "mobilenet"}  # of MOpt's laye
 LARGEST = 8e9  # flops: Y23 of MOpt's layers has 17e9 and would take as long as ten others
 COUNT = 150
 BATCH = 16
-SAMPLES, SAMPLE_S = 5, 1e-3
+SAMPLES, SAMPLE_S = 9, 4e-3
 
 
 def main() -> int:

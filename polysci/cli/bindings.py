@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from typing import Any
 
 from polysci.cli import layers as shared
@@ -12,8 +13,9 @@ from polysci.errors import SpecError
 def binding_options(command: argparse.ArgumentParser) -> None:
     """Add ``--dim`` and ``--value``."""
     command.add_argument(
-        "--dim", type=_dim, action="append", default=[], metavar="NAME=N",
-        help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated",
+        "--dim", type=_dim, action="append", default=[], metavar="NAME=N,N",
+        help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated. With several "
+        "sizes -o writes one C library that has an entry for each",
     )  # fmt: skip
     command.add_argument(
         "--value", type=_value, action="append", default=[], metavar="NAME=V",
@@ -30,11 +32,28 @@ def check_bindings(arguments: argparse.Namespace) -> None:
             raise SpecError(f"--{option} {twice[0]}: given more than once")
 
 
+def dims_of(arguments: argparse.Namespace) -> dict[str, int]:
+    """The sizes of ``--dim``. Raises SpecError where one has several."""
+    for name, sizes in arguments.dim:
+        if len(sizes) > 1:
+            words = ",".join(map(str, sizes))
+            raise SpecError(
+                f"--dim {name}={words}: several sizes are for a library; it needs -o DIR"
+            )
+    return {name: sizes[0] for name, sizes in arguments.dim}
+
+
+def several_sizes(arguments: argparse.Namespace) -> list[dict[str, int]]:
+    """Every choice of the sizes that ``--dim`` has several of; none where it has one each."""
+    lists = {name: sizes for name, sizes in arguments.dim if len(sizes) > 1}
+    return [dict(zip(lists, sizes, strict=True)) for sizes in product(*lists.values()) if lists]
+
+
 def binding_words(arguments: argparse.Namespace) -> list[str]:
     """The options as they were written."""
     words: list[str] = []
-    for name, size in arguments.dim:
-        words += ["--dim", f"{name}={size}"]
+    for name, sizes in arguments.dim:
+        words += ["--dim", f"{name}={','.join(map(str, sizes))}"]
     for name, value in arguments.value:
         numbers = value if isinstance(value, list) else [value]
         words += ["--value", f"{name}={','.join(map(_text, numbers))}"]
@@ -45,12 +64,12 @@ def _text(number: bool | int | float) -> str:
     return str(number).lower() if isinstance(number, bool) else repr(number)
 
 
-def _dim(text: str) -> tuple[str, int]:
-    """``NAME=N``; argparse prints the error."""
-    name, equals, size = text.rpartition("=")
+def _dim(text: str) -> tuple[str, tuple[int, ...]]:
+    """``NAME=N`` or ``NAME=N,N``; argparse prints the error."""
+    name, equals, sizes = text.rpartition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=N, as in batch=1, got {text!r}")
-    return name, shared.positive(size)
+    return name, tuple(dict.fromkeys(shared.positive(size) for size in sizes.split(",")))
 
 
 def _value(text: str) -> tuple[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -11,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.cli import output_file
-from polysci.cli.bindings import binding_options, binding_words, check_bindings
+from polysci.cli.bindings import (
+    binding_options,
+    binding_words,
+    check_bindings,
+    dims_of,
+    several_sizes,
+)
 from polysci.cli.compile_farm import compile_on_farm
 from polysci.cli.compile_output import (
     check_folder,
@@ -19,6 +26,7 @@ from polysci.cli.compile_output import (
     name_list,
     output_options,
     write_output,
+    write_sizes,
 )
 from polysci.cli.compile_targets import targets_of, write_for
 from polysci.cli.pools import KINDS, ThreadsAction
@@ -29,10 +37,9 @@ from polysci.errors import SpecError
 if TYPE_CHECKING:
     from polysci.network.compile.compiled import Network
     from polysci.network.compile.prepare import PreparedNetwork
-    from polysci.network.compile.report import NetworkReport
     from polysci.network.frontends.pytorch.program import TorchProgram
+    from polysci.network.ir.graph import Graph
     from polysci.peers import Peer
-    from polysci.peers.networks.contest import NetworkComparison
     from polysci.tune import Progress, Result
 
 _HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
@@ -163,28 +170,21 @@ def _dtype(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if a stage is found wrong."""
-    from polysci.network.compile.pipeline import PassChoices
-    from polysci.network.compile.prepare import graph_of, prepare
-    from polysci.target.host import detect
-
     _check(arguments)
     peers = _peers(arguments)
-    graph = graph_of(
-        arguments.model, dict(arguments.dim), dict(arguments.value),
-        external=arguments.external_data,
-    )  # fmt: skip
+    if several_sizes(arguments):
+        return write_sizes(
+            arguments, _title(arguments),
+            lambda dims: _network(arguments, _graph(arguments, dims)),
+        )  # fmt: skip
+    graph = _graph(arguments, dims_of(arguments))
     if arguments.scheduler:
         status = compile_on_farm(arguments, graph, _title(arguments))
         if status is not None:
             return status
     if targets := targets_of(arguments):
         return write_for(targets, arguments, graph, _title(arguments))
-    prepared = partial(
-        prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize,
-        choices=PassChoices(update=arguments.update),
-    )  # fmt: skip
-    plain = prepared("f32") if arguments.dtype == "bf16" else None
-    network = _build(arguments, prepared(arguments.dtype), plain)
+    network = _network(arguments, graph)
     if arguments.explain:
         from polysci.cli.network_text import explain_stages, explain_stages_json
 
@@ -203,6 +203,29 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
     _show(arguments, network, peers)
     return 0
+
+
+def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
+    """The model for sizes of its free dimensions."""
+    from polysci.network.compile.prepare import graph_of
+
+    values, external = dict(arguments.value), arguments.external_data
+    return graph_of(arguments.model, dims, values, external=external)
+
+
+def _network(arguments: argparse.Namespace, graph: Graph) -> Network:
+    """The compiled network of a graph."""
+    from polysci.network.compile.pipeline import PassChoices
+    from polysci.network.compile.prepare import prepare
+    from polysci.target.host import detect
+
+    prepared = partial(
+        prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize,
+        choices=PassChoices(update=arguments.update),
+    )  # fmt: skip
+    rival = arguments.dtype == "bf16" and not several_sizes(arguments)  # entries have one type
+    plain = prepared("f32") if rival else None
+    return _build(arguments, prepared(arguments.dtype), plain)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -304,12 +327,12 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
 def _program(arguments: argparse.Namespace) -> TorchProgram:
     from polysci.network.frontends.pytorch.program import read_program
 
-    return read_program(arguments.model, dict(arguments.dim), dict(arguments.value))
+    return read_program(arguments.model, dims_of(arguments), dict(arguments.value))
 
 
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
     """Write the stages' times, and the comparison with ``peers``."""
-    from polysci.cli.network_text import comparison_lines
+    from polysci.cli.network_text import comparison_lines, summary_of
     from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.accuracy import f32_loss
     from polysci.network.tools.compare import compare_networks
@@ -318,60 +341,16 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
     report, comparison, loss = network.report(), None, None
     if peers:
         comparison = compare_networks(
-            network, arguments.model, peers, dims=dict(arguments.dim),
-            values=dict(arguments.value),
+            network, arguments.model, peers, dims=dims_of(arguments), values=dict(arguments.value),
             rounds=arguments.rounds or ROUNDS, say=shared.say,
         )  # fmt: skip
         if network.dtype != "f32":
             loss = f32_loss(network, inputs_of(network.inputs))
     if arguments.json:
-        summary = json.dumps(_summary(network, report, comparison, loss))
+        summary = json.dumps(summary_of(network, report, comparison, loss))
         rows = [json.dumps(row) for row in report.json_rows()]
         output_file.write("\n".join([*rows, summary]), arguments.output)
         return
     width = shared.table_width(arguments)
     lines = [report.text(width), *comparison_lines(comparison, loss, width)]
     output_file.write("\n".join(lines), arguments.output)
-
-
-def _summary(
-    network: Network,
-    report: NetworkReport,
-    comparison: NetworkComparison | None,
-    loss: float | None,
-) -> dict[str, Any]:
-    """The numbers of the network as JSON members."""
-    alone = report.sum_of_layers
-    members: dict[str, Any] = {
-        "network": network.name,
-        "latency_ms": report.latency * 1e3,
-        "rest_ms": report.rest * 1e3,
-        "call_ms": report.call * 1e3,
-        "threads": network.threads,
-        "dtype": network.dtype,
-        "algorithm": network.options.algorithm,
-        "level": network.options.level,
-        "isa": str(network.options.target.isa),
-        "arena_bytes": report.arena,
-        "unshared_bytes": report.unshared,
-        "packed_bytes": report.packed,
-        "sum_of_layers_ms": None if alone is None else alone * 1e3,
-        "any_order_cost": report.any_order_cost,
-        "compile_seconds": network.seconds,
-    }
-    if comparison is None:
-        return members
-    every = {"polysci": comparison.ours, **comparison.rivals}
-    members |= {
-        "latency_ms": comparison.latency_ms,
-        "peers": comparison.peers,
-        "ratio": comparison.ratio,
-        "fastest_peer": comparison.fastest,
-        "max_error": comparison.max_error,
-        "errors": {name: rival.error for name, rival in comparison.rivals.items()},
-        "peak_bytes": {name: result.peak_bytes for name, result in every.items()},
-        "choices": {name: result.choice for name, result in every.items()},
-        "versions": {name: rival.version for name, rival in comparison.rivals.items()},
-        "rounds": len(comparison.ours.seconds),
-    }
-    return members | ({} if loss is None else {"f32_loss": loss})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polysci.cli import layers as shared
+from polysci.cli.bindings import dims_of, several_sizes
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -77,6 +79,30 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
         return
     check = check_package if arguments.python else check_project
     check(out, name, force=arguments.force)
+
+
+def write_sizes(
+    arguments: argparse.Namespace, name: str, network_of: Callable[[Mapping[str, int]], Network]
+) -> int:
+    """Write one C library that has an entry for each choice of the sizes of ``--dim``."""
+    from polysci.network.tools.c_project import write_project
+    from polysci.network.tools.sized_networks import join_sizes
+
+    if not arguments.out:
+        dims_of(arguments)
+    alone = ("python", "freestanding", "isas", "machine", "packed_weights", "compare", "json")
+    if wrong := [option for option in (*alone, "scheduler") if getattr(arguments, option)]:
+        raise SpecError(f"--{wrong[0].replace('_', '-')}: of one size; --dim has several")
+    if shared.machine_of(arguments):
+        raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; --dim has several sizes")
+    fixed = {name: sizes[0] for name, sizes in arguments.dim}
+    networks = [(sizes, network_of(fixed | sizes)) for sizes in several_sizes(arguments)]
+    whole = join_sizes(networks, name, arguments.pool)
+    for path in write_project(
+        whole, Path(arguments.out), embed=arguments.embed, force=arguments.force
+    ):
+        print(path)
+    return 0
 
 
 def write_output(arguments: argparse.Namespace, network: Network) -> None:

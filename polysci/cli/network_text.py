@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polysci.text.tables import bytes_text, fit, paragraph, shorten
 
 if TYPE_CHECKING:
+    from polysci.network.compile.compiled import Network
     from polysci.network.compile.prepare import PreparedNetwork
+    from polysci.network.compile.report import NetworkReport
     from polysci.network.tools.debug import CheckedTensor
     from polysci.peers.networks.contest import NetworkComparison
 
@@ -144,3 +146,46 @@ def comparison_lines(
     if loss is not None:
         lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")
     return lines
+
+
+def summary_of(
+    network: Network,
+    report: NetworkReport,
+    comparison: NetworkComparison | None,
+    loss: float | None,
+) -> dict[str, Any]:
+    """The numbers of the network as JSON members."""
+    alone = report.sum_of_layers
+    members: dict[str, Any] = {
+        "network": network.name,
+        "latency_ms": report.latency * 1e3,
+        "rest_ms": report.rest * 1e3,
+        "call_ms": report.call * 1e3,
+        "threads": network.threads,
+        "dtype": network.dtype,
+        "algorithm": network.options.algorithm,
+        "level": network.options.level,
+        "isa": str(network.options.target.isa),
+        "arena_bytes": report.arena,
+        "unshared_bytes": report.unshared,
+        "packed_bytes": report.packed,
+        "sum_of_layers_ms": None if alone is None else alone * 1e3,
+        "any_order_cost": report.any_order_cost,
+        "compile_seconds": network.seconds,
+    }
+    if comparison is None:
+        return members
+    every = {"polysci": comparison.ours, **comparison.rivals}
+    members |= {
+        "latency_ms": comparison.latency_ms,
+        "peers": comparison.peers,
+        "ratio": comparison.ratio,
+        "fastest_peer": comparison.fastest,
+        "max_error": comparison.max_error,
+        "errors": {name: rival.error for name, rival in comparison.rivals.items()},
+        "peak_bytes": {name: result.peak_bytes for name, result in every.items()},
+        "choices": {name: result.choice for name, result in every.items()},
+        "versions": {name: rival.version for name, rival in comparison.rivals.items()},
+        "rounds": len(comparison.ours.seconds),
+    }
+    return members | ({} if loss is None else {"f32_loss": loss})

@@ -60,6 +60,7 @@ class Source:
     extras: Extras = NO_EXTRAS
     pool: bool = False  # its last argument is the team of threads that call it
     columns: tuple[int, int] | None = None  # of weights packed so many at a time, after their size
+    packing: str = ""  # C text of what packs weights, whatever the symbol
 
     def __repr__(self) -> str:
         return (
@@ -148,6 +149,7 @@ def emit(
         workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
         extras=extras, pool=team is Team.POOL,
         columns=columns_at_a_time(plan, strides[contraction.w.array], team),
+        packing=c.text(weights_function("w", plan, strides[contraction.w.array])),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import pi, sqrt
+from math import pi, prod, sqrt
 from types import MappingProxyType
 from typing import Final
 
@@ -28,6 +28,7 @@ from polysci.network.frontends.notation.syntax import (
     Operation,
     Term,
     Variable,
+    names_in,
     rewrite_statement,
     rewrite_terms,
     walk_terms,
@@ -216,6 +217,10 @@ class _Backward:
         match statement.operator:
             case "max=" | "min=":
                 seed = _of("select", _of("equal", statement.value, own), seed, 0.0)
+                read = names_in(statement.value)
+                unread = [name for name in ranges.reductions if name not in read]
+                bounds = [ranges.bounds(name) for name in unread]  # of equal extremes
+                seed = _product(seed, Literal(1 / prod(end - first for first, end in bounds)))
             case "*=":
                 seed = _of("div", _of("mul", seed, own), statement.value)
             case "argmin=" | "argmax=":

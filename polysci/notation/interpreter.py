@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf, expit
 
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
 from polysci.network.frontends.notation.element_types import argument_type, is_real, tensor_types
@@ -24,43 +23,11 @@ from polysci.network.frontends.notation.syntax import (
     Term,
     Variable,
 )
+from polysci.network.ir.element_values import NUMPY_FUNCTIONS
 
 Array = NDArray[Any]
 
 
-def _divide(left: Array, right: Array) -> Array:
-    """Of whole numbers rounded towards zero, as C does."""
-    if left.dtype.kind == "f":
-        return np.asarray(left / right)
-    whole = np.abs(left) // np.maximum(1, np.abs(right))
-    return np.asarray(np.sign(left) * np.sign(right) * whole)
-
-
-def _softplus(x: Array) -> Array:
-    return np.asarray(np.logaddexp(0, x))
-
-
-def _gelu_tanh(x: Array) -> Array:
-    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-
-
-_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "neg": np.negative,
-    "remainder": np.fmod, "pow": np.power, "min": np.minimum, "max": np.maximum,
-    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
-    "greater": np.greater, "greater_equal": np.greater_equal, "and": np.logical_and,
-    "or": np.logical_or, "not": np.logical_not, "select": np.where, "asin": np.arcsin,
-    "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "erf": erf, "relu": lambda x: np.maximum(x, 0), "sigmoid": expit,
-    "silu": lambda x: x * expit(x), "gelu": lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))),
-    "gelu_tanh": _gelu_tanh, "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "softplus": _softplus, "softsign": lambda x: x / (1 + np.abs(x)),
-    "mish": lambda x: x * np.tanh(_softplus(x)),
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil,
-    "rint": np.rint, "abs": np.abs, "sign": np.sign, "square": np.square,
-    "reciprocal": np.reciprocal, "isnan": np.isnan, "isinf": np.isinf,
-}  # fmt: skip
 _COMBINE: Final[Mapping[str, np.ufunc]] = {
     "+=": np.add, "*=": np.multiply, "min=": np.minimum, "max=": np.maximum,
 }  # fmt: skip
@@ -160,7 +127,7 @@ class _Grid:
                 if is_real(argument_type(function, arguments, self.types)):
                     values = [np.asarray(value, np.float64) for value in values]
                 with np.errstate(all="ignore"):
-                    return _FUNCTIONS[function](*values)
+                    return NUMPY_FUNCTIONS[function](*values)
 
     def element(self, term: Element, array: Array, index: Sequence[Term], guarded: bool) -> Array:
         """Elements; what a condition leaves out is read at the nearest end of the axis."""

@@ -87,18 +87,31 @@ def test_other_networks_are_others(
         made(**options)  # type: ignore[arg-type]
 
 
-def test_new_records_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_its_layers_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wisdom = Wisdom(tmp_path / "own.sqlite")
     first = made(wisdom=wisdom)
     (key, schedule), *_ = first.schedules.items()
     target = first.options.target
-    wisdom.record(
-        key, 1, target.isa.features, "measure", str(schedule), 1e-6, host=host_of(target),
-        isa=target.isa.name,
-    )  # fmt: skip
-    refuse(monkeypatch)
-    with pytest.raises(pytest.fail.Exception, match="planned"):
+
+    def record(problem: str, seconds: float, threads: int = 1) -> None:
+        wisdom.record(
+            problem, threads, target.isa.features, "measure", str(schedule), seconds,
+            host=host_of(target), isa=target.isa.name,
+        )  # fmt: skip
+
+    record("matmul m=8 n=8 k=8", 1e-6)
+    record(key, 1e-6, threads=3)
+    with monkeypatch.context() as context:
+        refuse(context)
         made(wisdom=wisdom)
+    record(key, 1e-6)
+    with monkeypatch.context() as context, pytest.raises(pytest.fail.Exception, match="planned"):
+        refuse(context)
+        made(wisdom=wisdom)
+    assert made(wisdom=wisdom).results[key].measurement
+    record(key, 2e-6)  # the same schedule, measured again
+    refuse(monkeypatch)
+    made(wisdom=wisdom)
 
 
 @pytest.mark.parametrize("damage", ["entry.json", "weights", "library", "{}", "[]", "null"])

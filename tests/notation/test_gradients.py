@@ -33,6 +33,7 @@ STATEMENTS = [
     ),
     ("Z(m) max=! A(m,k) * V(m)", "AV"),
     ("Z(m) min=! A(m,k)", "A"),
+    ("Z(m) max=! A(m,k) * V(m) where j in 0:5, i in 1:3", "AV"),
     ("Z(m) *=! A(m,k)", "A"),
     ("Z +=! A(m,m) where m in 0:M", "A"),
     ("Z(m) = A(m,2) * A(m,2*m) where m in 0:2", "A"),

@@ -68,6 +68,7 @@ def inputs(problem: polysci.Conv2d) -> tuple[np.ndarray, ...]:
     return tuple(rng.integers(-4, 5, shape).astype(np.float32) for shape in shapes)
 
 
+@pytest.mark.measured
 def test_compile_measures_and_the_primitive_says_how_it_works() -> None:
     problem = polysci.Conv2d(
         N=1, C=16, H=8, W=8, K=24, R=3, S=3, stride=1, pad=1, dilation=1, groups=1, layout="nhwc"

@@ -56,6 +56,7 @@ def commands(page: Path) -> list[str]:
     return [part for line in asked for part in line.split(" && ")]
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=title)
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other, in one namespace, on one line count."""

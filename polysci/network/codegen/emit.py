@@ -14,12 +14,31 @@ from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
 from polysci.network.codegen.pools import OPENMP, pool_values, team_of
 from polysci.network.codegen.row_fusion_code import RINGS
-from polysci.network.codegen.signature import ports_of, signature_of, sizes_of
+from polysci.network.codegen.sized_programs import (
+    SizedProgram,
+    all_sizes,
+    check_programs,
+    describe_size,
+    run_values,
+)
 from polysci.network.codegen.stage_code import StageCode
-from polysci.network.codegen.weights_file import WeightsFile, checksum_of, digest_of, pieces_of
+from polysci.network.codegen.weights_file import (
+    WeightsFile,
+    WeightsUse,
+    checksum_of,
+    digest_of,
+    pieces_of,
+    weights_file_of,
+)
 from polysci.network.passes.arena import Arena
 from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import LayerCall, Spot, calls_of, packed_once, serial
+from polysci.network.passes.layer_calls import (
+    LayerCall,
+    SharedLayers,
+    Spot,
+    calls_of,
+    packed_once,
+)
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
@@ -84,34 +103,57 @@ def code_of(
     ``pool`` starts the threads: ``openmp``, or one of POOLS. ``shares`` says which stages single
     threads compute.
     """
-    if len(shares.alone) == len(placed.program.stages):
-        schedules = {key: serial(schedule) for key, schedule in schedules.items()}
-        threads, shares = 1, SHARED
+    program = SizedProgram(placed, schedules, shares)
+    return code_of_programs(
+        [program], name, isa, threads, apart=apart, timed=timed, flush_denormals=flush_denormals,
+        pool=pool,
+    )  # fmt: skip
+
+
+def code_of_programs(
+    programs: Sequence[SizedProgram],
+    name: str,
+    isa: Isa,
+    threads: int = 1,
+    *,
+    apart: bool = False,
+    timed: bool = False,
+    flush_denormals: bool = True,
+    pool: str = OPENMP,
+) -> Code:
+    """The C of programs for several sizes, which share layers and packed weights where these agree.
+
+    The code's ``arena`` is the largest of theirs, ``placed`` and ``calls`` are the first's; the
+    other arguments are those of ``code_of``. Raises UnsupportedError for programs whose arguments
+    differ in number or type.
+    """
+    check_programs(programs, name)
+    if all(len(own.shares.alone) == len(own.placed.program.stages) for own in programs):
+        programs, threads = [own.serial() for own in programs], 1
     pool = pool if threads > 1 else OPENMP
-    calls = calls_of(placed, schedules, name, threads, team_of(pool), shares)
+    layers, team, uses = SharedLayers(), team_of(pool), list[WeightsUse]()
+    for own in programs:
+        calls = calls_of(own.placed, own.schedules, name, threads, team, own.shares, layers)
+        uses.append(WeightsUse(own.placed, calls))
+    every = [call for use in uses for call in use.calls.values()]
     tuned = tune_loops(isa)
-    isa = least_of(isa, [call.source.isa for call in calls.values()])
-    emitter = StageCode(
-        placed, name, isa, threads, calls, apart, timed, flush_denormals, pool, shares
-    )
-    stages = emitter.stages()
-    values = {**holes_of(emitter, stages), **tuned}
-    files = {
-        **network_files(values, "raw"),
-        **layer_files(name, [*calls.values()]),
-    }
+    isa = least_of(isa, [call.source.isa for call in every])
+    weights_file, offsets = weights_file_of(uses, flush=flush_denormals)
+    emitters = [
+        StageCode(
+            own.placed, own.symbol(name), isa, threads, use.calls, constants,
+            apart, timed, pool, own.shares,
+        )
+        for own, use, constants in zip(programs, uses, offsets, strict=True)
+    ]  # fmt: skip
+    holes = holes_of(emitters, programs, weights_file, name, flush_denormals=flush_denormals)
+    values = {**holes, **tuned}
+    files = {**network_files(values, "raw"), **layer_files(name, every)}
+    arena = max((emitter.arena for emitter in emitters), key=lambda arena: arena.size)
     return Code(
-        name,
-        isa,
-        files,
-        values,
-        values["CDEF"],
-        emitter.weights_file,
-        emitter.arena,
-        placed,
-        calls,
-        pool,
-    )
+        name, isa, files, values, values["CDEF"], weights_file, arena,
+        programs[0].placed, uses[0].calls, pool,
+    )  # fmt: skip
 
 
 def network_files(values: Mapping[str, str], weights: str) -> dict[str, str]:
@@ -154,62 +196,90 @@ def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
     return files
 
 
-def holes_of(emitter: StageCode, stages: list[c.Generable]) -> dict[str, str]:
+def holes_of(
+    emitters: Sequence[StageCode],
+    programs: Sequence[SizedProgram],
+    weights_file: WeightsFile,
+    name: str,
+    *,
+    flush_denormals: bool,
+) -> dict[str, str]:
     """What the templates are filled with."""
-    name, weights_file = emitter.name, emitter.weights_file
-    ports = ports_of(emitter.placed.program)
-    inside = _inside(emitter)
-    start = [c.Statement("m->times[-1] = ps_now()")] * emitter.timed
-    rings = [RINGS] if emitter.row_fusions else []
-    loops = "\n".join([*rings, *emitter.tables, *emitter.loops])
-    steps = c.text(c.Collection(start + stages), 1)
+    first, every = emitters[0], [c for emitter in emitters for c in emitter.calls.values()]
+    arena = max((emitter.arena for emitter in emitters), key=lambda arena: arena.size)
+    inside = _inside(first)
+    loops, steps, members = _stages(emitters, programs)
     paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
     template = " ".join(path.read_text(encoding="utf-8") for path in paths)
-    signature = signature_of(ports, name)
+    run = run_values(programs, name)
     return {
         "NAME": name,
         "UPPER": name.upper(),
-        "SIZE": f"{len(emitter.placed.program.stages)} stages",
-        "FEATURES": " ".join(emitter.isa.features) or "none",
-        **signature,
-        "SIZES": sizes_of(ports, name, {
-            "CONTEXT": emitter.arena.size,
+        "SIZE": describe_size(programs),
+        "FEATURES": " ".join(first.isa.features) or "none",
+        **run,
+        "SIZES": all_sizes(programs, name, {
+            "CONTEXT": arena.size,
             "MODEL": weights_file.constants_size + weights_file.packed_size,
         }),
         "EMBEDDED": "",
-        "DENORMALS": _FLUSHED if emitter.flush_denormals else "Denormal numbers are kept.",
-        "KEEP": "" if emitter.flush_denormals else f"#define {KEEP} 1\n",
-        "ARENA": str(emitter.arena.size),
-        "UNSHARED": str(emitter.arena.unshared),
-        "HEADERS": _headers(emitter.isa, f"{loops} {steps} {template}"),
-        "DECLARATIONS": _declarations([*emitter.calls.values()]),
+        "DENORMALS": _FLUSHED if flush_denormals else "Denormal numbers are kept.",
+        "KEEP": "" if flush_denormals else f"#define {KEEP} 1\n",
+        "ARENA": str(arena.size),
+        "UNSHARED": str(arena.unshared),
+        "HEADERS": _headers(first.isa, f"{loops} {steps} {template}"),
+        "DECLARATIONS": _declarations(every),
         "CONSTANTS": str(weights_file.constants_size),
         "PACKED": str(weights_file.packed_size),
         "LARGEST": str(weights_file.largest),
         "LOOPS": loops,
         "STAGES": steps,
         "DIGEST": weights_file.digest,
-        "PACKING": c.text(_packing(emitter), 1),
+        "PACKING": c.text(_packing(weights_file, every), 1),
         **_sums(checksum_of(weights_file.chunks())),
-        **pool_values(emitter.pool, emitter.threads, name),
-        "CDEF": _cdef(name, signature["PARAMETERS"]) + "".join(f"{head};\n" for head, _ in inside),
+        **pool_values(first.pool, first.threads, name),
+        "CDEF": _cdef(name, run["PARAMETERS"]) + "".join(f"{head};\n" for head, _ in inside),
         "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),
-        **_clock(emitter),
+        **_clock(first),
+        **members,
     }  # fmt: skip
 
 
-def _packing(emitter: StageCode) -> c.Generable:
+def _stages(
+    emitters: Sequence[StageCode], programs: Sequence[SizedProgram]
+) -> tuple[str, str, dict[str, str]]:
+    """C of loops, of the body of a run, and holes of what both take beside what one size does."""
+    texts = []
+    for emitter in emitters:
+        start = [c.Statement("m->times[-1] = ps_now()")] * emitter.timed
+        texts.append(c.text(c.Collection(start + emitter.stages()), 1))
+    rings = [RINGS] * any(emitter.row_fusions for emitter in emitters)
+    loops = [line for emitter in emitters for line in (*emitter.tables, *emitter.loops)]
+    if not programs[0].sizes:
+        return "\n".join([*rings, *loops]), texts[0], {}
+    cases = []
+    for at, (emitter, text) in enumerate(zip(emitters, texts, strict=True)):
+        loops.append(f"static void {emitter.name}(const ps_memory *m)\n{{\n{text}\n}}\n")
+        cases.append(f"    case {at}: {emitter.name}(m); break;")
+    steps = "\n".join(["    switch (m->entry) {", *cases, "    }"])
+    member = "    int entry; /* which of the programs runs */\n"
+    return "\n".join([*rings, *loops]), steps, {
+        "TIMES": member, "SET_TIMES": ",\n                         .entry = entry"
+    }  # fmt: skip
+
+
+def _packing(file: WeightsFile, calls: Sequence[LayerCall]) -> c.Generable:
     """Constants, then weights of one layer after the other: taken from their source, packed."""
-    file, short = emitter.weights_file, c.Statement('return "the weights are cut short"')
+    short = c.Statement('return "the weights are cut short"')
     statements: list[c.Generable] = []
-    arrays = dict(file.parts[: len(file.constants)])
-    rows = [f"{{{at}, {arrays[name].nbytes}}}" for name, at in file.constants.items()]
+    pairs = zip(file.constants, file.parts, strict=False)
+    rows = [f"{{{at}, {array.nbytes}}}" for at, (_, array) in pairs]
     if rows:
         table = f"static const size_t parts[{len(rows)}][2] = {{{', '.join(rows)}}}"
         missing = "!fill(from, constants + parts[i][0], parts[i][1])"
         head = ("int i = 0", f"i < {len(rows)}", "++i")
         statements += [c.Statement(table), c.loop(*head, c.Block([c.when(missing, short)]))]
-    for call in packed_once(emitter.calls.values()):
+    for call in packed_once(calls):
         count = call.source.precision.w.bytes * prod(call.layer.problem.w_shape)
         kind = call.source.precision.w.c_type
         zero = f", {call.layer.x_zero}" if call.source.precision.integer else ""

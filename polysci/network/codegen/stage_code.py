@@ -17,7 +17,6 @@ from polysci.network.codegen.reduction_loops import writer_of
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateWriter
-from polysci.network.codegen.weights_file import WeightsFile, weights_file_of
 from polysci.network.ir.control import BREAK, ELSE, END, STEP, BranchStage
 from polysci.network.ir.expressions import reductions
 from polysci.network.ir.functions import REAL, number
@@ -31,7 +30,6 @@ from polysci.network.ir.stages import (
     RowFusion,
     Stage,
     UpdateStage,
-    members_of,
 )
 from polysci.network.ir.windows import start_of
 from polysci.network.passes.arena import Arena, arrange
@@ -49,13 +47,12 @@ class StageCode:
     isa: Isa
     threads: int
     calls: Mapping[Spot, LayerCall]
+    constants: Mapping[str, int]  # offsets of those that stages read as they are
     apart: bool
     timed: bool
-    flush_denormals: bool
     pool: str = OPENMP
     shares: ThreadShares = SHARED
     arena: Arena = field(init=False)
-    weights_file: WeightsFile = field(init=False)
     pointers: dict[str, str] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
@@ -91,11 +88,7 @@ class StageCode:
         self.extra = {name: room for name, room in extra.items() if room[0]}
         beside, alone = self.shares.beside, self.shares.alone
         self.arena = arrange(self.placed, self.extra, apart=self.apart, beside=beside)
-        used = self.constants()
-        self.weights_file = weights_file_of(
-            [*self.calls.values()], program.constants, used, flush=self.flush_denormals
-        )
-        for name, at in self.weights_file.constants.items():
+        for name, at in self.constants.items():
             self.pointers[name] = f"(m->constants + {at})"
         for position, name in enumerate(program.arguments):
             self.pointers[name] = f"m->in[{position}]"
@@ -106,21 +99,6 @@ class StageCode:
         sizes = {name: size for name, (size, _) in self.extra.items()}
         loops = self.shared_loops()
         self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops, alone)
-
-    def constants(self) -> list[str]:
-        """Constants that stages read as they are: all but weights that are packed on load."""
-        buffers: dict[str, None] = {}
-        for at, stage in enumerate(self.placed.program.stages):
-            for inside, member in enumerate(members_of(stage)):
-                call, names = self.calls.get((at, inside)), list(member.inputs)
-                if call and call.packed_at is not None and isinstance(member, LayerStage):
-                    mine = (member.x.tensor, member.bias, member.residual)
-                    names = [name for name in names if name != member.weights or name in mine]
-                for name in names:
-                    buffer = self.placed.places[name].buffer
-                    if buffer in self.placed.program.constants:
-                        buffers[buffer] = None
-        return list(buffers)
 
     def stages(self) -> c.Body:
         """Statements in order, with a barrier wherever one needs what another thread made."""

@@ -10,7 +10,9 @@ from math import prod
 import numpy as np
 
 from polysci.network.ir.graph import Array
-from polysci.network.passes.layer_calls import LayerCall, packed_once
+from polysci.network.ir.stages import LayerStage, members_of
+from polysci.network.passes.buffers import PlacedProgram
+from polysci.network.passes.layer_calls import LayerCall, Spot, is_same, packed_once
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import to_stored
 
@@ -26,12 +28,13 @@ Chunk = bytes | memoryview
 class WeightsFile:
     """Constants as stages read them, then raw weights, which are packed on load.
 
-    ``parts`` are all of them in the order of the file, ``constants`` the offsets in bytes of those
-    that are read as they are; sizes are in bytes, ``largest`` that of the most taken at a time.
+    ``parts`` are all of them in the order of the file, ``constants`` the offsets in bytes of the
+    first, which are read as they are; sizes are in bytes, ``largest`` that of the most taken at a
+    time.
     """
 
     parts: tuple[tuple[str, Array], ...]
-    constants: Mapping[str, int]
+    constants: tuple[int, ...]
     constants_size: int
     packed_size: int
     largest: int
@@ -111,29 +114,62 @@ def flush_denormals(array: Array) -> Array:
     return array if changed is None else changed.reshape(array.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class WeightsUse:
+    """What runs of a program read beside tensors: calls of its layers, and constants."""
+
+    placed: PlacedProgram
+    calls: Mapping[Spot, LayerCall]
+
+    @property
+    def constants(self) -> list[str]:
+        """Those that stages read as they are: all but weights that are packed on load."""
+        buffers: dict[str, None] = {}
+        for at, stage in enumerate(self.placed.program.stages):
+            for inside, member in enumerate(members_of(stage)):
+                call, names = self.calls.get((at, inside)), list(member.inputs)
+                if call and call.packed_at is not None and isinstance(member, LayerStage):
+                    mine = (member.x.tensor, member.bias, member.residual)
+                    names = [name for name in names if name != member.weights or name in mine]
+                for name in names:
+                    buffer = self.placed.places[name].buffer
+                    if buffer in self.placed.program.constants:
+                        buffers[buffer] = None
+        return list(buffers)
+
+
 def weights_file_of(
-    calls: Sequence[LayerCall],
-    constants: Mapping[str, Array],
-    used: Sequence[str],
-    *,
-    flush: bool = True,
-) -> WeightsFile:
-    """``used`` are the constants that stages read as they are; ``flush``: without denormals."""
+    uses: Sequence[WeightsUse], *, flush: bool = True
+) -> tuple[WeightsFile, list[dict[str, int]]]:
+    """The file of the programs of a library; by program, the offsets of its constants in bytes.
+
+    Equal constants are one. ``flush``: without denormals.
+    """
     change = flush_denormals if flush else np.asarray
-    places, at, parts = dict[str, int](), 0, list[tuple[str, Array]]()
-    for name in used:
-        array = np.ascontiguousarray(change(constants[name]))
-        places[name] = at
-        at += round_up(max(array.nbytes, 1))
-        parts.append((name, array if array.nbytes else np.zeros(LINE, np.uint8)))
-    packed = 0
-    largest = LINE
-    for call in packed_once(calls):
-        array = weights_of(call, change(constants[call.layer.weights]))
+    parts, places, size = list[tuple[str, Array]](), list[int](), 0
+    offsets = [dict[str, int]() for _ in uses]
+    for use, own in zip(uses, offsets, strict=True):
+        for name in use.constants:
+            array = np.ascontiguousarray(change(use.placed.program.constants[name]))
+            array = array if array.nbytes else np.zeros(LINE, np.uint8)
+            others = (at for at, (_, other) in zip(places, parts, strict=True)
+                      if other.shape == array.shape and is_same(other, array))  # fmt: skip
+            own[name] = next(others, size)
+            if own[name] == size:
+                places.append(size)
+                parts.append((name, array))
+                size += round_up(array.nbytes)
+    packed, largest = 0, LINE
+    raw: dict[int | None, Array] = {}
+    for use in reversed(uses):
+        constants, calls = use.placed.program.constants, packed_once(use.calls.values())
+        raw |= {call.packed_at: constants[call.layer.weights] for call in calls}
+    for call in packed_once(call for use in uses for call in use.calls.values()):
+        array = weights_of(call, change(raw[call.packed_at]))
         parts.append((call.layer.weights, array))
-        size = array.nbytes
+        nbytes = array.nbytes
         if call.source.columns:  # taken piece by piece
-            size = min(size, prod(call.source.columns) * array.itemsize)
-        largest = max(largest, round_up(size))
+            nbytes = min(nbytes, prod(call.source.columns) * array.itemsize)
+        largest = max(largest, round_up(nbytes))
         packed += round_up(call.source.packed)
-    return WeightsFile(tuple(parts), places, at, packed, largest)
+    return WeightsFile(tuple(parts), tuple(places), size, packed, largest), offsets

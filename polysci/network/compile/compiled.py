@@ -226,12 +226,14 @@ def _from_cache(
 ) -> Network:  # fmt: skip
     """A network for which nothing is measured, planned and built now or by an earlier process."""
     start, title = time.monotonic(), words[0]
-    key_of = partial(network_cache.key_of, graph, options, wisdom, *words)
-    kept = network_cache.load(key_of(), graph.constants)
+    key_of = partial(network_cache.key_of, graph, options, *words)
+    kept = network_cache.load(key_of(), graph.constants, options, wisdom)
     if kept is None:
-        network = build_network(prepared(options.dtype), options, title, wisdom=wisdom, flags=flags)
+        ready = prepared(options.dtype)
+        read = network_cache.ReadRecords.of(ready, options, wisdom)  # others may come meanwhile
+        network = build_network(ready, options, title, wisdom=wisdom, flags=flags)
         library, key = network.runner.library.path, key_of()  # the machine's rates may be new
-        network_cache.keep(key, network.code, library, graph.constants, network.summary)
+        network_cache.keep(key, network.code, library, graph.constants, network.summary, read)
         return network
     network = Network.__new__(Network)
     network.runner, network.known = kept

@@ -1,7 +1,8 @@
 """Compiled networks for later processes: the library, and of which constants it takes weights.
 
 A key stands for all that decides about a network at a level that measures nothing: the graph with
-its constants, options, rates and wisdom, the compiler, and the code of this package.
+its constants, options and rates, the compiler, and the code of this package. The rest are records:
+an entry holds a digest of those that its network was planned with.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from polysci.algorithms.choice import key_of as key_of_record
 from polysci.border.files import read_stored
-from polysci.errors import PolysciError
+from polysci.errors import PolysciError, WisdomError
 from polysci.network.codegen.emit import Code
 from polysci.network.codegen.weights_file import pieces_of
 from polysci.network.compile.build import ports
+from polysci.network.compile.network_records import NetworkRecords
 from polysci.network.compile.pickling import digest_of
 from polysci.network.compile.planned import NetworkSummary
-from polysci.network.compile.prepare import CompileOptions
+from polysci.network.compile.prepare import CompileOptions, PreparedNetwork
 from polysci.network.ir.graph import Array, Graph
+from polysci.network.passes.layer_calls import problems
 from polysci.network.runtime.runner import Runner
 from polysci.network.runtime.stored import restore_runner, signature_of
 from polysci.numerics.arrays import round_up
@@ -37,9 +41,10 @@ from polysci.runtime.build import cache as builds
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import SCRATCH
 from polysci.runtime.build.folder import cache_dir
+from polysci.runtime.measurement import host_of
 from polysci.target.isas import kernel_sources
 from polysci.target.resources import resource
-from polysci.tune.wisdom import Wisdom
+from polysci.tune.wisdom import Record, Wisdom
 
 FOLDER: Final = "networks"
 MOST_BYTES: Final = 1 << 25  # of weights that are no constants of the graph
@@ -48,12 +53,44 @@ _PACKAGE: Final = Path(__file__).parents[2]
 _log = logging.getLogger(__name__)
 
 
-def key_of(graph: Graph, options: CompileOptions, wisdom: Wisdom | None, *words: str) -> str:
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Keys of the records that planning a network reads, and a digest of those there are."""
+
+    problems: tuple[str, ...]
+    digest: str
+
+    @staticmethod
+    def of(
+        prepared: PreparedNetwork, options: CompileOptions, wisdom: Wisdom | None
+    ) -> ReadRecords:
+        """Of the network itself, and of its layers in any order of sums and in one."""
+        store = wisdom or Wisdom()
+        layers = problems(prepared.program).values()
+        keys = (
+            NetworkRecords(prepared.graph, options, store).key,
+            *(key_of_record(layer, options.algorithm) for layer in layers),
+            *(key_of_record(layer, options.algorithm, reproducible=True) for layer in layers),
+        )
+        return ReadRecords(keys, _digest_of_records(keys, options, store))
+
+    def are_current(self, options: CompileOptions, wisdom: Wisdom | None) -> bool:
+        """Whether planning would read the same today."""
+        return self.digest == _digest_of_records(self.problems, options, wisdom or Wisdom())
+
+
+def _digest_of_records(keys: Sequence[str], options: CompileOptions, wisdom: Wisdom) -> str:
+    """Of the schedules that searches may take, the preferred ones first, and of nothing else."""
+    host, features = host_of(options.target), options.target.isa.features
+    records: Sequence[Record] = ()
+    with suppress(WisdomError):  # of which planning warns
+        records = wisdom.winners(keys, {1, options.threads}, features, host=host)
+    rows = [(r.problem, r.threads, r.schedule, r.disturbed) for r in records]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def key_of(graph: Graph, options: CompileOptions, *words: str) -> str:
     """The name of a network's entry; ``words`` are further options."""
-    path = (Wisdom() if wisdom is None else wisdom).path
-    with suppress(OSError):
-        status = path.stat()
-        words += (str(path), str(status.st_mtime_ns), str(status.st_size))
     tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
     digest = digest_of((replace(graph, constants={}, tensors={}), *tables))
     rates = options.rates.to_json()
@@ -70,11 +107,16 @@ def _code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def load(key: str, constants: Mapping[str, Array]) -> tuple[Runner, NetworkSummary] | None:
+def load(
+    key: str, constants: Mapping[str, Array], options: CompileOptions, wisdom: Wisdom | None
+) -> tuple[Runner, NetworkSummary] | None:
     """The network of an entry, with the constants of its graph; None where it is not there."""
     home = cache_dir() / FOLDER / key
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, PolysciError):
         entry = json.loads(read_stored(home / _ENTRY))
+        read = ReadRecords(tuple(entry["records"]["problems"]), entry["records"]["digest"])
+        if not read.are_current(options, wisdom):
+            return None
         library = builds.find(entry["build"])
         extra = read_stored(home / _WEIGHTS, MOST_BYTES)
         if library is None or hashlib.sha256(extra).hexdigest() != entry["weights"]:
@@ -93,8 +135,9 @@ def load(key: str, constants: Mapping[str, Array]) -> tuple[Runner, NetworkSumma
 
 
 def keep(
-    key: str, code: Code, library: Path, constants: Mapping[str, Array], summary: NetworkSummary
-) -> None:
+    key: str, code: Code, library: Path, constants: Mapping[str, Array], summary: NetworkSummary,
+    read: ReadRecords,
+) -> None:  # fmt: skip
     """For later processes; a full disk is none of the network's business."""
     parts, extra = _parts_of(code, constants)
     if len(extra) > MOST_BYTES:
@@ -103,6 +146,7 @@ def keep(
         "build": library.parent.name,
         "network": signature_of(code.name, code.declarations, ports(code)),
         "parts": parts,
+        "records": asdict(read),
         "summary": asdict(summary),
         "weights": hashlib.sha256(extra).hexdigest(),
     }

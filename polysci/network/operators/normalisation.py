@@ -72,12 +72,17 @@ def normalise(
     return mean, factor
 
 
-def _check(build: Builder, node: Node) -> tuple[int, float]:
-    """The rank of x and epsilon."""
+def _check(build: Builder, node: Node, first: int = 1) -> float:
+    """Epsilon. Statistics are over axes from ``first`` on; those before may have no elements."""
     build.check_floats(node, *node.inputs)
-    if not build.values[node.inputs[0]].size:
+    if not prod(build.shape(node.inputs[0])[first:]):
         build.refuse("no elements")
-    return len(build.shape(node.inputs[0])), float(node.attributes.get("epsilon", 1e-5))
+    return float(node.attributes.get("epsilon", 1e-5))
+
+
+def _first_axis(build: Builder, node: Node) -> int:
+    (first,) = attribute_axes([node.attributes.get("axis", -1)], len(build.shape(node.inputs[0])))
+    return first
 
 
 def _publish(build: Builder, node: Node, outputs: Sequence[tuple[int, str]]) -> None:
@@ -100,8 +105,9 @@ def batch_normalisation(build: Builder, node: Node) -> None:
         build.check_floats(node, *node.inputs)
         mean, variance = given
     else:
-        rank, _ = _check(build, node)
-        sums = reduce(build, x, [at for at in range(rank) if at != 1], "add", keep=False)
+        _check(build, node, 0)
+        axes = [at for at in range(len(build.shape(x))) if at != 1]
+        sums = reduce(build, x, axes, "add", keep=False)
         mean, variance = _batch_statistics(build, node, sums)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     root = apply("sqrt", apply("add", build.along(variance, 1), epsilon))
@@ -152,18 +158,18 @@ def _batch_statistics(build: Builder, node: Node, sums: Reduce) -> tuple[str, st
 
 def layer_normalisation(build: Builder, node: Node) -> None:
     """Over all axes from one on."""
-    rank, epsilon = _check(build, node)
-    (first,) = attribute_axes([node.attributes.get("axis", -1)], rank)
-    axes, (x, scale) = range(first, rank), node.inputs[:2]
+    x, scale = node.inputs[:2]
+    first = _first_axis(build, node)
+    epsilon, axes = _check(build, node, first), range(first, len(build.shape(x)))
     mean, factor = normalise(build, node, x, axes, epsilon, scale=scale, bias=node.input(2))
     _publish(build, node, [(1, mean), (2, factor)])
 
 
 def root_mean_square(build: Builder, node: Node) -> None:
     """Over all axes from one on, around 0."""
-    rank, epsilon = _check(build, node)
-    (first,) = attribute_axes([node.attributes.get("axis", -1)], rank)
-    axes, (x, scale) = range(first, rank), node.inputs[:2]
+    x, scale = node.inputs[:2]
+    first = _first_axis(build, node)
+    epsilon, axes = _check(build, node, first), range(first, len(build.shape(x)))
     _, factor = normalise(build, node, x, axes, epsilon, scale=scale, centred=False)
     _publish(build, node, [(1, factor)])
 

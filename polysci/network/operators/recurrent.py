@@ -248,6 +248,10 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
         node, *(name for at, name in enumerate(node.inputs) if at not in whole_numbers)
     )
     _check(build, node, cell)
+    if not build.values[x].size:
+        for output in filter(None, node.outputs):
+            build.define(node, Number(0.0), output)
+        return
     places, time = places_of(node, build.shape(x)[time_axis(node)]), time_axis(node)
     count = build.shape(x)[time]
     mask = mask_of(build, node, node.input(4), count)
@@ -292,7 +296,7 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
         build.refuse(f"direction {_direction(node)}")
     time, count = time_axis(node), len(_BACKWARDS[_direction(node)])
     x = build.shape(node.inputs[0])
-    if len(x) != 3 or time not in (0, 1) or not all(x):
+    if len(x) != 3 or time not in (0, 1) or not x[time] * x[2]:
         build.refuse(f"x {list(x)} and layout {time}")
     batch, hidden = x[1 - time], build.shape(node.inputs[2])[-1]
     rows = len(ORDERS[node.op]) * hidden

@@ -57,11 +57,15 @@ def calls_of(
     threads: int,
     team: Team = Team.OPENMP,
     shares: ThreadShares = SHARED,
+    layers: SharedLayers | None = None,
 ) -> dict[Spot, LayerCall]:
-    """By position of the stage, and inside it; layers that share code share a symbol."""
+    """By position of the stage, and inside it; layers that share code share a symbol.
+
+    ``layers`` are those of other programs of the same library.
+    """
     calls: dict[Spot, LayerCall] = {}
-    sources: dict[tuple[str, ...], Source] = {}
-    packed = _PackedWeights(placed.program.constants)
+    layers = layers or SharedLayers()
+    sources, constants = layers.sources, placed.program.constants
     for spot, layer, fused in _spots(placed.program):
         schedule = plain(schedules[layer.problem.key])
         several = 1 if fused or shares.serial(spot[0]) else threads
@@ -82,7 +86,7 @@ def calls_of(
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = several > 1 and bool(schedule.parallel)
-        at = packed.place(layer, source) if fixed else None
+        at = layers.place(layer, source, constants[layer.weights]) if fixed else None
         calls[spot] = LayerCall(layer, source, schedule, at, shared)
     return calls
 
@@ -110,28 +114,36 @@ def packed_ahead(placed: PlacedProgram, at: int, calls: Mapping[Spot, LayerCall]
 
 
 @dataclass(slots=True)
-class _PackedWeights:
-    """Where packed weights are: layers whose weights are equal and packed alike share them."""
+class SharedLayers:
+    """Code of layers by what it depends on, and where packed weights are, ``size`` bytes in all.
 
-    constants: Mapping[str, Array]
+    Layers whose weights are equal and packed alike share them.
+    """
+
+    sources: dict[tuple[str, ...], Source] = field(default_factory=dict)
     size: int = 0
-    known: dict[tuple[str, ...], list[tuple[str, int]]] = field(default_factory=dict)
+    places: dict[tuple[str, ...], list[tuple[Array, int]]] = field(default_factory=dict)
 
-    def place(self, layer: LayerStage, source: Source) -> int:
-        own = (layer.problem.key, str(source.schedule), f"{layer.w} {layer.x_zero}")
-        others = self.known.setdefault((*own, str(source.packed)), [])
-        for name, at in others:
-            if self._are_equal(name, layer.weights):
+    def place(self, layer: LayerStage, source: Source, weights: Array) -> int:
+        """Bytes before the packed weights of a layer."""
+        own = (source.key, source.packing) if source.packing else (
+            layer.problem.key, str(source.schedule), str(layer.w)
+        )  # fmt: skip
+        others = self.places.setdefault((*own, f"{layer.x_zero} {source.packed}"), [])
+        for array, at in others:
+            if is_same(array, weights):
                 return at
-        others.append((layer.weights, self.size))
+        others.append((weights, self.size))
         self.size += round_up(source.packed)
         return others[-1][1]
 
-    def _are_equal(self, name: str, other: str) -> bool:
-        if name == other:
-            return True
-        a, b = (self.constants[tensor].reshape(-1) for tensor in (name, other))
-        return bool(np.array_equal(a[:HEAD], b[:HEAD]) and np.array_equal(a, b))
+
+def is_same(array: Array, other: Array) -> bool:
+    """Whether the elements of two arrays are the same, in order."""
+    if array is other:
+        return True
+    a, b = array.reshape(-1), other.reshape(-1)
+    return a.dtype == b.dtype and bool(np.array_equal(a[:HEAD], b[:HEAD]) and np.array_equal(a, b))
 
 
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:

@@ -17,6 +17,7 @@ from polysci.export.project import MARK
 from polysci.export.wait_policy import wait_policy
 from polysci.network.codegen.emit import use_packed_weights
 from polysci.network.codegen.pools import OPENMP
+from polysci.network.codegen.sized_programs import describe_size
 from polysci.network.codegen.weights_file import Chunk, packed_pieces
 from polysci.network.compile.compiled import Network
 from polysci.network.compile.planned import PlannedNetwork
@@ -24,6 +25,7 @@ from polysci.network.runtime.runner import TensorPort
 from polysci.network.tools.isa_choice import IsaChoice
 from polysci.network.tools.pool_texts import pool_texts
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
+from polysci.network.tools.sized_networks import SizedNetworks, only_size
 from polysci.text import templates
 from polysci.text.tables import bytes_text
 
@@ -34,6 +36,10 @@ HARDLY_LARGER = 1.1
 PACKED_TOLD = (
     "* The weights were packed ahead: `{0}_map` maps the file, which processes then share; "
     "`{0}_use` takes\n  its bytes where they lie.\n"
+)
+SIZES_TOLD = (
+    "* `{0}_run` takes the sizes and runs the entry of these ({2}); it returns `{1}_NO_SIZE` where "
+    "there is\n  none. Entries share the weights that they pack in the same way, and a context.\n"
 )
 _FILES = MappingProxyType(
     {
@@ -53,7 +59,7 @@ _TYPES = MappingProxyType(
 
 
 def write_project(
-    network: PlannedNetwork | IsaChoice,
+    network: PlannedNetwork | IsaChoice | SizedNetworks,
     out: Path,
     *,
     embed: bool = False,
@@ -69,13 +75,15 @@ def write_project(
     network whose results are wrong.
     """
     check_project(out, network.name, force=force)
-    if packed and isinstance(network, IsaChoice):
-        raise SpecError(f"{network.name}: each instruction set packs weights in its own way")
+    if packed and not isinstance(network, PlannedNetwork):
+        raise SpecError(f"{network.name}: each of its entries packs weights in its own way")
     if isinstance(network, IsaChoice):
-        first, code = network.first, _choice_sources(network)
+        whole, code = only_size(network.first), _choice_sources(network)
+    elif isinstance(network, SizedNetworks):
+        whole, code = network, _raw_sources(network.whole)
     else:
-        first, code = network, network_sources(network, packed)
-    contents = files(first, code, make_selftest_data(first), embed)
+        whole, code = only_size(network), network_sources(network, packed)
+    contents = files(whole, code, [*map(make_selftest_data, whole.networks)], embed)
     return folder.write(out, contents, leftovers=_leftovers(network.name), force=force)
 
 
@@ -105,16 +113,25 @@ class NetworkSources:
 def network_sources(network: PlannedNetwork, packed: bool = False) -> NetworkSources:
     """Of the network alone. Raises SpecError for weights that cannot be packed here."""
     code = network.code
-    cpus = " ".join(code.isa.features) or "none"
     if packed and not isinstance(network, Network):
         raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
     if isinstance(network, Network) and (packed or _hardly_larger(network)):
         data = network.runner.packed_weights()
         files = use_packed_weights(code, data)
         return NetworkSources(
-            mark_files(files, code.name), partial(packed_pieces, data), True, cpus
+            mark_files(files, code.name), partial(packed_pieces, data), True, _features(network)
         )
-    return NetworkSources(mark_files(code.files, code.name), code.weights_file.pieces, False, cpus)
+    return _raw_sources(network)
+
+
+def _raw_sources(network: PlannedNetwork) -> NetworkSources:
+    """Of a network whose weights are packed when they load."""
+    files, weights = mark_files(network.code.files, network.name), network.code.weights_file
+    return NetworkSources(files, weights.pieces, False, _features(network))
+
+
+def _features(network: PlannedNetwork) -> str:
+    return " ".join(network.code.isa.features) or "none"
 
 
 def _choice_sources(network: IsaChoice) -> NetworkSources:
@@ -127,9 +144,9 @@ def _choice_sources(network: IsaChoice) -> NetworkSources:
 
 
 def files(
-    network: PlannedNetwork, code: NetworkSources, told: SelftestData, embed: bool = False
+    network: SizedNetworks, code: NetworkSources, told: Sequence[SelftestData], embed: bool = False
 ) -> dict[str, Content]:
-    """The content of every file of the project."""
+    """The content of every file of the project; ``told`` is of each entry."""
     name, texts = network.name, dict(code.files)
     if embed:
         texts[f"{name}.h"] = _offering(texts[f"{name}.h"], name)
@@ -144,7 +161,7 @@ def files(
         **texts,
         f"{name}.weights": code.weights,
         **made,
-        DATA: lambda: selftest_bytes(network, told),
+        DATA: lambda: selftest_bytes(name, told),
     }
 
 
@@ -177,21 +194,23 @@ def _offering(header: str, name: str) -> str:
     return f"{before}{match}{fill_template('embedded.h', {'NAME': name}).rstrip()}{after}"
 
 
-def selftest_bytes(network: PlannedNetwork, told: SelftestData) -> Iterator[bytes]:
-    yield f"polysci self-test of {network.name}".encode().ljust(HEAD, b"\0")
-    for array in (*told.inputs, *told.outputs):
-        yield array.tobytes()
+def selftest_bytes(name: str, told: Sequence[SelftestData]) -> Iterator[bytes]:
+    yield f"polysci self-test of {name}".encode().ljust(HEAD, b"\0")
+    for data in told:
+        for array in (*data.inputs, *data.outputs):
+            yield array.tobytes()
 
 
 def _values(
-    network: PlannedNetwork,
+    whole: SizedNetworks,
     sources: NetworkSources,
-    told: SelftestData,
+    told: Sequence[SelftestData],
     stems: Sequence[str],
     embed: bool,
 ) -> dict[str, str]:
     """What fills the templates."""
-    name, code = network.name, network.code
+    network, name, code = whole.whole, whole.name, whole.whole.code
+    loosest = max(told, key=lambda data: data.tolerance)
     base = {"NAME": name, "UPPER": name.upper()}
     threads = network.threads > 1 and code.pool == OPENMP
     simd = fill_template("simd.cmake", base)
@@ -205,7 +224,7 @@ def _values(
     )
     return base | {
         **pool_texts(code, network.threads),
-        **program_parts(network),
+        **program_parts(whole),
         "LOAD": f"{name}_load_embedded(&why)" if embed else f'{name}_load("{name}.weights", &why)',
         "PACKED_TEST": fill_template("packed_test.c", base) if sources.packed else "",
         "PACKED_TOLD": PACKED_TOLD.format(name) if sources.packed else "",
@@ -219,11 +238,11 @@ def _values(
         "WAITING": wait_policy(network.threads if threads else 1, "* ", "  "),
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
-        "SIZE": f"{len(code.placed.program.stages)} stages",
+        "SIZE": describe_size(whole.programs),
         "FEATURES": sources.cpus,
-        "TOLERANCE": f"{told.tolerance:.3g}",
-        "DERIVED": told.derived,
-        "TABLE": "\n".join(rows(network)),
+        "TOLERANCE": f"{loosest.tolerance:.3g}",
+        "DERIVED": loosest.derived,
+        "TABLE": "\n".join(_table(whole)),
         "PACKED": bytes_text(code.weights_file.packed_size),
         "ARENA": bytes_text(code.arena.size),
         "UNSHARED": bytes_text(code.arena.unshared),
@@ -235,28 +254,51 @@ def _values(
     }  # fmt: skip
 
 
-def program_parts(network: PlannedNetwork) -> dict[str, str]:
+def program_parts(whole: SizedNetworks) -> dict[str, str]:
     """What the C of programs around the library has in common."""
-    values = {"NAME": network.name, **_ports(network)}
+    values = {"NAME": whole.name, "UPPER": whole.name.upper(), **_ports(whole)}
+    values["TABLES"] = fill_template("ports_of_sizes.c" if whole.several else "ports.c", values)
+    loop = "    for (entry = 0; entry < ENTRIES; ++entry)\n    " * whole.several
+    known = ", ".join(program.key for program in whole.programs)
     return {
         "VALUES": fill_template("values.c", values) + fill_template("run.c", values),
         "PORTS": fill_template("values.c", values),
         "CONTENTS": fill_template("contents.c", values),
         "ERROR_OF": fill_template("error_of.c", values),
         "CALLED": values["CALLED"],
+        "FOR_ENTRIES": loop,
+        "FIRST_ENTRY": "    entry = 0;\n" * whole.several,
+        "SIZES_TEST": fill_template("sizes_test.c", values) * whole.several,
+        "SIZES_TOLD": SIZES_TOLD.format(whole.name, whole.name.upper(), known) * whole.several,
     }
 
 
-def _ports(network: PlannedNetwork) -> dict[str, str]:
-    """Tables of inputs and outputs."""
-    inputs, outputs = network.inputs, network.outputs
-    words = [f"x[{at}]" for at in range(len(inputs))] + [f"y[{at}]" for at in range(len(outputs))]
+def _ports(whole: SizedNetworks) -> dict[str, str]:
+    """Tables of inputs and outputs, of one entry after the other, and calls of the entries."""
+    first, several = whole.networks[0], whole.several
+    words = [f"x[{at}]" for at in range(len(first.inputs))]
+    words += [f"y[{at}]" for at in range(len(first.outputs))]
+    called = "".join(f", {word}" for word in words)
+    tables = {"INPUT_ROWS": "", "OUTPUT_ROWS": ""}
+    for network in whole.networks:
+        for letter, hole, ports in (
+            ("x", "INPUT_ROWS", network.inputs), ("y", "OUTPUT_ROWS", network.outputs)
+        ):  # fmt: skip
+            own = "".join(_port(letter, at, port) for at, port in enumerate(ports))
+            tables[hole] += f"    {{\n{own}    {{0, F32, 0}}}},\n" if several else own
+    calls = [f"    {whole.name}_run(context{called});\n"]
+    if several:
+        sizes = [", ".join(map(str, program.sizes.values())) for program in whole.programs]
+        calls = [f"    if (entry == {at})\n        {whole.name}_run(context, {size}{called});\n"
+                 for at, size in enumerate(sizes)]  # fmt: skip
     return {
-        "INPUTS": str(len(inputs)),
-        "OUTPUTS": str(len(outputs)),
-        "INPUT_ROWS": "".join(_port("x", at, port) for at, port in enumerate(inputs)),
-        "OUTPUT_ROWS": "".join(_port("y", at, port) for at, port in enumerate(outputs)),
-        "CALLED": "".join(f", {word}" for word in words),
+        **tables,
+        "INPUTS": str(len(first.inputs)),
+        "OUTPUTS": str(len(first.outputs)),
+        "ENTRY_COUNT": str(len(whole.networks)),
+        "CALLS": "".join(calls),
+        "CALLED": called,
+        "NO_SIZES": "0" + ", 0" * (len(whole.programs[0].sizes) + len(words)),
     }
 
 
@@ -267,6 +309,15 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
 def _length(port: TensorPort) -> str:
     """What is to say of an output of which data decides the length."""
     return f": of axis {port.counted[0]} the first *y{port.counted[1]}" if port.counted else ""
+
+
+def _table(whole: SizedNetworks) -> list[str]:
+    """Rows of all entries."""
+    if not whole.several:
+        return rows(whole.whole)
+    pairs = zip(whole.programs, whole.networks, strict=True)
+    return [row.replace(" | ", f" of {program.key} | ", 1)
+            for program, network in pairs for row in rows(network)]  # fmt: skip
 
 
 def rows(network: PlannedNetwork) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from polysci.errors import UnsupportedError
 from polysci.network.compile.build import store
 from polysci.network.compile.compiled import Network
+from polysci.network.frontends.layers.words import backward_of
 from polysci.network.frontends.onnx.binding import bound_inputs
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.peers import REMEDY, Peer
@@ -89,11 +90,16 @@ def compare_networks(
 ) -> NetworkComparison:
     """Time the network and the peers in turns, each in its own process, on made-up inputs.
 
+    Parameters that are inputs, as of words with ``bwd``, have the values that training starts with:
+    gradients of normally distributed ones explode, and rounding would decide about them.
+
     ``dims`` and ``values`` as ``compile_network`` took them. A peer that lacks something, as bf16,
     is left out, of which ``say`` is told. Raises UnsupportedError where that leaves none,
     CheckError where one fails.
     """
     inputs = inputs_of(network.inputs, seed)
+    if trained := backward_of(str(model)):
+        inputs.update(trained.parameters)
     constants = bound_inputs(model, dims or {}, values) if values else {}
     with ExitStack() as stack:
         rivals, lacks = dict[str, NetworkRival](), list[str]()

@@ -27,6 +27,7 @@ from polysci.network.tools.c_project import (
 )
 from polysci.network.tools.pool_texts import free_pool_texts
 from polysci.network.tools.selftest_data import SelftestData, make_selftest_data
+from polysci.network.tools.sized_networks import only_size
 from polysci.text.tables import bytes_text
 
 _FILES = MappingProxyType(
@@ -80,7 +81,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
     ports, size = ports_of(code.placed.program), LINE + data.nbytes
     values = {
         **code.values,
-        **program_parts(network),
+        **program_parts(only_size(network)),
         **file_flags(texts),
         **free_pool_texts(code, network.threads),
         "CODE": stages_text(code.values),
@@ -100,7 +101,7 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
         **made,
         f"{name}_weights.c": partial(_weights_text, name, data),
         f"{name}.weights": partial(packed_pieces, data),
-        DATA: lambda: selftest_bytes(network, told),
+        DATA: lambda: selftest_bytes(name, [told]),
     }
 
 

@@ -11,7 +11,8 @@ from polysci.errors import PolysciError
 from polysci.export.units import compiles_where
 from polysci.network.codegen.emit import TEMPLATES as NETWORK_TEMPLATES
 from polysci.network.codegen.pools import pool_values
-from polysci.network.codegen.signature import ports_of, signature_of, sizes_of
+from polysci.network.codegen.signature import ports_of, sizes_of
+from polysci.network.codegen.sized_programs import SizedProgram, run_values
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.text import templates
 
@@ -72,7 +73,7 @@ class IsaChoice:
             NETWORK_TEMPLATES / "network.h",
             {
                 **plan.code.values,
-                **signature_of(ports, self.name),
+                **run_values([SizedProgram(plan.code.placed, plan.schedules)], self.name),
                 **pool_values(plan.code.pool, plan.threads, self.name),
                 "NAME": self.name,
                 "UPPER": self.name.upper(),

@@ -65,6 +65,21 @@ def test_both_updates_sum_the_same(name: str, threads: int) -> None:
             assert np.array_equal(value, made[f"{what}.gradient"])
 
 
+def test_updates_of_bf16() -> None:
+    """Both ways round factors alike: as near to f32 as 8 bits of a number allow."""
+    words, known = "lstm:T6xN4xC24xK20 bwd", dict[str, Array]()
+    for at, tensor in enumerate(graph_of(words).inputs):
+        random = np.random.default_rng(at)
+        known[tensor.name] = 0.2 * random.standard_normal(tensor.shape, np.float32)
+    exact = gradients(words, known, "diffused")
+    for way in ("fused", "diffused"):
+        made = gradients(words, known, way, dtype="bf16")
+        assert made.keys() == exact.keys()
+        for name, value in exact.items():
+            error = np.abs(made[name] - value).max() / np.abs(value).max()
+            assert 0 < error < 2.0**-7, (way, name)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_whole_numbers_are_exact(threads: int) -> None:
     """A clamped RNN of small whole numbers loses nothing, whatever the order of sums."""

@@ -156,3 +156,23 @@ def test_negative_axes_and_numbers_of_numpy() -> None:
     layers.Flatten(-2), layers.LeakyReLU(-0.5), layers.MaxPool2d(2, stride=None)
     model = [layers.Conv2d(np.int64(3), 4, np.int32(3), padding=(np.int8(1), 0)), layers.Flatten()]
     assert build_model(model, (1, np.int64(3), 8, 8)).graph.outputs[0].shape == (1, 4 * 8 * 6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "result"),
+    [
+        (layers.LayerNorm(8), (0, 3, 8), (0, 3, 8)),
+        (layers.RMSNorm(8), (0, 8), (0, 8)),
+        (layers.GroupNorm(2, 8), (0, 8, 3), (0, 8, 3)),
+        (layers.LSTM(8, 4, num_layers=2, last=True), (5, 0, 8), (0, 4)),
+        (layers.GRU(8, 4, bidirectional=True), (5, 0, 8), (5, 0, 8)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, layers.Layer) else None,
+)
+def test_no_images_give_an_empty_result(
+    layer: layers.Layer, shape: tuple[int, ...], result: tuple[int, ...]
+) -> None:
+    model = build_model([layer], shape)
+    inputs = {it.name: np.zeros(it.shape, it.dtype) for it in model.graph.inputs}
+    (y,) = network_of(model.graph)(inputs).values()
+    assert y.shape == result and y.dtype == np.float32

@@ -1,5 +1,7 @@
 """Words of recurrent layers: round trips, models, and errors that point into the text."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from polysci.errors import SpecError
 from polysci.network.compile.prepare import graph_of
 from polysci.network.frontends.layers.recurrent_words import CELLS, RecurrentWords
-from polysci.network.frontends.layers.words import layers_of
+from polysci.network.frontends.layers.words import layers_of, model_of
+from polysci.network.frontends.onnx.simplify import simplify
 
 EXTENTS = st.integers(1, 10**6)
 
@@ -31,6 +34,22 @@ def test_the_model() -> None:
     assert model.graph.inputs[0].shape == (5, 2, 3)
     assert model.graph.outputs[0].shape == (5, 2, 8)
     assert model.parameters["0.weight_ih_l1_reverse"].shape == (12, 8)
+
+
+@pytest.mark.parametrize("words", ["lstm:T3xN2xC5xK6 dirs=2", "gru:T3xN2xC5xK6", "rnn:T3xN2xC5xK6"])
+def test_weights_of_a_forward_pass_are_known_ahead(words: str) -> None:
+    graph = graph_of(words)
+    recurrent = [node for node in graph.nodes if node.op in ("LSTM", "GRU", "RNN")]
+    assert recurrent
+    assert all(name in graph.constants for node in recurrent for name in node.inputs[1:])
+
+
+def test_a_moved_weight_that_is_an_output_has_a_node() -> None:
+    graph = model_of("rnn:T3xN2xC5xK6").fixed()
+    moved = next(node.outputs[0] for node in graph.nodes if node.op == "Reshape")
+    both = replace(graph, outputs=(*graph.outputs, graph.tensors[moved]))
+    assert moved in {name for node in simplify(both).nodes for name in node.outputs}
+    assert moved not in {name for node in simplify(graph).nodes for name in node.outputs}
 
 
 def test_words_of_a_backward_pass_have_weights_as_inputs() -> None:

@@ -111,7 +111,7 @@ void @NAME@_free(@NAME@_context *context)
 size_t @NAME@_model_size(void) { return (size_t)CONSTANTS + PACKED; }
 size_t @NAME@_context_size(void) { return ARENA; }
 
-void @NAME@_run(@NAME@_context *context, @PARAMETERS@)
+@RUN_HEAD@
 {
     const ps_memory m = {.arena = context->arena,
                          .constants = context->model->constants,
@@ -119,4 +119,4 @@ void @NAME@_run(@NAME@_context *context, @PARAMETERS@)
                          .in = {@IN@},
                          .out = {@OUT@}@SET_TIMES@};
 @RUN@}
-@POOL_FUNCTIONS@@DEBUG@
+@ENTRIES@@POOL_FUNCTIONS@@DEBUG@

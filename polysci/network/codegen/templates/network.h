@@ -45,7 +45,7 @@ int @NAME@_supported(void);
 /* Null where memory is short. */
 @NAME@_context *@NAME@_new(const @NAME@_model *model);
 @POOL_HEADER@
-void @NAME@_run(@NAME@_context *context, @PARAMETERS@);
+@RUN_DECLARED@
 
 void @NAME@_free(@NAME@_context *context);
 void @NAME@_unload(@NAME@_model *model);

@@ -26,9 +26,11 @@ from polysci.network.frontends.onnx.reference_random import dropout_mask
 from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
 from polysci.network.frontends.onnx.reference_returning import run_recurrent_gradient
 from polysci.network.frontends.onnx.regions import max_roi_pool
+from polysci.network.ir.element_values import evaluate
 from polysci.network.ir.graph import (
     AFFINE,
     DROPOUT_MASK,
+    ELEMENTS,
     LOOP_BEGIN,
     Array,
     Graph,
@@ -137,12 +139,22 @@ def _as(value: Array, dtype: str) -> Array:
     return value.astype(dtype) if value.dtype.kind == "f" else value
 
 
+def _elements(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+    """The tensor whose elements an expression defines; it calls inputs by their numbers."""
+    tensor = graph.tensors[node.outputs[0]]
+    inputs = {str(at): known[name] for at, name in enumerate(node.inputs)}
+    value = evaluate(node.attributes["expr"], tensor.shape, inputs)
+    return value if value.dtype.kind == tensor.dtype[0] == "f" else value.astype(tensor.dtype)
+
+
 def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     """The results of one node for the values that are known."""
     if node.op == AFFINE:
         x, scale, shift = (known[name] for name in node.inputs)
         along = (-1, *[1] * (x.ndim - 2))
         return [x * scale.reshape(along) + shift.reshape(along)]
+    if node.op == ELEMENTS:
+        return [_elements(graph, node, known)]
     if node.op == "If":
         condition, *names = node.inputs
         half = len(names) // 2

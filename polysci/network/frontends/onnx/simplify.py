@@ -67,6 +67,22 @@ def with_fixed_shapes(graph: Graph) -> Graph:
     return rebuild(graph, nodes, constants)
 
 
+def with_moved_constants(graph: Graph) -> Graph:
+    """Reshape and Concat of constants become constants, as of parameters that a layer joins."""
+    constants, kept = dict(graph.constants), {tensor.name for tensor in graph.outputs}
+    nodes = list[Node]()
+    for node in graph.nodes:
+        values = [constants[name] for name in node.inputs if name in constants]
+        moves = node.op in ("Reshape", "Concat") and node.outputs[0] not in kept
+        if not moves or len(values) < len(node.inputs):
+            nodes.append(node)
+        elif node.op == "Concat":
+            constants[node.outputs[0]] = np.concatenate(values, node.attributes["axis"])
+        else:
+            constants[node.outputs[0]] = values[0].reshape(graph.tensors[node.outputs[0]].shape)
+    return rebuild(graph, nodes, constants)
+
+
 def _has_fixed_shape(graph: Graph, node: Node) -> bool:
     """Whether a node is a Reshape that is told, as a constant, the shape of its output."""
     told = graph.constant(node.input(1)) if node.op == "Reshape" else None
@@ -238,5 +254,6 @@ def _touched(maker: Node, changed: Mapping[str, Node]) -> bool:
 
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    without_copies, with_fixed_shapes, with_affine, with_affine_together, with_folded_weights,
+    without_copies, with_fixed_shapes, with_moved_constants, with_affine, with_affine_together,
+    with_folded_weights,
 )  # fmt: skip

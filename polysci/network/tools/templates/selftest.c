@@ -124,11 +124,10 @@ static void damaged(char *weights, size_t size)
     }
 }
 
-/* The stored inputs, and their results once and again. */
-static void results(const @NAME@_model *model, char *data)
+/* The inputs stored at `at`, their results once and again, and where the next ones are. */
+static char *results_at(const @NAME@_model *model, char *at)
 {
     void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0}, *wanted[OUTPUTS + 1] = {0};
-    char *at = data + HEAD;
     for (int i = 0; i < INPUTS; at += size_of(&inputs[i++]))
         memcpy(x[i] = room(size_of(&inputs[i])), at, size_of(&inputs[i]));
     for (int i = 0; i < OUTPUTS; at += size_of(&outputs[i++])) {
@@ -158,6 +157,24 @@ static void results(const @NAME@_model *model, char *data)
         free(x[i]);
     for (int i = 0; i < OUTPUTS; ++i)
         free(y[i]), free(wanted[i]);
+    return at;
+}
+
+static void results(const @NAME@_model *model, char *data)
+{
+    char *at = data + HEAD;
+@FOR_ENTRIES@    at = results_at(model, at);
+@FIRST_ENTRY@}
+
+/* Bytes of inputs and results. */
+static size_t stored(void)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < INPUTS; ++i)
+        bytes += size_of(&inputs[i]);
+    for (int i = 0; i < OUTPUTS; ++i)
+        bytes += size_of(&outputs[i]);
+    return bytes;
 }
 
 int main(int argc, char **argv)
@@ -170,11 +187,8 @@ int main(int argc, char **argv)
     }
     char *weights = contents(folder, "@NAME@.weights", &size);
     char *data = contents(folder, "selftest.data", &given);
-    for (int i = 0; i < INPUTS; ++i)
-        needed += size_of(&inputs[i]);
-    for (int i = 0; i < OUTPUTS; ++i)
-        needed += size_of(&outputs[i]);
-    if (!weights || !data || given != needed) {
+@FOR_ENTRIES@    needed += stored();
+@FIRST_ENTRY@    if (!weights || !data || given != needed) {
         puts("FAILED: the files of the self-test are not whole");
         return 1;
     }
@@ -183,7 +197,7 @@ int main(int argc, char **argv)
     if (model)
         results(model, data);
     @NAME@_unload(model);
-@PACKED_TEST@@EMBEDDED_TEST@    damaged(weights, size);
+@SIZES_TEST@@PACKED_TEST@@EMBEDDED_TEST@    damaged(weights, size);
     free(weights);
     free(data);
     printf("%d passed, %d failed\n", passed, failed);

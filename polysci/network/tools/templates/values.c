@@ -38,14 +38,5 @@ static double value(type t, const void *array, size_t i)
     return 0;
 }
 
-enum { INPUTS = @INPUTS@, OUTPUTS = @OUTPUTS@ };
-
-/* One more than there are. */
-static const port inputs[INPUTS + 1] = {
-@INPUT_ROWS@    {0, F32, 0},
-};
-static const port outputs[OUTPUTS + 1] = {
-@OUTPUT_ROWS@    {0, F32, 0},
-};
-
+@TABLES@
 static size_t size_of(const port *p) { return p->count * BYTES[p->type]; }
