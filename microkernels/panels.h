@@ -26,8 +26,10 @@ ps_part_rows(float *restrict panels, const float *restrict w, int64_t at, int64_
     for (int64_t k = at; k < at + deep; ++k, w += step) {
         float *to = panels + k * tile;
         for (int64_t j = 0; j < whole; j += tile, to += reduction * tile)
-            for (int64_t v = 0; v < tile; v += PS_LANES)
+            for (int64_t v = 0; v < tile; v += PS_LANES) {
+                ps_copy_ahead(w + j + v);
                 ps_store(to + v, ps_load(w + j + v));
+            }
         to = panels + reduction * whole + k * last;
         for (int64_t v = 0; v < last; v += PS_LANES) {
             const int there = (int)ps_least(rest - v, PS_LANES);

@@ -206,6 +206,11 @@ class _Emitter:
         return len(self.plan.schedule.parallel) if shares else 0
 
     @property
+    def tasks(self) -> bool:
+        """Whether its loops are tasks, each with arguments of its own."""
+        return self.parameters > 0 or self.plan.private is not None
+
+    @property
     def several(self) -> bool:
         """Whether threads share its loops."""
         return self.threads > 1 and bool(self.plan.schedule.parallel) and not self.by_rows
@@ -250,7 +255,7 @@ class _Emitter:
         if self.by_rows:
             body += self._band()
         else:
-            body += self._parallel() if self.parameters else self._serial()
+            body += self._parallel() if self.tasks else self._serial()
         if self.team is Team.POOL and not self.several:
             body.insert(0, c.Statement("(void)team"))
         body.append(c.Statement(f"return {interface.OK}"))
@@ -369,9 +374,9 @@ class _Emitter:
     def _pack(self, thread: str, operand: str, origin: Mapping[str, str]) -> list[c.Generable]:
         """Pack the tile of A or B that the loops inside read, and remember where it starts."""
         plan = self.plan
-        target = "local" if self.parameters and not self.by_rows else "args"
+        target = "local" if self.tasks and not self.by_rows else "args"
         if operand == "B":
-            at, step = self.workspace.panels_at, 4 * self.workspace.panel_elements
+            at, step = self.workspace.panels_at, plan.compute.bytes * self.workspace.panel_elements
             panels = f"(ps_b *)((char *)workspace + {at}{f' + {step} * thread' * (thread != '0')})"
             origins = "".join(f", {origin[dim]}" for dim in part_origins(plan))
             return [

@@ -37,10 +37,11 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable
     parameters = ["int64_t first", "int64_t last"]
     parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
     head = ", ".join(["const ps_x *restrict x", "ps_a *restrict box", "ps_a zero", *parameters])
+    rows = c.loop("int64_t row = first", "row < last", "++row", c.Block(copy))
     body = [
         c.Statement(shape),
-        *([c.Statement("(void)zero")] if plan.contraction.swapped else []),
-        c.loop("int64_t row = first", "row < last", "++row", c.Block(copy)),
+        *([c.Statement("(void)zero")] if plan.contraction.swapped or plan.box.word > 1 else []),
+        rows,
     ]
     return c.function(f"static PS_KERNEL void {name}({head})", body)
 
@@ -82,13 +83,16 @@ def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generab
         "x_pixel": strides[middle],
         "x_channel": strides[fast] * box.steps[fast],
     }
-    if box.panel:
-        fields |= {"panel": box.panel, "panel_size": box.panel_size}
+    if box.panel or box.word > 1:
+        panel = box.panel or box.extents[fast]
+        fields |= {"panel": panel, "panel_size": box.panel_size}
     constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     pitch = box.strides[outer[-1]] if outer else 0
     count = f"ps_least({box.extents[fast]}, {a.shape[fast]} - ({low[fast]}))"
     function = "ps_gather_image" if plan.contraction.swapped else "ps_pack_row"
     padding = "" if plan.contraction.swapped else f", {low[middle]}, {count}, zero"
+    if box.word > 1:
+        function, padding = "ps_pack_pairs", f", {low[middle]}, {count}"
     lines += [
         c.Statement(f"const ps_x *from = {real} ? {source} : 0"),
         c.Statement(f"{function}(box + row * {pitch}, from, shape{padding})"),

@@ -8,6 +8,7 @@ from math import prod
 from polysci.codegen import ctree as c
 from polysci.codegen.panels import panel_width, vector_copy
 from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import DTYPES
 from polysci.space.resolve import Plan
 
 
@@ -30,8 +31,10 @@ def part_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Genera
             f"must be neighbours in {plan.contraction.w.array}"
         )
     origins = part_origins(plan)
-    body = (_rows if copy == "ps_panel_rows" else _turned)(plan, strides, origins)
-    arguments = ["const float *restrict w", "float *restrict panels"]
+    copies = {"ps_panel_rows": _rows, "ps_panel_turned": _turned, "ps_panel_pairs": _pairs}
+    body = copies[copy](plan, strides, origins)
+    item = DTYPES[plan.contraction.b.dtype].c_type
+    arguments = [f"const {item} *restrict w", "ps_b *restrict panels"]
     arguments += [f"int64_t {c.variable(dim)}" for dim in origins]
     head = f"static PS_KERNEL void {symbol}_pack_b({', '.join(arguments)})"
     return c.function(head, [body])
@@ -54,6 +57,23 @@ def _rows(plan: Plan, strides: tuple[int, ...], origins: list[str]) -> c.Generab
     for tap in reversed(around):
         body = _loop(plan, tap, 1, origins, body)
     return body
+
+
+def _pairs(plan: Plan, strides: tuple[int, ...], origins: list[str]) -> c.Generable:
+    """Two rows of B at a time, which give every panel words, for all taps before the next ones."""
+    assert plan.depth
+    offset, panel, around = plan.contraction.w.offset(strides), plan.panel_dim, plan.taps
+    steps = {tap: prod(plan.panels[t] for t in around[at + 1 :]) for at, tap in enumerate(around)}
+    deep, lanes = _count(plan, plan.depth, origins), plan.panel_lanes
+    tap = c.linear(steps, {tap: _within(tap) for tap in around})
+    width = -(-plan.tile[panel] // lanes) * lanes
+    numbers = [tap, offset.coef(plan.depth), deep, _within(plan.depth)]
+    numbers += [_count(plan, panel, origins), width, plan.reduction]
+    call = f"ps_part_pair(panels, {_source(plan, strides, origins, [plan.depth, *around])}, "
+    body: c.Generable = c.Statement(call + ", ".join(map(str, numbers)) + ")")
+    for name in reversed(around):
+        body = _loop(plan, name, 1, origins, body)
+    return _loop(plan, plan.depth, 2, origins, body)
 
 
 def _turned(plan: Plan, strides: tuple[int, ...], origins: list[str]) -> c.Generable:

@@ -242,16 +242,20 @@ def panel_width(plan: Plan, rest: str) -> c.Generable:
 def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     """The function of ``microkernels/panels.h`` that copies a block by vectors; empty: none does.
 
-    It takes floats of which columns, or steps of the reduction, are neighbours.
+    It takes floats of which columns, or steps of the reduction, are neighbours, and words of two
+    bf16 of which columns are.
     """
     swapped, shift = plan.contraction.swapped, shift_of(plan.contraction)
     apart = plan.joined or plan.stacked or plan.paired or plan.merged > 1
-    if str(plan.precision) != "f32" or not (plan.depth or plan.taps) or apart or swapped or shift:
-        return ""
-    if plan.panel_lanes == 1 or plan.compute.bytes != 4:
+    if not (plan.depth or plan.taps) or apart or swapped or shift or plan.panel_lanes == 1:
         return ""
     offset = plan.contraction.w.offset(strides)
-    if offset.coef(plan.panel_dim) == 1:
+    rows = offset.coef(plan.panel_dim) == 1
+    if plan.compute.name == "bf16" and plan.depth and rows:
+        return "ps_panel_pairs"
+    if str(plan.precision) != "f32" or plan.compute.bytes != 4:
+        return ""
+    if rows:
         return "ps_panel_rows"
     return "ps_panel_turned" if plan.depth and offset.coef(plan.depth) == 1 else ""
 
@@ -267,8 +271,10 @@ def _by_vectors(plan: Plan, strides: tuple[int, ...], copy: str) -> c.Block:
     along = plan.panel_dim if copy == "ps_panel_turned" else deepest
     start, _ = _weight(plan, strides, column, depth or "0", taps=taps)
     real = f"{plan.extent(plan.panel_dim)} - {column}"
-    call = f"{copy}(packed, &{start}, {offset.coef(along)}, {deep}, width, {real})"
-    body = c.Block([c.Statement(call), c.Statement(f"packed += {deep} * width")])
+    to = "packed" if str(plan.precision) == "f32" else "to"
+    whole = "(deep + 1) / 2 * 2" if copy == "ps_panel_pairs" else deep
+    call = f"{copy}({to}, &{start}, {offset.coef(along)}, {deep}, width, {real})"
+    body = c.Block([c.Statement(call), c.Statement(f"{to} += {whole} * width")])
     return c.Block([*_panel_sizes(plan), _tap_loops(plan, taps, body)])
 
 

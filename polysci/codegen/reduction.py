@@ -183,6 +183,11 @@ def reads_on(plan: Plan) -> bool:
     return packed and plan.precision.integer and plan.compute.vnni_factor > 1
 
 
+def in_words(plan: Plan) -> bool:
+    """Whether words lie ``coef["x"]`` of k apart for each of their elements."""
+    return plan.box is not None and plan.box.word > 1
+
+
 def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Generable]:
     """Runs over ``length`` elements of A, ``stride`` apart: whole words, then the part of one."""
     word = tile.plan.compute.vnni_factor
@@ -190,6 +195,8 @@ def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Genera
         yield step.run(length, stride)
     elif tile.depth == 1 and not tile.plan.joined:  # every element is another tap's: its own word
         yield step.run(length, stride, 1)
+    elif in_words(tile.plan):  # the last one is whole too
+        yield step.run(-(-length // word), stride * word)
     elif reads_on(tile.plan):
         yield step.run(-(-length // word), word)
     else:

@@ -25,7 +25,8 @@ def loop_comments(
     if schedule.private:
         reduced = roles.reductions
         turns = " ".join(loop.dim for loop in schedule.parallel if loop.dim in reduced)
-        first += f"; each turn over {turns} sums into a copy of {names[2]} of its own"
+        each = f"each turn over {turns} sums into a copy of {names[2]} of its own"
+        first += f"; {each if turns else f'partial sums of {names[2]} are kept in a copy'}"
     rows = zip(schedule.steps, inner, strict=True)
     return first, *(_comment(names, step, row) for step, row in rows if isinstance(step, Loop))
 

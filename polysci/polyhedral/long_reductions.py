@@ -23,11 +23,23 @@ def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contr
     return replace(contraction, dims=tuple(dims))
 
 
-def row_beside(contraction: Contraction, strides: Sequence[int]) -> Dim | None:
-    """The row whose steps are neighbours in A where those of no reduction are: copies keep that."""
+def row_beside(contraction: Contraction, strides: Sequence[int], word: int = 1) -> Dim | None:
+    """The row whose steps are neighbours in A where those of no reduction are: copies keep that.
+
+    A kernel that takes a ``word`` of several steps of k at a time has these from as many rows of A.
+    """
     offset = contraction.a.offset(strides)
-    rows = () if contraction.by_role("k") else contraction.by_role("m")
-    return next((d for d in rows if d.extent > 1 and offset.coef(d.name) == 1), None)
+    rows = [d for d in contraction.by_role("m") if d.extent > 1 and offset.coef(d.name) == 1]
+    deep = contraction.by_role("k")
+    apart = word > 1 and all(_alone(contraction, d) for d in (*deep, *rows))
+    steps = contraction.packs_b and all(d.extent > 1 < offset.coef(d.name) for d in deep)
+    return rows[0] if rows and (not deep or (apart and steps)) else None
+
+
+def _alone(contraction: Contraction, dim: Dim) -> bool:
+    """Whether a dimension counts along an axis of A by itself."""
+    axes = [affine for affine in contraction.a.index if affine.coef(dim.name)]
+    return all(affine.terms == ((dim.name, 1),) and not affine.const for affine in axes)
 
 
 def long_reductions(contraction: Contraction) -> tuple[Dim, ...]:

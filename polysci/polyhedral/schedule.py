@@ -77,7 +77,8 @@ class Schedule:
     beginning lets the factors change places: rows of a call are then what columns are otherwise,
     and vectors run along the pixels of an image (``space.swapped_roles``). ``private(C)`` behind it
     lets parallel loops run over reductions: each of their turns sums into a copy of C of its own,
-    and the copies are summed at the end (``space.private_copies``). ``hilbert(C)`` lets the turns
+    and the copies are summed at the end (``space.private_copies``); without such loops there is one
+    copy, of a C too narrow for partial sums. ``hilbert(C)`` lets the turns
     of the two outermost loops, the blocks of C, follow a generalised Hilbert curve; where both are
     parallel, each thread has a piece of the curve. A B that changes from call to call is copied
     into panels before all loops; ``pack(B)`` among them copies part by part, and ``plain(B)`` lets

@@ -27,6 +27,7 @@ from polysci.rank.ways import Way, competitive_ways
 from polysci.space import enumerate as space
 from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
 from polysci.space.knobs import knobs_of, pad_of
+from polysci.space.private_copies import needs_copy
 from polysci.space.resolve import resolve
 from polysci.space.weights_ahead import follow_in_cache
 
@@ -287,7 +288,8 @@ def _with_knobs(
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
         np.array(stream, dtype=np.bool_),
         follow_in_cache(contraction, kernel, dims, steps, context.target.l2),
-        pad_of(contraction, kernel), contraction.reductions,
+        pad_of(contraction, strides, kernel), contraction.reductions,
+        needs_copy(contraction, kernel),
     )  # fmt: skip
     few = family.select(space.sums_in_few_copies(family, context.threads))
     right = np.array([i for i in range(len(few)) if _resolves(context, few, i)], dtype=np.intp)

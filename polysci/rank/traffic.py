@@ -18,6 +18,7 @@ from polysci.rank.short_runs import short_run_seconds
 from polysci.rank.traffic_counts import USABLE, TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
+from polysci.space.private_copies import needs_copy
 from polysci.space.rows_ahead import RowsAhead
 from polysci.space.weights_ahead import Panels, panels_beyond
 
@@ -169,13 +170,17 @@ def _jump_seconds(
 
 
 def _sum_seconds(nest: TrafficCounts) -> Count:
-    """Seconds of one core that sums the private copies: it reads them, and C comes and goes."""
+    """Seconds of one core that sums the private copies: it reads them, and C comes and goes.
+
+    So does one copy of what C cannot keep.
+    """
     context, copies = nest.context, nest.copies()
     machine, target = context.machine, context.target
     size = prod(nest.contraction.out.shape) * (4.0 * copies + 2.0 * nest.contraction.out.bytes)
     slower = np.where(size > USABLE * target.l3, machine.memory, machine.l3)
     rate = np.where(size > USABLE * nest.l2_bytes * context.threads, slower, machine.l2)
-    seconds: Count = np.where(copies > 1, size / (rate * 1e9), 0.0)
+    kept = (nest.splits() > 1) & needs_copy(nest.contraction, nest.family.tiles[0].kernel)
+    seconds: Count = np.where((copies > 1) | kept, size / (rate * 1e9), 0.0)
     return seconds
 
 
@@ -320,7 +325,7 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
         copied = copied * nest.line_parts(nest.tiles[0][beside.name], nest.copied_beside)
     depths = [d.name for d in contraction.by_role("k")]
     offset = contraction.x.offset(nest.context.strides[contraction.x.array])
-    rows = [] if depths else [d.name for d in contraction.by_role("m")]
+    rows = [nest.beside.name] if nest.beside else []
     contiguous = any(offset.coef(name) == 1 for name in [*depths, *rows, nest.column.name])
     return copied, contiguous
 

@@ -28,16 +28,15 @@ from polysci.polyhedral.footprint import (
     whole_blocks,
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
-from polysci.polyhedral.long_reductions import row_beside
 from polysci.rank.estimate import Context
+from polysci.space.copied_rows import beside_in_copy
 from polysci.space.enumerate import Family, RegisterTile
 
 T = TypeVar("T")
 USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
 CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
 CROWDED_BY_ROWS = 3 / 4  # of L1's, by rows of A: experiments/README.md
-# The price of a line whose neighbours are read later, in those of a run's first line: prefetchers
-# follow some of so many strides.
+# The price of a line whose neighbours are read later, in those of a run's first line.
 STRAY = 1 / 5
 PAGE = 4096  # bytes
 TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
@@ -78,7 +77,8 @@ class TrafficCounts:
         self.dims = list(family.dims)
         for position, dim in enumerate(family.dims):
             self._enter(dim, family.steps[:, position].astype(np.float64))
-        self.beside = row_beside(self.contraction, context.strides[self.contraction.a.array])
+        a = context.strides[self.contraction.a.array]
+        self.beside = beside_in_copy(self.contraction, a, kernel)
         self.copied_beside = np.ones(len(family))  # of its positions in a packed copy
         if beside := self.beside:
             sizes = [np.broadcast_to(tile[beside.name], len(family)) for tile in self.tiles]

@@ -129,7 +129,8 @@ def _packing(own: Explanation) -> str:
     )  # fmt: skip
     marks = " C is stored past the caches." if own.schedule.stream else ""
     marks += " The next panel of B is prefetched meanwhile." if own.schedule.ahead else ""
-    marks += " Turns of parallel reductions have a copy of C each." if own.schedule.private else ""
+    if own.schedule.private:
+        marks += " Partial sums are kept in copies of C, one for each turn of parallel reductions."
     note = f"A cache counts as holding what takes at most {100 * HELD:.0f} % of its size."
     return f"{copied} B is packed in panels.{marks} {note}"
 

@@ -71,8 +71,13 @@ def check_compute(
     tile: Mapping[str, int],
     depth: str | None,
     a: Mapping[str, int],
+    *,
+    in_words: bool,
 ) -> None:
-    """Raise UnsupportedError unless the kernel multiplies these types in this order."""
+    """Raise UnsupportedError unless the kernel multiplies these types in this order.
+
+    ``in_words``: its words lie in a copy of A, whatever its strides ``a`` are.
+    """
     x, compute = contraction.a.dtype, COMPUTES[kernel.compute]
     if kernel.compute not in computes(x, kernel.family):
         expected = " or ".join(computes(x, kernel.family))
@@ -82,7 +87,8 @@ def check_compute(
         )
     if depth is None:
         return
-    if compute.vnni_factor > 1 and contraction.extent(depth) > 1 and a[depth] != 1:
+    apart = contraction.extent(depth) > 1 and a[depth] != 1
+    if compute.vnni_factor > 1 and apart and not in_words:
         raise UnsupportedError(
             f"schedule {schedule}: {kernel} reads {compute.vnni_factor} neighbours along "
             f"{depth!r}, which lie {a[depth]} elements apart in {contraction.a.array}; pack(A) "

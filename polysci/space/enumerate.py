@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Dim, columns_of
-from polysci.polyhedral.long_reductions import long_reductions, row_beside
+from polysci.polyhedral.long_reductions import long_reductions
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
+from polysci.space.copied_rows import beside_in_copy
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
 from polysci.space.padding import cut_axes
-from polysci.space.private_copies import MOST_COPIES
+from polysci.space.private_copies import MOST_COPIES, needs_copy
 from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.space.weights_ahead import follow_in_cache
 from polysci.target.isas import isa_named
@@ -48,8 +49,9 @@ class Family:
     ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
     its padding; ``stream[i]`` says whether C goes past the caches, ``ahead[i]`` whether the next
-    panel of B is prefetched. Parallel loops over ``reductions`` sum into private copies. Loops that
-    run once are kept, so that all members have the same loops.
+    panel of B is prefetched. Parallel loops over ``reductions`` sum into private copies,
+    of a ``narrow`` C all loops over them. Loops that run once are kept, so that all members have
+    the same loops.
     """
 
     dims: tuple[str, ...]
@@ -63,6 +65,7 @@ class Family:
     ahead: NDArray[np.bool_]
     pad: int = 0
     reductions: frozenset[str] = frozenset()
+    narrow: bool = False
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -90,7 +93,9 @@ class Family:
         kernel = self.tiles[self.which[index]].kernel
         marks = bool(self.stream[index]), bool(self.ahead[index])
         loops = (word for word in words if isinstance(word, Loop))
-        private = any(loop.parallel and loop.dim in self.reductions for loop in loops)
+        private = any(
+            (loop.parallel or self.narrow) and loop.dim in self.reductions for loop in loops
+        )
         return Schedule(tuple(words), str(kernel), *marks, private=private)
 
 
@@ -284,8 +289,9 @@ def schedules(
                     parallel,
                     stream.astype(bool) & np.tile(wide, copies),
                     np.tile(ahead, copies),
-                    pad_of(contraction, kernel),
+                    pad_of(contraction, strides, kernel),
                     contraction.reductions,
+                    needs_copy(contraction, kernel),
                 )
                 yield family.select(sums_in_few_copies(family, threads))
 
@@ -321,9 +327,14 @@ def _orders(
     ]
     images = [d.name for d in rows[:-2]]
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
+    splits = splits or needs_copy(contraction, kernel)
     depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
     depths += [d.name for d in _images(contraction) if splits]
-    blockable = [column.name, *(d.name for d in _blocked_rows(contraction, strides)), *depths]
+    blockable = [
+        column.name,
+        *(d.name for d in _blocked_rows(contraction, strides, kernel)),
+        *depths,
+    ]
     for count in range(min(blocks, len(blockable)) + 1):
         for blocked in combinations(blockable, count):
             for outer in permutations([*images, *blocked]):
@@ -331,10 +342,10 @@ def _orders(
                     yield frozenset(blocked) & frozenset(depths), (*around, *outer, *point)
 
 
-def _blocked_rows(contraction: Contraction, strides: Strides) -> list[Dim]:
-    """Rows with cache blocks: all but the innermost, and that if it is that of ``row_beside``."""
+def _blocked_rows(contraction: Contraction, strides: Strides, kernel: Microkernel) -> list[Dim]:
+    """Rows with cache blocks: all but the innermost, and that too if copies keep its steps."""
     rows = row_dims(contraction, strides)[-2:]
-    beside = row_beside(contraction, strides[contraction.a.array])
+    beside = beside_in_copy(contraction, strides[contraction.a.array], kernel)
     return [row for row in rows if row is not rows[-1] or row == beside]
 
 
@@ -344,7 +355,7 @@ def _choices(
     """Cache blocks of every dimension that can have one."""
     column = columns_of(contraction)
     sizes, blocks = dict(tile.sizes), dict[str, list[int]]()
-    for dim in (column, *_blocked_rows(contraction, strides)):
+    for dim in (column, *_blocked_rows(contraction, strides, tile.kernel)):
         size = sizes[dim.name]
         steps = {size * factor for factor in FACTORS}
         steps |= {-(-dim.extent // (share * size)) * size for share in SHARES[:3]}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from polysci.numerics.dtypes import COMPUTES, DTYPES
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import REDUCTIONS, Contraction, columns_of
-from polysci.polyhedral.long_reductions import row_beside
+from polysci.space.copied_rows import beside_in_copy
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel
 
@@ -82,7 +82,7 @@ def _packings(
     depths = [] if needed else [-1]
     moving = [i + 1 for i, dim in enumerate(dims[:-1]) if contraction.a.uses(dim)]
     taps = prod(d.extent for d in contraction.by_role("br"))
-    panels = row_beside(contraction, strides[contraction.a.array])
+    panels = beside_in_copy(contraction, strides[contraction.a.array], kernel)
     latest = len(dims) - 2 if taps > 1 and not panels else len(dims) - 1
     latest = max(latest, 0) if needed else latest  # a nest of one loop packs before it
     return depths + [at for at in [0, *moving] if (at == 0 or at >= parallel) and at <= latest]
@@ -118,10 +118,14 @@ def _image_copies(contraction: Contraction, dims: tuple[str, ...], parallel: int
     return [at for at in (0, *moving) if at == 0 or at >= parallel]
 
 
-def pad_of(contraction: Contraction, kernel: Microkernel) -> int:
+def pad_of(contraction: Contraction, strides: Strides, kernel: Microkernel) -> int:
     """Elements between packed pixels that spread them over the cache sets: a line, or none."""
     if contraction.swapped:
         return 0  # images are copied without gaps
+    if contraction.by_role("k") and beside_in_copy(
+        contraction, strides[contraction.a.array], kernel
+    ):
+        return 0  # words of rows lie side by side
     depth = [d.extent for d in contraction.dims if d.role in ("k", "batch")]
     widened = kernel.family == "brgemm"  # its copy of A holds what it multiplies
     item = COMPUTES[kernel.compute].bytes if widened else contraction.a.bytes

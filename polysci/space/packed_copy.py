@@ -9,8 +9,8 @@ from math import gcd
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Operand, columns_of
-from polysci.polyhedral.long_reductions import row_beside
 from polysci.polyhedral.schedule import Schedule
+from polysci.space.copied_rows import beside_in_copy
 from polysci.space.padding import leaves
 from polysci.target.header_sets import header_set_of
 from polysci.target.microkernels import Microkernel
@@ -26,7 +26,8 @@ class PackedCopy:
     that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
     alone do not tell, because those around an axis of one position are equal. Of a copy in
     ``panel``s so many positions of the fastest axis lie side by side; the next ones follow behind
-    all that these have.
+    all that these have. Each of them holds a ``word`` of so many positions of the axis around it,
+    of whole words.
     """
 
     extents: tuple[int, ...]
@@ -35,6 +36,7 @@ class PackedCopy:
     order: tuple[int, ...]
     bytes: int  # of an element
     panel: int = 0
+    word: int = 1
 
     @property
     def panel_size(self) -> int:
@@ -63,11 +65,12 @@ def packed_copy_of(
     *,
     gaps: bool = False,
     panel: int = 0,
+    words_of: str | None = None,
 ) -> PackedCopy:
     """The packed copy of A that covers ``tile``, with the axis of ``fastest`` contiguous.
 
     Without ``fastest`` the axes keep their order. With ``gaps`` the source's last axis may have
-    some. ``panel`` is as in PackedCopy.
+    some. ``panel`` is as in PackedCopy, ``words_of`` the dimension whose axis has words.
 
     Raises UnsupportedError where the packing functions cannot copy it.
     """
@@ -77,21 +80,26 @@ def packed_copy_of(
         step = gcd(*(abs(c) for c, size in terms if c and size > 1)) or 1
         extents.append(sum(abs(c) // step * (size - 1) for c, size in terms if size > 1) + 1)
         steps.append(step)
+    last = [dim for dim in (words_of, fastest) if dim]
     axes = sorted(
         range(len(extents)),
-        key=lambda axis: bool(fastest and contraction.a.index[axis].coef(fastest)),
+        key=lambda axis: [bool(contraction.a.index[axis].coef(dim)) for dim in reversed(last)],
     )
+    word = COMPUTES[kernel.compute].vnni_factor if words_of else 1
+    if words_of:
+        extents[axes[-2]] = round_up(extents[axes[-2]], word)
     strides, stride = [0] * len(extents), 1
     for axis in reversed(axes):
         strides[axis] = stride
         side_by_side = panel if panel and axis == axes[-1] else extents[axis]
         stride = stride * side_by_side + (pad if axis == axes[-1] else 0)
+    strides[axes[-1]] = word
     boxed = header_set_of(
         kernel, contraction.a.dtype, contraction.out.dtype, packed=True
     ).packed_copy
     width = COMPUTES[kernel.compute].bytes if boxed else contraction.a.bytes
-    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width, panel)
-    if why := _unpackable(contraction, box, gaps=gaps):
+    box = PackedCopy(tuple(extents), tuple(steps), tuple(strides), tuple(axes), width, panel, word)
+    if why := _unpackable(contraction, box, pad, gaps=gaps):
         raise UnsupportedError(f"cannot pack {contraction.a}: {why}")
     return box
 
@@ -108,13 +116,16 @@ def packed_copy_in(
         return None
     extents = {d.name: d.extent for d in contraction.dims}
     outer, depths = schedule.tile(extents, schedule.pack_depth), contraction.by_role("k")
-    fastest, panel = depths[0].name if depths else None, 0
+    fastest, panel, words_of = depths[0].name if depths else None, 0, None
     if kernel.diagonal:
         fastest = column
-    elif beside := row_beside(contraction, strides):
-        fastest, rows = beside.name, schedule.tile(extents)[beside.name]
-        panel = rows if rows < outer[beside.name] else 0
-    return packed_copy_of(contraction, outer, schedule.pack.pad, fastest, kernel, panel=panel)
+    elif beside := beside_in_copy(contraction, strides, kernel):
+        words_of, fastest = fastest, beside.name
+        rows = schedule.tile(extents)[fastest]
+        panel = rows if rows < outer[fastest] else 0
+    return packed_copy_of(
+        contraction, outer, schedule.pack.pad, fastest, kernel, panel=panel, words_of=words_of
+    )
 
 
 def swapped_copy_of(
@@ -175,8 +186,10 @@ def _gathered_copy(
     return packed_copy_of(original, outer | pixels, 0, None, kernel, gaps=True)
 
 
-def _unpackable(contraction: Contraction, box: PackedCopy, *, gaps: bool) -> str:
+def _unpackable(contraction: Contraction, box: PackedCopy, pad: int, *, gaps: bool) -> str:
     """What the packing functions cannot do, or nothing."""
+    if box.word > 1 and pad:
+        return "words of several rows lie side by side without padding"
     if len(box.order) < 2:
         return "it has fewer than two axes"
     for axis, affine in enumerate(contraction.a.index):

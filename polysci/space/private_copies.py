@@ -1,7 +1,7 @@
 """Private copies of the result: one for each turn of the parallel loops over reductions.
 
-Their number follows from the schedule alone: whatever threads there are, the same sums are formed
-in the same order.
+Without such loops there is one, where the result cannot keep partial sums. Their number follows
+from the schedule alone: whatever threads there are, the same sums are formed in the same order.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def copies_of(
 ) -> PrivateCopies | None:
     """The copies that a schedule needs; None where its result is written as it is summed.
 
-    Raises UnsupportedError where it marks them without a parallel reduction, for whole numbers, and
-    for more than MOST_COPIES.
+    Without a parallel loop over a reduction that is one copy, of a result that cannot keep partial
+    sums. Raises UnsupportedError where the schedule needs none, for whole numbers, and for more
+    than MOST_COPIES.
     """
     if not schedule.private:
         return None
@@ -75,7 +76,8 @@ def copies_of(
     copies = PrivateCopies(
         DTYPES[contraction.out.dtype], turns, shape, dense_strides(shape, stored), stored
     )
-    if not turns:
+    looped = any(loop.dim in reduced for loop in schedule.loops)
+    if not turns and not (looped and needs_copy(contraction, kernel)):
         raise UnsupportedError(f"schedule {schedule}: no parallel loop runs over a reduction")
     if COMPUTES[kernel.compute].sum.integer:
         raise UnsupportedError(f"schedule {schedule}: private copies hold sums of reals")
@@ -85,6 +87,12 @@ def copies_of(
             f"expected at most {MOST_COPIES}"
         )
     return copies
+
+
+def needs_copy(contraction: Contraction, kernel: Microkernel) -> bool:
+    """Whether partial sums need a copy: B changes from call to call and C is of narrower reals."""
+    sums = COMPUTES[kernel.compute].sum
+    return contraction.packs_b and not sums.integer and contraction.out.dtype != sums.name
 
 
 def dense_strides(shape: Sequence[int], stored: Sequence[int]) -> tuple[int, ...]:

@@ -247,7 +247,8 @@ def resolve(
     rows = row_dims(contraction, schedule, tile, column.name)
     along = dict.fromkeys(extents, 0) if view.swapped else coef["x"]  # A's stride, if not packed
     check_kernel(contraction, schedule, kernel, tile, rows, column, along)
-    check_compute(contraction, schedule, kernel, tile, depth, along)
+    in_words = box is not None and box.word > 1
+    check_compute(contraction, schedule, kernel, tile, depth, along, in_words=in_words)
     if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
         raise UnsupportedError(
             f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
@@ -285,7 +286,9 @@ def _check_roles(
         raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
     if schedule.plain and (why := plain_refusal(contraction, strides, schedule, kernel)):
         raise UnsupportedError(f"schedule {schedule}: cannot read B where it lies: {why}")
-    if schedule.packs_parts_of_b and (why := parts_refusal(contraction, schedule, kernel)):
+    if schedule.packs_parts_of_b and (
+        why := parts_refusal(contraction, strides[contraction.b.array], schedule, kernel)
+    ):
         raise UnsupportedError(f"schedule {schedule}: cannot pack parts of B: {why}")
     if kernel.stencil and (why := stencil_refusal(contraction, strides)):
         raise UnsupportedError(f"schedule {schedule}: no stencil: {why}")

@@ -62,6 +62,7 @@ def headers(unit: HeaderSet) -> str:
     stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
     names += [name for name in stacked if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
+    names += ["pairs"] * (compute.name == "bf16")
     if not narrow:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]

@@ -54,7 +54,7 @@ def test_code_is_right(text: str, loops: str, threads: int, isa: str) -> None:
     ("text", "dtype", "loops", "message"),
     [
         ("mm:8x8x8 b=constant", "f32", "k:4 pack(B) i:6 j:8", "is packed ahead"),
-        ("mm:8x8x8", "bf16", "k:4 pack(B) i:6 j:8", "only products of f32"),
+        ("mm:8x8x8", "bf16", "private(C) k:4 pack(B) i:6 j:8", "only products of f32"),
         ("mm:3:8x8x8", "f32", "k:4 pack(B) t i:6 j:8", "several positions of t"),
         ("mm:8x8x8 ta tb", "f32", "k:4 pack(B) i:6 j:8", ""),
     ],
