@@ -7,6 +7,7 @@ from typing import Final
 BARRIER: Final = "#pragma omp barrier"
 MASTER: Final = "#pragma omp master"
 SIMD: Final = "#pragma omp simd"
+SIMD_OF: Final = "#pragma omp simd simdlen({})"  # elements of a vector, where the ISA has such
 SIMD_SUM: Final = "#pragma omp simd reduction(+ : {})"  # of variables
 
 

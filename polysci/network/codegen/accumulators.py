@@ -13,6 +13,7 @@ from polysci.network.ir.functions import EXACT, FIRST, FUNCTIONS, PLACES, REAL, 
 from polysci.polyhedral.affine import Affine
 
 MOST_TERMS = 4096  # of a sum in f32: the error of longer ones would grow with their length
+PART = "p"  # in the names of sums of so few, which are added to one in double
 # Reduction to a place -> whether a value is beyond another one; which of equal places counts.
 _BEYOND: Mapping[str, tuple[str, str]] = {
     "argmax": ("above", "<"),
@@ -96,6 +97,11 @@ class Accumulator:
             f"{where} = better ? {there} : {where}",
             f"{mine} = better ? {theirs} : {mine}",
         ]
+
+    @property
+    def part(self) -> Accumulator:
+        """Of one in double, the same in f32 for MOST_TERMS at most, which ``add`` then adds."""
+        return replace(self, kind=REAL, number=f"{PART}{self.number}")
 
     @property
     def result(self) -> str:

@@ -14,6 +14,8 @@ from polysci.codegen.team import Team
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import Accumulator
 from polysci.network.codegen.invariants import unchanged_parts
+from polysci.network.codegen.rows_ahead import rows_ahead
+from polysci.network.codegen.transpositions import block_size, turn_iterator
 from polysci.network.ir.control import STEP
 from polysci.network.ir.expressions import (
     Apply,
@@ -53,9 +55,6 @@ MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
-TURNED = 64  # elements of a transposition along each axis from which on it goes by blocks
-BLOCK = 16  # of elements along both: a cache line of floats
-ALIASED = 256  # lines so many floats apart share few sets of an L1 of 8 ways
 
 
 @dataclass(slots=True)
@@ -117,6 +116,10 @@ class LoopWriter:
         """The element that is written."""
         rank = len(self.places[member.output].strides)
         return Load(member.output, tuple(axis(at) for at in range(rank)))
+
+    def pointer(self, load: Load) -> str:
+        """What C calls the buffer of an element."""
+        return self.buffers[self.places[load.tensor].buffer]
 
     def reads(self) -> list[Load]:
         """All elements that are read."""
@@ -227,7 +230,9 @@ class LoopWriter:
             return self.alone([*map(c.Statement, self.stores({}))])
         *outer, last = names
         turned = self.turn_iterator(outer, last)
-        before: c.Body = [] if turned else [*map(c.Statement, self.hoist(last))]
+        row = ("0", self.extents[last])
+        ahead = rows_ahead(self, self.extents, (outer[-1], last), row) if outer else []
+        before: c.Body = [] if turned else [*map(c.Statement, [*ahead, *self.hoist(last)])]
         store: c.Body = [*map(c.Statement, self.stores({}))]
         if turned:
             return self.by_blocks([name for name in outer if name != turned], turned, last, store)
@@ -251,19 +256,10 @@ class LoopWriter:
         return lines
 
     def turn_iterator(self, outer: Sequence[str], last: str) -> str:
-        """The iterator along which a tensor runs on that jumps from element to element of y.
-
-        Empty where there is none, or a row of y reads few cache lines.
-        """
-        if self.rows or self.extents[last] < TURNED:
+        """The iterator of a transposition that goes by blocks; or empty."""
+        if self.rows:
             return ""
-        across = [
-            name
-            for access in self.accesses.values()
-            for name in outer
-            if access.terms.get(name) == 1 and abs(access.terms.get(last, 0)) >= TURNED
-        ]
-        return across[0] if across and self.extents[across[0]] >= TURNED else ""
+        return turn_iterator(self.accesses.values(), self.extents, outer, last)
 
     @property
     def in_blocks(self) -> bool:
@@ -273,9 +269,7 @@ class LoopWriter:
 
     def by_blocks(self, outer: Sequence[str], turned: str, last: str, body: c.Body) -> c.Body:
         """Both loops a block at a time, so that lines are used while they are in the cache."""
-        every = self.accesses.values()
-        jumps = [access.terms.get(last, 0) for access in every if access.terms.get(turned) == 1]
-        size = BLOCK if any(jump % ALIASED for jump in jumps) else BLOCK // 2
+        size = block_size(self.accesses.values(), turned, last)
         for name in (last, turned):
             end = f"ps_least({name}_block + {size}, {self.extents[name]})"
             body = [self.loop(name, end, body, f"{name}_block")]
@@ -320,7 +314,7 @@ class LoopWriter:
         accumulators = [*gathered, *[None] * (len(self.members) - len(gathered))]
         statements = list[str]()
         for member, out, sums in zip(self.members, self.outs, accumulators, strict=True):
-            pointer = self.buffers[self.places[member.output].buffer]
+            pointer = self.pointer(self.target(member))
             value = self.result(member, names, sums)
             statements.append(f"{pointer}[{self.subscript(out, names)}] = {value}")
         return statements
@@ -373,8 +367,7 @@ class LoopWriter:
         self, load: Load, kind: str, names: Mapping[str, str], gathered: Accumulator | None
     ) -> str:
         place = self.places[load.tensor]
-        name = self.buffers[place.buffer]
-        value = f"{name}[{self.subscript(self.accesses[load], names, gathered)}]"
+        value = f"{self.pointer(load)}[{self.subscript(self.accesses[load], names, gathered)}]"
         if place.dtype in NARROW:
             value = f"ps_{NARROW[place.dtype]}_value({value})"
             return value if kind == REAL else f"(({kind}){value})"

@@ -10,6 +10,7 @@ from polysci.codegen import ctree as c
 from polysci.codegen import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
+    MOST_TERMS,
     Accumulator,
     accumulator_of,
     bounds_of,
@@ -17,15 +18,23 @@ from polysci.network.codegen.accumulators import (
 )
 from polysci.network.codegen.loops import ROW, LoopWriter
 from polysci.network.codegen.mask_loops import MaskLoopWriter
+from polysci.network.codegen.rows_ahead import rows_ahead
 from polysci.network.ir.expressions import Guard, Reduce, loads, reductions
-from polysci.network.ir.functions import PLACES, kind_of
-from polysci.network.ir.stages import JointLoops, LoopStage, members_of
+from polysci.network.ir.functions import EXACT, PLACES, REAL, cast, kind_of
+from polysci.network.ir.stages import JointLoops, LoopStage, Value, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams
 LONG = 128  # terms of such
 PAIRS = 16  # results side by side at least, of windows two elements apart
 SHORTEST = 16  # loop whose values are reduced side by side
+LANES = 32  # sums side by side: four vectors of AVX2, whose additions need not wait for each other
+LEAST_CHUNKS = 8  # of so many lanes, from which on long sums have parts of their own
+FEW = 2  # sums at a time that so many lanes leave registers for
+STREAMED = 1 << 19  # bytes read from which on they come from beyond L2, while vectors wait
+VECTOR = 8  # elements then: of vectors twice as long each crosses a line if arrays begin in one
+AHEAD = 4096  # bytes between what is read then and what is asked for: the next page
+LINE = 64  # bytes
 Bounds = Mapping[str, tuple[str, str]]  # iterator -> first value and end
 
 
@@ -98,13 +107,17 @@ class ReductionWriter(LoopWriter):
             own = replace(several[0], over=((inner, extent),), guards=tuple(guards))
             within, guards = bounds_of(own, (), self.busy)
         step = self.vector(*self.add(several, gathered, guards, at), within=within.get(inner))
+        over = several[0].over
+        row = ("j0", min(chunk, extent))
+        every = {**self.extents, **dict(over)}
+        asked = rows_ahead(self, every, (over[-1][0], inner), row) if over else []
         if chunk == WIDE:  # GCC takes two rows at a time, and stores sums twice: a third as fast
             step = [c.Statement('__asm__ volatile("")'), *step]
         body = [
             *(line for sums in gathered for line in sums.declare(extent if whole else chunk)),
             c.Statement(f"const int64_t length = {length}"),
             *self.vector(*(line for sums in gathered for line in sums.start())),
-            *self.reduce(several[0], bounds, step),
+            *self.reduce(several[0], bounds, [*map(c.Statement, asked), *step]),
             *self.vector(*self.stores(at, gathered)),
         ]
         return self.share(outer, body, [("j0", extent, chunk)])
@@ -120,42 +133,85 @@ class ReductionWriter(LoopWriter):
     def scalars(self, several: Sequence[Reduce], names: Sequence[str]) -> c.Body:
         """One result after the other; the last loop is a vector's where all lies side by side."""
         bounds, guards = bounds_of(several[0], set(), self.busy)
-        gathered, last = self.accumulators(several), self.last_of(several[0])
-        if last and any(reduction.function != "add" for reduction in several):
-            steps = self.lanes(several, bounds, guards, last)
+        gathered = self.accumulators(several)
+        if last := self.last_of(several[0]):
+            steps = self.lanes(several, gathered, (bounds, guards), last)
             gathered = [sums.at("0") for sums in gathered]
         else:
             step: c.Body = [*map(c.Statement, self.add(several, gathered, guards, {}))]
             steps = [line for sums in gathered for line in sums.define()]
-            steps += self.reduce(several[0], bounds, step, last=last, sums=gathered)
+            steps += self.reduce(several[0], bounds, step)
         body = [*steps, *map(c.Statement, self.stores({}, gathered))]
         return self.share(names, body) if names else self.alone(body)
 
     def lanes(
-        self, several: Sequence[Reduce], bounds: Bounds, guards: Sequence[Guard], last: str
-    ) -> c.Body:
-        """Every so many neighbours of ``last`` side by side, then all of these as one."""
-        extent, gathered = dict(several[0].over)[last], self.accumulators(several)
-        width = min(CHUNK, 1 << extent.bit_length() - 1)
-        many, first = ([sums.at(name) for sums in gathered] for name in ("j", "0"))
-        whole, at = extent // width * width, {last: "(j0 + j)"}
-        step = self.vector(*self.add(several, many, guards, at))
-        parts: c.Body = [c.loop("int64_t j0 = 0", f"j0 < {whole}", f"j0 += {width}", c.Block(step))]
+        self, several: Sequence[Reduce], gathered: Sequence[Accumulator],
+        within: tuple[Bounds, Sequence[Guard]], last: str,
+    ) -> c.Body:  # fmt: skip
+        """Every so many neighbours of ``last`` side by side, then all of these as one.
+
+        The text says which terms meet in what order: all compilers and ISAs give the same bits.
+        """
+        extent, (bounds, guards) = dict(several[0].over)[last], within
+        width = width_of(several, extent)
+        whole, streamed = extent // width * width, self.streamed(several[0])
+        pragma = openmp.SIMD_OF.format(VECTOR) if streamed else openmp.SIMD
+
+        def step(start: str, count: int, sums: Sequence[Accumulator]) -> c.Body:
+            at, many = {last: f"({start} + j)"}, [one.at("j") for one in sums]
+            return side_by_side(count, self.add(several, many, guards, at), pragma)
+
+        ahead = self.ahead(several[0], last, width) if streamed else []
+        parts = self.parts(several, gathered) if whole >= LEAST_CHUNKS * width else gathered
+        main: c.Body = [*ahead, *step("j0", width, parts)]
+        main = in_parts(whole, width, main, (gathered, parts), pragma)
         if whole < extent:
-            rest = self.add(several, first, guards, {})
-            parts.append(self.loop(last, extent, [*map(c.Statement, rest)], whole))
+            main += step(str(whole), extent - whole, gathered)
         others = replace(several[0], over=tuple(
             (name, size) for name, size in several[0].over if name != last
         ), guards=())  # fmt: skip
-        joined = zip(first, many, strict=True)
-        join = [line for mine, sums in joined for line in mine.join(sums)]
         return [
-            *(line for sums in gathered for line in sums.declare(width)),
-            c.Statement(f"const int64_t length = {width}"),
-            *self.vector(*(line for sums in many for line in sums.start())),
-            *self.reduce(others, bounds, parts),
-            self.loop("j", "length", [*map(c.Statement, join)], 1),
+            *start(gathered, width, pragma),
+            *self.reduce(others, bounds, main),
+            *join(gathered, width, pragma),
         ]
+
+    def parts(
+        self, several: Sequence[Reduce], gathered: Sequence[Accumulator]
+    ) -> list[Accumulator]:
+        """What gathers so few terms that f32 is enough: of others, they themselves."""
+        pairs = zip(several, gathered, strict=True)
+        return [
+            sums.part if sums.kind == EXACT != kind_of(reduction.body, self.dtypes) else sums
+            for reduction, sums in pairs
+        ]
+
+    def streamed(self, reduction: Reduce) -> bool:
+        """Whether the elements that are read come from beyond L2."""
+        turns = prod(self.extents.values()) * prod(size for _, size in reduction.over)
+        reduced = {name for name, _ in reduction.over}
+        read = {load.tensor for load, it in self.accesses.items() if reduced & {*it.terms}}
+        return turns * sum(self.item_bytes(tensor) for tensor in read) >= STREAMED
+
+    def item_bytes(self, tensor: str) -> int:
+        return Value(tensor, (), self.places[tensor].dtype).item
+
+    def ahead(self, reduction: Reduce, last: str, count: int) -> c.Body:
+        """Asks for elements that a later turn reads, so many along ``last`` from ``j0`` on.
+
+        They lie next in memory, in the next row too, unless rows are long anyway.
+        """
+        lines, extent = list[str](), dict(reduction.over)[last]
+        outer = [name for name, _ in (*self.order, *reduction.over) if name != last][-1:]
+        for load, access in self.accesses.items():
+            size = self.item_bytes(load.tensor)
+            runs_on = outer and access.terms.get(outer[0]) == extent
+            if access.terms.get(last) != 1 or not (runs_on or extent * size >= 2 * AHEAD):
+                continue
+            place = f"{self.pointer(load)} + {access.text({last: 'j0'})}"
+            starts = range(AHEAD // size, AHEAD // size + count, LINE // size)
+            lines += [f"__builtin_prefetch({place} + {start})" for start in starts]
+        return [*map(c.Statement, lines)]
 
     def accumulators(self, several: Sequence[Reduce]) -> list[Accumulator]:
         """What reductions gather in."""
@@ -191,18 +247,66 @@ class ReductionWriter(LoopWriter):
         guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
 
-    def reduce(
-        self, reduction: Reduce, bounds: Bounds, body: c.Body, *, last: str = "",
-        sums: Sequence[Accumulator] = (),
-    ) -> c.Body:  # fmt: skip
-        """Loops over what is reduced, ``last`` innermost and a vector's."""
-        over = sorted(reduction.over, key=lambda item: item[0] == last)
-        for name, extent in reversed(over):
+    def reduce(self, reduction: Reduce, bounds: Bounds, body: c.Body) -> c.Body:
+        """Loops over what is reduced."""
+        for name, extent in reversed(reduction.over):
             low, high = bounds.get(name, ("0", str(extent)))
-            added = ", ".join(total.result for total in sums)
-            simd = [c.Line(openmp.SIMD_SUM.format(added))] if name == last else []
-            body = [*simd, self.loop(name, high, body, low)]
+            body = [self.loop(name, high, body, low)]
         return body
+
+
+def side_by_side(count: int, statements: Sequence[str], pragma: str = openmp.SIMD) -> c.Body:
+    """Statements for so many neighbours ``j``."""
+    block = c.Block([*map(c.Statement, statements)])
+    return [c.Line(pragma), c.loop("int64_t j = 0", f"j < {count}", "++j", block)]
+
+
+def width_of(several: Sequence[Reduce], extent: int) -> int:
+    """How many neighbours along a loop are side by side, a power of 2."""
+    sums = all(reduction.function == "add" for reduction in several)
+    most = CHUNK if not sums else LANES if len(several) <= FEW else LANES // 2
+    return min(most, 1 << extent.bit_length() - 1)
+
+
+def start(gathered: Sequence[Accumulator], width: int, pragma: str) -> c.Body:
+    """So many of each side by side, with their first values."""
+    lines = [line for sums in gathered for line in sums.declare(width)]
+    firsts = [line for sums in gathered for line in sums.at("j").start()]
+    return [*lines, *side_by_side(width, firsts, pragma)]
+
+
+def in_parts(
+    whole: int, width: int, main: c.Body,
+    sums: tuple[Sequence[Accumulator], Sequence[Accumulator]], pragma: str,
+) -> c.Body:  # fmt: skip
+    """A loop of steps ``main``; where these gather in others, MOST_TERMS at a time."""
+    pairs = [(total, part) for total, part in zip(*sums, strict=True) if part != total]
+    if not pairs:
+        return [c.loop("int64_t j0 = 0", f"j0 < {whole}", f"j0 += {width}", c.Block(main))]
+    end = f"ps_least(b0 + {MOST_TERMS}, {whole})"
+    added = [
+        line for total, part in pairs
+        for line in total.at("j").add(cast(part.at("j").result, REAL, EXACT), "", "")
+    ]  # fmt: skip
+    block: c.Body = [
+        *start([part for _, part in pairs], width, pragma),
+        c.loop("int64_t j0 = b0", f"j0 < {end}", f"j0 += {width}", c.Block(main)),
+        *side_by_side(width, added, pragma),
+    ]
+    return [c.loop("int64_t b0 = 0", f"b0 < {whole}", f"b0 += {MOST_TERMS}", c.Block(block))]
+
+
+def join(gathered: Sequence[Accumulator], width: int, pragma: str) -> c.Body:
+    """All lanes in the first: each of one half takes one of the other half, until one is left.
+
+    ``width`` is a power of 2.
+    """
+    lines = c.Body()
+    while width > 1:
+        width //= 2
+        pairs = [(sums.at("j"), sums.at(f"j + {width}")) for sums in gathered]
+        lines += side_by_side(width, [it for one, two in pairs for it in one.join(two)], pragma)
+    return lines
 
 
 def writer_of(stage: LoopStage | JointLoops, *, masks: bool = False) -> type[LoopWriter]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from polysci.network.ir.stages import Program
 from polysci.network.passes.branches import place_branches
+from polysci.network.passes.common_factors import take_out_factors
 from polysci.network.passes.concat import concat_in_place
 from polysci.network.passes.fused_updates import AUTO, StepGains, fuse_updates
 from polysci.network.passes.fusion import Fusion, fuse_loops
@@ -69,6 +70,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
             with_orders(program, context.machine, context.choices.turned),
             (),
         ),
+        "common factors": lambda program, _: (take_out_factors(program), ()),
         "partial sums": lambda program, _: (split_sums(program), ()),
         "concat in place": lambda program, _: (program, concat_in_place(program)),
         "updates": lambda program, _: (replace_in_place(program), ()),

@@ -15,6 +15,7 @@ from polysci.network.ir.expressions import (
     Expr,
     Guard,
     Load,
+    Lookup,
     Reduce,
     axis,
     combine,
@@ -24,6 +25,7 @@ from polysci.network.ir.expressions import (
     shift,
 )
 from polysci.network.ir.stages import LoopStage, Program, Stage, Value
+from polysci.polyhedral.affine import Affine
 
 LEAST_TERMS: Final = 1 << 15  # of all results together, from which on threads are of use
 MOST_RESULTS: Final = 1 << 13  # more of them share out well as they are
@@ -80,12 +82,21 @@ def _side_by_side(stage: LoopStage, total: Reduce, program: Program) -> bool:
     """Whether neighbouring results are of neighbouring elements of what is read."""
     out = program.values[stage.output]
     last = (out.order or range(len(out.shape)))[-1]
+    reduced = {name for name, _ in total.over}
     for load in loads(total.body):
+        if not any(name in reduced for name in _iterators(load)):
+            continue  # the same in all terms
         value = program.values[load.tensor]
         fastest = (value.order or range(len(value.shape)))[-1] if value.shape else None
         if fastest is not None and load.index[fastest] == axis(last):
             return True
     return False
+
+
+def _iterators(load: Load) -> set[str]:
+    """Those of its subscripts, where these are no data."""
+    forms = [index.at if isinstance(index, Lookup) else index for index in load.index]
+    return {name for form in forms if isinstance(form, Affine) for name, _ in form.terms}
 
 
 def _split(over: Sequence[tuple[str, int]], wanted: int) -> _Split:

@@ -1,0 +1,112 @@
+"""Rows of large tables that data chooses: asked for some turns before they are read.
+
+No hardware foresees them, and memory answers many questions at a time. What a turn reads so many
+turns later, its subscripts say now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from polysci.network.codegen.access import MemoryAccess
+from polysci.network.ir.expressions import Load, loads
+from polysci.network.ir.stages import Value
+from polysci.numerics.dtypes import C_TYPES
+
+LARGE: Final = 1 << 18  # bytes of a table whose rows L2 may not hold beside all else
+DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is read
+MOST_TURNS: Final = 16
+MOST_LINES: Final = 8  # of a row: the hardware foresees the others
+LINE: Final = 64  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LaterAccess(MemoryAccess):
+    """An element as a later turn reads it, or the last one that any turn reads."""
+
+    last: int = 0
+
+    def text(self, names: Mapping[str, str]) -> str:
+        return f"ps_least({MemoryAccess.text(self, names)}, {self.last})"
+
+
+class Writer(Protocol):
+    """A stage on its way to C: what it reads, and where that lies."""
+
+    accesses: dict[Load, MemoryAccess]
+
+    @property
+    def dtypes(self) -> Mapping[str, str]: ...
+
+    def pointer(self, load: Load) -> str: ...
+
+    def subscript(self, access: MemoryAccess, names: Mapping[str, str]) -> str: ...
+
+
+def rows_ahead(
+    writer: Writer, extents: Mapping[str, int], loops: tuple[str, str], row: tuple[str, int]
+) -> list[str]:
+    """Statements that ask for rows of tables that later turns of a loop read.
+
+    ``loops`` are that one and the one inside, which runs along ``row``: its value at the first
+    element, and how many these are.
+    """
+    lines, known = list[str](), writer.accesses
+    for load, access in known.items():
+        dtype = writer.dtypes[load.tensor]
+        item = Value(load.tensor, (), dtype).item
+        if later := _later(access, item, known, extents, loops):
+            turn, inner = loops
+            names = {turn: f"({turn} + {_turns(row[1] * item)})", inner: row[0]}
+            writer.accesses = {**known, **later}
+            place = f"{writer.pointer(load)} + {writer.subscript(access, names)}"
+            writer.accesses = known
+            lines += _asks(f"ahead{len(lines)}", C_TYPES[dtype], place, row[1], item)
+    return lines
+
+
+def _later(
+    access: MemoryAccess, item: int, accesses: Mapping[Load, MemoryAccess],
+    extents: Mapping[str, int], loops: tuple[str, str],
+) -> Mapping[Load, MemoryAccess]:  # fmt: skip
+    """What subscripts out of data are made of, as later turns of a loop read it.
+
+    ``loops`` are that one and the one inside. Empty where the latter does not read a row of a
+    large table of elements of ``item`` bytes that the former chooses.
+    """
+    turn, inner = loops
+    if max((it.extent * abs(step) * item for it, step in access.computed), default=0) < LARGE:
+        return {}
+    inside = [load for index, _ in access.computed for load in loads(index.at)]
+    forms = [accesses[load] for load in inside]
+    simple = all(
+        not form.computed and not form.tables and inner not in form.terms
+        and all(name in extents and coef > 0 for name, coef in form.terms.items())
+        for form in forms
+    )  # fmt: skip
+    if not simple or access.terms.get(inner) != 1 or not any(turn in it.terms for it in forms):
+        return {}
+    later = dict[Load, MemoryAccess]()
+    for load, form in zip(inside, forms, strict=True):
+        last = form.const + sum(coef * (extents[name] - 1) for name, coef in form.terms.items())
+        later[load] = LaterAccess(form.terms, form.const, last=last)
+    return later
+
+
+def _turns(row: int) -> int:
+    """How many turns that read rows of so many bytes lie in between."""
+    return max(1, min(MOST_TURNS, DISTANCE // row))
+
+
+def _asks(name: str, kind: str, address: str, count: int, item: int) -> list[str]:
+    """Statements that ask for so many elements of a kind, which may begin anywhere in a line.
+
+    ``name`` is what the address is to be called.
+    """
+    starts = [*range(0, count, LINE // item)][:MOST_LINES]
+    if len(starts) < MOST_LINES:
+        starts.append(count - 1)
+    asks = [f"__builtin_prefetch({name} + {start})" for start in starts]
+    return [f"const {kind} *{name} = {address}", *asks]
