@@ -22,7 +22,7 @@ def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts, wait
     price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
     again, around = 1, {d.name: d.extent for d in context.contraction.dims}
     for loop in schedule.loops[: schedule.panels_depth]:
-        if not (context.contraction.b.uses(loop.dim) or loop.parallel):
+        if not context.contraction.b.uses(loop.dim):
             again *= ceil(around[loop.dim] / loop.step)
         around[loop.dim] = loop.step
     far = nest.total_bytes() > USABLE * nest.l2_bytes

@@ -106,6 +106,20 @@ def test_large_factors_are_worth_copying_in_parts(text: str, parts: bool) -> Non
         assert seconds < shortlist.predict_seconds(context, whole)
 
 
+def test_each_turn_of_parallel_loops_that_leave_b_alone_copies_its_part_again() -> None:
+    problem = parse_problem("mm:2048x2048x256")
+    _, roles, strides = model_of(problem)
+    target = detect("portable")
+    context = Context(roles, strides, target, assume_rates(target), 2)
+    few, many = (
+        shortlist.predict_seconds(
+            context, Schedule.parse(f"i:{rows}* k:256 pack(B) i:4 j:8 > brgemm_portable_f32_4x8")
+        )
+        for rows in (1024, 32)
+    )
+    assert many > 1.1 * few
+
+
 def test_copies_of_channels_lie_in_panels() -> None:
     """A call reads the channels of its rows alone, in pixels that follow each other."""
     problem = parse_problem(GRADIENT)
