@@ -42,7 +42,8 @@ class TensorFunction:
     sizes: Mapping[str, int]
     options: Mapping[str, Any]
     names: tuple[str, ...]
-    bare: bool  # one output, and no array but as the network has it
+    outputs: tuple[str, ...]
+    plain: bool  # arrays are as the network has them, in its order
 
     def __repr__(self) -> str:
         return f"TensorFunction({self.whole.comprehension.name}, {self.network!r})"
@@ -53,20 +54,18 @@ class TensorFunction:
 
         ValueError as well for a computed subscript outside its axis, where these are checked.
         """
-        names = self.names
-        if len(arrays) == len(names) and not named:
-            values = dict(zip(names, arrays, strict=True))
-        else:
+        if named or len(arrays) != len(self.names):
             values = _by_name(self.names, arrays, named)
-        if self.bare:
-            (result,) = self.network(values).values()
-            return result
+        elif self.plain:
+            listed = self.network.runner.listed(arrays)
+            return listed[0] if len(listed) == 1 else dict(zip(self.outputs, listed, strict=True))
+        else:
+            values = dict(zip(self.names, arrays, strict=True))
         for tensor in self.inputs:
             if tensor.dtype == "bf16" and isinstance(values.get(tensor.name), np.ndarray):
                 values[tensor.name] = from_bf16(values[tensor.name])
         results = self.network(values)
-        comprehension = self.whole.comprehension
-        outputs = dict(zip(comprehension.outputs, results.values(), strict=False))
+        outputs = dict(zip(self.outputs, results.values(), strict=False))
         for name, count in list(outputs.items()):
             if name.startswith(OUTSIDE):
                 self.check(name, int(outputs.pop(name)))
@@ -202,7 +201,8 @@ def _compile(
     inputs = tuple(tensor for tensor in whole.comprehension.inputs if tensor.name not in sizes)
     network = compile_network(graph, name=whole.comprehension.name, **settings)
     types = tensor_types(whole.comprehension)
-    outputs = whole.comprehension.outputs
-    bare = len(outputs) == 1 and "bf16" not in types.values()
-    names = tuple(tensor.name for tensor in inputs)
-    return TensorFunction(whole, inputs, network, types, sizes, options, names, bare)
+    names, outputs = tuple(tensor.name for tensor in inputs), whole.comprehension.outputs
+    ports = [tuple(port.name for port in several) for several in (network.inputs, network.outputs)]
+    changed = "bf16" in types.values() or any(name.startswith(OUTSIDE) for name in outputs)
+    words = (whole, inputs, network, types, sizes, options, names, outputs)
+    return TensorFunction(*words, plain=not changed and ports == [names, outputs])

@@ -250,3 +250,17 @@ def test_programs(name: str, threads: int) -> None:
     for output, value in expected.items():
         result = results[output] if isinstance(results, dict) else results
         np.testing.assert_array_equal(result.astype(value.dtype), value)
+
+
+def test_arrays_in_order_or_by_name() -> None:
+    """Of one and of several outputs; what does not fit is refused in both ways."""
+    text = "def f(float(N) A, int(N) I) -> (B, C) { B(n) = A(I(n))  C(n) = A(n) + I(n) }"
+    for check in (False, True):
+        function = notation.compile(text, {"N": 6}, level="estimate", check=check)
+        a, at = np.arange(6, dtype="f4"), np.arange(5, -1, -1, dtype="i4")
+        for results in (function(a, at), function(I=at, A=a), function(a, I=at)):
+            assert list(results) == ["B", "C"]
+            assert np.array_equal(results["B"], a[::-1]) and np.array_equal(results["C"], a + at)
+        for arrays, named in (((at, a), {}), ((a, at[:5]), {}), ((at,), {"I": at})):
+            with pytest.raises((TypeError, ValueError), match=r"[AI]: expected"):
+                function(*arrays, **named)

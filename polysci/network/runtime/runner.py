@@ -151,6 +151,10 @@ class Runner:
         self.into(arrays, results)
         return results
 
+    def listed(self, inputs: Sequence[object]) -> list[Array]:
+        """The same for a caller's arrays, each checked."""
+        return self([access.check(x) for access, x in zip(self._inputs, inputs, strict=True)])
+
     def call(self, inputs: object, out: object = None) -> Any:
         """What a network's caller gets: arrays checked; one for one, else by name."""
         if type(inputs) is _ndarray and out is None and self._single:
