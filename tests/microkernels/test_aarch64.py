@@ -235,6 +235,26 @@ def test_shifted_vectors_of_pixels_are_exact(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "4 of 4 layers\n")
 
 
+def test_words_of_rows_are_exact(tmp_path: Path) -> None:
+    loops = {
+        "bwd_w mb4ic19ih7oc37oh7kh1ph0": "private(C) p pack(A) pack(B) k:8 c:6",
+        "bwd_w mb5ic19ih7oc20oh7kh3ph1": "private(C) n:4 p:2 pack(A) pack(B) k:8 c:6 r s",
+        "mm:50x43x301 ta": "pack(A) i:6 j:8",
+    }
+    layers = [
+        ExportedLayer(
+            parse_problem(words, dtype="bf16"), parse(f"{its} > brgemm_neonbf16_bf16_6x8"), 1
+        )
+        for words, its in loops.items()
+    ]
+    flags = ("-D_GNU_SOURCE", "-O1", "-ffp-contract=off")
+    program = wholelayers.program(
+        layers, tmp_path, lambda out, sources: aarch64.build(out, sources, *flags)
+    )
+    done = aarch64.run(*program)
+    assert (done.returncode, done.stdout) == (0, "3 of 3 layers\n")
+
+
 def test_another_result_is_noticed(whole: Whole, tmp_path: Path) -> None:
     program, data = whole["neondot", "u8:s8:u8"]
     wrong = bytearray(data.read_bytes())
