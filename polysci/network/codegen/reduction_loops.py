@@ -26,6 +26,7 @@ from polysci.network.ir.stages import JointLoops, LoopStage, Value, members_of
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams
 LONG = 128  # terms of such
+CHOSEN = 256  # of rows that data chooses: fewer would go through all these rows more often
 PAIRS = 16  # results side by side at least, of windows two elements apart
 SHORTEST = 16  # loop whose values are reduced side by side
 LANES = 32  # sums side by side: four vectors of AVX2, whose additions need not wait for each other
@@ -97,7 +98,10 @@ class ReductionWriter(LoopWriter):
     def columns(self, several: Sequence[Reduce], names: Sequence[str], inner: str) -> c.Body:
         """Neighbouring results side by side, up to CHUNK of them."""
         extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
-        chunk = WIDE if prod(size for _, size in several[0].over) >= LONG else CHUNK
+        over = several[0].over
+        inside = {**self.extents, **dict(over)}, (over[-1][0] if over else "", inner)
+        asked = rows_ahead(self, *inside, ("j0", min(CHOSEN, extent)))
+        chunk = CHOSEN if asked else WIDE if prod(size for _, size in over) >= LONG else CHUNK
         whole = extent <= chunk
         length = str(extent) if whole else f"ps_least({chunk}, {extent} - j0)"
         gathered = [sums.at("j") for sums in self.accumulators(several)]
@@ -107,10 +111,6 @@ class ReductionWriter(LoopWriter):
             own = replace(several[0], over=((inner, extent),), guards=tuple(guards))
             within, guards = bounds_of(own, (), self.busy)
         step = self.vector(*self.add(several, gathered, guards, at), within=within.get(inner))
-        over = several[0].over
-        row = ("j0", min(chunk, extent))
-        every = {**self.extents, **dict(over)}
-        asked = rows_ahead(self, every, (over[-1][0], inner), row) if over else []
         if chunk == WIDE:  # GCC takes two rows at a time, and stores sums twice: a third as fast
             step = [c.Statement('__asm__ volatile("")'), *step]
         body = [

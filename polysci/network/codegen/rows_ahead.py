@@ -18,7 +18,7 @@ from polysci.numerics.dtypes import C_TYPES
 LARGE: Final = 1 << 18  # bytes of a table whose rows L2 may not hold beside all else
 DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is read
 MOST_TURNS: Final = 16
-MOST_LINES: Final = 8  # of a row: the hardware foresees the others
+MOST_LINES: Final = 17  # of a row, 1 KiB from any place: the hardware foresees the others
 LINE: Final = 64  # bytes
 
 
