@@ -16,6 +16,7 @@ import torch
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.pytorch.program import TorchProgram, program_of
 from polysci.text.suggestions import suggest
+from polysci.torch.fused_attention import with_plain_layers
 from polysci.torch.optimized_module import (
     ModuleOptions,
     compile_parts,
@@ -58,6 +59,7 @@ def compile_graph(
     words = {**DEFAULTS, **_checked(options or {}, mode)}
     chosen = module_options(**words)
     remove_idle_dropout(graph)
+    with_plain_layers(graph)
     learns = torch.is_grad_enabled() and any(_needs_gradient(x) for x in example_inputs)
     if not learns:
         compiled = CompiledGraph(graph, example_inputs, chosen)

@@ -64,7 +64,8 @@ def test_words_are_compared(words: str) -> None:
     options = ("--compare", "torch.nn", "--level", "estimate", "--rounds", "9", "--threads", "1")
     summary = json.loads(done("compile", words, *options, "--json").splitlines()[-1])
     told = json.dumps(summary)
-    assert '"torch.nn"' in told and "eager" in told
+    ways = ("eager", "compiled", "scripted")  # the fastest is told of
+    assert '"torch.nn"' in told and any(way in told for way in ways)
     assert summary["max_error"] < 1e-4
 
 

@@ -50,6 +50,20 @@ def test_the_entry_point_is_the_backend() -> None:
     assert getattr(import_module(name), function) is dynamo.compile_graph
 
 
+@pytest.mark.parametrize("kind", ["plain", "first", "padded", "causal"])
+def test_layers_that_are_one_operator_of_torch_are_compiled(kind: str, variants: list[Any]) -> None:
+    torch.manual_seed(0)
+    words = {"activation": "gelu", "norm_first": True} if kind == "first" else {}
+    layer = nn.TransformerEncoderLayer(24, 3, 40, batch_first=True, **words).eval()
+    x, padding = torch.randn(2, 7, 24), torch.arange(7) >= torch.tensor([[5], [7]])
+    masks = {"padded": {"src_key_padding_mask": padding}, "causal": {
+        "src_mask": nn.Transformer.generate_square_subsequent_mask(7)
+    }}.get(kind, {})  # fmt: skip
+    compare(lambda x: layer(x, **masks), compiled(lambda x: layer(x, **masks)), x)
+    (variant,) = variants
+    assert not isinstance(variant.runs, nn.Module)  # one part, around which there is nothing
+
+
 def small() -> Any:
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
