@@ -25,6 +25,7 @@ from polysci.torch.optimized_module import (
     module_options,
 )
 from polysci.torch.rest import EAGER, RESTS, CompiledRest
+from polysci.torch.tensor_state import TensorState
 from polysci.torch.training import compile_training
 
 Run = Callable[..., Any]
@@ -156,7 +157,7 @@ class GraphVariant:
 
     runs: Run
     places: tuple[int, ...]
-    weights: tuple[tuple[int, int], ...]  # (place among the inputs, version) of each constant
+    weights: TensorState  # the constants
 
 
 class CompiledGraph:
@@ -164,10 +165,11 @@ class CompiledGraph:
 
     def __init__(self, graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> None:
         self._graph, self._options = graph, options
-        self._weights = {at: x for at, x in enumerate(example_inputs) if is_constant(x)}
+        self._weights = [at for at, x in enumerate(example_inputs) if is_constant(x)]
+        self._others = [at for at in range(len(example_inputs)) if at not in {*self._weights}]
         self._variants = dict[Any, GraphVariant | None]()
         self.numbers = places_of_numbers(graph)
-        self._others = dict[Any, Run]()  # by key, what runs where nothing is compiled
+        self._rests = dict[Any, Run]()  # by key, what runs where nothing is compiled
 
     def __call__(self, *inputs: Any) -> Any:
         variant = self.variant(inputs)
@@ -175,11 +177,11 @@ class CompiledGraph:
             return self._graph(*inputs)
         if variant is None:
             key = self._key(inputs)
-            if key not in self._others:
+            if key not in self._rests:
                 graph = with_numbers(self._graph, self.numbers, inputs)
-                self._others[key] = CompiledRest(graph)
-            return self._others[key](*inputs)
-        return variant.runs(*(inputs[at] for at in variant.places))
+                self._rests[key] = CompiledRest(graph)
+            return self._rests[key](*inputs)
+        return variant.runs(*[inputs[at] for at in variant.places])
 
     def variant(self, inputs: Sequence[Any]) -> GraphVariant | None:
         """For inputs of these sizes and these weights; None where nothing of it is compiled."""
@@ -187,19 +189,16 @@ class CompiledGraph:
         variant = self._variants.get(key)
         if variant is None and key in self._variants:
             return None
-        if variant is None or any(
-            inputs[at] is not self._weights[at] or inputs[at]._version != version
-            for at, version in variant.weights
-        ):
-            self._weights = {at: inputs[at] for at in self._weights}
+        if variant is None or not variant.weights.is_of([inputs[at] for at in self._weights]):
             self._variants[key] = variant = self._compile(inputs)
         return variant
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        numbers = (inputs[at].item() for at in self.numbers)
-        return *key_of([x for at, x in enumerate(inputs) if at not in self._weights]), *numbers
+        numbers = [inputs[at].item() for at in self.numbers]
+        return *key_of([inputs[at] for at in self._others]), *numbers
 
     def _compile(self, inputs: Sequence[Any]) -> GraphVariant | None:
+        state = TensorState(inputs[at] for at in self._weights)
         try:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
@@ -211,10 +210,11 @@ class CompiledGraph:
         except Exception:  # of many kinds, for what torch.export does not take
             return None
         tensors = [at for at, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
-        places = tuple(at for at in tensors if at not in self._weights)
+        weights = {*self._weights}
+        places = tuple(at for at in tensors if at not in weights)
         program = with_constants(program, {
             node: inputs[at] for at, node in zip(tensors, program.inputs, strict=True)
-            if at in self._weights
+            if at in weights
         })  # fmt: skip
         own = [inputs[at] for at in places]
         with torch.no_grad():
@@ -224,8 +224,7 @@ class CompiledGraph:
             runs, _ = compile_parts(program, own, self._options, eager=eager)
             if runs is None or is_slower(self._options, eager, partial(runs, *own)):
                 return None
-        weights = tuple((at, inputs[at]._version) for at in self._weights)
-        return GraphVariant(runs, places, weights)
+        return GraphVariant(runs, places, state)
 
 
 def places_of_numbers(graph: Any) -> tuple[int, ...]:

@@ -84,6 +84,26 @@ def test_sizes_and_weights_may_change(variants: list[Any]) -> None:
     assert all(variants)
 
 
+def test_every_size_follows_weights_that_torch_does_not_count(variants: list[Any]) -> None:
+    module = small()
+    other = compiled(module)
+    images = [torch.randn(batch, 3, 6, 7) for batch in (2, 3)]
+    changes: list[Any] = [
+        lambda: setattr(module[0], "weight", nn.Parameter(torch.randn(4, 3, 3, 3))),
+        lambda: setattr(module[0].weight, "data", torch.randn(4, 3, 3, 3)),
+        lambda: module[0].weight.data.mul_(2),
+        lambda: module[1].running_mean.numpy().fill(0.5),
+    ]
+    for change in (lambda: None, *changes):
+        change()
+        for x in images:
+            compare(module, other, x)
+    assert all(variants)
+    made = len(variants)
+    compare(module, other, images[0])
+    assert len(variants) == made  # nothing changed: nothing is compiled
+
+
 class Broken(nn.Module):
     """Breaks the graph, changes an input, and hands on a view."""
 
