@@ -45,18 +45,18 @@ class ImageOperator:
         if not is_dynamo_compiling() and is_direct(a, b, bias):
             key = self, a.shape, a.stride(), a.dtype, words, settings.key()
             call = find_call(b, key)
-            return self.run(a, b, bias, key) if call is None else call(a, bias)
+            return self.run(a, b, bias, key, words) if call is None else call(a, bias)
         spread = map(self.family.spread, ("stride", "padding", "dilation"), words)
         arguments = (*spread, *words[3:])
         return getattr(torch.ops.polysci, self.name).default(a, b, bias, *arguments)
 
-    def run(self, a: Tensor, b: Tensor, bias: Tensor | None, key: Any) -> Tensor:
-        """On the CPU, without the dispatcher; ``key`` as a call makes it."""
+    def run(self, a: Tensor, b: Tensor, bias: Tensor | None, key: Any, words: Any) -> Tensor:
+        """On the CPU, without the dispatcher; ``key`` decides all but what b is and holds."""
         whole = key, b.shape, b.stride(), b.dtype, b.device
         call = _calls.get(whole)
         if call is None:
             plan = _DIRECTIONS[self.direction].plan
-            call = _calls.add(whole, lambda: plan(self.family, a, b, *key[4]))
+            call = _calls.add(whole, lambda: plan(self.family, a, b, *words))
         return call(a, b, bias, key)
 
     def declare(self) -> None:
@@ -64,9 +64,10 @@ class ImageOperator:
         row = _DIRECTIONS[self.direction]
 
         def kernel(a: Tensor, b: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
-            key = self, a.shape, a.stride(), a.dtype, tuple(map(_hashable, words)), settings.key()
+            words = tuple(map(hashable, words))
+            key = self, a.shape, a.stride(), a.dtype, words, settings.key()
             call = find_call(b, key)
-            return self.run(a, b, bias, key) if call is None else call(a, bias)
+            return self.run(a, b, bias, key, words) if call is None else call(a, bias)
 
         def fake(a: Tensor, b: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
             check_operands(self.name, a, weight=b)
@@ -74,7 +75,7 @@ class ImageOperator:
 
         def setup(ctx: Any, inputs: Any, output: Any) -> None:
             ctx.save_for_backward(*inputs[:2])
-            ctx.words = tuple(map(_hashable, inputs[3:7]))
+            ctx.words = tuple(map(hashable, inputs[3:7]))
 
         def backward(context: Any, dy: Tensor) -> tuple[Any, ...]:
             (a, b), wants = context.saved_tensors, context.needs_input_grad
@@ -90,7 +91,8 @@ class ImageOperator:
         register(f"{schema} -> Tensor", kernel, fake, setup, backward)
 
 
-def _hashable(word: Any) -> Any:
+def hashable(word: Any) -> Any:
+    """A number, or a list of them, as a part of keys."""
     return word if isinstance(word, int) else tuple(word)
 
 
@@ -187,10 +189,25 @@ def transpose(
     groups: int, dilation: Any,
 ) -> Tensor:  # fmt: skip
     """A transposed convolution: the gradient of an input whose extents follow from the words."""
-    operator = OPERATORS[2, "input"]
+    operator, words = OPERATORS[2, "input"], (stride, padding, output_padding, groups, dilation)
+    if is_dynamo_compiling() or not is_direct(x, w, bias):
+        return operator(x, w, bias, *_transposed_words(x, w, *words))
+    key = "transpose", x.shape, x.stride(), x.dtype, words, settings.key()
+    call = find_call(w, key)
+    if call is not None:
+        result: Tensor = call(x, bias)
+        return result
+    return operator.run(x, w, bias, key, _transposed_words(x, w, *words))
+
+
+def _transposed_words(
+    x: Tensor, w: Tensor, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+) -> tuple[Any, ...]:
+    """What the gradient of an input is told. Raises TypeError or ValueError."""
+    spread = OPERATORS[2, "input"].family.spread
     words = {"stride": stride, "padding": padding, "dilation": dilation}
-    step, pad, apart = (operator.family.spread(*word) for word in words.items())
-    more = operator.family.spread("output_padding", output_padding)
+    step, pad, apart = (spread(*word) for word in words.items())
+    more = spread("output_padding", output_padding)
     for extra, limit in zip(more, map(max, step, apart), strict=True):
         if not 0 <= extra < limit:
             raise ValueError(
@@ -199,11 +216,11 @@ def transpose(
             )
     rows = zip(x.shape[2:], w.shape[2:], step, pad, apart, more, strict=False)
     size = tuple((at - 1) * s - 2 * p + d * (r - 1) + extra + 1 for at, r, s, p, d, extra in rows)
-    return operator(x, w, bias, step, pad, apart, groups, size)
+    return step, pad, apart, groups, size
 
 
 compose(
     "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
     "int[] output_padding, int groups, int[] dilation) -> Tensor",
-    transpose,
+    lambda x, w, bias, *words: transpose(x, w, bias, *map(hashable, words)),
 )

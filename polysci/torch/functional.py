@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polysci.torch.convolution import OPERATORS, ImageOperator, transpose
+from polysci.torch.convolution import OPERATORS, ImageOperator, hashable, transpose
 
 _CONV1D, _CONV2D, _CONV3D = (OPERATORS[axes, "forward"] for axes in (1, 2, 3))
 
@@ -75,6 +75,8 @@ def conv_transpose2d(
     dilation: Any = 1,
 ) -> Tensor:
     """``torch.nn.functional.conv_transpose2d``; all else as ``conv2d``."""
+    stride, padding = hashable(stride), hashable(padding)
+    output_padding, dilation = hashable(output_padding), hashable(dilation)
     if input.dim() == 3:
         image = input.unsqueeze(0)
         y = transpose(image, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -91,11 +93,10 @@ def _convolve(
     if x.dim() == axes + 1:
         y = _convolve(operator, x.unsqueeze(0), w, bias, stride, padding, dilation, groups)
         return y.squeeze(0)
-    stride, dilation = (word if type(word) is int else tuple(word) for word in (stride, dilation))
+    stride, dilation = hashable(stride), hashable(dilation)
     if isinstance(padding, str):
         x, padding = _pad(operator, x, w, stride, padding, dilation)
-    padding = padding if type(padding) is int else tuple(padding)
-    return operator(x, w, bias, stride, padding, dilation, groups)
+    return operator(x, w, bias, stride, hashable(padding), dilation, groups)
 
 
 def _pad(

@@ -138,7 +138,12 @@ class Calls:
             call = self._calls.get(key)
             if call is None:
                 call = make()
-                while len(self._calls) >= MOST:
-                    self._calls.pop(next(iter(self._calls)), None)
-                self._calls[key] = call
+                self.put(key, call)
         return call
+
+    def put(self, key: Any, call: Any) -> None:
+        """Keep this call for a key, in the place of any other."""
+        with _lock:
+            while len(self._calls) >= MOST:
+                self._calls.pop(next(iter(self._calls)), None)
+            self._calls[key] = call

@@ -55,22 +55,29 @@ def compose(schema: str, kernel: Callable[..., Any]) -> Any:
     return getattr(torch.ops.polysci, name).default
 
 
-def is_direct(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
-    """Whether the dispatcher would only call the CPU kernel: it takes longer than some layers.
-
-    Not for subclasses, other devices, modes, transforms, traces, profiles, nor for gradients.
-    """
-    kind = type(w)
-    if (
-        type(x) is not Tensor
-        or not (kind is Tensor or kind is _Parameter)
-        or not x.is_cpu
-        or _len_torch_dispatch_stack()
+def is_watched() -> bool:
+    """Whether calls of operators do more than compute: modes, transforms, traces, profiles."""
+    return bool(
+        _len_torch_dispatch_stack()
         or _interpreter() is not None
         or _is_any_autocast_enabled()
         or _is_tracing()
         or _is_profiled()
         or forward_ad._current_level >= 0
+    )
+
+
+def is_direct(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
+    """Whether the dispatcher would only call the CPU kernel: it takes longer than some layers.
+
+    Not for subclasses, other devices, modes, transforms, traces, profiles, nor for gradients.
+    """
+    kind, weight_kind = type(x), type(w)
+    if (
+        not (kind is Tensor or kind is _Parameter)
+        or not (weight_kind is Tensor or weight_kind is _Parameter)
+        or not x.is_cpu
+        or is_watched()
     ):
         return False
     if bias is not None and type(bias) is not _Parameter and type(bias) is not Tensor:

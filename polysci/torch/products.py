@@ -1,23 +1,21 @@
-"""linear, matmul and einsum as PyTorch's operators."""
+"""linear and matmul as PyTorch's operators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from string import ascii_letters
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-from polysci.errors import UnsupportedError
 from polysci.ops.matmul import Matmul
 from polysci.torch import settings
 from polysci.torch.images import strides_in
 from polysci.torch.kernels import Calls, Kernel, check_operands, compile_kernel, precision
-from polysci.torch.library import compose, is_direct, register
+from polysci.torch.library import is_direct, register
 from polysci.torch.packed_weights import CallResult, find_call, keep_call, new_strided
 
 _calls = Calls()
@@ -58,7 +56,8 @@ def _store(matrix: Tensor, operand: str, batch: Sequence[int], transposed: str) 
     return (matrix.mT if operand in transposed else matrix).contiguous()
 
 
-def _plan_matmul(a: Tensor, b: Tensor) -> MatmulCall:
+def plan_matmul(a: Tensor, b: Tensor) -> MatmulCall:
+    """The product of tensors with these shapes, strides and types."""
     check_operands("matmul", a, other=b)
     shape, m, k, n = _product_shape(a, b)
     batch = shape[: len(shape) - (a.dim() > 1) - (b.dim() > 1)]
@@ -111,7 +110,7 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
     key = a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, b.device, settings.key()
     call = _calls.get(key)
     if call is None:
-        call = _calls.add(key, lambda: _plan_matmul(a, b))
+        call = _calls.add(key, lambda: plan_matmul(a, b))
     return call(a, b)
 
 
@@ -217,103 +216,3 @@ _LINEAR = register(
     "linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor",
     _linear, _fake_linear, _save_operands, _linear_gradients,
 )  # fmt: skip
-
-
-def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """``torch.einsum`` of two or more tensors, two at a time from the left, by ``matmul``.
-
-    Raises UnsupportedError for one operand or a letter twice in an operand, ValueError for an
-    equation that does not fit the operands.
-    """
-    left, arrow, output = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(operands):
-        raise ValueError(f"einsum: {equation!r} is of {len(terms)} operands, got {len(operands)}")
-    letters = "".join(terms).replace("...", "")
-    if not arrow:
-        output = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
-        output = f"...{output}" if "..." in left else output
-    if "..." in left:
-        terms, output, operands = _name_axes(terms, output, operands)
-    _check_equation(equation, terms, output, operands)
-    term, product = terms[0], operands[0]
-    for at in range(1, len(terms)):
-        needed = set(output).union(*terms[at + 1 :])
-        kept = "".join(x for x in dict.fromkeys(term + terms[at]) if x in needed)
-        product = _contract(term, product, terms[at], operands[at], kept)
-        term = kept
-    return product.permute([term.index(x) for x in output])
-
-
-def _name_axes(
-    terms: Sequence[str], output: str, operands: Sequence[Tensor]
-) -> tuple[list[str], str, tuple[Tensor, ...]]:
-    """Letters for the axes of an ellipsis, from the last one; those of extent 1 are repeated."""
-    counts = [x.dim() - len(term) + 3 if "..." in term else 0
-              for term, x in zip(terms, operands, strict=True)]  # fmt: skip
-    taken = {*"".join(terms), *output}
-    spare = [x for x in ascii_letters if x not in taken][: max(0, *counts)]
-    named, extents = list[str](), dict[str, int]()
-    for term, count, x in zip(terms, counts, operands, strict=True):
-        named.append(term.replace("...", "".join(spare[len(spare) - max(0, count) :])))
-        for letter, extent in zip(named[-1], x.shape, strict=False):
-            extents[letter] = max(extent, extents.get(letter, 1))
-    wide = tuple(
-        x.expand([extents[letter] if letter in spare and extent == 1 else extent
-                  for letter, extent in zip(term, x.shape, strict=True)])
-        if len(term) == x.dim() else x
-        for term, x in zip(named, operands, strict=True)
-    )  # fmt: skip
-    return named, output.replace("...", "".join(spare)), wide
-
-
-def _check_equation(equation: str, terms: list[str], output: str, operands: Any) -> None:
-    """Raise UnsupportedError or ValueError."""
-    if len(terms) < 2 or any(len(set(term)) < len(term) for term in terms):
-        raise UnsupportedError(
-            f"einsum: {equation!r}: expected two or more operands, and each letter at most once "
-            "in an operand"
-        )
-    extents: dict[str, Any] = {}
-    for term, operand in zip(terms, operands, strict=True):
-        if len(term) != operand.dim() or not all(map(str.isalpha, term)):
-            shape = tuple(operand.shape)
-            raise ValueError(f"einsum: {equation!r}: {term!r} does not fit shape {shape}")
-        for letter, extent in zip(term, operand.shape, strict=True):
-            if extents.setdefault(letter, extent) != extent:
-                raise ValueError(
-                    f"einsum: {equation!r}: {letter} is {extents[letter]} and {extent}"
-                )
-    if len(set(output)) < len(output) or not set(output) <= set(extents):
-        raise ValueError(f"einsum: {equation!r}: expected each letter of an operand at most once")
-
-
-def _contract(one: str, a: Tensor, two: str, b: Tensor, kept: str) -> Tensor:
-    """The product of two operands, with the letters ``kept``: the others are summed over."""
-    for term, other in ((one, two), (two, one)):
-        alone = [at for at, x in enumerate(term) if x not in other and x not in kept]
-        if alone and term is one:
-            a, one = a.sum(alone), "".join(x for at, x in enumerate(one) if at not in alone)
-        elif alone:
-            b, two = b.sum(alone), "".join(x for at, x in enumerate(two) if at not in alone)
-    extents = dict(zip(one + two, (*a.shape, *b.shape), strict=True))
-    batch = [x for x in one if x in two and x in kept]
-    m, n = [x for x in one if x not in two], [x for x in two if x not in one]
-    k = [x for x in one if x in two and x not in kept]
-    sizes = [[extents[x] for x in group] for group in (batch, m, k, n)]
-    lead = [prod(sizes[0])] if batch else []
-    a = a.permute([one.index(x) for x in (*batch, *m, *k)]).reshape(
-        [*lead, prod(sizes[1]), prod(sizes[2])]
-    )
-    b = b.permute([two.index(x) for x in (*batch, *k, *n)]).reshape(
-        [*lead, prod(sizes[2]), prod(sizes[3])]
-    )
-    y = matmul(a, b).reshape([*sizes[0], *sizes[1], *sizes[3]])
-    order = [*batch, *m, *n]
-    return y.permute([order.index(x) for x in kept])
-
-
-compose(
-    "einsum(str equation, Tensor[] operands) -> Tensor",
-    lambda equation, operands: einsum(equation, *operands),
-)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from polysci.errors import UnsupportedError
 from polysci.network.compile.compiled import Network, compile_network
@@ -18,14 +19,15 @@ from polysci.network.frontends.onnx.simplify import simplify
 from polysci.network.gradients.differentiate import pull_back
 from polysci.network.ir import graph as ir
 from polysci.torch import settings
+from polysci.torch.direct_layers import DirectLayers, is_plain
 from polysci.torch.kernels import Calls, check_operands
-from polysci.torch.library import compose, register
+from polysci.torch.library import compose, is_watched, register
 
 CELLS: Mapping[str, Any] = MappingProxyType({"lstm": LSTM, "gru": GRU})
 STATES: Mapping[str, tuple[str, ...]] = MappingProxyType({"lstm": ("h", "c"), "gru": ("h",)})
 _TENSORS: Final = "Tensor input, Tensor[] hx, Tensor[] params"
 _RESULTS: Final = "results"  # y and the last states, one after the other
-_calls = Calls()
+_calls, _direct = Calls(), Calls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +220,40 @@ _LAYERS: Final = {cell: _register_layer(cell) for cell in CELLS}
 def _recur(
     cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Tensor]:  # fmt: skip
+    """Past the dispatcher where that has nothing to do."""
+    drops, words = dropout if train else 0.0, (has_biases, num_layers, bidirectional, batch_first)
+    if is_dynamo_compiling() or is_watched() or drops:
+        return _recur_by_operators(cell, x, states, params, drops, *words)
+    operands = x, *states, *params
+    key = cell, x.shape, len(operands), words, settings.key()
+    layers = _direct.get(key)
+    if layers is not None and layers.fits(operands):
+        return layers(operands)  # type: ignore[no-any-return]
+    made = _recur_by_operators(cell, x, states, params, drops, *words)
+    if is_plain(operands) and x.numel() and num_layers:
+        _direct.put(key, _direct_layers(cell, operands, [tuple(y.shape) for y in made], words))
+    return made
+
+
+def _direct_layers(
+    cell: str, operands: Sequence[Tensor], results: Sequence[tuple[int, ...]], words: Any
+) -> DirectLayers:
+    has_biases, num_layers, bidirectional, batch_first = words
+    x, hidden = tuple(operands[0].shape), results[1][2]
+    runs = list[Any]()
+    for _ in range(num_layers):
+        shape = RecurrentShape(cell, x, hidden, 1 + bidirectional, has_biases, batch_first)
+        runs.append(_network(shape, gradients=False).runner.run_at)
+        x = results[0]
+    return DirectLayers(runs, operands, results)
+
+
+def _recur_by_operators(
+    cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dropout: float,
+    has_biases: bool, num_layers: int, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """One layer after the other, with dropout between them while training."""
+    """One layer after the other, with dropout between them."""
     directions, lasts = 1 + bidirectional, list[Sequence[Tensor]]()
     each = (4 if has_biases else 2) * directions
     if len(params) != each * num_layers or states[0].shape[0] != directions * num_layers:
@@ -228,7 +262,7 @@ def _recur(
             f"states, got {len(params)} and {states[0].shape[0]}; projections are not supported"
         )
     for layer in range(num_layers):
-        if layer and dropout and train:
+        if layer and dropout:
             x = torch.nn.functional.dropout(x, dropout)
         first = [state.narrow(0, layer * directions, directions) for state in states]
         own = list(params[layer * each : (layer + 1) * each])

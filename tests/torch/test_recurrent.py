@@ -72,6 +72,55 @@ def test_results_and_gradients(case: str) -> None:
         torch.testing.assert_close(ours_of.double(), theirs_of, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_calls_past_the_dispatcher_notice_what_is_different(case: str) -> None:
+    module, x, states = prepare(case)
+    turned = x.detach().movedim(0, 2).contiguous().movedim(2, 0)
+
+    def compare(x: Any, states: list[Any], *, learns: bool = False) -> None:
+        for _ in range(2):
+            own, theirs = call(module, x, states), reference(module, x, states)
+            assert [y.requires_grad for y in own] == [learns] * len(own)
+            for one, other in zip(own, theirs, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+    with torch.no_grad():
+        compare(x, states)
+        compare(turned, states)
+        compare(x[:, :2], [state[:, :2] for state in states] if not module.batch_first else states)
+        for parameter in module.parameters():
+            parameter.mul_(0.5)
+        compare(x, states)
+        compare(torch._neg_view(x), states)
+        with torch.inference_mode():
+            compare(x + 1, states)
+        again = [y.clone() for y in call(module, x, states)]
+        other = call(module, x, states)  # has memory of its own
+        for one, two in zip(again, other, strict=True):
+            assert torch.equal(one, two)
+    compare(x, states, learns=True)
+    module.requires_grad_(False)
+    frozen = [state.detach() for state in states]
+    compare(x.detach(), frozen)
+    compare(x.detach().requires_grad_(), frozen, learns=True)
+
+
+def test_wrong_arguments_after_right_ones() -> None:
+    module, x, states = prepare("lstm")
+    with torch.no_grad():
+        call(module, x, states)
+        weights = module._flat_weights
+        for wrong, told in (
+            (weights[:2], "expected 4 parameters"),
+            ([*weights, weights[0]], "expected 4 parameters"),
+            ([weights[0][:, 1:], *weights[1:]], "expected shape"),
+            ([weights[0].double(), *weights[1:]], "params"),
+        ):
+            with pytest.raises((UnsupportedError, ValueError, TypeError), match=told):
+                ours.lstm(x, states, wrong, True, 1, 0.0, False, False, False)
+        ours.lstm(x, states, weights, True, 1, 0.0, False, False, False)
+
+
 def test_some_results_alone_have_gradients() -> None:
     module, x, states = prepare("lstm")
     (ours_of,) = torch.autograd.grad(call(module, x, states)[2].sum(), x)

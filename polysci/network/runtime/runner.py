@@ -123,8 +123,8 @@ class Runner:
         self._counted = any(port.counted for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
-        kinds = [port.dtype for port in (*self.inputs, *self.outputs)]
-        self._types = [self._ffi.typeof(f"{C_TYPES[kind]} *") for kind in kinds]
+        addresses = ", uintptr_t" * len(self._pointers)
+        self._run_at = self._ffi.cast(f"void (*)(void *{addresses})", self._run)
 
     def packed_weights(self) -> memoryview:
         """Constants and packed weights, as the library reads them; valid as long as this object."""
@@ -213,7 +213,7 @@ class Runner:
         """
         context = self.context()
         try:
-            self._run(context, *map(self._ffi.cast, self._types, addresses))
+            self._run_at(context, *addresses)
         finally:
             self._idle.append(context)
 
