@@ -2,12 +2,13 @@
 
 For twenty problems, each from an empty cache: the model's choice (estimate), the usual search
 (measure), and the tuners genetic, bayesian and random until --limit. What was fastest when is noted
-while they run; at the end all winners of a problem are timed again, in turns.
+while they run; at the end all schedules that were so of a problem are timed again, in turns: times
+of searches that follow each other differ by more than 1 %.
 
   spent    seconds of the whole search, ranking and compiling included
-  to_99    seconds until its fastest schedule took at most 1/0.99 of the least time that any way
-           measured; none where it never did
-  of_best  least time of the winners, timed again, over this one's
+  to_99    seconds until what was its fastest schedule then takes, timed again, at most 1/0.99 of
+           the least of all; none where it never did
+  of_best  least time of all, timed again, over that of its winner
 
 Times things: wants a quiet machine, and a minute and a half a problem with --limit 20. Writes
 tuners.csv after every problem, and goes on behind the problems in it; tuners.png.
@@ -32,6 +33,7 @@ from polysci import tune
 from polysci.cli.layers import say, seconds, threads_of, title
 from polysci.errors import PolysciError
 from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune import Progress
@@ -49,23 +51,23 @@ PROBLEMS = (
 )  # fmt: skip
 METHODS = ("estimate", "measure", "genetic", "bayesian", "random")
 NEAR = 0.99
-SAMPLES = 15
+SAMPLES = 25
 
 
 @dataclass(slots=True)
 class Course:
-    """What a search found: seconds since its start, with the least time until then."""
+    """What a search found: seconds since its start, and the schedule that was the fastest then."""
 
     start: float = field(default_factory=time.monotonic)
-    points: list[tuple[float, float]] = field(default_factory=list)
+    points: list[tuple[float, Schedule]] = field(default_factory=list)
 
-    def note(self, best: float | None) -> None:
-        if best is not None and (not self.points or best < self.points[-1][1]):
-            self.points.append((time.monotonic() - self.start, best))
+    def note(self, schedule: Schedule | None) -> None:
+        if schedule is not None and (not self.points or schedule != self.points[-1][1]):
+            self.points.append((time.monotonic() - self.start, schedule))
 
-    def until(self, wanted: float) -> float | None:
-        """Seconds until it was at most ``wanted``."""
-        return next((at for at, best in self.points if best <= wanted), None)
+    def until(self, wanted: float, times: Mapping[Schedule, float]) -> float | None:
+        """Seconds until its schedule was one whose time is at most ``wanted``."""
+        return next((at for at, schedule in self.points if times[schedule] <= wanted), None)
 
 
 def main() -> int:
@@ -130,18 +132,16 @@ def rows_of(problem: Problem, arguments: Namespace) -> list[dict[str, Any]]:
             course = courses[method] = Course()
             results[method] = search(problem, method, threads, course, arguments)
         say(f"{title(problem)}: {method}: {time_text(results[method].spent)}")
-    winners = list(dict.fromkeys(result.schedule for result in results.values()))
-    again = dict(zip(winners, retimed(problem, winners, threads, SAMPLES), strict=True))
-    chosen = results["estimate"]
-    courses["estimate"].points.append((chosen.spent, again[chosen.schedule]))
-    least = min(best for course in courses.values() for _, best in course.points)
-    fastest = min(again.values())
+    leaders = {schedule: None for course in courses.values() for _, schedule in course.points}
+    times = retimed(problem, [*leaders], threads, SAMPLES)
+    again = dict(zip(leaders, times, strict=True))
+    least = min(times)
     return [
         {
             "layer": title(problem), "problem": problem.key, "threads": threads, "method": method,
             "spent": result.spent, "tried": sum(t.seconds is not None for t in result.trials),
-            "to_99": courses[method].until(least / NEAR), "seconds": again[result.schedule],
-            "of_best": fastest / again[result.schedule], "schedule": str(result.schedule),
+            "to_99": courses[method].until(least / NEAR, again), "seconds": again[result.schedule],
+            "of_best": least / again[result.schedule], "schedule": str(result.schedule),
         }
         for method, result in results.items()
     ]  # fmt: skip
@@ -153,7 +153,7 @@ def search(
     """One search, by a level or a tuner, from no records."""
 
     def watch(step: Progress) -> None:
-        course.note(step.best)
+        course.note(step.schedule)
 
     if method in tune.LEVELS:
         result = tune.optimize(problem, method, threads, wisdom=Wisdom(), progress=watch)
@@ -165,7 +165,7 @@ def search(
         )  # fmt: skip
     if result.interrupted:
         raise KeyboardInterrupt
-    course.note(min((trial.seconds for trial in result.trials if trial.seconds), default=None))
+    course.note(result.schedule)
     return result
 
 

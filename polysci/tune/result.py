@@ -114,9 +114,10 @@ def cost_text(cost: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the search is doing now: ``stage``, how far it is, the least measured seconds."""
+    """What the search is doing now: ``stage``, how far it is, the fastest schedule until then."""
 
     stage: str
     done: int
     total: int
     best: float | None = None
+    schedule: Schedule | None = None

@@ -102,6 +102,13 @@ class Trials:
         """The least seconds until now."""
         return min((t.seconds for t in self.trials.values() if t.seconds), default=None)
 
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """Report progress, with the fastest until now."""
+        times = [(t.seconds, str(t.schedule)) for t in self.trials.values() if t.seconds]
+        seconds, name = min(times, default=(None, ""))
+        schedule = self.trials[name].schedule if name else None
+        self.progress(Progress(stage, done, total, seconds, schedule))
+
     def note(self, trial: Trial) -> None:
         """Keep what is known of a candidate."""
         self.trials[str(trial.schedule)] = trial
@@ -126,7 +133,7 @@ class Trials:
             best = self.best
             if best and (self.late or time.monotonic() - began > limit):
                 return
-            self.progress(Progress("measuring", at, total, best))
+            self.tell("measuring", at, total)
             count = min(size, total - at)
             batch, untried = untried[: min(leading, count)], untried[min(leading, count) :]
             leading -= len(batch)
@@ -204,7 +211,7 @@ class Trials:
             if not names or self.late:
                 return
             time.sleep(PAUSE_S)
-            self.progress(Progress("repeating", 0, len(names), self.best))
+            self.tell("repeating", 0, len(names))
             for name, samples in self._time(runner, names, samples=5).items():
                 if min(samples.seconds) < min(self.samples[name].seconds) or not _noisy(samples):
                     self._take(self.trials[name], samples)
@@ -257,7 +264,7 @@ class Trials:
         """
         while True:
             names = finalists(self.trials.values(), self.level.finalists)
-            self.progress(Progress("comparing", 0, 1, self.best))
+            self.tell("comparing", 0, 1)
             timed = self._time(runner, names, samples=11, eliminate=True)
             if timed or not names:
                 return timed

@@ -17,7 +17,7 @@ from polysci.rank.shortlist import vectors_of
 from polysci.runtime.build.folder import cache_dir
 from polysci.tune.predictions import key_of
 from polysci.tune.records import SearchRecords
-from polysci.tune.result import Progress, SearchLevel, Trial
+from polysci.tune.result import SearchLevel, Trial
 from polysci.tune.runner import TrialRunner
 from polysci.tune.trials import BATCH, NOT_RUN, Trials
 from polysci.tune.tuners import (
@@ -124,7 +124,7 @@ class TunedTrials:
         assert self.runner is not None
         total = min(self.state.options.budget, self.state.space.size)
         done = len(self.state.outcomes)
-        self.trials.progress(Progress("tuning", done, total, self.trials.best))
+        self.trials.tell("tuning", done, total)
         self.trials.try_likely(self.runner, [self._candidate(genome) for genome in genomes])
         for genome in genomes:
             trial = self.trials.trials[self.options[genome[0]]]
