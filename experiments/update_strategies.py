@@ -140,8 +140,8 @@ def predicted_updates(words: RecurrentWords) -> dict[str, float]:
     program, _ = run_passes(lower(graph_of(f"{words} bwd")), context, before)
     products = step_products(program)
     return {
-        "fused": sum(gains.fused(product, products) for product in products),
-        "diffused": sum(gains.diffused(product) for product in products),
+        "fused": sum(gains.seconds_fused(product, products) for product in products),
+        "diffused": sum(gains.seconds_diffused(product) for product in products),
     }
 
 

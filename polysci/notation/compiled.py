@@ -57,7 +57,7 @@ class TensorFunction:
         if named or len(arrays) != len(self.names):
             values = _by_name(self.names, arrays, named)
         elif self.plain:
-            listed = self.network.runner.listed(arrays)
+            listed = self.network.runner.run_in_order(arrays)
             return listed[0] if len(listed) == 1 else dict(zip(self.outputs, listed, strict=True))
         else:
             values = dict(zip(self.names, arrays, strict=True))

@@ -154,7 +154,7 @@ class ReductionWriter(LoopWriter):
         """
         extent, (bounds, guards) = dict(several[0].over)[last], within
         width = width_of(several, extent)
-        whole, streamed = extent // width * width, self.streamed(several[0])
+        whole, streamed = extent // width * width, self.reads_from_memory(several[0])
         pragma = openmp.SIMD_OF.format(VECTOR) if streamed else openmp.SIMD
 
         def step(start: str, count: int, sums: Sequence[Accumulator]) -> c.Body:
@@ -186,7 +186,7 @@ class ReductionWriter(LoopWriter):
             for reduction, sums in pairs
         ]
 
-    def streamed(self, reduction: Reduce) -> bool:
+    def reads_from_memory(self, reduction: Reduce) -> bool:
         """Whether the elements that are read come from beyond L2."""
         turns = prod(self.extents.values()) * prod(size for _, size in reduction.over)
         reduced = {name for name, _ in reduction.over}

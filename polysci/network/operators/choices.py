@@ -32,7 +32,7 @@ def parametric_relu(build: Builder, node: Node) -> None:
         build.define(node, apply("select", apply("less", value, 0), scaled, value))
 
 
-def thresholded_relu(build: Builder, node: Node) -> None:
+def threshold_relu(build: Builder, node: Node) -> None:
     x, y = node.inputs[0], node.outputs[0]
     build.check_floats(node, x)
     value = build.load(x, y)
@@ -85,7 +85,7 @@ OPERATORS = {
     "If": choose,
     "Where": where,
     "PRelu": parametric_relu,
-    "ThresholdedRelu": thresholded_relu,
+    "ThresholdedRelu": threshold_relu,
     "Shrink": shrink,
     "IsInf": is_infinite,
 }

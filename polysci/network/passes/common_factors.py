@@ -33,12 +33,12 @@ def take_out_factors(program: Program) -> Program:
         whole = isinstance(part, Reduce) and part.function == "add"
         return _without_factors(part, dtypes) if whole and isinstance(part, Reduce) else part
 
-    def changed(stage: Stage) -> Stage:
+    def change_stage(stage: Stage) -> Stage:
         if not isinstance(stage, LoopStage):
             return stage
         return replace(stage, expr=rewrite(stage.expr, change))
 
-    return program.with_stages(tuple(map(changed, program.stages)))
+    return program.with_stages(tuple(map(change_stage, program.stages)))
 
 
 def _without_factors(total: Reduce, dtypes: Mapping[str, str]) -> Expr:

@@ -85,11 +85,11 @@ class StepGains:
     machine: Machine
     predicted: dict[str, float] = field(default_factory=dict)
 
-    def diffused(self, product: StepProduct) -> float:
+    def seconds_diffused(self, product: StepProduct) -> float:
         """Seconds of one product behind the steps."""
         return self.seconds(product.layer.problem)
 
-    def fused(self, product: StepProduct, others: Sequence[StepProduct]) -> float:
+    def seconds_fused(self, product: StepProduct, others: Sequence[StepProduct]) -> float:
         """Seconds of all steps' parts, beside those of ``others``."""
         problem, weights = product.problem, [
             part.problem.w_shape for part in product.stage.members if isinstance(part, LayerStage)
@@ -137,7 +137,7 @@ def fuse_updates(
         refusal = "" if update == "fused" else "updates are diffused"
         if update == AUTO:
             beside = [other for other in products if other.stage is steps]
-            times = gains.diffused(product), gains.fused(product, beside)
+            times = gains.seconds_diffused(product), gains.seconds_fused(product, beside)
             behind, inside = (f"{seconds * 1e6:.0f} us" for seconds in times)
             fused = (times[1] < times[0]) != (layer.output in otherwise)
             refusal = "" if fused else f"predicted {inside} in steps, {behind} behind them"

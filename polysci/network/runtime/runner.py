@@ -151,7 +151,7 @@ class Runner:
         self.into(arrays, results)
         return results
 
-    def listed(self, inputs: Sequence[object]) -> list[Array]:
+    def run_in_order(self, inputs: Sequence[object]) -> list[Array]:
         """The same for a caller's arrays, each checked."""
         return self([access.check(x) for access, x in zip(self._inputs, inputs, strict=True)])
 

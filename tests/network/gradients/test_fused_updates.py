@@ -133,7 +133,11 @@ def test_the_model_weighs_both() -> None:
         products = step_products(program)
         assert len(products) == 2
         for product in products:
-            assert (gains.fused(product, products) < gains.diffused(product)) == wins
+            fused, diffused = (
+                gains.seconds_fused(product, products),
+                gains.seconds_diffused(product),
+            )
+            assert (fused < diffused) == wins
             assert product.rows * product.stage.count == product.layer.problem.terms
 
 

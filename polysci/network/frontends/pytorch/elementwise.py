@@ -155,7 +155,7 @@ def clamp(
     return formula(text if max is None else f"Min({text}, max)", call, x=x, min=min, max=max)
 
 
-def rounded(call: AtenCall, x: str, decimals: int = 0) -> str:
+def round_values(call: AtenCall, x: str, decimals: int = 0) -> str:
     if decimals:
         call.refuse(f"decimals {decimals}")
     return call.add("Round", x)
@@ -188,6 +188,6 @@ RULES: AtenRules = MappingProxyType(
         "remainder": remainder,
         "fmod": fmod,
         "clamp": clamp,
-        "round": rounded,
+        "round": round_values,
     }
 )
