@@ -11,17 +11,18 @@ import numpy as np
 
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, Estimate
-from polysci.rank.shortlist import estimate_of
+from polysci.rank.shortlist import estimate_of, predict_seconds
 
 LEVELS = ("L1", "L2", "L3")
 FACTORS = ("imbalance",)  # fields of an Estimate that multiply; all other arrays are seconds
-OTHER, HIDDEN = "other", "hidden"
+OTHER, HIDDEN, FORM = "other", "hidden", "form of B"
 MEANING: Mapping[str, str] = MappingProxyType(
     {
         "compute": "microkernel at its measured rate, tails included",
         "calls": "entering register tiles, moving C, summing its private copies",
         "transfer": "traffic that compute does not hide",
         "packing": "copying A",
+        FORM: "reading B where it lies, or copying it part by part",
         "imbalance": "the busiest thread over the mean",
         OTHER: "what the terms above leave: crowded sets, starting threads",
         HIDDEN: "of the terms above, behind one another",
@@ -92,6 +93,10 @@ def terms_of(context: Context, schedule: Schedule) -> Terms:
     threads = context.threads if schedule.parallel else 1
     seconds, imbalance = _first(estimate.seconds), _first(getattr(estimate, "imbalance", 1.0))
     work = tuple(_parts(estimate))
+    if schedule.plain or schedule.packs_parts_of_b:
+        whole = predict_seconds(context, schedule)
+        work += ((FORM, max(0.0, whole - seconds) * threads / imbalance),)
+        seconds = whole
     shares = tuple((name, value / threads * imbalance) for name, value in work)
     other = seconds - sum(value for _, value in shares)
     if abs(other) < 1e-9 * seconds:  # rounding

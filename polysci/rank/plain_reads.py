@@ -14,16 +14,18 @@ from polysci.rank.estimate import Context
 from polysci.space.enumerate import row_dims
 from polysci.space.plain_factor import columns_touch, plain_refusal
 from polysci.space.resolve import resolve
-from polysci.target.microkernels import find
+from polysci.target.microkernels import family, find
 
 _PAGE: Final = 4096  # bytes
 _PAGES: Final = 64  # that a CPU finds at once
 _STREAMS: Final = 8  # rows read side by side from end to end, which a CPU prefetches
 _WALK: Final = 5e-9  # seconds to find another one
-_FROM_L2: Final = 5e-9  # of a row of a panel that is read again
+_SHORT_RUNS: Final = 2.0  # times as long as long runs: rows of a panel that L2 delivers again
 _IN_FLIGHT: Final = 8  # FMAs that two units have under way
 _LANE_SUM: Final = 6  # FMAs that take as long as adding a lane of a vector to the others
-_FROM_L3: Final = 20e-9  # the same where rows share so few sets of L2 that it holds none of them
+_ROW_FROM_L2: Final = 1.6  # the same for a vector of a row that L1 lost before the next columns
+_LOSES: Final = 3.0  # share of rows that L1 loses, over the share by which they exceed it
+_FROM_L3: Final = 20e-9  # of a row of a panel, where rows share so few sets that L2 holds none
 
 
 def ahead_of_calls(context: Context) -> Context:
@@ -32,10 +34,15 @@ def ahead_of_calls(context: Context) -> Context:
 
 
 def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The schedules with B read where it lies, of those that can be; then with short reductions."""
+    """The schedules with B read where it lies, of those that can be.
+
+    Then those with few passes over B, and with short reductions.
+    """
     plain = [replace(schedule, plain=True, ahead=False) for schedule in schedules]
-    short = (_shorten(context, form) for form in plain)
-    for form in dict.fromkeys([*plain, *short]):
+    few = (_in_few_passes(context, form) for form in plain)
+    tall = dict.fromkeys([*plain, *few])
+    short = (_shorten(context, form) for form in tall)
+    for form in dict.fromkeys([*tall, *short]):
         if plain_refusal(context.contraction, context.strides, form, find(form.kernel)):
             continue
         try:
@@ -45,10 +52,33 @@ def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Sch
         yield form
 
 
+def _in_few_passes(context: Context, schedule: Schedule) -> Schedule:
+    """The schedule with as many rows a call as save a pass: panels are ranked where that is free.
+
+    One with several loops over rows, or several dimensions of them, stays as it is.
+    """
+    kernel, rows = find(schedule.kernel), row_dims(context.contraction, context.strides)
+    if len(rows) != 1 or [loop.dim for loop in schedule.loops].count(rows[0].name) != 1:
+        return schedule
+    size = rows[0].extent
+    alike = family(kernel.family, kernel.isa, kernel.compute)
+    tall = min(
+        (other for other in alike if other.cols == kernel.cols),
+        key=lambda other: (ceil(size / other.rows), other.rows),
+    )
+    steps = tuple(
+        replace(step, step=min(tall.rows, size))
+        if isinstance(step, Loop) and step.dim == rows[0].name else step
+        for step in schedule.steps
+    )  # fmt: skip
+    return replace(schedule, steps=steps, kernel=str(tall))
+
+
 def _shorten(context: Context, schedule: Schedule) -> Schedule:
     """The schedule with few rows of B at a time: found pages, or streams where none is read again.
 
-    These are all that the loops over one call's columns and rows read.
+    These are all that the loops over one call's columns and rows read. With k along the lanes,
+    as much of k as L1 holds for a block of sums.
     """
     contraction = context.contraction
     column, depths = columns_of(contraction).name, contraction.by_role("k")
@@ -58,13 +88,18 @@ def _shorten(context: Context, schedule: Schedule) -> Schedule:
     points = [loop for loop in [last.get(column), *points] if loop and not loop.parallel]
     kept = [loop for loop in loops if loop.parallel or loop.dim != column]
     around = [loop for loop in kept if loop not in points]
-    most = _PAGES if any(loop.dim != column for loop in points) else _STREAMS
+    if columns_touch(contraction, context.strides):
+        most = _PAGES if any(loop.dim != column for loop in points) else _STREAMS
+    else:
+        lanes, (deep,) = find(schedule.kernel).lanes, contraction.by_role("k")
+        blocks = ceil(deep.extent / _kept_depth(context, schedule))
+        most = ceil(deep.extent / blocks / lanes) * lanes
     if not all(
         loop.dim in (column, *(d.name for d in contraction.by_role("m"))) for loop in points
     ):
         return schedule
-    blocks = [Loop(d.name, most) for d in depths if d.extent > most]
-    return replace(schedule, steps=(*around, *blocks, *points))
+    shorter = [Loop(d.name, most) for d in depths if d.extent > most]
+    return replace(schedule, steps=(*around, *shorter, *points))
 
 
 def row_bytes(context: Context) -> int:
@@ -85,20 +120,37 @@ def _dot_seconds(context: Context, schedule: Schedule) -> float:
     """Multiplications with k along the lanes, and the sums over lanes behind every call's.
 
     A step loads a vector of each row and column of a block of sums; loads are as fast as FMAs, and
-    columns come from L2, which takes an FMA's time more.
+    columns come from L2, which takes an FMA's time more, as do rows that L1 does not keep.
     """
     contraction, kernel = context.contraction, find(schedule.kernel)
     tile = schedule.tile({d.name: d.extent for d in contraction.dims})
     column, (deep,) = columns_of(contraction), contraction.by_role("k")
     outer = [d for d in contraction.dims if d.role in ("m", "batch")]
-    rows = prod(tile[d.name] for d in outer)
-    most = max(1, 3 * kernel.lanes // (2 * rows))  # sums of a row that registers hold
-    columns = min(tile[column.name], kernel.lanes, next(n for n in (8, 4, most) if n <= most))
+    rows, columns = _block_of_sums(context, schedule)
     calls = prod(ceil(d.extent / tile[d.name]) for d in (*outer, column, deep))
     steps = ceil(tile[deep.name] / kernel.lanes) * ceil(tile[column.name] / columns)
-    block = max(rows * columns, rows + columns, _IN_FLIGHT) + columns
+    block = float(max(rows * columns, rows + columns, _IN_FLIGHT) + columns)
+    excess = contraction.a.bytes * rows * tile[deep.name] / context.target.l1 - 1
+    block += _ROW_FROM_L2 * rows * min(1.0, max(0.0, _LOSES * excess))
     ends = _LANE_SUM * kernel.lanes * rows * ceil(tile[column.name] / kernel.lanes)
     return calls * (steps * block + ends) * 2e-9 * kernel.lanes / context.peak / context.threads
+
+
+def _block_of_sums(context: Context, schedule: Schedule) -> tuple[int, int]:
+    """Rows and columns whose sums are in registers at a time, where each is a dot product."""
+    contraction, lanes = context.contraction, find(schedule.kernel).lanes
+    tile = schedule.tile({d.name: d.extent for d in contraction.dims})
+    rows = prod(tile[d.name] for d in contraction.dims if d.role in ("m", "batch"))
+    most = max(1, 3 * lanes // (2 * rows))  # sums of a row that registers hold
+    width = min(tile[columns_of(contraction).name], lanes)
+    return rows, min(width, next(n for n in (8, 4, most) if n <= most))
+
+
+def _kept_depth(context: Context, schedule: Schedule) -> int:
+    """Steps of k of which L1 holds a block of sums' rows and columns, in whole vectors."""
+    lanes = find(schedule.kernel).lanes
+    step = context.contraction.a.bytes * sum(_block_of_sums(context, schedule))
+    return max(1, context.target.l1 // step // lanes) * lanes
 
 
 def _page_seconds(context: Context, schedule: Schedule) -> float:
@@ -111,5 +163,7 @@ def _page_seconds(context: Context, schedule: Schedule) -> float:
     passes = prod(ceil(d.extent / tile[d.name]) for d in row_dims(contraction, context.strides))
     deep = prod(tile[d.name] for d in contraction.by_role("k"))
     walk = _WALK * min(1.0, apart / _PAGE) if deep > _PAGES else 0.0
-    again = _FROM_L2 if deep * apart <= context.target.l2 else _FROM_L3
+    again, row = _FROM_L3, contraction.b.bytes * tile[column.name]
+    if deep * apart <= context.target.l2:
+        again = _SHORT_RUNS * row * 1e-9 / context.machine.l2
     return touches * (walk + (passes - 1) * again) / context.threads

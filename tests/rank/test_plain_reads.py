@@ -1,0 +1,60 @@
+"""B read where it lies: what that costs, and which schedules are tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from polysci.explain.terms import FORM, terms_of
+from polysci.ops.matmul import Matmul
+from polysci.polyhedral.schedule import Schedule
+from polysci.rank.plain_reads import plain_forms
+from polysci.rank.shortlist import plain_choices, predict_seconds
+from tests.support import samples
+
+ROWS, DEEP = 16, 4096
+DOTS = samples.fixed_context(Matmul(ROWS, DEEP, 256, transposed="b"))
+COLUMNS = samples.fixed_context(Matmul(ROWS, 1024, DEEP))
+
+
+def seconds(text: str) -> float:
+    return predict_seconds(DOTS, Schedule.parse(text))
+
+
+def test_rows_that_l1_does_not_hold_come_from_l2_for_every_block_of_sums() -> None:
+    whole, cut = (
+        seconds(f"plain(B) {block}j:64 i:8 j:32 > brgemm_avx512_f32_8x32")
+        for block in ("", "k:512 ")
+    )  # 128 KiB and 16 KiB of rows of A
+    assert 1.15 * cut < whole
+    short = samples.fixed_context(Matmul(ROWS, 512, 256, transposed="b"))
+    kept, more = (
+        predict_seconds(short, Schedule.parse(f"plain(B) {block}i:8 j:32 > brgemm_avx512_f32_8x32"))
+        for block in ("", "k:128 ")
+    )  # L1 holds them, and every cut adds sums over lanes
+    assert kept < more
+
+
+def test_reductions_are_cut_to_what_l1_holds() -> None:
+    best, *_ = sorted(
+        plain_choices(DOTS, 4, tiles=8, blocks=2), key=lambda form: predict_seconds(DOTS, form)
+    )
+    (cut,) = [loop.step for loop in best.loops if loop.dim == "k"]
+    tile = best.tile({d.name: d.extent for d in DOTS.contraction.dims})
+    assert cut % 16 == 0 and cut < DEEP
+    assert 4 * cut * (tile["i"] + 1) <= DOTS.target.l1
+
+
+def test_calls_have_as_many_rows_as_save_a_pass() -> None:
+    text = "pack(A)+16 j:96 i:4 j:48 > brgemm_avx512_f32_4x48"
+    forms = [str(form) for form in plain_forms(COLUMNS, iter([Schedule.parse(text)]))]
+    assert f"plain(B) {text}" in forms
+    assert "plain(B) pack(A)+16 j:96 i:8 j:48 > brgemm_avx512_f32_8x48" in forms  # not 9x48
+    assert "plain(B) k:64 j:48 i:8 > brgemm_avx512_f32_8x48" in forms
+
+
+def test_an_explanation_has_the_time_that_the_search_saw() -> None:
+    form = Schedule.parse("plain(B) j:64 i:8 j:32 > brgemm_avx512_f32_8x32")
+    terms = terms_of(DOTS, form)
+    assert terms.seconds == predict_seconds(DOTS, form)
+    assert terms.of(FORM) > 0
+    assert sum(share for _, share in terms.shares) + terms.other == pytest.approx(terms.seconds)
