@@ -92,8 +92,15 @@ class ImageOperator:
 
 
 def hashable(word: Any) -> Any:
-    """A number, or a list of them, as a part of keys."""
-    return word if isinstance(word, int) else tuple(word)
+    """A number, or a list of them, as a part of keys. Raises TypeError for anything else."""
+    if isinstance(word, int | tuple):
+        return word
+    if not isinstance(word, list):
+        raise TypeError(
+            "stride, padding, output_padding, dilation: expected a whole number or a list of them, "
+            f"got {word!r:.40}"
+        )
+    return tuple(word)
 
 
 def _extents(x: Tensor, w: Tensor, *words: Any) -> tuple[Any, ...]:

@@ -23,6 +23,7 @@ _AUTOCAST: Final = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _is_grad_enabled, _interpreter = torch.is_grad_enabled, _functorch.peek_interpreter_stack
 _is_profiled = _autograd._profiler_enabled
 _Parameter: Final = torch.nn.Parameter
+_STRIDED: Final = torch.strided
 
 
 def register(
@@ -70,13 +71,17 @@ def is_watched() -> bool:
 def is_direct(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
     """Whether the dispatcher would only call the CPU kernel: it takes longer than some layers.
 
-    Not for subclasses, other devices, modes, transforms, traces, profiles, nor for gradients.
+    Not for subclasses, other devices and layouts, modes, transforms, traces, profiles, nor
+    for gradients.
     """
     kind, weight_kind = type(x), type(w)
     if (
         not (kind is Tensor or kind is _Parameter)
         or not (weight_kind is Tensor or weight_kind is _Parameter)
         or not x.is_cpu
+        or not (x.layout is _STRIDED is w.layout)
+        or x.is_nested
+        or w.is_nested
         or is_watched()
     ):
         return False
