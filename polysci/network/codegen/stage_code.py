@@ -36,6 +36,7 @@ from polysci.network.passes.arena import Arena, arrange
 from polysci.network.passes.buffers import BufferPlace, PlacedProgram
 from polysci.network.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
+from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
 from polysci.target.isa import Isa
 
@@ -72,7 +73,8 @@ class StageCode:
             if not call.source.by_rows:
                 sizes["workspace"] = call.source.workspace
             for use, size in sizes.items():
-                extra[scratch_name(spot, use)] = (size, spot[0])
+                own = round_up(size) * self.threads if spot[0] in self.shares.split else size
+                extra[scratch_name(spot, use)] = (own, spot[0])
                 self.users[scratch_name(spot, use)] = spot
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
@@ -269,12 +271,21 @@ class StageCode:
             self.tables.append(
                 f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
             )
-            lines.append(c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"))
             moved = [f" + {table}[i][{operand}]" for operand in range(3)]
-            lines += self.pack_weights(spot, call, moved[1])
-            lines += self.call_once(call.shared, self.call_primitive(spot, moved))
-            lines += [*self.barrier, c.Line("}")]
+            body = self.pack_weights(spot, call, moved[1])
+            product = self.call_primitive(spot, moved)
+            if spot[0] in self.shares.split:
+                return lines + self.share_copies(len(stage.copies), [*body, product])
+            lines += [c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"), *body]
+            lines += [*self.call_once(call.shared, product), *self.barrier, c.Line("}")]
         return lines
+
+    def share_copies(self, count: int, body: c.Body) -> c.Body:
+        """Statements for each of the products of a stack, of which every thread has a run."""
+        threads = self.threads
+        start = f"int64_t i = {count} * thread / {threads}"
+        turns = c.loop(start, f"i < {count} * (thread + 1) / {threads}", "++i", c.Block(body))
+        return share_loops(self.team, [("thread", threads, 1)], [turns], member=MEMBER)
 
     def call_packed(self, spot: Spot) -> c.Body:
         """The call of a primitive whose weights are packed."""
@@ -287,6 +298,8 @@ class StageCode:
         words = [self.weights(call, moved), f"(void *)({self.scratch(spot, 'packed')})"]
         words += [str(call.layer.x_zero)] * call.source.precision.integer
         packing = c.Statement(f"{call.source.symbol}_pack_weights({', '.join(words)})")
+        if spot[0] in self.shares.split:
+            return [packing]
         return self.call_once(False, packing, wait=True)
 
     def weights(self, call: LayerCall, moved: str) -> str:
@@ -306,8 +319,10 @@ class StageCode:
         return wait_for_all(self.team, MEMBER) if self.threads > 1 else []
 
     def scratch(self, spot: Spot, use: str) -> str:
-        """Where memory of a layer's own lies."""
-        return f"m->arena + {self.arena.offsets[scratch_name(spot, use)]}"
+        """Where memory of a layer's own lies, or of a thread's."""
+        name = scratch_name(spot, use)
+        own = f" + thread * {self.extra[name][0] // self.threads}"
+        return f"m->arena + {self.arena.offsets[name]}" + own * (spot[0] in self.shares.split)
 
     def call_primitive(self, spot: Spot, moved: Sequence[str] = ("", "", "")) -> c.Generable:
         """One call of a primitive; ``moved`` are C texts behind the addresses of x, w and y."""

@@ -68,7 +68,7 @@ def calls_of(
     sources, constants = layers.sources, placed.program.constants
     for spot, layer, fused in _spots(placed.program):
         schedule = plain(schedules[layer.problem.key])
-        several = 1 if fused or shares.serial(spot[0]) else threads
+        several = 1 if fused or shares.one_thread(spot[0]) else threads
         if fused:
             schedule = by_rows(schedule, row_dim(layer))
         elif several < threads:

@@ -33,22 +33,28 @@ TEAM_US: Final = 5.0  # what a team must save: its threads may sleep
 SPIN_US: Final = 50.0  # for which a waiting thread spins, and then it sleeps
 WAKE_US: Final = 50.0  # until one that sleeps runs
 WAITS: Final = 2  # in a step, for each of its layers
+BALANCED: Final = 0.9  # of the time in which all threads multiply, where they share a stack
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadShares:
     """By position of stages: ``alone`` are those that the first thread computes.
 
-    ``beside`` are neighbours that run at the same time, each by one thread. All threads share the
-    other stages.
+    ``beside`` are neighbours that run at the same time, each by one thread. ``split`` are stacks of
+    products, each of which one thread computes. All threads share the other stages.
     """
 
     alone: frozenset[int] = frozenset()
     beside: tuple[range, ...] = ()
+    split: frozenset[int] = frozenset()
 
     def serial(self, position: int) -> bool:
         """Whether one thread computes a stage."""
         return position in self.alone or self.neighbours(position) is not None
+
+    def one_thread(self, position: int) -> bool:
+        """Whether a layer there is called by one thread, others or not."""
+        return position in self.split or self.serial(position)
 
     def neighbours(self, position: int) -> range | None:
         """The stages that run at the same time as this one."""
@@ -66,6 +72,7 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
     """
     branches = {at for at, stage in enumerate(program.stages) if isinstance(stage, BranchStage)}
     clock = StageClock(program, machine, l2)
+    split = {at for at, stage in enumerate(program.stages) if is_split(stage, threads)}
     serial = [clock.serial(stage) for stage in program.stages]
     shared = [clock.shared(stage, threads) for stage in program.stages]
     beside = list[range]()
@@ -82,7 +89,16 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
         alone, saved, idle = first_alone(serial, shared, inside, idle)
     if saved < TEAM_US:
         return ThreadShares(frozenset(range(len(serial))))
-    return ThreadShares(alone - branches, tuple(beside))
+    alone -= branches
+    return ThreadShares(alone, tuple(beside), frozenset(split - alone))
+
+
+def is_split(stage: Stage, threads: int) -> bool:
+    """Whether threads share the products of a stack: these go into nearly equal parts."""
+    if not isinstance(stage, LayerStage) or threads == 1:
+        return False
+    count = len(stage.stack)
+    return count >= BALANCED * threads * -(-count // threads) > 0
 
 
 def first_alone(
@@ -109,7 +125,7 @@ def serial_problems(program: Program, shares: ThreadShares) -> frozenset[str]:
     keys: dict[bool, set[str]] = {True: set(), False: set()}
     for at, stage in enumerate(program.stages):
         layers = [part for part in members_of(stage) if isinstance(part, LayerStage)]
-        keys[shares.serial(at)] |= {layer.problem.key for layer in layers}
+        keys[shares.one_thread(at)] |= {layer.problem.key for layer in layers}
     return frozenset(keys[True] - keys[False])
 
 
@@ -159,6 +175,8 @@ class StageClock:
         if isinstance(stage, RepeatStage):
             layers = [member for member in stage.members if isinstance(member, LayerStage)]
             waits = stage.count * WAITS * max(1, len(layers))
+        elif isinstance(stage, LayerStage) and not is_split(stage, threads):
+            waits = WAITS * len(stage.stack) or 1
         return self.serial(stage) / threads + waits * WAIT_US
 
     def serial(self, stage: Stage) -> float:
