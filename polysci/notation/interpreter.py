@@ -24,6 +24,7 @@ from polysci.network.frontends.notation.syntax import (
     Variable,
 )
 from polysci.network.ir.element_values import NUMPY_FUNCTIONS
+from polysci.network.ir.functions import WHOLE, kind_of_type
 
 Array = NDArray[Any]
 
@@ -38,9 +39,9 @@ def interpret(
 ) -> dict[str, Array]:
     """The outputs of the comprehension ``name`` of a text, by default its last, by their names.
 
-    Real numbers are computed in float64, whole ones in int64. ``sizes`` gives scalars whose values
-    decide ranges. Raises SpecError for a text or arrays that do not fit, ValueError for a computed
-    subscript outside its axis.
+    Real numbers are computed in float64, whole ones in the types of the notation. ``sizes`` gives
+    scalars whose values decide ranges. Raises SpecError for a text or arrays that do not fit,
+    ValueError for a computed subscript outside its axis.
     """
     whole = elaborate(parse(text), name)
     return run(whole, arrays, sizes or {})
@@ -62,8 +63,7 @@ def run(whole: Elaborated, arrays: Mapping[str, Any], sizes: Mapping[str, int]) 
 
 
 def _widened(array: Any, dtype: str) -> Array:
-    kind = np.float64 if is_real(dtype) else np.bool_ if dtype == "bool" else np.int64
-    return np.asarray(array).astype(kind)
+    return np.asarray(array).astype(np.float64 if is_real(dtype) else dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,11 @@ class _Grid:
                 chosen = self.evaluate(condition, guarded)
                 return np.where(chosen, self.evaluate(body, True), self.evaluate(otherwise, True))
             case Operation(function, arguments):
-                values = [self.evaluate(part, guarded) for part in arguments]
-                if is_real(argument_type(function, arguments, self.types)):
-                    values = [np.asarray(value, np.float64) for value in values]
+                dtype = argument_type(function, arguments, self.types)
+                kind = np.float64 if is_real(dtype) else dtype
+                values = [
+                    np.asarray(self.evaluate(part, guarded)).astype(kind) for part in arguments
+                ]
                 with np.errstate(all="ignore"):
                     return NUMPY_FUNCTIONS[function](*values)
 
@@ -149,5 +151,7 @@ def _converted(value: Any, dtype: str) -> Any:
         return np.asarray(value, np.float64)
     if dtype == "bool":
         return np.asarray(value) != 0
-    whole = np.trunc(value) if np.asarray(value).dtype.kind == "f" else value
-    return np.asarray(whole).astype(np.int64).astype(dtype).astype(np.int64)
+    if np.asarray(value).dtype.kind == "f":
+        long = kind_of_type(dtype) != WHOLE
+        value = NUMPY_FUNCTIONS["to_long" if long else "to_whole"](np.asarray(value))
+    return np.asarray(value).astype(dtype)

@@ -57,6 +57,7 @@ def test_operators_bind_as_in_c(text: str, value: str) -> None:
         ("B(i) = exp(A(i), 1)", "2:8", "exp: expected 1 values, got 2"),
         ("B(i) = A(i, 0)", "2:8", "A has 1 axes, not 2"),
         ("B(i) = A.1", "2:8", "A has no axis 1"),
+        ("B(i) = A(i) + 9223372036854775808", "2:15", "expected a whole number below 2**63"),
         ("B(i) = a(i)", "2:8", "a is neither a tensor nor a function; did you mean 'A'?"),
         ("B(i) = A", "2:8", "A has 1 axes: write A(...)"),
         ("B(i) = A(k)", "2:1", "k is not a subscript of B"),

@@ -9,13 +9,14 @@ from polysci.network.ir.expressions import Apply, Expr, Number
 # Element type -> function of functions.RESULTS that makes its kind of number; "whole" for others.
 _FUNCTIONS: Final = {
     "float16": "half",
+    "bf16": "real",
     "float32": "real",
     "float64": "exact",
     "int64": "long",
     "uint32": "long",
     "uint64": "unsigned",
 }
-_REALS: Final = ("float32", "float64", "float16")
+_REALS: Final = ("float32", "float64", "float16", "bf16")
 
 
 def convert(expr: Expr, source: str, target: str) -> Expr:

@@ -38,6 +38,14 @@ def _divide(left: Array, right: Array) -> Array:
     return np.asarray(np.sign(left) * np.sign(right) * whole)
 
 
+def _power(left: Array, right: Array) -> Array:
+    """Of whole numbers rounded towards zero."""
+    if left.dtype.kind == "f":
+        return np.asarray(np.power(left, right))
+    power = np.power(left, np.abs(right))
+    return np.asarray(np.where(right < 0, _divide(np.ones_like(power), power), power))
+
+
 def _softplus(x: Array) -> Array:
     return np.asarray(np.logaddexp(0, x))
 
@@ -50,14 +58,17 @@ def _truncate(dtype: type[np.signedinteger[Any]], x: Array) -> Array:
     """Real numbers rounded towards zero, the nearest that there are; a NaN is 0."""
     info = np.iinfo(dtype)
     inside = np.clip(np.nan_to_num(np.trunc(x)), float(info.min), float(info.max))
-    return np.asarray(np.where(inside >= info.max, info.max, inside.astype(np.int64)))
+    with np.errstate(invalid="ignore"):  # 2**63, which the largest int64 is as a float64
+        whole = inside.astype(np.int64)
+    return np.asarray(np.where(inside >= info.max, info.max, whole))
 
 
 NUMPY_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "neg": np.negative,
-    "remainder": np.fmod, "pow": np.power, "min": np.minimum, "max": np.maximum,
+    "remainder": np.fmod, "pow": _power, "min": np.minimum, "max": np.maximum,
     "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
     "greater": np.greater, "greater_equal": np.greater_equal, "and": np.logical_and,
+    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor,
     "or": np.logical_or, "not": np.logical_not, "select": np.where, "asin": np.arcsin,
     "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "erf": erf, "relu": lambda x: np.maximum(x, 0), "sigmoid": expit,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from polysci.network.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
@@ -37,6 +39,13 @@ def is_real(dtype: str) -> bool:
     return dtype in _REALS
 
 
+def _holds(dtype: str, value: float) -> bool:
+    """Whether a whole number is a value of a type."""
+    if is_real(dtype) or dtype == "bool":
+        return is_real(dtype) or value in (0, 1)
+    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
+
+
 def type_of(term: Term, types: Mapping[str, str]) -> str:
     """The element type of a value; that of a number next to other values is theirs.
 
@@ -45,7 +54,8 @@ def type_of(term: Term, types: Mapping[str, str]) -> str:
     """
     match term:
         case Literal(value):
-            return "float32" if isinstance(value, float) else "int32"
+            whole = "int32" if _holds("int32", value) else "int64"
+            return "float32" if isinstance(value, float) else whole
         case Variable() | AxisExtent():
             return "int64"
         case Element(tensor):
@@ -61,9 +71,13 @@ def type_of(term: Term, types: Mapping[str, str]) -> str:
 
 def argument_type(function: str, arguments: Iterable[Term], types: Mapping[str, str]) -> str:
     """The type in which a function takes its arguments."""
-    real = any(isinstance(part, Literal) and isinstance(part.value, float) for part in arguments)
-    known = [type_of(part, types) for part in arguments if not isinstance(part, Literal)]
-    if function == "select" and len({*known}) == 1 and not real:
+    numbers = [part.value for part in arguments if isinstance(part, Literal)]
+    real = any(isinstance(value, float) for value in numbers)
+    long = {"int64" for value in numbers if not real and not _holds("int32", value)}
+    parts = (part for part in arguments if not isinstance(part, Literal))
+    known = [*long, *(type_of(part, types) for part in parts)]
+    alike = function == "select" and len({*known}) == 1 and not real
+    if alike and all(_holds(known[0], value) for value in numbers):
         return known[0]
     dtype = promote(known)
     if real and not is_real(dtype):

@@ -242,6 +242,8 @@ class _Tree(Transformer[Token, Any]):
     def number(self, digits: Token) -> Literal:
         text = digits.rstrip("f")
         value = int(text) if digits.isdigit() else float(text)
+        if isinstance(value, int) and value >= 2**63:
+            raise self.error(digits, "expected a whole number below 2**63")
         return Literal(value, digits.start_pos or 0)
 
     def variable(self, name: Token) -> Variable:

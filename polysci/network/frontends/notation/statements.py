@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from polysci.network.frontends.notation.element_types import argument_type, type_of
+from polysci.network.frontends.notation.element_types import argument_type, is_real, type_of
 from polysci.network.frontends.notation.ranges import StatementRanges
 from polysci.network.frontends.notation.syntax import (
     REDUCTIONS,
@@ -39,6 +39,9 @@ from polysci.polyhedral.affine import Affine
 
 _REVERSED = {"less": "greater", "less_equal": "greater_equal"}
 _TRUTHS = ("and", "or", "not")
+# Element types of fewer bits than the numbers that they are computed with, and what fits into them.
+_BITS = {"uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "uint32": 32}
+_WITHIN = {"uint16": ("uint8",), "int16": ("uint8", "int8"), "uint32": ("uint8", "uint16")}
 
 
 @dataclass(slots=True)
@@ -144,7 +147,7 @@ class Elements:
             case AxisExtent(tensor, number):
                 return Position(constant(self.shapes[tensor][number])), dtype
             case Conversion(_, value):
-                return _converted(*self.expr(value), dtype), dtype
+                return _cast(*self.expr(value), dtype), dtype
             case Element(tensor, index):
                 places = zip(index, self.shapes[tensor], strict=True)
                 return self.load(tensor, tuple(self.place(*place) for place in places)), dtype
@@ -159,6 +162,8 @@ class Elements:
             case Operation(function, arguments):
                 own = argument_type(function, arguments, self.types)
                 values = tuple(_converted(*self.expr(part), own) for part in arguments)
+                if all(isinstance(part, Number) for part in values):
+                    values = (convert(values[0], "", own), *values[1:])
                 return Apply(function, values), dtype
 
     def truth(self, term: Term) -> Expr:
@@ -204,9 +209,30 @@ class Elements:
 
 def _converted(expr: Expr, source: str, target: str) -> Expr:
     """A value of one element type as one of another; numbers are of any."""
+    if isinstance(expr, Number) and target == "bool":
+        return Number(float(expr.value != 0))
     if isinstance(expr, Number):
-        return Number(float(int(expr.value))) if "int" in target else expr
-    if source == target or (target == "bool" and source == "bool"):
+        rounds = is_real(source) and not is_real(target)
+        return Number(_truncate(expr.value, target)) if rounds else expr
+    if source == target:
         return expr
     alike = kind_of_type(source) == kind_of_type(target)
     return expr if alike and target in ("int32", "float32") else convert(expr, source, target)
+
+
+def _truncate(value: float, target: str) -> float:
+    """Rounded towards zero and saturated, as ``convert`` says."""
+    largest = 2**31 - 1 if kind_of_type(target) == WHOLE else 2**63 - 1024  # as a double
+    return float(int(min(max(value, -largest - 1), largest)))
+
+
+def _cast(expr: Expr, source: str, target: str) -> Expr:
+    """What a cast makes of a value: of whole numbers the last bits that the type has."""
+    bits = _BITS.get(target, 0)
+    if not bits or source in (target, "bool") or source in _WITHIN.get(target, ()):
+        return _converted(expr, source, target)
+    last = Apply("bit_and", (convert(expr, source, target), Number(float(2**bits - 1))))
+    if target.startswith("u"):
+        return last
+    sign = Number(float(2 ** (bits - 1)))
+    return Apply("sub", (Apply("bit_xor", (last, sign)), sign))

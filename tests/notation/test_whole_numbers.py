@@ -1,0 +1,113 @@
+"""Whole and real numbers together: casts, quotients and comparisons are the interpreter's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from subprocess import run
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci import notation
+from polysci.numerics.dtypes import from_bf16
+from tests.support.command import done
+
+SIZE = 13
+DRAW = np.random.default_rng(3)
+INPUTS = (
+    "int(N) W, long(N) L, u8(N) U, s8(N) S, uint32(N) X, size_t(N) Y, float(N) A, double(N) D, "
+    "bool(N) P"
+)
+ARRAYS: Mapping[str, Any] = {
+    "W": DRAW.integers(-999, 999, SIZE).astype("i4"),
+    "L": DRAW.integers(-9, 10, SIZE).astype("i8"),
+    "U": DRAW.integers(0, 255, SIZE).astype("u1"),
+    "S": DRAW.integers(-128, 127, SIZE).astype("i1"),
+    "X": DRAW.integers(0, 9, SIZE).astype("u4"),
+    "Y": DRAW.integers(0, 9, SIZE).astype("u8"),
+    "A": (DRAW.integers(-20, 20, SIZE) / 4).astype("f4"),
+    "D": DRAW.integers(-20, 20, SIZE) / 4,
+    "P": DRAW.integers(0, 2, SIZE).astype(bool),
+}
+VALUES = [
+    "7 / 2", "-7 / 2", "7 / -2 + A(i)", "7 % -2 * A(i)", "7 / 2.0", "1 / 2 * A(i)", "!(7 / 8)",
+    "W(i) > 0 ? 7 / 2 : 0.5", "(i - 4) / 3", "(i - 4) % 3", "N / 2", "(A(i) > 1) / -2",
+    "-(N >= X(i))", "P(i) + P(i)", "i >= (-0.75 && U(i))", "max(bool(300), 2 >= D(i))",
+    "u8(W(i)) / 2", "s8(W(i)) * 0.5", "uint32(W(i)) > 7 + i", "float(u8(300)) * A(i)",
+    "uint16(A(i)) % 9", "bf16(S(i)) / 8", "bf16(A(i)) * 0.5", "bf16(-0.75 % 2)", "Y(i) % -2",
+    "uint64(W(i)) / 2", "L(i) + 5000000000", "5000000000", "int(1e30)", "int(-1e400)",
+    "int(A(i) * 1e30)", "2147483647 + 1", "pow(L(i), 2)", "pow(L(i), -1)", "W(i) / 0", "7 % 0",
+]  # fmt: skip
+OPERANDS = [f"{name}(i)" for name in ARRAYS] + ["i", "N", "1", "2", "7", "300", "-3", "2.5"]
+CASTS = ["int", "long", "u8", "s8", "int16", "uint32", "bool", "float", "double"]
+
+
+def value(draw: Random, depth: int) -> str:
+    """A random expression; real numbers stay multiples of powers of two."""
+    if depth == 0:
+        return draw.choice(OPERANDS)
+    left, right, other = (value(draw, depth - 1) for _ in range(3))
+    comparison = draw.choice(["<", "<=", ">", ">=", "==", "!=", "&&", "||"])
+    return draw.choice(
+        [
+            f"({left} / {draw.choice(['2', '-4', '2.0', '0'])})",
+            f"({left} % {draw.choice(['2', '7', '-2'])})",
+            f"({draw.choice(['7', '-9'])} {draw.choice('/%')} {draw.choice(['2', '-4'])})",
+            f"({left} {draw.choice('+-*')} {right})",
+            f"({left} {comparison} {right})",
+            f"({left} > {right} ? {right} : {other})",
+            f"{draw.choice(CASTS)}({left})",
+            f"{draw.choice(['min', 'max'])}({left}, {right})",
+            f"(-{left})",
+        ]
+    )
+
+
+def check(values: Sequence[str]) -> None:
+    """All in one function, each with an output of its own."""
+    names = [f"Z{at}" for at in range(len(values))]
+    pairs = zip(names, values, strict=True)
+    body = "\n".join(f"{name}(i) = {text} where i in 0:N" for name, text in pairs)
+    text = f"def f({INPUTS}) -> ({', '.join(names)}) {{ {body} }}"
+    expected = notation.interpret(text, ARRAYS)
+    function = notation.compile(text, {"N": SIZE}, level="estimate")
+    results = function(**ARRAYS)
+    for name, source in zip(names, values, strict=True):
+        result, right = results[name], expected[name]
+        if function.types[name] == "bf16":
+            result = from_bf16(result)
+        with np.errstate(all="ignore"):
+            right = right.astype(result.dtype)
+        np.testing.assert_allclose(result, right, rtol=1e-6, err_msg=source)
+
+
+def test_numbers_of_several_types() -> None:
+    check(VALUES)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_expressions(seed: int) -> None:
+    draw = Random(seed)
+    check([value(draw, 2) for _ in range(30)])
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_exported_code_has_the_same_values(tmp_path: Path) -> None:
+    values = [text for text in VALUES if "Y(i)" not in text and "uint64" not in text]
+    body = "\n".join(f"Z{at}(i) = {text} where i in 0:N" for at, text in enumerate(values))
+    outputs = ", ".join(f"Z{at}" for at in range(len(values)))
+    (tmp_path / "mixed.tc").write_text(f"def f({INPUTS}) -> ({outputs}) {{ {body} }}")
+    words = ("--dim", f"N={SIZE}", "--level", "estimate", "-o", tmp_path / "out")
+    done("compile", tmp_path / "mixed.tc", *words)
+    ran = run(["make", "-C", tmp_path / "out", "check"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_many_random_expressions(seed: int) -> None:
+    draw = Random(seed)
+    check([value(draw, 3) for _ in range(30)])
