@@ -25,6 +25,10 @@ def add(commands: Any) -> None:
     listing.add_argument(
         "--all", action="store_true", help="print the other schedules that were timed, too"
     )
+    listing.add_argument(
+        "--best", type=shared.positive, metavar="K",
+        help="print the K fastest schedules of each problem and machine",
+    )  # fmt: skip
     shared.isa_option(listing)
     listing.add_argument("--json", action="store_true", help="print JSON lines")
     shared.wide_option(listing)
@@ -66,13 +70,13 @@ def _list(arguments: argparse.Namespace) -> int:
     allowed = [{isa.name for isa in up_to(cap)} for cap in caps(arguments.isa).values()]
     known: tuple[Record, ...] = ()
     try:
-        known = Wisdom().list()
+        known = Wisdom().best_k(arguments.best) if arguments.best else Wisdom().list()
     except WisdomError as error:
         shared.say(f"polysci: no records: {error}")
     records = [
         record
         for record in known
-        if (record.level != TRIAL or arguments.all)
+        if (record.level != TRIAL or arguments.all or arguments.best)
         and all(record.isa in names for names in allowed)
     ]
     if arguments.json:

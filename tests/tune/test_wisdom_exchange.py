@@ -99,3 +99,19 @@ def test_a_bad_import_changes_nothing(
         wisdom.import_(path, validate)
     assert str(path) in str(caught.value) and "nothing was imported" in str(caught.value)
     assert wisdom.list() == (mine,)
+
+
+def test_the_best_few_of_each_machine(wisdom: Wisdom, tmp_path: Path) -> None:
+    times = {("a > k", "h"): 3e-3, ("b > k", "h"): 1e-3, ("c > k", "h"): 2e-3, ("a > k", "i"): 1e-4}
+    for (schedule, host), seconds in times.items():
+        put(wisdom, schedule=schedule, host=host, seconds=seconds)
+    put(wisdom, schedule="b > k", host="h", seconds=9e-3, level="estimate")
+    best = [(record.host, record.schedule) for record in wisdom.best_k(2)]
+    assert best == [("h", "b > k"), ("h", "c > k"), ("i", "a > k")]
+    with pytest.raises(ValueError, match="count: expected a whole number above 0, got 0"):
+        wisdom.best_k(0)
+    wisdom.export(tmp_path / "all.json")
+    for count in (4, 0):  # merged twice: nothing doubles, and each host keeps its own times
+        other = Wisdom(tmp_path / "merged.sqlite")
+        assert other.import_(tmp_path / "all.json", str) >= count
+        assert other.best_k(9) == wisdom.best_k(9) and other.list() == wisdom.list()

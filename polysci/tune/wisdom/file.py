@@ -224,6 +224,22 @@ class Wisdom:
         """All records, sorted by problem, threads, features, host, level and schedule."""
         return store.rows(self.path, f"ORDER BY {', '.join(KEY)}")
 
+    def best_k(self, count: int) -> tuple[Record, ...]:
+        """The fastest schedules of each problem, thread count, CPU and host, trials included.
+
+        So many of each, fastest first and one record a schedule; undisturbed records go first.
+        """
+        check_type("count", count, int)
+        if count < 1:
+            raise ValueError(f"count: expected a whole number above 0, got {describe(count)}")
+        groups: dict[tuple[object, ...], dict[str, Record]] = {}
+        for record in sorted(self.list(), key=lambda r: (r.disturbed, r.seconds)):
+            what = (record.problem, record.threads, record.features, record.host)
+            groups.setdefault(what, {}).setdefault(record.schedule, record)
+        return tuple(
+            record for what in sorted(groups) for record in [*groups[what].values()][:count]
+        )
+
     def forget(
         self,
         problem_key: str | None = None,
