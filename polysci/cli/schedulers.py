@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def connect_client(address: str) -> Iterator[Client]:
         raise UnsupportedError("farms need dask.distributed: pip install 'polysci[farm]'") from None
     from polysci.errors import FarmError
 
+    # Of a scheduler that dies dask logs tracebacks; a FarmError says it in a line.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         client = Client(address, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -219,6 +219,36 @@ def test_a_network_is_searched_by_workers(fresh_cache: Path, tmp_path: Path) -> 
     assert len(layers) >= 2 and again.returncode == 0, again.stderr
 
 
+@pytest.mark.parametrize("wanted", ["scheduler", "interrupt"])
+def test_a_search_for_a_network_that_is_cut_off_goes_on(
+    wanted: str, fresh_cache: Path, tmp_path: Path
+) -> None:
+    path = saved(tiny(), tmp_path / "tiny.onnx")
+    words = ("compile", str(path), "--level", "measure", "--scheduler")
+    message = "the same command goes on" if wanted == "scheduler" else "what was measured is kept"
+    with (
+        scheduler(tmp_path) as (pid, address), workers(address, {}),
+        started(sys.executable, "-m", "polysci", *words, address) as running,
+    ):  # fmt: skip
+        while not Wisdom().list():
+            assert running.poll() is None
+            time.sleep(0.1)
+        if wanted == "scheduler":
+            os.kill(pid, signal.SIGKILL)
+        else:
+            running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=120)
+    assert running.returncode == (1 if wanted == "scheduler" else 130), told
+    assert message in told and "Traceback" not in told
+    before = {(its.problem, its.schedule) for its in Wisdom().list()}
+    (tmp_path / "scheduler.json").unlink(missing_ok=True)
+    with scheduler(tmp_path) as (_, address), workers(address, {}):
+        done(*words, address)
+    after = Wisdom().list()
+    keys = [(its.problem, its.threads, its.level, its.schedule) for its in after]
+    assert len(keys) == len({*keys}) and before <= {(its.problem, its.schedule) for its in after}
+
+
 def test_ctrl_c_keeps_what_was_measured(fresh_cache: Path, tmp_path: Path) -> None:
     with scheduler(tmp_path) as (_, address), workers(address, {}):
         words = ("optimize", "mm:512x512x512", "--level", "patient", "--scheduler", address)
