@@ -100,7 +100,7 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         """New tensors for tensors, contiguous or with channels last."""
         read = [
             x if type(x) in PLAIN and x.dtype is dtype and x.shape == shape
-            and x.is_cpu and x.is_contiguous(memory_format=order)
+            and x.is_cpu and x.is_contiguous(memory_format=order) and not x.is_neg()
             else port.dense(x)
             for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)
         ]  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from polysci.border.arguments import check_type
 from polysci.errors import UnsupportedError
 from polysci.torch import settings
 from polysci.torch.kernels import Calls
@@ -69,6 +70,11 @@ def _pairs(
 
     Raises UnsupportedError or ValueError.
     """
+    for at, operand in enumerate(operands):
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"einsum: operand {at}: expected a tensor, got {kind}")
+    check_type("einsum: equation", equation, str)
     left, arrow, output = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):

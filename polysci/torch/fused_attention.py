@@ -17,7 +17,12 @@ _KEYS, _KINDS = 1, (0, 1, 2)  # of lengths by lengths, of a batch's keys, of all
 
 
 def with_plain_layers(graph: Any) -> None:
-    """Let such layers in a graph of TorchDynamo's be computed by :func:`encoder_layer`."""
+    """Let such layers in a graph of TorchDynamo's be computed by :func:`encoder_layer`.
+
+    Not under autocast, which gives the one operator other types than its parts.
+    """
+    if torch.is_autocast_enabled("cpu"):
+        return
     for node in graph.graph.nodes:
         if node.target is not _LAYER or len(node.args) < _OPERANDS or node.kwargs:
             continue

@@ -22,6 +22,7 @@ from polysci.network.compile.prepare import DTYPES
 from polysci.network.frontends.pytorch.program import program_of
 from polysci.network.ir.graph import Graph
 from polysci.torch.compiled_part import is_fake
+from polysci.torch.free_sizes import check_sizes
 from polysci.torch.module_state import ModuleState
 from polysci.torch.parts import (
     Split,
@@ -103,8 +104,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self._variants[self._first].report
 
     def forward(self, *args: Any, **words: Any) -> Any:
-        if torch.compiler.is_exporting():
-            raise UnsupportedError("an optimized module is no program: export the module it is of")
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
+            raise UnsupportedError("an optimized module is no program: capture the module it is of")
         flat = not words and len(args) == self._flat
         leaves = args if flat else self._leaves(args, words)
         if torch.is_grad_enabled() and any(
@@ -354,17 +355,6 @@ def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
         graph, options.level, options.threads, options.dtype, algorithm=options.algorithm,
         reproducible=options.reproducible,
     )  # fmt: skip
-
-
-def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) -> None:
-    """Raise SpecError for sizes that are not free."""
-    args, words = examples
-    exported = torch.export.export(module, args, words, dynamic_shapes=dynamic_shapes)
-    try:
-        exported.module()(*inputs[0], **inputs[1])
-    except (AssertionError, RuntimeError, ValueError) as error:
-        text = str(error).split("\n", maxsplit=1)[0]
-        raise SpecError(f"inputs: sizes that dynamic_shapes does not take: {text:.300}") from None
 
 
 def measures(options: ModuleOptions) -> bool:

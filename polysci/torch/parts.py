@@ -21,7 +21,7 @@ from polysci.network.frontends.pytorch.importer import (
     operator_name,
 )
 from polysci.network.frontends.pytorch.program import TorchProgram
-from polysci.network.ir.graph import Graph
+from polysci.network.ir.graph import Array, Graph
 from polysci.network.ir.growing import GrowingGraph
 from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
 from polysci.network.operators.lower import lower
@@ -202,10 +202,10 @@ def compile_part(
     compiled = _compiled_part(part, network)
     made = compiled(*(values[node] for node in part.inputs))
     eager = [values[node] for node in part.outputs]
-    ours, theirs = ([x.numpy() for x in tensors] for tensors in (made, eager))
+    ours, theirs = _arrays(made), _arrays(eager)
     wanted = theirs
     if largest_error(ours, theirs) > NEAR and not network.summary.narrow:
-        wanted = [x.numpy() for x in _exact_outputs(program, part, values)]
+        wanted = _arrays(_exact_outputs(program, part, values))
     rows = [
         (largest_error([own], [right]), bound_of(network, largest_error([other], [right])))
         for own, other, right in zip(ours, theirs, wanted, strict=True)
@@ -213,6 +213,11 @@ def compile_part(
     error, bound = max(rows, key=lambda row: row[0] / row[1], default=(0.0, LEAST))
     reason = "" if error <= bound else "its error is larger"
     return (None if reason else compiled), _report_of(part, network, error, bound, reason)
+
+
+def _arrays(tensors: Sequence[Any]) -> list[Array]:
+    """Of NumPy, which has no bfloat16."""
+    return [(x.float() if x.dtype is torch.bfloat16 else x).numpy() for x in tensors]
 
 
 def _compiled_part(part: Part, network: Network) -> CompiledPart:
@@ -243,9 +248,9 @@ def compile_whole(
     theirs = [x for x in pytree.tree_leaves(eager()) if isinstance(x, torch.Tensor)]
     compiled = _compiled_part(part, networks[part])
     ours = compiled(*inputs)
-    if [x.dtype for x in ours] != [x.dtype for x in theirs] or not _agree(ours, theirs, NEAR):
+    if not _agree(ours, theirs, NEAR):
         return None
-    error = largest_error([x.numpy() for x in ours], [x.numpy() for x in theirs])
+    error = largest_error(_arrays(ours), _arrays(theirs))
     return compiled, _report_of(part, networks[part], error, LEAST)
 
 
@@ -292,13 +297,13 @@ def is_faithful(
 
 def _agree(ours: Sequence[Any], theirs: Sequence[Any], share: float) -> bool:
     """Whether tensors differ by at most a share of the largest element; integers by nothing."""
-    if [x.shape for x in ours] != [x.shape for x in theirs]:
+    if [(x.shape, x.dtype) for x in ours] != [(x.shape, x.dtype) for x in theirs]:
         return False
     for own, other in zip(ours, theirs, strict=True):
         real = other.is_floating_point() or other.is_complex()
         finite = other[other.isfinite()].abs() if real else other.new_empty(0)
         bound = share * float(finite.max()) if finite.numel() else 0.0
-        if not torch.allclose(own.to(other.dtype), other, rtol=0, atol=bound, equal_nan=True):
+        if not torch.allclose(own, other, rtol=0, atol=bound, equal_nan=True):
             return False
     return True
 
@@ -322,7 +327,8 @@ def run_calls(
         arguments, words = torch.fx.node.map_arg(
             (node.args, node.kwargs), lambda source: wide(values[source])
         )
-        values[node] = node.target(*arguments, **words)
+        with torch.autocast("cpu", enabled=False):  # the calls say what it casts
+            values[node] = node.target(*arguments, **words)
         for source in node.all_input_nodes:
             if last[source] is node and source not in kept:
                 del values[source]

@@ -98,6 +98,10 @@ def _shape_of(
     if x.dim() != 3 or len(states) != len(STATES[cell]) or states[0].dim() != 3:
         shapes = [tuple(tensor.shape) for tensor in (x, *states)]
         raise ValueError(f"{cell}: expected an input and states of 3 axes, got {shapes}")
+    if not x.shape[1 if batch_first else 0] or not x.shape[2]:
+        raise UnsupportedError(
+            f"{cell}: input: expected at least one step and one feature, got {tuple(x.shape)}"
+        )
     directions, hidden = states[0].shape[0], states[0].shape[2]
     bias = len(params) == 4 * directions
     if directions not in (1, 2) or len(params) not in (2 * directions, 4 * directions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from operator import getitem
 from typing import Any, Final
@@ -32,8 +33,10 @@ class CompiledRest(torch.nn.Module):  # type: ignore[misc]
 
 def with_rest(runs: Any, inputs: Sequence[Any], rest: str) -> Any:
     """What runs a program, with the calls between its parts by a compiler of RESTS."""
-    if rest == EAGER or not isinstance(runs, torch.fx.GraphModule):
+    if not isinstance(runs, torch.fx.GraphModule):
         return runs
+    if rest == EAGER:
+        return partial(_run_as_traced, runs, [_dense_strides(x) for x in inputs])
     nodes = [node for node in runs.graph.nodes if node.op not in ("placeholder", "output")]
     of_part = [node.op == "call_module" or _is_result(node) for node in nodes]
     numbers, number = {nodes[0]: 0}, 0
@@ -46,7 +49,29 @@ def with_rest(runs: Any, inputs: Sequence[Any], rest: str) -> Any:
             setattr(whole, name, CompiledRest(child))
     with torch.no_grad():
         whole(*inputs)  # which compiles them
-    return whole
+    return partial(_run_as_traced, whole, [_dense_strides(x) for x in inputs])
+
+
+def _dense_strides(x: Any) -> tuple[int, ...] | None:
+    """None of a tensor with gaps, or with elements that share memory."""
+    dense = x.layout == torch.strided and torch.ops.aten.is_non_overlapping_and_dense(x)
+    return x.stride() if dense else None
+
+
+def _run_as_traced(runs: Any, strides: Sequence[tuple[int, ...] | None], *inputs: Any) -> Any:
+    """With inputs that lie as they lay when they were traced: some operators mistake strides.
+
+    The calls say what autocast casts.
+    """
+    dense = [
+        x if wanted is None or x.stride() == wanted
+        else torch.empty_strided(x.shape, wanted, dtype=x.dtype).copy_(x)
+        for x, wanted in zip(inputs, strides, strict=True)
+    ]  # fmt: skip
+    if not torch.is_autocast_enabled("cpu"):
+        return runs(*dense)
+    with torch.autocast("cpu", enabled=False):
+        return runs(*dense)
 
 
 def _is_result(node: Any) -> bool:

@@ -77,6 +77,7 @@ class AtenImporter:
         start = len(self.graph.nodes)
         try:
             made = rule(AtenCall(self.graph, _results(node)), **_words(node, self.name))
+            _check_results(node, made)
         except (AtenRefusal, SpecError, UnsupportedError) as error:
             del self.graph.nodes[start:]
             return self._refuse(node, str(error))
@@ -245,6 +246,15 @@ def _tensor_of(name: str, value: Any) -> Tensor:
 
 def _results(node: Any) -> tuple[Tensor, ...]:
     return tuple(_tensor_of(node.name, value) for value in _leaves(node.meta["val"]))
+
+
+def _check_results(node: Any, made: Any) -> None:
+    """Raise AtenRefusal where somebody reads a result that its rule does not make."""
+    if _several(node) and any(
+        reader.users and not made[reader.args[1]]
+        for reader in node.users if getattr(reader.target, "__name__", "") == "getitem"
+    ):  # fmt: skip
+        raise AtenRefusal("an output of it that is not computed here")
 
 
 def _several(node: Any) -> bool:

@@ -129,8 +129,12 @@ def scale_and_shift(
 
 
 def _first(call: AtenCall, y: str) -> Any:
-    """What normalisations make beside y is for training."""
-    return y if len(call.results) == 1 else (y, *[""] * (len(call.results) - 1))
+    """What normalisations make beside y is for training, and empty of batch norm in inference."""
+    others = [
+        "" if result.size else call.graph.constant(np.zeros(result.shape, result.dtype))
+        for result in call.results[1:]
+    ]
+    return (y, *others) if others else y
 
 
 def layer_norm(
