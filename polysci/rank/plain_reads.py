@@ -110,10 +110,11 @@ def row_bytes(context: Context) -> int:
 
 
 def plain_seconds(context: Context, schedule: Schedule, compute: float) -> float:
-    """What reading B where it lies costs beside the ``compute`` seconds of reading its panels."""
+    """What reading B where it lies costs beside reading its panels; ``compute``: one thread's."""
+    threads = context.threads if schedule.parallel else 1
     if columns_touch(context.contraction, context.strides):
-        return _page_seconds(context, schedule)
-    return _dot_seconds(context, schedule) - compute
+        return _page_seconds(context, schedule) / threads
+    return (_dot_seconds(context, schedule) - compute) / threads
 
 
 def _dot_seconds(context: Context, schedule: Schedule) -> float:
@@ -133,7 +134,7 @@ def _dot_seconds(context: Context, schedule: Schedule) -> float:
     excess = contraction.a.bytes * rows * tile[deep.name] / context.target.l1 - 1
     block += _ROW_FROM_L2 * rows * min(1.0, max(0.0, _LOSES * excess))
     ends = _LANE_SUM * kernel.lanes * rows * ceil(tile[column.name] / kernel.lanes)
-    return calls * (steps * block + ends) * 2e-9 * kernel.lanes / context.peak / context.threads
+    return calls * (steps * block + ends) * 2e-9 * kernel.lanes / context.peak
 
 
 def _block_of_sums(context: Context, schedule: Schedule) -> tuple[int, int]:
@@ -166,4 +167,4 @@ def _page_seconds(context: Context, schedule: Schedule) -> float:
     again, row = _FROM_L3, contraction.b.bytes * tile[column.name]
     if deep * apart <= context.target.l2:
         again = _SHORT_RUNS * row * 1e-9 / context.machine.l2
-    return touches * (walk + (passes - 1) * again) / context.threads
+    return touches * (walk + (passes - 1) * again)

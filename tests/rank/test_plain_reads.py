@@ -7,7 +7,7 @@ import pytest
 from polysci.explain.terms import FORM, terms_of
 from polysci.ops.matmul import Matmul
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank.plain_reads import plain_forms
+from polysci.rank.plain_reads import plain_forms, plain_seconds
 from polysci.rank.shortlist import plain_choices, predict_seconds
 from tests.support import samples
 
@@ -58,3 +58,16 @@ def test_an_explanation_has_the_time_that_the_search_saw() -> None:
     assert terms.seconds == predict_seconds(DOTS, form)
     assert terms.of(FORM) > 0
     assert sum(share for _, share in terms.shares) + terms.other == pytest.approx(terms.seconds)
+
+
+@pytest.mark.parametrize("transposed", ["", "b"])
+def test_two_threads_halve_what_b_costs(transposed: str) -> None:
+    problem = Matmul(ROWS, DEEP, 1024, transposed=transposed)
+    one, two = (samples.fixed_context(problem, threads) for threads in (1, 2))
+    shared, serial = (
+        Schedule.parse(f"plain(B) j:64{mark} i:8 j:32 > brgemm_avx512_f32_8x32")
+        for mark in ("*", "")
+    )
+    alone = plain_seconds(one, shared, 1e-4)
+    assert plain_seconds(two, shared, 1e-4) == pytest.approx(alone / 2)
+    assert plain_seconds(two, serial, 1e-4) == pytest.approx(alone)
