@@ -87,16 +87,19 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         self.module, self._options = module, options
         self._spec = pytree.tree_flatten((args, dict(words)))[1]
         self._names = [*inspect.signature(module.forward).parameters]
-        self._examples, self._free = (args, dict(words)), dynamic_shapes
-        self._variants = dict[Any, Variant]()
+        self._free = dynamic_shapes
         self._state: ModuleState | None = ModuleState(module)
-        leaves = pytree.tree_leaves(self._examples)
-        self._first = key_of(leaves)
-        self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
         plain = not words and all(isinstance(x, torch.Tensor) for x in args)
         self._flat = len(args) if plain else -1  # how many inputs need no look at their structure
-        self._variants[self._first] = self._compile(leaves)
+        self._compile_first((args, dict(words)))
         self.training = False
+
+    def _compile_first(self, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        """For the example inputs alone."""
+        leaves = pytree.tree_leaves(examples)
+        self._examples, self._first = examples, key_of(leaves)
+        self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
+        self._variants = {self._first: self._compile(leaves)}
 
     @property
     def report(self) -> ModuleReport:
@@ -190,7 +193,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
         check_inference(self.module, [self.module])
         self._state = ModuleState(self.module)
-        self._variants = {self._first: self._compile(pytree.tree_leaves(self._examples))}
+        self._compile_first(self._examples)
 
     # What users do with modules
 
@@ -201,15 +204,22 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def _apply(self, function: Any, recurse: bool = True) -> OptimizedModule:
-        """``to``, ``float`` and the like. Raises UnsupportedError where anything would change."""
+        """``to`` and the like compile the converted module; no device, no torch.export program."""
         before = next((x for x in self.module.parameters() if x.is_floating_point()), None)
-        if before is not None:
-            after = function(before.detach()[:0] if before.dim() else before.detach())
-            if (after.dtype, after.device) != (before.dtype, before.device):
-                raise UnsupportedError(
-                    f"an optimized module stays {before.dtype} on {before.device}: convert the "
-                    "module first and optimize it then; dtype='bf16' computes in bf16"
-                )
+        if before is None:
+            return self
+        after = function(before.detach()[:0] if before.dim() else before.detach())
+        fixed = isinstance(self.module, torch.fx.GraphModule) and after.dtype != before.dtype
+        if after.device != before.device or fixed:
+            place = f"{before.dtype} on {before.device}"
+            raise UnsupportedError(f"this optimized module stays {place}: convert what it is of")
+        if after.dtype != before.dtype:
+            self.module._apply(function)
+            self._examples = pytree.tree_map_only(
+                torch.Tensor,
+                lambda x: x.to(after.dtype) if x.is_floating_point() else x, self._examples,
+            )  # fmt: skip
+            self._renew()
         return self
 
     def state_dict(self, *args: Any, **words: Any) -> Any:

@@ -120,7 +120,7 @@ def test_inputs_by_name_and_of_other_strides(mixed: tuple[Any, Any, Any]) -> Non
         (lambda m, x: torch.export.export(m, (x,)), UnsupportedError, "is no program"),
         (lambda m, x: optimize(torch.jit.trace(nn.ReLU(), x), x), UnsupportedError, "TorchScript"),
         (lambda m, x: m.train(), UnsupportedError, "does not learn"),
-        (lambda m, x: m.half(), UnsupportedError, "stays torch.float32"),
+        (lambda m, x: m.to("meta"), UnsupportedError, "stays torch.float32 on cpu"),
         (lambda m, x: optimize(nn.Linear(2, 2), x), SpecError, "call eval"),
         (lambda m, x: optimize(3, x), TypeError, "ExportedProgram, got int"),
     ],
@@ -132,6 +132,25 @@ def test_errors(mixed: tuple[Any, Any, Any], change: Any, error: Any, reason: st
 
 def test_conversions_that_change_nothing_are_allowed(mixed: tuple[Any, Any, Any]) -> None:
     assert mixed[1].float().to("cpu").eval() is mixed[1]
+
+
+def test_conversions_convert_the_module() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 5))
+    x = torch.randn(2, 3, 6, 6)
+    optimized = optimize(module.eval(), x, "estimate")
+    exact = copy.deepcopy(module).double()(x.double())
+    for kind, error in ((torch.float64, 1e-12), (torch.bfloat16, 0.03), (torch.float32, 0.02)):
+        assert optimized.to(kind) is optimized
+        assert {p.dtype for p in optimized.parameters()} == {kind}
+        y = optimized(x.to(kind))
+        assert y.dtype == kind and (y.double() - exact).abs().max() < error
+        assert bool(optimized.report.reason) == (kind == torch.bfloat16)  # left to eager
+        with pytest.raises((TypeError, RuntimeError), match=r"expected|should be the same"):
+            optimized(x.to(torch.float16))  # the latter is eager's
+    again = optimize(torch.export.export(module, (x,)), x, "estimate")
+    with pytest.raises(UnsupportedError, match="convert what it is of"):
+        again.double()
 
 
 def test_changed_weights_are_compiled_again() -> None:
