@@ -115,3 +115,31 @@ def test_the_bound_of_spinning_stays_in_this_library(monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     other = text.replace("seen", "seen_too")
     assert load(cache.build(other, flags=PLAIN), "int seen_too(void);").lib.seen_too() == 7
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from polysci.runtime.build.library import load
+library = load(Path(sys.argv[1]), "int threads(void);")
+assert library.lib.threads() == 2
+child = os.fork()
+if not child:
+    os._exit(library.lib.threads())
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+assert library.lib.threads() == 2
+"""
+
+
+def test_a_child_of_fork_has_one_thread():
+    if lacks_openmp(find_compiler()):
+        pytest.skip("this compiler has no OpenMP")
+    text = (
+        "int threads(void);\nint threads(void) {\nint n = 0;\n"
+        "#pragma omp parallel num_threads(2) reduction(+ : n)\nn += 1;\nreturn n; }\n"
+    )
+    path = cache.build(text)
+    ran = subprocess.run(
+        [sys.executable, "-c", FORK, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -128,6 +128,16 @@ def pin_openmp() -> None:
         _pinned.add(file)
 
 
+def _stay_serial() -> None:
+    """A child of fork has none of its parent's threads, for which GNU's OpenMP would wait."""
+    for file in _pinned:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(file, mode=os.RTLD_NOW | _RTLD_NOLOAD).omp_set_max_active_levels(0)
+
+
+os.register_at_fork(after_in_child=_stay_serial)
+
+
 def _declared(cdefs: str) -> Any:
     ffi = cffi.FFI()  # one for each library, because it keeps what it has loaded
     ffi.cdef(cdefs)
