@@ -10,6 +10,7 @@ import torch
 
 from polysci.errors import UnsupportedError
 from polysci.network.compile.compiled import Network
+from polysci.torch.index_range import IndexRange, range_of
 
 _empty_like = torch.empty_like  # so many look-ups less a call
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass that computes otherwise
@@ -18,12 +19,16 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 @dataclass(frozen=True, slots=True)
 class PartTensor:
-    """An input or output of a part: a dense tensor, whose channels may be its last axis."""
+    """An input or output of a part: a dense tensor, whose channels may be its last axis.
+
+    ``indices``: which numbers an input may hold that are places in tables.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: Any
     channels_last: bool
+    indices: IndexRange | None = None
 
     @staticmethod
     def of(node: Any) -> PartTensor:
@@ -32,8 +37,9 @@ class PartTensor:
         order = CHANNELS_LAST.get(value.dim())
         last = order is not None and value.is_contiguous(memory_format=order)
         return PartTensor(
-            node.name, tuple(value.shape), value.dtype, last and not value.is_contiguous()
-        )
+            node.name, tuple(value.shape), value.dtype, last and not value.is_contiguous(),
+            range_of(node),
+        )  # fmt: skip
 
     @property
     def memory_format(self) -> Any:
@@ -84,9 +90,13 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         self.network, self.inputs, self.outputs = network, tuple(inputs), tuple(outputs)
         self._reads = [(port, port.shape, port.dtype, port.memory_format) for port in inputs]
         self._writes = [
-            torch.empty(port.shape, dtype=port.dtype, memory_format=port.memory_format)
+            torch.empty(
+                port.shape, dtype=port.dtype, memory_format=port.memory_format, device="cpu"
+            )
             for port in outputs
         ]  # to make others like them: memory that nobody touches
+        self._indices = [(at, port.name, port.indices) for at, port in enumerate(inputs)
+                         if port.indices]  # fmt: skip
         self._run = network.runner.run_at
 
     def __deepcopy__(self, memo: Any) -> CompiledPart:
@@ -97,7 +107,10 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         return CompiledPart, (self.network, self.inputs, self.outputs)
 
     def forward(self, *tensors: Any) -> list[Any]:
-        """New tensors for tensors, contiguous or with channels last."""
+        """New tensors for tensors, contiguous or with channels last.
+
+        Raises TypeError, ValueError or IndexError for wrong ones.
+        """
         read = [
             x if type(x) in PLAIN and x.dtype is dtype and x.shape == shape
             and x.is_cpu and x.is_contiguous(memory_format=order) and not x.is_neg()
@@ -112,5 +125,7 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
                 "a compiled network reads tensors with memory: it runs in no transform of "
                 "torch.func and can be traced by no tool; use the module that it was made of there"
             ) from None
+        for at, name, indices in self._indices:
+            indices.check(name, read[at])
         self._run(places)
         return made

@@ -17,16 +17,18 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.pytorch.program import TorchProgram, program_of
 from polysci.text.suggestions import suggest
 from polysci.torch.fused_attention import with_plain_layers
-from polysci.torch.optimized_module import (
+from polysci.torch.rest import EAGER, RESTS, CompiledRest
+from polysci.torch.tensor_state import TensorState
+from polysci.torch.training import compile_training
+from polysci.torch.variants import (
     ModuleOptions,
+    compile_lock,
     compile_parts,
+    export_fixed,
     is_slower,
     key_of,
     module_options,
 )
-from polysci.torch.rest import EAGER, RESTS, CompiledRest
-from polysci.torch.tensor_state import TensorState
-from polysci.torch.training import compile_training
 
 Run = Callable[..., Any]
 KEPT: Final = 32  # sizes of a graph that learns
@@ -69,6 +71,8 @@ def compile_graph(
         with torch._guards.tracing(None):
             if compiled.variant(example_inputs) is not None:
                 return compiled
+    if not learns and returns_views(graph):
+        return _compile_elsewhere(graph, example_inputs, chosen)
     if places_of_numbers(graph) or not all(isinstance(x, torch.Tensor) for x in example_inputs):
         return SizedGraph(graph, chosen)
     return _compile_learning(graph, example_inputs, chosen)
@@ -92,6 +96,10 @@ def _compile_learning(graph: Any, example_inputs: Sequence[Any], options: Module
     """Of sizes that are fixed; by another backend where nothing of it can be compiled."""
     with suppress(UnsupportedError):
         return compile_training(graph, example_inputs, options)  # type: ignore[no-any-return]
+    return _compile_elsewhere(graph, example_inputs, options)
+
+
+def _compile_elsewhere(graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> Run:
     if options.rest == EAGER:
         return graph.forward  # type: ignore[no-any-return]
     from torch._dynamo import lookup_backend
@@ -189,8 +197,12 @@ class CompiledGraph:
         variant = self._variants.get(key)
         if variant is None and key in self._variants:
             return None
-        if variant is None or not variant.weights.is_of([inputs[at] for at in self._weights]):
-            self._variants[key] = variant = self._compile(inputs)
+        weights = [inputs[at] for at in self._weights]
+        if variant is None or not variant.weights.is_of(weights):
+            with compile_lock():
+                variant = self._variants.get(key)  # by another thread meanwhile
+                if variant is None or not variant.weights.is_of(weights):
+                    self._variants[key] = variant = self._compile(inputs)
         return variant
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -203,7 +215,7 @@ class CompiledGraph:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
                 graph = with_numbers(self._graph, self.numbers, inputs)
-                exported = torch.export.export(graph, tuple(inputs))
+                exported = export_fixed(graph, tuple(inputs), {})
                 program = program_of(torch, "graph", exported)
         except UnsupportedError:
             return None
@@ -264,6 +276,17 @@ def with_constants(program: TorchProgram, values: Mapping[Any, Any]) -> TorchPro
     """The program with values for some of its inputs."""
     inputs = tuple(node for node in program.inputs if node not in values)
     return replace(program, inputs=inputs, values={**program.values, **values})
+
+
+def returns_views(graph: Any) -> bool:
+    """Whether outputs of a graph of TorchDynamo share memory; AOTAutograd keeps that to learn."""
+    (node,) = graph.graph.find_nodes(op="output")
+    outputs = [x.meta.get("example_value") for x in node.all_input_nodes]
+    places = [
+        x.untyped_storage()._cdata for x in outputs
+        if isinstance(x, torch.Tensor) and x.layout == torch.strided
+    ]  # fmt: skip
+    return len({*places}) < len(places)
 
 
 def hands_on_memory(graph: Any, inputs: Sequence[Any]) -> bool:

@@ -3,70 +3,35 @@
 from __future__ import annotations
 
 import inspect
-import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from statistics import median
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MethodType
-from typing import Any, Final
+from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+    set_eval_frame,
+)
 from torch.utils import _pytree as pytree
 
-from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.compile.prepare import DTYPES
-from polysci.network.frontends.pytorch.program import program_of
-from polysci.network.ir.graph import Graph
 from polysci.torch.compiled_part import is_fake
 from polysci.torch.free_sizes import check_sizes
 from polysci.torch.module_state import ModuleState
-from polysci.torch.parts import (
-    Split,
-    boundary_values,
-    compile_part,
-    compile_whole,
-    is_faithful,
-    join_parts,
-    split_program,
-)
 from polysci.torch.reports import ModuleReport
-from polysci.torch.rest import EAGER, with_rest
-from polysci.torch.stored_module import StoredModule
-from polysci.tune import LEVELS, check_options
-
-TURNS: Final = 7  # of eager and ours, one after the other
-LEAST_S: Final = 0.02  # of a turn, so that the clock's steps do not count
-TIE: Final = 0.02  # of the time: within it the compiled module stays
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleOptions:
-    """As ``optimize`` takes them; ``rest``: what computes the calls between parts."""
-
-    level: str
-    threads: int
-    dtype: str
-    algorithm: str
-    rest: str = EAGER
-    reproducible: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A module for inputs of fixed sizes: what runs its parts, None where eager does.
-
-    ``places`` are the leaves of its inputs that are tensors, ``outputs`` the structure of its
-    outputs; None where that is one tensor.
-    """
-
-    runs: Any
-    places: tuple[int, ...]
-    outputs: Any
-    report: ModuleReport
+from polysci.torch.stored_module import StoredModule, StoredVariants
+from polysci.torch.variants import (
+    ModuleOptions,
+    Variant,
+    compile_lock,
+    compile_module,
+    key_of,
+    module_options,
+)
 
 
 class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
@@ -88,18 +53,19 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         self._spec = pytree.tree_flatten((args, dict(words)))[1]
         self._names = [*inspect.signature(module.forward).parameters]
         self._free = dynamic_shapes
-        self._state: ModuleState | None = ModuleState(module)
         plain = not words and all(isinstance(x, torch.Tensor) for x in args)
         self._flat = len(args) if plain else -1  # how many inputs need no look at their structure
-        self._compile_first((args, dict(words)))
+        with compile_lock():
+            self._compile_first((args, dict(words)))
         self.training = False
 
     def _compile_first(self, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
         """For the example inputs alone."""
-        leaves = pytree.tree_leaves(examples)
+        state, leaves = ModuleState(self.module), pytree.tree_leaves(examples)
         self._examples, self._first = examples, key_of(leaves)
         self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
         self._variants = {self._first: self._compile(leaves)}
+        self._state: ModuleState | None = state
 
     @property
     def report(self) -> ModuleReport:
@@ -107,10 +73,24 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self._variants[self._first].report
 
     def forward(self, *args: Any, **words: Any) -> Any:
-        if torch.compiler.is_exporting() or torch.jit.is_tracing():
-            raise UnsupportedError("an optimized module is no program: capture the module it is of")
+        traced = set_eval_frame(None)  # TorchDynamo, where it looks for code to compile
+        try:
+            return self._compute(args, words)
+        finally:
+            set_eval_frame(traced)
+
+    forward._torchdynamo_disable = True  # type: ignore[attr-defined]
+    forward._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+        "an optimized module is compiled already"
+    )
+
+    def _compute(self, args: tuple[Any, ...], words: Mapping[str, Any]) -> Any:
         flat = not words and len(args) == self._flat
         leaves = args if flat else self._leaves(args, words)
+        if torch.jit.is_tracing() or (  # another thread may be exporting something else
+            torch.compiler.is_exporting() and any(is_fake(x) for x in leaves)
+        ):
+            raise UnsupportedError("an optimized module is no program: capture the module it is of")
         if torch.is_grad_enabled() and any(
             isinstance(x, torch.Tensor) and x.requires_grad for x in leaves
         ):
@@ -119,7 +99,9 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 "module it was made of"
             )
         if self._state is None or self._state.has_changed():
-            self._renew()
+            with compile_lock():  # unless another thread did meanwhile
+                if self._state is None or self._state.has_changed():
+                    self._renew()
         variant = self._variant(leaves)
         if variant.runs is None:
             return self.module(*args, **words)
@@ -168,18 +150,21 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def _extended(self, leaves: Sequence[Any]) -> Variant:
         """The module for inputs of other sizes. Raises ValueError where those are not free."""
-        key, mine = key_of(leaves), [*zip(leaves, self._first, strict=True)]
+        key, examples = key_of(leaves), pytree.tree_leaves(self._examples)
         if any(is_fake(x) for x in leaves):
             raise TypeError("inputs: expected tensors with memory, got fake ones")
-        wrong = [(x, shape) for x, shape in mine if key_of([x])[0] != shape]
+        pairs = zip(leaves, examples, strict=True)
+        wrong = [(x, example) for x, example in pairs if key_of([x]) != key_of([example])]
         if self._free is None or not all(isinstance(x, torch.Tensor) for x, _ in wrong):
-            x, shape = wrong[0]
+            told, wanted = map(_size_or_value, wrong[0])
             raise ValueError(
-                f"inputs: expected {shape}, got {key_of([x])[0]}: optimized for the former; "
+                f"inputs: expected {wanted}, got {told}: optimized for the former; "
                 "dynamic_shapes leaves dimensions free"
             )
-        self._variants[key] = self._compile(leaves)
-        return self._variants[key]
+        with compile_lock():
+            if key not in self._variants:  # by another thread meanwhile
+                self._variants[key] = self._compile(leaves)
+            return self._variants[key]
 
     def _compile(self, leaves: Sequence[Any]) -> Variant:
         args, words = pytree.tree_unflatten(leaves, self._spec)
@@ -192,7 +177,6 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     def _renew(self) -> None:
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
         check_inference(self.module, [self.module])
-        self._state = ModuleState(self.module)
         self._compile_first(self._examples)
 
     # What users do with modules
@@ -204,22 +188,29 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def _apply(self, function: Any, recurse: bool = True) -> OptimizedModule:
-        """``to`` and the like compile the converted module; no device, no torch.export program."""
-        before = next((x for x in self.module.parameters() if x.is_floating_point()), None)
-        if before is None:
-            return self
-        after = function(before.detach()[:0] if before.dim() else before.detach())
-        fixed = isinstance(self.module, torch.fx.GraphModule) and after.dtype != before.dtype
-        if after.device != before.device or fixed:
-            place = f"{before.dtype} on {before.device}"
-            raise UnsupportedError(f"this optimized module stays {place}: convert what it is of")
-        if after.dtype != before.dtype:
-            self.module._apply(function)
+        """``to`` and the like compile the converted module; no device, no torch.export program.
+
+        Example inputs get the types that the function gives to tensors of theirs.
+        """
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        inputs = [x for x in pytree.tree_leaves(self._examples) if isinstance(x, torch.Tensor)]
+        kinds = {x.dtype: x.dtype for x in inputs}
+        for x in (*tensors, *inputs):
+            after = function(x.new_empty((0,) * x.dim()))
+            fixed = isinstance(self.module, torch.fx.GraphModule) and after.dtype != x.dtype
+            if after.device != x.device or fixed:
+                place = f"{x.dtype} on {x.device}"
+                raise UnsupportedError(
+                    f"this optimized module stays {place}: convert what it is of"
+                )
+            kinds[x.dtype] = after.dtype
+        self.module._apply(function)
+        if any(kind != before for before, kind in kinds.items()):
             self._examples = pytree.tree_map_only(
-                torch.Tensor,
-                lambda x: x.to(after.dtype) if x.is_floating_point() else x, self._examples,
-            )  # fmt: skip
-            self._renew()
+                torch.Tensor, lambda x: x.to(kinds[x.dtype]), self._examples
+            )
+            with compile_lock():
+                self._renew()
         return self
 
     def state_dict(self, *args: Any, **words: Any) -> Any:
@@ -238,12 +229,32 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         stale = self._state is None or self._state.has_changed()
+        variants = self._variants
+        if stale:  # their networks hold other weights, or memory that is gone
+            variants = {key: replace(variant, runs=None) for key, variant in variants.items()}
         stored = StoredModule(self.module, self._examples, self._free)
-        return {**self.__dict__, "_state": not stale, "_modules": {"module": stored}}
+        return {
+            "_variants": StoredVariants(variants),  # first: see there
+            **{name: value for name, value in self.__dict__.items() if name != "_variants"},
+            "_state": not stale,
+            "_modules": {"module": stored},
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_modules": {"module": state["_modules"]["module"].module}})
+        modules = {"module": state["_modules"]["module"].module}
+        super().__setstate__(
+            {**state, "_variants": state["_variants"].variants, "_modules": modules}
+        )
         self._state = ModuleState(self.module) if state["_state"] else None
+
+
+set_code_exec_strategy(  # TorchDynamo leaves this function alone, without being imported for it
+    OptimizedModule.forward.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
+)
+
+
+def _size_or_value(x: Any) -> str:
+    return str(tuple(x.shape)) if isinstance(x, torch.Tensor) else repr(x)
 
 
 def optimize(
@@ -284,116 +295,3 @@ def check_inference(module: Any, parts: Iterable[Any]) -> None:
     exported = isinstance(module, torch.fx.GraphModule)  # its calls say whether it learns
     if not exported and any(part.training for part in parts):
         raise SpecError("module: it learns; call eval() first")
-
-
-def module_options(
-    level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER,
-    reproducible: bool = False,
-) -> ModuleOptions:  # fmt: skip
-    """Of as many threads as PyTorch has, where none are told. Raises SpecError for wrong ones."""
-    count = torch.get_num_threads() if threads is None else threads
-    check_options(level, count, None, None, None, None)
-    check_type("reproducible", reproducible, bool)
-    if dtype not in DTYPES:
-        raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
-    return ModuleOptions(level, count, dtype, algorithm, rest, reproducible)
-
-
-def compile_module(
-    module: Any, args: tuple[Any, ...], words: Mapping[str, Any], options: ModuleOptions
-) -> Variant:
-    """A module for these very sizes; what cannot be exported or compiled is left to eager."""
-    try:
-        exported = torch.export.export(module, args, dict(words))
-        program = program_of(torch, type(module).__name__, exported)
-    except UnsupportedError as error:
-        return Variant(None, (), None, ModuleReport((), (), reason=str(error)))
-    except Exception as error:  # of many kinds, for what torch.export does not take
-        text = " ".join(str(error).split())
-        reason = f"torch.export cannot capture it: {text:.300}"
-        return Variant(None, (), None, ModuleReport((), (), reason=reason))
-    leaves = pytree.tree_leaves((args, dict(words)))
-    places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
-    inputs, eager = [leaves[at] for at in places], partial(module, *args, **words)
-    runs, report = compile_parts(program, inputs, options, eager=eager)
-    outputs = exported.call_spec.out_spec
-    outputs = None if outputs.is_leaf() else outputs
-    if runs is None:
-        return Variant(None, places, outputs, report)
-    own = partial(runs, *(leaves[at] for at in places))
-    if measures(options):
-        seconds, mine = time_in_turns(eager, own)
-        report = replace(report, eager_seconds=seconds, own_seconds=mine)
-        if mine > (1 + TIE) * seconds and not options.reproducible:
-            report = replace(report, reason="eager was faster on the example inputs")
-            return Variant(None, places, outputs, report)
-    return Variant(runs, places, outputs, report)
-
-
-def compile_parts(
-    program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split | None = None,
-    eager: Callable[[], Any] | None = None,
-) -> tuple[Any, ModuleReport]:  # fmt: skip
-    """What computes a program's outputs; None where nothing of it is compiled.
-
-    ``eager`` runs the module that the program is of, with which it is compared.
-    """
-    split = split or split_program(program)
-    refused = tuple(split.refused.values())
-    if not split.parts:
-        reason = "no part of it can be compiled"
-        return None, ModuleReport((), refused, reason=reason)
-    networks = {part: _compile_graph(options, split.graphs[part]) for part in split.parts}
-    state = torch.get_rng_state()
-    if eager is not None and (whole := compile_whole(program, networks, inputs, eager)):
-        return whole[0].forward, ModuleReport((whole[1],), refused)
-    values = boundary_values(program, split, inputs)
-    if eager is not None and not is_faithful(program, values, eager, state):
-        reason = "the program that torch.export makes of it computes something else"
-        return None, ModuleReport((), refused, reason=reason)
-    made = {part: compile_part(program, part, networks[part], values) for part in networks}
-    compiled = {part: module for part, (module, _) in made.items() if module is not None}
-    report = ModuleReport(tuple(own for _, own in made.values()), refused)
-    if not compiled:
-        return None, replace(report, reason="no part of it computes what eager does")
-    runs = join_parts(program, split, compiled)
-    return with_rest(runs, inputs, options.rest), report
-
-
-def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
-    return compile_network(
-        graph, options.level, options.threads, options.dtype, algorithm=options.algorithm,
-        reproducible=options.reproducible,
-    )  # fmt: skip
-
-
-def measures(options: ModuleOptions) -> bool:
-    """Whether anything may be timed."""
-    return LEVELS[options.level].measured != 0
-
-
-def is_slower(options: ModuleOptions, eager: Any, mine: Any) -> bool:
-    """Whether eager takes less time, at levels that measure; times choose no order of sums."""
-    if options.reproducible or not measures(options):
-        return False
-    seconds, own = time_in_turns(eager, mine)
-    return own > (1 + TIE) * seconds
-
-
-def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
-    """Seconds a run of both, each the median of several turns."""
-    seconds: dict[str, list[float]] = {"eager": [], "mine": []}
-    for turn in range(TURNS + 1):
-        for name, run in (("eager", eager), ("mine", mine)):
-            start, count = time.perf_counter(), 0
-            while not count or time.perf_counter() - start < LEAST_S:
-                run()
-                count += 1
-            if turn:  # the first one warms up
-                seconds[name].append((time.perf_counter() - start) / count)
-    return median(seconds["eager"]), median(seconds["mine"])
-
-
-def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Shapes of tensors, and numbers as they are."""
-    return tuple([tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in leaves])

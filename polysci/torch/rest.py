@@ -65,7 +65,7 @@ def _run_as_traced(runs: Any, strides: Sequence[tuple[int, ...] | None], *inputs
     """
     dense = [
         x if wanted is None or x.stride() == wanted
-        else torch.empty_strided(x.shape, wanted, dtype=x.dtype).copy_(x)
+        else torch.empty_strided(x.shape, wanted, dtype=x.dtype, device=x.device).copy_(x)
         for x, wanted in zip(inputs, strides, strict=True)
     ]  # fmt: skip
     if not torch.is_autocast_enabled("cpu"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,3 +37,24 @@ class StoredModule:
 
 def _restore_module(program: bytes, examples: tuple[Any, ...], free: Any) -> StoredModule:
     return StoredModule(read_file(torch, io.BytesIO(program)).module(), examples, free)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVariants:
+    """Compiled networks to be pickled, all at once, before the module that they are of.
+
+    Picklers of processes move a module's tensors to shared memory, while networks still read their
+    constants where these lay.
+    """
+
+    variants: Mapping[Any, Any]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StoredVariants:
+        return StoredVariants(copy.deepcopy(self.variants, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_variants, (pickle.dumps(self.variants),)
+
+
+def _restore_variants(data: bytes) -> StoredVariants:
+    return StoredVariants(pickle.loads(data))

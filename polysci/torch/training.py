@@ -19,8 +19,8 @@ from polysci.network.frontends.pytorch.program import TorchProgram
 from polysci.network.frontends.pytorch.training import MAX_POOL_BACKWARD
 from polysci.torch.compiled_part import CHANNELS_LAST
 from polysci.torch.library import LIBRARY
-from polysci.torch.optimized_module import ModuleOptions, compile_parts, is_slower
 from polysci.torch.parts import split_program
+from polysci.torch.variants import ModuleOptions, compile_parts, is_slower
 
 aten = torch.ops.aten
 LAST = "polysci_channels_last"  # of a node: a tensor whose channels became its last axis
@@ -63,7 +63,7 @@ def drop(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     """Dropout by a mask of PyTorch's generator, which depends on no other tensor."""
     if train is False or p == 0:
         return x, torch.ones_like(x, dtype=torch.bool)
-    kept = aten.bernoulli.p(torch.empty(x.shape, dtype=torch.bool), 1 - p)
+    kept = aten.bernoulli.p(torch.empty(x.shape, dtype=torch.bool, device=x.device), 1 - p)
     return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 

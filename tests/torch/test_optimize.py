@@ -284,15 +284,15 @@ def test_bf16_is_allowed() -> None:
 
 
 def test_errors_beyond_rounding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from polysci.torch import optimized_module
+    from polysci.torch import variants
 
-    compile_graph = optimized_module._compile_graph
+    compile_graph = variants._compile_graph
 
     def compile_other(options: Any, graph: Any) -> Any:
         constants = {name: value * (1 + 2**-15) for name, value in graph.constants.items()}
         return compile_graph(options, replace(graph, constants=constants))
 
-    monkeypatch.setattr(optimized_module, "_compile_graph", compile_other)
+    monkeypatch.setattr(variants, "_compile_graph", compile_other)
     torch.manual_seed(0)
     report = optimize(nn.Linear(64, 32, bias=False).eval(), torch.randn(8, 64), "estimate").report
     assert report.reason == "no part of it computes what eager does"
@@ -300,9 +300,9 @@ def test_errors_beyond_rounding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_slower_modules_are_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    from polysci.torch import optimized_module
+    from polysci.torch import variants
 
-    monkeypatch.setattr(optimized_module, "time_in_turns", lambda eager, mine: (1.0, 1.1))
+    monkeypatch.setattr(variants, "time_in_turns", lambda eager, mine: (1.0, 1.1))
     optimized = optimize(nn.Linear(6, 5).eval(), torch.ones(2, 6), "measure")
     assert optimized.report.reason == "eager was faster on the example inputs"
     assert optimized.report.gain == pytest.approx(1 / 1.1)
