@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
-from opt_einsum.parser import convert_interleaved_input, parse_einsum_input
+from numpy.typing import DTypeLike, NDArray
+from opt_einsum.parser import parse_einsum_input
 
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
@@ -22,28 +24,35 @@ Array = NDArray[Any]
 KEPT: Final = 256  # plans
 _TYPES: Final = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16")
 _STORED: Final = {"float16": "float32"}  # types that are computed in another one
+_LABELS: Final = ascii_uppercase + ascii_lowercase  # of the numbers of a list of subscripts
+_ORDERS: Final = ("C", "F", "A", "K")
+_CASTS: Final = ("no", "equiv", "safe", "same_kind", "unsafe")
+_PATHS: Final = ("greedy", "optimal")
 
 
 @guard
-def einsum(*operands: Any, out: Array | None = None, level: str = "estimate", threads: int = 1,
-           reproducible: bool = False, optimize: Any = True) -> Any:  # fmt: skip
+def einsum(*operands: Any, out: Array | None = None, dtype: DTypeLike | None = None,
+           order: str = "K", casting: str = "safe", optimize: Any = True, level: str = "estimate",
+           threads: int = 1, reproducible: bool = False) -> Any:  # fmt: skip
     """``einsum("bhmd,bhnd->bhmn", q, k)``: what numpy.einsum computes.
 
     Traces, diagonals, broadcasting, ellipses, subscripts without a result and lists of numbers as
-    subscripts are those of numpy.einsum; the result is always a new array, or ``out``. opt_einsum
-    says in which order more than two operands are contracted; every product of two is searched at
-    ``level``, as ``polysci.optimize`` does, the first time that it is asked for with these shapes
-    and types; the last 256 plans are kept. With ``reproducible`` any number of threads gives the
-    same bits. float16 is computed in float32; arrays without elements and other types than float
-    and integer ones of up to 64 bits are NumPy's. ``optimize`` has no effect. Raises SpecError, a
-    ValueError, for subscripts that do not fit.
+    subscripts are those of numpy.einsum, as are ``out``, ``dtype``, ``order`` ("K" is "C" here) and
+    ``casting``; the result is always a new array, or ``out``. opt_einsum says in which order more
+    than two operands are contracted, whatever ``optimize`` asks for; every product of two is
+    searched at ``level``, as ``polysci.optimize`` does, the first time that it is asked for with
+    these shapes and types; the last 256 plans are kept. With ``reproducible`` any number of threads
+    gives the same bits. float16 is computed in float32; arrays without elements and other types
+    than float and integer ones of up to 64 bits are NumPy's. Raises SpecError, a ValueError, for
+    subscripts that do not fit, TypeError for element types that ``casting`` does not allow.
     """
     check_type("reproducible", reproducible, bool)
+    _check_options(out, order, casting, optimize)
     subscripts, arrays = _arguments(operands)
-    dtype = np.result_type(*arrays) if arrays else np.dtype("O")
-    computed = _STORED.get(dtype.name, dtype.name)
+    common = _common_type(arrays, out, dtype, casting)
+    computed = _STORED.get(common.name, common.name)
     if computed not in _TYPES or any(array.size == 0 for array in arrays):
-        return np.einsum(subscripts, *arrays, out=out)
+        return _numpy(subscripts, arrays, out=out, dtype=dtype, order=order, casting=casting)
     shapes = tuple(array.shape for array in arrays)
     plan = _plan(subscripts, shapes, computed, level, threads, reproducible)
     named = {
@@ -52,19 +61,101 @@ def einsum(*operands: Any, out: Array | None = None, level: str = "estimate", th
     }
     result: Array = plan(named)["y"]
     if out is not None:
-        out[...] = result
+        _check_out(out, result.shape)
+        np.copyto(out, result, casting="unsafe")
         return out
-    return result.astype(dtype, copy=False)[()]
+    if order == "A":
+        order = "F" if all(array.flags.f_contiguous for array in arrays) else "C"
+    result = result.astype(common, copy=False)
+    return np.asfortranarray(result) if order == "F" and result.ndim else result[()]
+
+
+def _check_options(out: Any, order: Any, casting: Any, optimize: Any) -> None:
+    """Raises TypeError or SpecError for what numpy.einsum knows no meaning of."""
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"einsum: out: expected an array, got {type(out).__name__}")
+    if out is not None and not out.flags.writeable:
+        raise SpecError("einsum: out: the array is read-only")
+    for name, value, known in (("order", order, _ORDERS), ("casting", casting, _CASTS)):
+        if value not in known:
+            raise SpecError(f"einsum: {name}={value!r:.80}: expected one of {', '.join(known)}")
+    path = optimize
+    if isinstance(path, Sequence) and not isinstance(path, str) and path:
+        path = path[0]
+        if path == "einsum_path" or (path in _PATHS and len(optimize) == 2):
+            return
+    elif path is None or isinstance(path, bool | np.bool_) or path in _PATHS:
+        return
+    raise TypeError(
+        f"einsum: optimize={optimize!r:.80}: expected True, False, {', '.join(_PATHS)}, or a list "
+        "that numpy.einsum_path returns"
+    )
 
 
 def _arguments(operands: tuple[Any, ...]) -> tuple[str, list[Array]]:
     """The subscripts as text, and the arrays. Raises ValueError where there are none."""
-    if not operands:
-        raise ValueError("einsum: expected subscripts and arrays")
-    if isinstance(operands[0], str):
-        return operands[0], [np.asarray(array) for array in operands[1:]]
-    text, arrays = convert_interleaved_input(operands)
-    return text, [np.asarray(array) for array in arrays]
+    first, *rest = operands if operands else ("",)
+    if isinstance(first, bytes):
+        first = first.decode("latin-1")
+    if not rest:
+        raise SpecError("einsum: expected subscripts and arrays")
+    if isinstance(first, str):
+        return first, [np.asarray(array) for array in rest]
+    pairs = len(operands) // 2
+    words = [_word(labels) for labels in operands[1 : 2 * pairs : 2]]
+    text = ",".join(words)
+    if len(operands) % 2:
+        text += f"->{_word(operands[-1])}"
+    return text, [np.asarray(array) for array in operands[: 2 * pairs : 2]]
+
+
+def _word(labels: Any) -> str:
+    """A list of subscripts as text."""
+    numbers = [] if isinstance(labels, str | bytes) or np.ndim(labels) != 1 else [*labels]
+    if not numbers and not isinstance(labels, list | tuple):
+        raise TypeError(f"einsum: {labels!r:.80}: expected a list of numbers and ...")
+    word = ""
+    for number in numbers:
+        if number is not Ellipsis and not isinstance(number, int | np.integer):
+            raise TypeError(f"einsum: subscript {number!r:.80}: expected a whole number or ...")
+        if number is not Ellipsis and not 0 <= number < len(_LABELS):
+            raise SpecError(f"einsum: subscript {number}: expected 0 to {len(_LABELS) - 1}")
+        word += "..." if number is Ellipsis else _LABELS[number]
+    return word
+
+
+def _common_type(
+    arrays: Sequence[Array], out: Array | None, dtype: DTypeLike | None, casting: Any
+) -> np.dtype[Any]:
+    """What NumPy computes in. Raises TypeError where ``casting`` does not allow it."""
+    types = [array.dtype for array in (*arrays, *([] if out is None else [out]))]
+    try:
+        common = np.result_type(*types) if dtype is None else np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"einsum: {error}") from None
+    for at, own in enumerate(types):
+        source, target = (own, common) if at < len(arrays) else (common, own)
+        if own != common and not np.can_cast(source, target, casting):
+            what = f"operand {at}" if at < len(arrays) else "out"
+            raise TypeError(f"einsum: {what}: {source} to {target} is no cast of casting={casting}")
+    return common
+
+
+def _numpy(subscripts: str, arrays: Sequence[Array], **options: Any) -> Any:
+    """What NumPy computes itself."""
+    try:
+        return np.einsum(subscripts, *arrays, **options)
+    except (ValueError, TypeError) as error:
+        kind = SpecError if isinstance(error, ValueError) else TypeError
+        shapes = [array.shape for array in arrays]
+        raise kind(f"einsum: {subscripts!r} of shapes {shapes}: {error}") from None
+
+
+def _check_out(out: Array, shape: tuple[int, ...]) -> None:
+    """Raises SpecError for an array that has no place for a result of this shape."""
+    pairs = zip(out.shape, shape, strict=False)
+    if out.ndim != len(shape) or any(size not in (own, 1) for own, size in pairs):
+        raise SpecError(f"einsum: out: expected shape {shape}, got {out.shape}")
 
 
 @lru_cache(maxsize=KEPT)
@@ -77,6 +168,9 @@ def _plan(
     names = {tensor.name: tensor for tensor in inputs}
     graph = GrowingGraph(Graph("einsum", (), (), (), {}, names, OPSET))
     try:
+        count = subscripts.partition("->")[0].count(",") + 1
+        if count != len(shapes):
+            raise ValueError(f"subscripts of {count} arrays, but there are {len(shapes)}")
         words, result, _ = parse_einsum_input((subscripts, *shapes), shapes=True)
         _check(words, result, shapes)
         made = contract(graph, [*names], f"{words}->{result}", output="y")
@@ -91,5 +185,8 @@ def _check(words: str, result: str, shapes: tuple[tuple[int, ...], ...]) -> None
     for at, (word, shape) in enumerate(zip(terms, shapes, strict=True)):
         if len(word) != len(shape):
             raise ValueError(f"{word!r} does not fit array {at}")
+        for label, size in zip(word, shape, strict=True):
+            if size != (first := shape[word.index(label)]):
+                raise ValueError(f"{label!r} of array {at} has the extents {first} and {size}")
     if other := [label for label in words + result if not (label.isalpha() or label == ",")]:
         raise ValueError(f"{other[0]!r} is no letter")

@@ -79,9 +79,6 @@ def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str, output:
     shapes = [graph.shape(name) for name in tensors]
     path, plan = contract_path(equation, *shapes, shapes=True)
     words = plan.input_subscripts.split(",")
-    sizes = dict[str, int]()
-    for word, shape in zip(words, shapes, strict=True):
-        sizes |= {label: max(sizes.get(label, 1), n) for label, n in zip(word, shape, strict=True)}
     terms = list(zip(tensors, words, strict=True))
     for positions in path:
         chosen = [terms[at] for at in sorted(positions)]
@@ -90,10 +87,14 @@ def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str, output:
         if len(chosen) == 2 and _leads(chosen[1][1], chosen[0][1], result):
             chosen = chosen[::-1]
         step = f"{','.join(word for _, word in chosen)}->{result}"
-        names, extents = [name for name, _ in chosen], [sizes[label] for label in result]
+        names, sizes = [name for name, _ in chosen], dict[str, int]()
+        for tensor, word in chosen:  # others may have more elements along a label
+            for label, size in zip(word, graph.shape(tensor), strict=True):
+                sizes[label] = max(sizes.get(label, 1), size)
+        extents = [sizes[label] for label in result]
         name = output if output and not terms else graph.fresh("Einsum")
-        tensor = Tensor(name, tuple(extents), graph.dtype(names[0]))
-        terms.append((graph.put("Einsum", names, tensor, equation=step), result))
+        made = Tensor(name, tuple(extents), graph.dtype(names[0]))
+        terms.append((graph.put("Einsum", names, made, equation=step), result))
     return terms[0][0]
 
 
