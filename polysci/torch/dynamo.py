@@ -16,6 +16,7 @@ import torch
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.pytorch.program import TorchProgram, program_of
 from polysci.text.suggestions import suggest
+from polysci.torch.capture import capture
 from polysci.torch.fused_attention import with_plain_layers
 from polysci.torch.rest import EAGER, RESTS, CompiledRest
 from polysci.torch.tensor_state import TensorState
@@ -24,7 +25,6 @@ from polysci.torch.variants import (
     ModuleOptions,
     compile_lock,
     compile_parts,
-    export_fixed,
     is_slower,
     key_of,
     module_options,
@@ -215,7 +215,7 @@ class CompiledGraph:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
                 graph = with_numbers(self._graph, self.numbers, inputs)
-                exported = export_fixed(graph, tuple(inputs), {})
+                exported = capture(graph, tuple(inputs), {})
                 program = program_of(torch, "graph", exported)
         except UnsupportedError:
             return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from polysci.errors import SpecError
+from polysci.torch.capture import capture
 
 
 def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) -> None:
@@ -17,7 +16,7 @@ def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) ->
     """
     args, words = examples
     try:
-        exported = torch.export.export(module, args, words, dynamic_shapes=dynamic_shapes)
+        exported = capture(module, args, words, dynamic_shapes)
     except Exception:
         if _can_be_captured(module, args, words):
             raise
@@ -31,7 +30,7 @@ def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) ->
 
 def _can_be_captured(module: Any, args: tuple[Any, ...], words: Mapping[str, Any]) -> bool:
     try:
-        torch.export.export(module, args, words)
+        capture(module, args, words)
     except Exception:  # of many kinds
         return False
     return True

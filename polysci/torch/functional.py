@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from polysci.torch.convolution import OPERATORS, ImageOperator, hashable, transpose
+from polysci.torch.library import check_tensors
 
 _CONV1D, _CONV2D, _CONV3D = (OPERATORS[axes, "forward"] for axes in (1, 2, 3))
 
@@ -22,6 +23,8 @@ def conv1d(
     groups: int = 1,
 ) -> Tensor:
     """``torch.nn.functional.conv1d``; as ``conv2d``, along one axis."""
+    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+        check_tensors("conv1d", {"input": input, "weight": weight})
     if input.dim() == 3 and type(padding) is int and type(stride) is int is type(dilation):
         return _CONV1D(input, weight, bias, stride, padding, dilation, groups)
     return _convolve(_CONV1D, input, weight, bias, stride, padding, dilation, groups)
@@ -44,6 +47,8 @@ def conv2d(
     compiles, as ``polysci.torch.options`` says. Raises UnsupportedError for other element types,
     TypeError or ValueError for arguments that do not fit each other.
     """
+    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+        check_tensors("conv2d", {"input": input, "weight": weight})
     if input.dim() == 4 and type(padding) is int and type(stride) is int is type(dilation):
         return _CONV2D(input, weight, bias, stride, padding, dilation, groups)
     return _convolve(_CONV2D, input, weight, bias, stride, padding, dilation, groups)
@@ -59,6 +64,8 @@ def conv3d(
     groups: int = 1,
 ) -> Tensor:
     """``torch.nn.functional.conv3d``; as ``conv2d``, along three axes."""
+    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+        check_tensors("conv3d", {"input": input, "weight": weight})
     if input.dim() == 5 and type(padding) is int and type(stride) is int is type(dilation):
         return _CONV3D(input, weight, bias, stride, padding, dilation, groups)
     return _convolve(_CONV3D, input, weight, bias, stride, padding, dilation, groups)
@@ -75,6 +82,7 @@ def conv_transpose2d(
     dilation: Any = 1,
 ) -> Tensor:
     """``torch.nn.functional.conv_transpose2d``; all else as ``conv2d``."""
+    check_tensors("conv_transpose2d", {"input": input, "weight": weight})
     stride, padding = hashable(stride), hashable(padding)
     output_padding, dilation = hashable(output_padding), hashable(dilation)
     if input.dim() == 3:

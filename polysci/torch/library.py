@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -54,6 +54,14 @@ def compose(schema: str, kernel: Callable[..., Any]) -> Any:
     name = schema.partition("(")[0]
     LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
     return getattr(torch.ops.polysci, name).default
+
+
+def check_tensors(name: str, operands: Mapping[str, Any]) -> None:
+    """Raise TypeError for operands that are no tensors."""
+    for what, operand in operands.items():
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"polysci.torch.{name}: {what}: expected a tensor, got {kind}")
 
 
 def is_watched() -> bool:

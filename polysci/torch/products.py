@@ -15,7 +15,7 @@ from polysci.ops.matmul import Matmul
 from polysci.torch import settings
 from polysci.torch.images import strides_in
 from polysci.torch.kernels import Calls, Kernel, check_operands, compile_kernel, precision
-from polysci.torch.library import is_direct, register
+from polysci.torch.library import check_tensors, is_direct, register
 from polysci.torch.packed_weights import CallResult, find_call, keep_call, new_strided
 
 _calls = Calls()
@@ -101,6 +101,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
     Matrices stored row by row or column by column are read as they lie, others are copied. Raises
     UnsupportedError, TypeError or ValueError for operands that do not fit.
     """
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        check_tensors("matmul", {"input": input, "other": other})
     if not is_dynamo_compiling() and is_direct(input, other, None):
         return _multiply(input, other)
     return _MATMUL(input, other)
@@ -150,6 +152,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises UnsupportedError, TypeError or ValueError for operands that do not fit.
     """
+    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+        check_tensors("linear", {"input": input, "weight": weight})
     if not is_dynamo_compiling() and is_direct(input, weight, bias):
         return _linear(input, weight, bias)
     return _LINEAR(input, weight, bias)

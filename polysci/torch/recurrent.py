@@ -21,7 +21,7 @@ from polysci.network.ir import graph as ir
 from polysci.torch import settings
 from polysci.torch.direct_layers import DirectLayers, is_plain
 from polysci.torch.kernels import Calls, check_operands
-from polysci.torch.library import compose, is_watched, register
+from polysci.torch.library import check_tensors, compose, is_watched, register
 
 CELLS: Mapping[str, Any] = MappingProxyType({"lstm": LSTM, "gru": GRU})
 STATES: Mapping[str, tuple[str, ...]] = MappingProxyType({"lstm": ("h", "c"), "gru": ("h",)})
@@ -226,10 +226,14 @@ def _recur(
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Sequence[Tensor]:  # fmt: skip
     """Past the dispatcher where that has nothing to do."""
+    operands = x, *states, *params
+    if not all(isinstance(operand, Tensor) for operand in operands):
+        names = ("input", *["hx"] * len(states), *["params"] * len(params))
+        for name, operand in zip(names, operands, strict=True):
+            check_tensors(cell, {name: operand})
     drops, words = dropout if train else 0.0, (has_biases, num_layers, bidirectional, batch_first)
     if is_dynamo_compiling() or is_watched() or drops:
         return _recur_by_operators(cell, x, states, params, drops, *words)
-    operands = x, *states, *params
     key = cell, x.shape, len(operands), words, settings.key()
     layers = _direct.get(key)
     if layers is not None and layers.fits(operands):

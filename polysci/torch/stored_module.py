@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from polysci.network.frontends.pytorch.program import read_file
+from polysci.torch.capture import capture
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class StoredModule:
         if not isinstance(self.module, torch.fx.GraphModule):
             return StoredModule, (self.module, self.examples, self.free)
         (args, words), file = self.examples, io.BytesIO()
-        exported = torch.export.export(self.module, args, words, dynamic_shapes=self.free)
+        exported = capture(self.module, args, words, self.free)
         torch.export.save(exported, file)
         return _restore_module, (file.getvalue(), self.examples, self.free)
 

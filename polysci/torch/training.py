@@ -155,6 +155,8 @@ def program_of_graph(graph: Any) -> TorchProgram:
     """The calls of a graph of ATen's operators."""
     nodes = graph.graph.nodes
     values = {node: getattr(graph, node.target) for node in nodes if node.op == "get_attr"}
+    if any(isinstance(value, torch.nn.Module) for value in values.values()):
+        raise UnsupportedError("data decides which of the calls are made (torch.cond)")
     inputs = tuple(node for node in nodes if node.op == "placeholder")
     calls = tuple(node for node in nodes if node.op == "call_function")
     return TorchProgram("graph", (*inputs, *calls), inputs, tuple(output_of(graph)), values)

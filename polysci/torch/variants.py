@@ -20,6 +20,7 @@ from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.compile.prepare import DTYPES
 from polysci.network.frontends.pytorch.program import program_of
 from polysci.network.ir.graph import Graph
+from polysci.torch.capture import capture
 from polysci.torch.parts import (
     Split,
     boundary_values,
@@ -97,9 +98,10 @@ def compile_module(
 ) -> Variant:
     """A module for these very sizes; what cannot be exported or compiled is left to eager."""
     try:
-        exported = export_fixed(module, args, words)
+        exported = capture(module, args, words)
         program = program_of(torch, type(module).__name__, exported)
-    except UnsupportedError as error:
+        split = split_program(program)
+    except (SpecError, UnsupportedError) as error:
         return Variant(None, (), None, ModuleReport((), (), reason=str(error)))
     except Exception as error:  # of many kinds, for what torch.export does not take
         text = " ".join(str(error).split())
@@ -108,7 +110,7 @@ def compile_module(
     leaves = pytree.tree_leaves((args, dict(words)))
     places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
     inputs, eager = [leaves[at] for at in places], partial(module, *args, **words)
-    runs, report = compile_parts(program, inputs, options, eager=eager)
+    runs, report = compile_parts(program, inputs, options, split, eager)
     outputs = exported.call_spec.out_spec
     outputs = None if outputs.is_leaf() else outputs
     if runs is None:
@@ -121,21 +123,6 @@ def compile_module(
             report = replace(report, reason="eager was faster on the example inputs")
             return Variant(None, places, outputs, report)
     return Variant(runs, places, outputs, report)
-
-
-def export_fixed(module: Any, args: tuple[Any, ...], words: Mapping[str, Any]) -> Any:
-    """The program of torch.export for these very sizes.
-
-    Marks of ``torch._dynamo.mark_dynamic`` on inputs, which would leave sizes free, do not count.
-    """
-    args, words = pytree.tree_map_only(
-        torch.Tensor, lambda x: x.detach() if _is_marked(x) else x, (args, dict(words))
-    )
-    return torch.export.export(module, args, words)
-
-
-def _is_marked(x: Any) -> bool:
-    return type(x) is torch.Tensor and any("dynamic" in name for name in vars(x))
 
 
 def compile_parts(

@@ -118,6 +118,8 @@ def _program_of(
 ) -> TorchProgram:
     signature = program.graph_signature
     nodes = {node.name: node for node in graph.nodes}
+    if any(node.op == "get_attr" for node in graph.nodes):  # graphs: of tensors they are inputs
+        raise UnsupportedError(f"{where}: data decides which of its calls are made (torch.cond)")
     changed = {
         **signature.buffers_to_mutate, **signature.user_inputs_to_mutate,
         **getattr(signature, "parameters_to_mutate", {}),

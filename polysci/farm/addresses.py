@@ -1,0 +1,82 @@
+"""The address of a dask scheduler, checked before dask waits for what will never answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+from typing import Final
+
+from distributed.comm.addressing import parse_address, parse_host_port
+from distributed.security import Security
+
+from polysci.errors import FarmError, SpecError
+from polysci.text.suggestions import suggest
+
+PROTOCOLS: Final = ("tcp", "tls", "ws", "wss")
+REFUSED_S: Final = 10.0  # a scheduler that is started at the same time listens by then
+_PORTS: Final = range(1, 1 << 16)
+_ENCRYPTED: Final = ("tls", "wss")
+_POLL_S: Final = 0.2
+
+
+def check_address(address: str) -> tuple[str, str, int]:
+    """Protocol, host and port. Raises SpecError where it is no address of a scheduler."""
+    try:
+        protocol, place = parse_address(address.strip())
+        host, port = parse_host_port(place)
+    except ValueError as error:
+        number = "its port is no number" if "literal" in str(error) else str(error)
+        raise _refusal(address, number) from None
+    if protocol not in PROTOCOLS:
+        known = f"{', '.join(PROTOCOLS)}{suggest(protocol, PROTOCOLS)}"
+        raise _refusal(address, f"protocol {protocol!r} is none of {known}")
+    if not host or port not in _PORTS:
+        raise _refusal(address, f"no port {port}" if host else "no host")
+    return protocol, host, port
+
+
+def _refusal(address: str, reason: str) -> SpecError:
+    return SpecError(f"scheduler {address!r}: {reason}; expected an address as tcp://HOST:8786")
+
+
+def check_certificates(address: str, role: str) -> None:
+    """Raise FarmError where dask's configuration lacks what TLS takes for a client or a worker."""
+    protocol, *_ = check_address(address)
+    if protocol not in _ENCRYPTED:
+        return
+    try:
+        context = Security().get_connection_args(role)["ssl_context"]
+    except (OSError, ValueError) as error:
+        raise FarmError(
+            f"{address}: the certificates of dask's configuration (distributed.comm.tls) cannot "
+            f"be used: {error}"
+        ) from error
+    if context is None:
+        names = "__CA_FILE", f"__{role.upper()}__CERT", f"__{role.upper()}__KEY"
+        variables = ", ".join(f"DASK_DISTRIBUTED__COMM__TLS{name}" for name in names)
+        raise FarmError(f"{address}: {protocol} needs certificates: set {variables} to their files")
+
+
+def wait_for_port(address: str, limit_s: float = REFUSED_S) -> None:
+    """Wait until something listens there. Raises FarmError if the host is unknown, or nothing does.
+
+    What is slow or cannot be reached is left to dask, which waits longer.
+    """
+    _, host, port = check_address(address)
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            with suppress(TimeoutError):
+                socket.create_connection((host, port), timeout=1.0).close()
+            return
+        except (socket.gaierror, UnicodeError):
+            raise FarmError(f"{address}: no host is called {host!r}") from None
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise FarmError(
+                    f"{address}: no scheduler listens there; 'dask scheduler' starts one"
+                ) from None
+        except OSError:
+            return
+        time.sleep(_POLL_S)
