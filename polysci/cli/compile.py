@@ -178,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
             lambda dims: _network(arguments, _graph(arguments, dims)),
         )  # fmt: skip
     graph = _graph(arguments, dims_of(arguments))
-    if arguments.scheduler:
+    if arguments.scheduler is not None:
         status = compile_on_farm(arguments, graph, _title(arguments))
         if status is not None:
             return status

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polysci.cli.compile_targets import options_for, write_for
-from polysci.cli.schedulers import describe, farm_of, farm_targets
+from polysci.cli.schedulers import check_dask, describe, farm_of, farm_targets
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def compile_on_farm(arguments: argparse.Namespace, graph: Graph, name: str) -> i
 
     With one kind of machine, and it is this one's, the network is compiled here as ever.
     """
+    check_dask()
     from polysci.farm.tasks import fingerprint
     from polysci.runtime.build.compiler import find_compiler
     from polysci.target.host import detect

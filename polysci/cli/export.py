@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     todo = shared.problems(arguments)
     targets = (
         _tune_on_farm(todo, arguments)
-        if arguments.scheduler
+        if arguments.scheduler is not None
         else search_targets_of(arguments, arguments.level)
     )
     if arguments.python:

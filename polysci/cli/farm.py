@@ -8,8 +8,8 @@ import os
 from typing import Any
 
 from polysci.cli import layers as shared
-from polysci.cli.schedulers import connect_client
-from polysci.errors import UnsupportedError
+from polysci.cli.schedulers import check_dask, connect_client
+from polysci.errors import FarmError
 
 _HELP = "search on many machines: start a worker, or list those of a scheduler"
 _MORE = (
@@ -52,13 +52,16 @@ def add(commands: Any) -> None:
 
 def _work(arguments: argparse.Namespace) -> int:
     """Be a worker of dask's, with the resource that tasks which take times ask for."""
-    try:
-        from distributed.cli.dask_worker import main
-    except ImportError:
-        raise UnsupportedError("farms need dask.distributed: pip install 'polysci[farm]'") from None
+    check_dask()
+    from distributed.cli.dask_worker import main
+
+    from polysci.farm.addresses import check_address, check_certificates
     from polysci.farm.cluster import TIMING
     from polysci.target.host import detect
 
+    check_address(arguments.address)
+    if not arguments.tls_ca_file:
+        check_certificates(arguments.address, "worker")
     if arguments.isa:
         os.environ["POLYSCI_ISA"] = detect(arguments.isa).isa.name
     words = [arguments.address, "--nworkers", "1"]
@@ -67,12 +70,16 @@ def _work(arguments: argparse.Namespace) -> int:
     for option in ("name", "tls_ca_file", "tls_cert", "tls_key"):
         if value := getattr(arguments, option):
             words += [f"--{option.replace('_', '-')}", value]
-    main(words, prog_name="polysci farm worker")
+    try:
+        main(words, prog_name="polysci farm worker")
+    except RuntimeError as error:  # what dask logged before it says why
+        raise FarmError(f"{arguments.address}: the worker did not start: {error}") from error
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
     """Print a line for each worker; 1 if there is one that searches cannot use."""
+    check_dask()
     from polysci.farm.cluster import TIMING
     from polysci.farm.tasks import describe, installed_version, target_of
     from polysci.text.tables import fit

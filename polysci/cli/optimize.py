@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     width = shared.table_width(arguments)
     output_file.check_writable(arguments.output)
     todo, tuner = shared.problems(arguments), tuner_of(arguments)
-    if arguments.scheduler:
+    if arguments.scheduler is not None:
         return _run_on_farm(todo, arguments, width, tuner)
     with Display(len(todo)) as display:
         try:

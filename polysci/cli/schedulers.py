@@ -32,20 +32,30 @@ def scheduler_option(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def check_dask() -> None:
+    """Raise UnsupportedError that tells how to install dask, where it cannot be imported."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise UnsupportedError("farms need dask.distributed: pip install 'polysci[farm]'") from None
+
+
 @contextmanager
 def connect_client(address: str) -> Iterator[Client]:
     """A dask client. Raises UnsupportedError without dask, FarmError without a scheduler."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UnsupportedError("farms need dask.distributed: pip install 'polysci[farm]'") from None
-    from polysci.errors import FarmError
+    check_dask()
+    from distributed import Client
 
+    from polysci.errors import FarmError
+    from polysci.farm.addresses import check_certificates, wait_for_port
+
+    check_certificates(address, "client")
+    wait_for_port(address)
     # Of a scheduler that dies dask logs tracebacks; a FarmError says it in a line.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         client = Client(address, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise FarmError(
             f"{address}: no scheduler answers ({reason}); 'dask scheduler' starts one"

@@ -12,7 +12,7 @@ from polysci.errors import WisdomError
 if TYPE_CHECKING:
     from polysci.tune.wisdom import Record
 
-_HELP = "list, forget, export, import or repair the records of earlier searches"
+_HELP = "list, forget, export, import or repair records of earlier searches; list tuners"
 
 
 def add(commands: Any) -> None:
@@ -55,6 +55,12 @@ def add(commands: Any) -> None:
     )
     forget.add_argument("--all", action="store_true", help="all records")
     forget.set_defaults(run=_forget)
+    tuners = actions.add_parser(
+        "tuners", help="print what tuners have measured, and their best, the last one first",
+        allow_abbrev=False,
+    )  # fmt: skip
+    tuners.add_argument("--json", action="store_true", help="print a JSON line for each")
+    tuners.set_defaults(run=_tuners)
     repair = actions.add_parser(
         "repair", help="set a damaged file aside and keep its readable records", allow_abbrev=False
     )
@@ -136,6 +142,23 @@ def _import(arguments: argparse.Namespace) -> int:
     print(
         f"{Wisdom().import_(arguments.file, check_record)} records imported from {arguments.file}"
     )
+    return 0
+
+
+def _tuners(arguments: argparse.Namespace) -> int:
+    from polysci.tune.tuners import kept_states
+
+    for path, state in kept_states():
+        if isinstance(state, Exception):
+            shared.say(f"polysci: {path}: not read: {state}")
+        elif arguments.json:
+            best = state.space.texts(state.ranked[0]) if state.ranked else None
+            print(json.dumps({
+                "file": str(path), "options": state.options.members(), "best": best,
+                "measured": len(state.outcomes), "limit": state.limit, "seconds": state.best,
+            }))  # fmt: skip
+        else:
+            print(f"{path}\n{state}\n")
     return 0
 
 

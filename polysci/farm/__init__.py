@@ -1,4 +1,16 @@
-"""Searches on many machines, through dask.distributed."""
+"""Searches on many machines, through dask.distributed.
+
+Needs the extra: ``pip install 'polysci[farm]'``.
+"""
+
+try:
+    import distributed as _distributed
+except ModuleNotFoundError as error:
+    if error.name not in ("distributed", "dask"):
+        raise
+    raise ModuleNotFoundError(
+        "polysci.farm needs dask.distributed: pip install 'polysci[farm]'", name=error.name
+    ) from None
 
 from polysci.farm.cluster import Farm, FarmMachine, FarmTasks, connect
 from polysci.farm.tuning import FarmResult, optimize_all
@@ -11,3 +23,4 @@ __all__ = [
     "connect",
     "optimize_all",
 ]
+del _distributed

@@ -122,7 +122,7 @@ class TunedTrials:
 
     def _measure(self, genomes: Sequence[Genome]) -> Iterator[tuple[Genome, Outcome]]:
         assert self.runner is not None
-        total = min(self.state.options.budget, self.state.space.size)
+        total = self.state.limit
         done = len(self.state.outcomes)
         self.trials.tell("tuning", done, total)
         self.trials.try_likely(self.runner, [self._candidate(genome) for genome in genomes])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polysci import cli
 from polysci.errors import SpecError, UnsupportedError
 from polysci.tune import TunerOptions
 from polysci.tune.tuners import (
@@ -25,6 +28,7 @@ from polysci.tune.tuners import (
     options_of,
     state_of,
 )
+from polysci.tune.tuners.state import FOLDER
 from tests.support.command import started
 
 PARTS, WAYS = 12, 6
@@ -167,15 +171,68 @@ def test_a_state_is_text_and_says_what_is_best(tmp_path: Path) -> None:
     assert '"population": 20' in head and '["part 0", ["way 0", ' in head and len(lines) == 5
 
 
-@pytest.mark.parametrize("damage", ["", "no JSON", "[]", "{}\n[1]"])
+@pytest.mark.parametrize("damage", [b"", b"no JSON", b"[]", b"{}\n[1]", b"\x8f\xff\0" * 99])
 def test_a_damaged_state_is_none(
-    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "state"
-    path.write_text(damage)
+    path.write_bytes(damage)
     with caplog.at_level(logging.WARNING):
         assert TunerState.load(path, OPTIONS) is None
     assert "the tuner starts anew" in caplog.text
+    run(path, OPTIONS, 3)
+    state = TunerState.load(path, OPTIONS)
+    assert state is not None and len(state.outcomes) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("way 3", "way 4"), ('"seeds": [', '"seeds": [[1], '), ("seed", "seeds")]
+)
+def test_a_damaged_space_is_none(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    run(path, OPTIONS, 3)
+    head, *lines = path.read_text().split("\n")
+    assert before in head
+    path.write_text("\n".join([head.replace(before, after, 1), *lines]))
+    assert TunerState.load(path, OPTIONS) is None
+    assert run(path, OPTIONS).outcomes == run(tmp_path / "whole", OPTIONS).outcomes
+
+
+@pytest.mark.parametrize(
+    "words",
+    ['NaN, ""', 'Infinity, ""', '-1.0, ""', '"fast", ""', 'true, ""', '1e-30, ""', "null, [1]", "",
+     "1.0"],
+)  # fmt: skip
+def test_an_outcome_of_nonsense_is_measured_again(words: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    run(path, OPTIONS, 5)
+    head, first, *lines = path.read_text().split("\n")
+    genome = first[: first.index("]") + 1]
+    path.write_text("\n".join([head, f"{genome}, {words}]", *lines]))
+    state = TunerState.load(path, OPTIONS)
+    assert state is not None and len(state.outcomes) == 4
+    assert run(path, OPTIONS).outcomes == run(tmp_path / "whole", OPTIONS).outcomes
+
+
+def test_states_are_listed_the_last_one_first(
+    fresh_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fresh_cache / FOLDER
+    assert cli.main(["wisdom", "tuners"]) == 0 and capsys.readouterr().out == ""
+    folder.mkdir()
+    for at, name in enumerate(("first", "second", "third")):
+        run(folder / f"{name}.jsonl", OPTIONS, 5)
+        os.utime(folder / f"{name}.jsonl", (at, at))
+    (folder / "second.jsonl").write_text("damage")
+    assert cli.main(["wisdom", "tuners"]) == 0
+    told = capsys.readouterr()
+    assert told.out.index("third.jsonl") < told.out.index("first.jsonl")
+    assert told.out.count("genetic: 5 of at most 80 individuals measured; ") == 2
+    assert "second.jsonl: not read: " in told.err and "third" not in told.err
+    assert cli.main(["wisdom", "tuners", "--json"]) == 0
+    last, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert last["measured"] == 5 and last["limit"] == 80 and last["best"]["part 11"]
+    assert last["options"] == OPTIONS.members() and last["seconds"] > 0
 
 
 def test_an_outcome_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ class NetworkTuner:
     ) -> Iterator[tuple[Genome, Outcome]]:
         for genome in genomes:
             if self.progress:
-                total = min(state.options.budget, state.space.size)
+                total = state.limit
                 self.progress(Progress("tuning", len(state.outcomes), total, state.best))
             yield genome, self._time(state.space, genome)
 

@@ -3,7 +3,7 @@
 from polysci.tune.tuners.drive import TUNERS, drive
 from polysci.tune.tuners.options import TunerOptions, options_of
 from polysci.tune.tuners.space import Decision, Genome, Space, choose_options
-from polysci.tune.tuners.state import Outcome, TunerState, state_of
+from polysci.tune.tuners.state import Outcome, TunerState, kept_states, state_of
 
 __all__ = [
     "TUNERS",
@@ -15,6 +15,7 @@ __all__ = [
     "TunerState",
     "choose_options",
     "drive",
+    "kept_states",
     "options_of",
     "state_of",
 ]

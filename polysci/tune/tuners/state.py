@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from json import JSONDecodeError
 from math import inf
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from polysci.border.files import read_stored
-from polysci.errors import WisdomError
+from polysci.errors import PolysciError, WisdomError
+from polysci.runtime.build.folder import cache_dir
 from polysci.text.tables import time_text
 from polysci.tune.tuners.options import TunerOptions
 from polysci.tune.tuners.space import Decision, Genome, Space
@@ -21,6 +22,8 @@ from polysci.tune.wisdom import exchange
 
 FORMAT: Final = "polysci-tuner"
 FOLDER: Final = "tuners"  # of the cache directory
+DIGITS: Final = 16  # of a digest
+LEAST_S, MOST_S = 1e-9, 1e6  # seconds that a record may have
 _log = logging.getLogger(__name__)
 
 
@@ -51,27 +54,40 @@ class TunerState:
     def load(cls, path: Path, options: TunerOptions) -> TunerState | None:
         """The state in a file; None where there is none, or another tuner's, or a damaged one."""
         try:
-            head, *lines = read_stored(path).decode().split("\n")
+            state = cls.read(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, WisdomError) as error:
+            _log.warning("%s: the tuner starts anew: %s", path, error)
+            return None
+        return state if state.options == options else None
+
+    @classmethod
+    def read(cls, path: Path) -> TunerState:
+        """The state in a file. Raises OSError, or WisdomError for a damaged one.
+
+        Lines that were cut off, or hold no outcome, are left out: it is measured again.
+        """
+        try:
+            head, *lines = read_stored(path).decode(errors="replace").split("\n")
             told = json.loads(head)
             if (told["format"], told["program"]) != (FORMAT, path.stem):
                 raise ValueError("it was written for another program")
-            if told["options"] != options.members():
-                return None
             decisions = tuple(Decision.of(name, texts) for name, texts in told["decisions"])
             space = Space(decisions, tuple(map(tuple, told["seeds"])))
-            outcomes = dict[Genome, Outcome]()
+            if told.get("digest") != _digest_of(space):
+                raise ValueError("its decisions are not those that were written")
+            state = cls(path, TunerOptions(**told["options"]), space)
             for line in lines:
-                with suppress(JSONDecodeError):  # a full disk cut it off
-                    genome, *its = json.loads(line)
-                    outcomes.setdefault(tuple(genome), Outcome(*its))
-            for genome in (*space.seeds, *outcomes):
+                if its := _outcome_of(line):
+                    state.outcomes.setdefault(*its)
+            for genome in (*space.seeds, *state.outcomes):
                 space.texts(genome)  # LookupError or ValueError for one of another program
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            _log.warning("%s: the tuner starts anew: %s", path, error)
-            return None
-        return cls(path, options, space, outcomes)
+        except (
+            ValueError, LookupError, TypeError, AttributeError, RecursionError, PolysciError,
+        ) as error:  # fmt: skip
+            raise WisdomError(str(error)) from error
+        return state
 
     def note(self, genome: Genome, outcome: Outcome) -> None:
         """Keep an outcome; the first one of an individual counts."""
@@ -88,19 +104,18 @@ class TunerState:
 
     def _append(self, line: str) -> None:
         """Behind the outcomes of the same program; a file of another one is replaced."""
-        decisions = [[d.name, d.options] for d in self.space.decisions]
         first = json.dumps({
             "format": FORMAT, "program": self.path.stem, "options": self.options.members(),
-            "decisions": decisions, "seeds": self.space.seeds,
-        })  # fmt: skip
+            **_members_of(self.space), "digest": _digest_of(self.space),
+        }).encode()  # fmt: skip
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.path.open("a+b") as file:
             file.seek(0)
-            if self._kept and file.readline().decode().rstrip("\n") == first:
+            if self._kept and file.readline(len(first) + 1).rstrip(b"\n") == first:
                 file.write(f"\n{line}".encode())
                 return
         lines = (json.dumps([genome, *its]) for genome, its in self.outcomes.items())
-        exchange.write(self.path, "\n".join([first, *lines]))
+        exchange.write(self.path, "\n".join([first.decode(), *lines]))
 
     def seconds(self, genome: Genome) -> float:
         """Of an individual that was measured; infinite where it fell out."""
@@ -118,13 +133,37 @@ class TunerState:
         """The least seconds."""
         return self.seconds(self.ranked[0]) if self.ranked else None
 
+    @property
+    def limit(self) -> int:
+        """How many individuals are measured at most."""
+        return min(self.options.budget, self.space.size)
+
     def __str__(self) -> str:
-        counted = f"{len(self.outcomes)} of at most {self.options.budget} individuals measured"
+        counted = f"{len(self.outcomes)} of at most {self.limit} individuals measured"
         if not self.ranked:
             return f"{self.options.name}: {counted}"
         best = self.space.texts(self.ranked[0])
         rows = [f"{name}: {text}" for name, text in best.items()]
         return "\n".join([f"{self.options.name}: {counted}; {time_text(self.best or 0)}:", *rows])
+
+
+def _members_of(space: Space) -> dict[str, Any]:
+    return {"decisions": [[d.name, d.options] for d in space.decisions], "seeds": space.seeds}
+
+
+def _digest_of(space: Space) -> str:
+    return hashlib.sha256(json.dumps(_members_of(space)).encode()).hexdigest()[:DIGITS]
+
+
+def _outcome_of(line: str) -> tuple[Genome, Outcome] | None:
+    """What a line says; None where no tuner wrote it."""
+    with suppress(ValueError, TypeError):
+        genome, seconds, fault = json.loads(line)
+        numbers = [number for number in genome if type(number) is int and number >= 0]
+        timed = type(seconds) is float and LEAST_S <= seconds <= MOST_S
+        if len(numbers) == len(genome) and isinstance(fault, str) and (timed or seconds is None):
+            return tuple(numbers), Outcome(seconds, fault)
+    return None
 
 
 def state_of(
@@ -135,3 +174,13 @@ def state_of(
         with suppress(OSError):
             path.unlink()
     return TunerState.load(path, options) or TunerState(path, options, make())
+
+
+def kept_states() -> Iterator[tuple[Path, TunerState | Exception]]:
+    """The states in the cache directory, the last one that was changed first, or why not."""
+    paths = (cache_dir() / FOLDER).glob("*.jsonl")
+    for path in sorted(paths, key=lambda path: (-path.stat().st_mtime, path.name)):
+        try:
+            yield path, TunerState.read(path)
+        except (OSError, WisdomError) as error:
+            yield path, error
