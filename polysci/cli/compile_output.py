@@ -90,7 +90,7 @@ def write_sizes(
 
     if not arguments.out:
         dims_of(arguments)
-    alone = ("python", "freestanding", "isas", "machine", "packed_weights", "compare", "json")
+    alone = ("python", "freestanding", "isas", "machine", "compare", "json")
     if wrong := [option for option in (*alone, "scheduler") if getattr(arguments, option)]:
         raise SpecError(f"--{wrong[0].replace('_', '-')}: of one size; --dim has several")
     if shared.machine_of(arguments):
@@ -99,8 +99,9 @@ def write_sizes(
     networks = [(sizes, network_of(fixed | sizes)) for sizes in several_sizes(arguments)]
     whole = join_sizes(networks, name, arguments.pool)
     for path in write_project(
-        whole, Path(arguments.out), embed=arguments.embed, force=arguments.force
-    ):
+        whole, Path(arguments.out), embed=arguments.embed, packed=arguments.packed_weights,
+        force=arguments.force,
+    ):  # fmt: skip
         print(path)
     return 0
 

@@ -1,6 +1,7 @@
 """One C library of a network for several sizes: entries, the choice among them, shared weights."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,18 @@ def test_entries_share_weights_that_are_packed_alike(tmp_path: Path) -> None:
     assert "net_rows4_run" in (tmp_path / "net.h").read_text()
 
 
+def test_entries_read_weights_that_were_packed_ahead(tmp_path: Path) -> None:
+    """The file is what the library has in memory; every entry is checked with it."""
+    words = ["--dim", "rows=3,8", "--level", "estimate", "--packed-weights", "--name", "net"]
+    done("compile", "mlp:1x24x40x16 act=relu", *words, "-o", str(tmp_path / "net"))
+    whole = (tmp_path / "net" / "net.weights").read_bytes()
+    assert whole.startswith(b"polysci packed ")
+    assert "net_map" in (tmp_path / "net/net.h").read_text()
+    built = run("make", "check", "CFLAGS=-O1 -Werror", cwd=tmp_path / "net")
+    assert built.returncode == 0 and all_passed(built.stdout, 20), built.stdout
+    assert "net_rows8_run" in (tmp_path / "net" / "net.h").read_text()
+
+
 def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     own = product(4)
     nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "y"), node("Abs", "a", "z")]
@@ -110,8 +123,9 @@ def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="expected other sizes of the same names"):
         join_sizes([({"n": 4}, own), ({"n": 4}, own)], "net")
     whole = join_sizes([({"n": 4}, own), ({"n": 8}, product(8))], "net")
-    with pytest.raises(SpecError, match="packs weights in its own way"):
-        write_project(whole, tmp_path / "net", packed=True)
+    planned = replace(whole, networks=(None, None))
+    with pytest.raises(SpecError, match="packed ahead by code that runs here"):
+        write_project(planned, tmp_path / "net", packed=True)
     (tmp_path / "scores.tc").write_text(SCORES)
     for words, reason in (
         ([], "it needs -o DIR"),

@@ -162,6 +162,7 @@ def test_scalars_are_arguments_or_sizes() -> None:
         ({"N": 4, "M": 0}, "f: M=0: expected a positive size"),
         ({"N": 4, "M": 3, "K": 2}, "f: K=2: no shape variable or scalar"),
         ({"N": 4, "M": 3.0}, "sizes: M=3.0: expected a whole number"),
+        ({"N": 4, "M": 2**60}, "i takes values|f: B: too many elements"),
         ({"N": 4, "M": 9}, "i takes values 0 to 8, but axis 0 has 0 to 3"),
     ],
 )

@@ -58,6 +58,8 @@ def test_operators_bind_as_in_c(text: str, value: str) -> None:
         ("B(i) = A(i, 0)", "2:8", "A has 1 axes, not 2"),
         ("B(i) = A.1", "2:8", "A has no axis 1"),
         ("B(i) = A(i) + 9223372036854775808", "2:15", "expected a whole number below 2**63"),
+        ("B(i) = A(i) + " + "9" * 5000, "2:15", "expected a whole number below 2**63"),
+        ("B(i) = A." + "9" * 5000, "2:10", "expected the number of an axis"),
         ("B(i) = a(i)", "2:8", "a is neither a tensor nor a function; did you mean 'A'?"),
         ("B(i) = A", "2:8", "A has 1 axes: write A(...)"),
         ("B(i) = A(k)", "2:1", "k is not a subscript of B"),
@@ -67,6 +69,11 @@ def test_operators_bind_as_in_c(text: str, value: str) -> None:
         ("B, C = g(A)", "2:8", "g is no comprehension before this"),
         ("B, C = f(A)", "2:8", "f calls itself"),
         ("B(A) = A(i)", "2:1", "A is an iterator here, and a tensor before"),
+        ("B(N) = A(0)", "2:1", "N is an iterator here, and a shape variable"),
+        ("B(i) = A(i) where N in 0:3", "2:1", "N is an iterator here, and a shape variable"),
+        ("B argmax= A(i)", "2:3", "places are not combined with those before: argmax=!"),
+        ("exp(i) = A(i)", "2:1", "exp is a function: a tensor has another name"),
+        ("u8 = 1", "2:1", "u8 is a type: a tensor has another name"),
     ],
 )
 def test_an_error_shows_line_column_and_caret(body: str, line: str, message: str) -> None:
@@ -76,17 +83,42 @@ def test_an_error_shows_line_column_and_caret(body: str, line: str, message: str
     lines = str(error.value).splitlines()
     assert lines[0].startswith(f"line {line}: {message}")
     column = int(line.partition(":")[2])
-    assert lines[2] == " " * (4 + column - 1) + "^"
+    if len(lines[1]) < 100:
+        assert lines[2] == " " * (4 + column - 1) + "^"
+    assert lines[2].strip() == "^"
+
+
+LETS = ", ".join(f"x{at} = x{at + 1} + x{at + 1}" for at in reversed(range(99)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        " + ".join(["A(i)"] * 101), "-" * 5000 + "A(i)", "exp(" * 300 + "A(i)" + ")" * 300,
+        f"x0 where x99 = A(i), {LETS}", "i > 3 ? 1 : " * 3000 + "0",
+    ],
+)  # fmt: skip
+def test_a_statement_that_is_too_long(value: str) -> None:
+    with pytest.raises(SpecError, match=r"line 1:\d+: .*more than .* inside each other"):
+        parse(f"def f(float(N) A) -> (B) {{ B(i) = {value} }}")
+    parse(f"def f(float(N) A) -> (B) {{ B(i) = {'(' * 3000}A(i){')' * 3000} }}")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("def f(flot(N) A) -> (B) { B(i) = A(i) }", "unknown type flot; did you mean 'float'"),
-        ("def f(float(0) A) -> (B) { B(i) = A(i) }", "expected a shape variable or a positive"),
+        (
+            "def f(float(0) A) -> (B) { B(i) = A(i) }",
+            "expected a shape variable or a whole number from 1",
+        ),
+        ("def f(float(9223372036854775808) A) -> (A) { }", "1:13: expected a shape variable"),
         ("def f(float(N) A) -> (B) { B(i) = A(i)", "unexpected end of the text"),
         ("", "unexpected end of the text"),
         ("def f(float(N) A, float A) -> (A) { }", "A is repeated"),
+        ("def f(float(N) A) -> (A, A) { }", "1:26: A is repeated"),
+        ("def f(float A) -> (A) { } def f(float A) -> (A) { }", "1:31: f is defined twice"),
+        ("def f(float(N) abs) -> (B) { B(i) = abs(i) }", "1:16: abs is a function"),
     ],
 )
 def test_other_errors(text: str, message: str) -> None:
@@ -108,3 +140,16 @@ def test_calls_are_replaced_by_the_statements_of_the_other() -> None:
         elaborate(parse(text.replace("mm(T, X)", "mm(T)")))
     with pytest.raises(SpecError, match="t: expected a tensor of 2 axes"):
         elaborate(parse(text.replace("T = mm(X, X)", "t(i) +=! X(i, j)  T = mm(X, t)")))
+
+
+def test_a_comprehension_may_be_called_as_a_function() -> None:
+    text = """
+    def relu(float(N) I) -> (O) { O(i) = relu(I(i)) }
+    def f(float(N) A, float a) -> (C) { B = relu(A)  C(i) = relu(a) + relu(B(i)) }
+    """
+    assert [str(statement) for statement in elaborate(parse(text)).statements] == [
+        "B(i) = relu(A(i))",
+        "C(i) = (relu(a()) + relu(B(i)))",
+    ]
+    with pytest.raises(SpecError, match="line 3:61: relu: expected 1 values, got 2"):
+        elaborate(parse(text.replace("relu(a)", "relu(a, a)")))

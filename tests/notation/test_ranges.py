@@ -29,6 +29,7 @@ def inference(inputs: str, body: str, **sizes: int) -> Inference:
         ("float(I) B, int(J) C", "A(i) = B(C(i))", "i", "0 <= i < J"),
         ("float(I) B, int(J) C", "A(i) = 1.0 where exists C(i)", "i", "0 <= i < J"),
         ("float(I) B, int s", "A(i) = B(s*i) where i in 2:I", "i", "2 <= i < I"),
+        ("float(I) B", "A(i) = B(u8(i)) where i in 0:300", "i", "0 <= i < 300"),
         ("float(I) B", "A(i) = i > 0 ? B(i-1) : 0.0 where i in 0:I", "i", "0 <= i < I"),
         ("float(I, J) B", "A(i) = float(B.1) where i in 0:B.0", "i", "0 <= i < I"),
         ("float(I, J) B", "A(x) +=! B(b, x) where x in 0:J, x in 0:I", "x", "0 <= x < I and x < J"),
@@ -68,7 +69,7 @@ def test_an_axis_that_must_be_large_enough_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("inputs", "body", "message"),
     [
-        ("float(I) B, int s", "A(i) = B(s*i)", r"\(s\(\) \* i\) is no affine form.*where i in"),
+        ("float(I) B, int s", "A(i) = B(s*i)", r"\(s \* i\) is no affine form.*where i in"),
         ("float(I) B, int(J) C", "A(i) = B(C(i + I*i))", "no affine form.*where i in"),
         ("float(I) B", "A(i) = 1.0", "nothing bounds i.*where i in"),
         ("float(I) B", "A(i) = B(i % 2)", "nothing bounds i.*where i in"),
@@ -83,6 +84,21 @@ def test_an_axis_that_must_be_large_enough_is_a_warning() -> None:
             "float(3) B",
             "A(i) = B(i+3) where i in 0:3",
             "takes values 3 to 5, but axis 0 has 0 to 2",
+        ),
+        (
+            "float(3) B",  # quotients are rounded towards zero, where (i-8)/3 would be -3 to -1
+            "A(i) = B((i-8)/3 + 3) where i in 0:8",
+            "takes values 1 to 3, but axis 0 has 0 to 2",
+        ),
+        (
+            "float(9) B, float(2) C",  # iterators take all values from the first to the last
+            "A(i) = B(i) + C(i%3)",
+            r"\(i % 3\) takes values 0 to 2, but axis 0 has 0 to 1",
+        ),
+        (
+            "float(9) B",
+            "A(i) max=! (n == 2 ? B(2*i+1) : B(j)) + B(n) where i in 0:7",
+            r"\(\(2 \* i\) \+ 1\) takes values 1 to 13, but axis 0 has 0 to 8",
         ),
         ("float(3) B", "A(i) +=! B(i+k) where k in 0:9", "i has no value inside all axes"),
         ("float(I) B", "A(i) = B(i) where i in 0:k", "k is not a subscript|the ends of a range"),
@@ -100,3 +116,10 @@ def test_a_condition_keeps_subscripts_inside() -> None:
         inference("float(3) B", body)
     with pytest.raises(SpecError, match=r"\(i - 1\) takes values -1 to 7"):
         inference("float(4) B", body.replace("&&", "||"))
+
+
+def test_names_may_begin_with_a_digit() -> None:
+    body = "A(2i) = B(2i + 0J) where 2i in 0:4, 2i in 0:0J+1"
+    assert inference("float(0I) B, float(0J) C", body.replace("+ 0J", "+ 1"), **{"0J": 2})
+    with pytest.raises(SpecError, match=r"takes values .*_0J"):
+        inference("float(0I) B, float(0J) C", body, **{"0I": 1})

@@ -40,6 +40,7 @@ VALUES = [
     "uint16(A(i)) % 9", "bf16(S(i)) / 8", "bf16(A(i)) * 0.5", "bf16(-0.75 % 2)", "Y(i) % -2",
     "uint64(W(i)) / 2", "L(i) + 5000000000", "5000000000", "int(1e30)", "int(-1e400)",
     "int(A(i) * 1e30)", "2147483647 + 1", "pow(L(i), 2)", "pow(L(i), -1)", "W(i) / 0", "7 % 0",
+    "U(0) == P(0) ? 1 : 0.5", "L(0) > 0 ? 1 : 5000000000",
 ]  # fmt: skip
 OPERANDS = [f"{name}(i)" for name in ARRAYS] + ["i", "N", "1", "2", "7", "300", "-3", "2.5"]
 CASTS = ["int", "long", "u8", "s8", "int16", "uint32", "bool", "float", "double"]
@@ -92,6 +93,31 @@ def test_numbers_of_several_types() -> None:
 def test_random_expressions(seed: int) -> None:
     draw = Random(seed)
     check([value(draw, 2) for _ in range(30)])
+
+
+COMBINED = [
+    "W(i) += A(i) * 0.25", "W(i) +=! A(j) / 8", "W(i) max= L(i) * 5000000000", "U(i) min= W(j)",
+    "U(i) *= A(j) where i in 2:5", "P(i) min= W(i)", "P(i) += P(j)", "P(i) max=! A(j) < 0",
+    "S(i) max=! W(j)", "A(i) += W(j)", "L(i) += W(i) * 9", "X(i) += -A(i)",
+    "S(i) argmax=! A(j)", "D(i) *= P(i)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param(text, marks=() if at < 6 else pytest.mark.exhaustive)
+        for at, text in enumerate(COMBINED)
+    ],
+)
+def test_values_are_combined_before_they_are_of_the_target_s_type(statement: str) -> None:
+    target = statement[0]
+    text = f"def f({INPUTS}) -> ({target}) {{ {statement} where j in 0:7 }}"
+    if "where i" in statement:
+        text = text.replace("where j", ", j")
+    right = notation.interpret(text, ARRAYS)[target]
+    result = notation.compile(text, {"N": SIZE}, level="estimate")(**ARRAYS)
+    np.testing.assert_allclose(result, right.astype(result.dtype), rtol=1e-6)
 
 
 @pytest.mark.usefixtures("fresh_cache")

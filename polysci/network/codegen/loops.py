@@ -34,6 +34,7 @@ from polysci.network.ir.expressions import (
     walk,
 )
 from polysci.network.ir.functions import (
+    EXACT,
     LONG,
     REAL,
     WHOLE,
@@ -250,7 +251,8 @@ class LoopWriter:
         written = {tensor for tensor, place in self.places.items() if place.buffer in results}
         lines = list[str]()
         for part in unchanged_parts([m.expr for m in self.members], name, self.accesses, written):
-            kind, variable = kind_of(part, self.dtypes), f"v{len(self.hoisted)}"
+            kind = kind_of(part, self.dtypes) or EXACT  # of numbers alone: any
+            variable = f"v{len(self.hoisted)}"
             lines.append(f"const {kind} {variable} = {self.text(part, kind, {})}")
             self.hoisted[part] = variable
         return lines

@@ -14,7 +14,7 @@ from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
 from polysci.network.frontends.layers.model import LayeredModel
-from polysci.network.frontends.layers.words import backward_of, describes_model, model_of
+from polysci.network.frontends.layers.words import backward_of, describes_model, model_of, with_rows
 from polysci.network.frontends.onnx import importer, simplify
 from polysci.network.frontends.onnx.model_file import ModelSource
 from polysci.network.frontends.pytorch.program import is_program, load_program
@@ -107,14 +107,15 @@ def graph_of(
     Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2. Or
     of the last comprehension of a file that ends in .tc; ``dims`` are its sizes.
 
-    A model of layers, or the words of one, has its first parameters as constants. Those of words
+    A model of layers, or the words of one, has its first parameters as constants; of ``mlp:``
+    words, ``dims`` may have other ``rows``. Those of words
     with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
     """
     if isinstance(model, str) and (whole := backward_of(model)):
         wanted = [tensor.name for tensor in whole.graph.inputs]
         return simplify.simplify(pull_back(whole.graph, whole.graph.outputs[0].name, wanted))
     if isinstance(model, str) and describes_model(model):
-        model = model_of(model)
+        model, dims = model_of(with_rows(model, dims or {})), None
     if isinstance(model, LayeredModel):
         if dims or values:
             raise SpecError("dims, values: a model of layers has every extent fixed")

@@ -19,6 +19,7 @@ from polysci.network.codegen.emit import use_packed_weights
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.codegen.sized_programs import describe_size
 from polysci.network.codegen.weights_file import Chunk, packed_pieces
+from polysci.network.compile.build import runner_of
 from polysci.network.compile.compiled import Network
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.runtime.runner import TensorPort
@@ -75,12 +76,12 @@ def write_project(
     network whose results are wrong.
     """
     check_project(out, network.name, force=force)
-    if packed and not isinstance(network, PlannedNetwork):
+    if packed and isinstance(network, IsaChoice):
         raise SpecError(f"{network.name}: each of its entries packs weights in its own way")
     if isinstance(network, IsaChoice):
         whole, code = only_size(network.first), _choice_sources(network)
     elif isinstance(network, SizedNetworks):
-        whole, code = network, _raw_sources(network.whole)
+        whole, code = network, _sized_sources(network, packed)
     else:
         whole, code = only_size(network), network_sources(network, packed)
     contents = files(whole, code, [*map(make_selftest_data, whole.networks)], embed)
@@ -122,6 +123,21 @@ def network_sources(network: PlannedNetwork, packed: bool = False) -> NetworkSou
             mark_files(files, code.name), partial(packed_pieces, data), True, _features(network)
         )
     return _raw_sources(network)
+
+
+def _sized_sources(network: SizedNetworks, packed: bool) -> NetworkSources:
+    """Of entries for several sizes, which read the same packed weights."""
+    code = network.whole.code
+    if not packed:
+        return _raw_sources(network.whole)
+    if not all(isinstance(own, Network) for own in network.networks):
+        raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
+    runner = runner_of(code)  # which has the memory
+    files = use_packed_weights(code, runner.packed_weights())
+    return NetworkSources(
+        mark_files(files, code.name), lambda: packed_pieces(runner.packed_weights()), True,
+        _features(network.whole),
+    )  # fmt: skip
 
 
 def _raw_sources(network: PlannedNetwork) -> NetworkSources:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
+from polysci.errors import SpecError
 from polysci.network.frontends.layers.dense import LinearLayer
 from polysci.network.frontends.layers.model import Layer, LayeredModel, build_model
 from polysci.network.frontends.layers.plain import (
@@ -46,6 +47,17 @@ def model_of(text: str, seed: int = 0) -> LayeredModel:
     """The model of ``layers_of``."""
     layers, shape = layers_of(text)
     return build_model(layers, shape, seed=seed, name=text.split(":")[0].strip())
+
+
+def with_rows(text: str, dims: Mapping[str, int]) -> str:
+    """The text with other rows, where ``dims`` has them. Raises SpecError for other sizes."""
+    if not dims:
+        return text
+    if not text.lstrip().startswith(WORD) or {*dims} != {"rows"}:
+        name = next(name for name in dims if name != "rows" or not text.lstrip().startswith(WORD))
+        raise SpecError(f"{name}={dims[name]}: words of layers have one free size: rows of {WORD}")
+    layers_of(text)  # which says what is wrong with it
+    return _EXTENTS.sub(lambda m: f"{dims['rows']}x{m.group().split('x', 1)[1]}", text, count=1)
 
 
 def backward_of(text: str) -> LayeredModel | None:

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.errors import PolysciError
-from polysci.network.frontends.notation.parser import error_at
+from polysci.network.frontends.notation.parser import BUILTINS, apply_builtin, error_at
 from polysci.network.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
@@ -112,9 +112,10 @@ class _Elaboration:
         statement = rewrite_statement(statement, self.resolve)
         iterators = {*statement.index, *(bound.name for bound in statement.ranges)}
         iterators |= {*self.subscripts(statement)}
-        clash = [name for name in iterators if name in self.ranks]
+        clash = [name for name in iterators if name in (*self.ranks, *self.shapes)]
         if clash:
-            raise self.error(statement.at, f"{clash[0]} is an iterator here, and a tensor before")
+            what = "a tensor before" if clash[0] in self.ranks else "a shape variable"
+            raise self.error(statement.at, f"{clash[0]} is an iterator here, and {what}")
         every = names_in(statement.value, *statement.exists)
         if statement.operator == "=":
             summed = [name for name in every if name not in (*statement.index, *self.shapes)]
@@ -147,6 +148,8 @@ class _Elaboration:
                 if self.ranks[name]:
                     raise self.error(at, f"{name} has {self.ranks[name]} axes: write {name}(...)")
                 return Element(name, (), at)
+            case Element(name, index, at) if name in BUILTINS and name not in self.ranks:
+                return apply_builtin(self.whole.text, name, index, at)
             case Element(name, index, at):
                 if name not in self.ranks:
                     raise self.error(

@@ -20,7 +20,7 @@ COMPARISONS: Final[Mapping[str, str]] = MappingProxyType(
 )  # fmt: skip
 OPERATIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "add": "add", "sub": "sub", "min": "min", "max": "max", "mul": "mul", "div": "floor",
+        "add": "add", "sub": "sub", "min": "min", "max": "max", "mul": "mul", "div": "tdiv_q",
         "remainder": "tdiv_r",
     }
 )  # fmt: skip
@@ -38,17 +38,25 @@ def with_positive_sizes(values: isl.Set) -> isl.Set:
     return values
 
 
+def name_for_isl(name: str) -> str:
+    """A name that isl takes for one: those that begin with a digit look like numbers to it."""
+    return f"_{name}" if name[0].isdigit() else name
+
+
 def combine_forms(
-    function: str, left: isl.PwAff | None, right: isl.PwAff | None
+    function: str, left: isl.PwAff | None, right: isl.PwAff | None, floor: bool = False
 ) -> isl.PwAff | None:
-    """Two forms by an operation; None where the result is no quasi-affine form."""
+    """Two forms by an operation; None where the result is no quasi-affine form.
+
+    ``floor``: quotients are rounded down, which bounds iterators on both sides.
+    """
     if left is None or right is None:
         return None
     if function in ("div", "remainder") and not (_is_number(right) and _value(right) > 0):
         return None
     if function == "mul" and not (_is_number(left) or _is_number(right)):
         return None
-    if function == "div":
+    if function == "div" and floor:
         return left.scale_down_val(isl.Val(_value(right))).floor()
     result: isl.PwAff = getattr(left, OPERATIONS[function])(right)
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -30,12 +30,16 @@ from polysci.network.frontends.notation.syntax import (
     Operation,
     Term,
     Variable,
+    parts,
     rewrite_statement,
 )
 from polysci.ops.words import Line
 from polysci.text.suggestions import suggest
 
 RULE: Final = "As in: def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+
+DEEPEST: Final = 100  # operations inside each other
+MOST_TERMS: Final = 10_000  # of a statement
 
 _TYPES_RULE: Final = f"Types are {', '.join(TYPES)}."
 
@@ -153,6 +157,14 @@ BUILTINS: Final[Mapping[str, tuple[int, Callable[..., Term]]]] = MappingProxyTyp
 )  # fmt: skip
 
 
+def apply_builtin(text: str, name: str, values: Sequence[Term], at: int) -> Term:
+    """The term that a function of ``BUILTINS`` stands for, at a place of a text."""
+    arity, make = BUILTINS[name]
+    if len(values) != arity:
+        raise error_at(text, at, f"{name}: expected {arity} values, got {len(values)}")
+    return replace(make(*values), at=at)
+
+
 @v_args(inline=True)
 class _Tree(Transformer[Token, Any]):
     """The tree of lark as ours."""
@@ -160,6 +172,7 @@ class _Tree(Transformer[Token, Any]):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
+        self.defined: list[str] = []  # comprehensions so far
 
     def start(self, *definitions: Comprehension) -> tuple[Comprehension, ...]:
         return definitions
@@ -167,6 +180,13 @@ class _Tree(Transformer[Token, Any]):
     def definition(self, name: Token, *rest: Any) -> Comprehension:
         inputs = tuple(part for part in rest if isinstance(part, Declaration))
         outputs = tuple(str(part) for part in rest if isinstance(part, Token))
+        if name in self.defined:
+            raise self.error(name, f"{name} is defined twice")
+        self.defined.append(str(name))
+        tokens = [part for part in rest if isinstance(part, Token)]
+        for at, token in enumerate(tokens):
+            if token in tokens[:at]:
+                raise self.error(token, f"{token} is repeated: an output has one place")
         return Comprehension(
             str(name), inputs, outputs, tuple(rest[-1]), self.text, name.start_pos or 0
         )
@@ -178,6 +198,7 @@ class _Tree(Transformer[Token, Any]):
         extents, name = rest if len(rest) == 2 else ((), rest[0])
         if kind not in TYPES:
             raise self.error(kind, f"unknown type {kind}{suggest(kind, TYPES)}", _TYPES_RULE)
+        self.check_tensor(name)
         return Declaration(str(name), TYPES[kind], extents, name.start_pos or 0)
 
     def extents(self, *names: Token) -> tuple[str | int, ...]:
@@ -185,13 +206,21 @@ class _Tree(Transformer[Token, Any]):
         for name in names:
             if name.type == "NAME":
                 values.append(str(name))
-            elif name.isdigit() and int(name) > 0:
+            elif name.isdigit() and not _is_too_large(name) and int(name):
                 values.append(int(name))
             else:
-                raise self.error(name, "expected a shape variable or a positive whole number")
+                what = "expected a shape variable or a whole number from 1 to below 2**63"
+                raise self.error(name, what)
         return tuple(values)
 
+    def check_tensor(self, name: Token) -> None:
+        """Raises SpecError for a tensor called as what the notation has a meaning for."""
+        kind = "a type" if name in TYPES else "a function" if name in BUILTINS else ""
+        if kind:
+            raise self.error(name, f"{name} is {kind}: a tensor has another name")
+
     def target(self, name: Token, *index: Token) -> tuple[Token, tuple[str, ...]]:
+        self.check_tensor(name)
         for at, iterator in enumerate(index):
             if iterator in index[:at]:
                 raise self.error(iterator, f"{iterator} is repeated: each axis has its own")
@@ -200,20 +229,37 @@ class _Tree(Transformer[Token, Any]):
     def assignment(self, target: Any, sign: Token, value: Term, *bounds: Any) -> Assignment:
         name, index = target
         operator = sign.rstrip("!")
+        if operator in ("argmin=", "argmax=") and sign == operator:
+            what = f"places are not combined with those before: {operator}!"
+            raise self.error(sign, what)
         statement = Assignment(
             str(name), index, operator, operator == "=" or sign.endswith("!"), value,
             tuple(bound for bound in bounds if isinstance(bound, IndexRange)),
             tuple(bound.term for bound in bounds if isinstance(bound, _Exists)),
             name.start_pos or 0,
         )  # fmt: skip
+        self.check_length(statement)
         for bound in reversed(bounds):
             if isinstance(bound, _Let):
                 statement = _substitute(statement, bound)
+                self.check_length(statement)
         return statement
 
-    def invocation(self, *parts: Token) -> Invocation:
-        equals = next(at for at, part in enumerate(parts) if part.type == "EQUALS")
-        targets, (function, *arguments) = parts[:equals], parts[equals + 1 :]
+    def check_length(self, statement: Assignment) -> None:
+        """Raises SpecError for terms that are too long or deep to work with."""
+        level, deep, count = [statement.value, *statement.exists], 0, 0
+        while level and deep <= DEEPEST and count <= MOST_TERMS:
+            count, deep = count + len(level), deep + 1
+            level = [part for term in level for part in parts(term)]
+        if level:
+            what = f"more than {MOST_TERMS} terms, or {DEEPEST} inside each other"
+            raise error_at(self.text, statement.at, what, "Make a tensor of a part of it.")
+
+    def invocation(self, *words: Token) -> Invocation:
+        equals = next(at for at, word in enumerate(words) if word.type == "EQUALS")
+        targets, (function, *arguments) = words[:equals], words[equals + 1 :]
+        for target in targets:
+            self.check_tensor(target)
         return Invocation(
             tuple(map(str, targets)), str(function), tuple(map(str, arguments)),
             function.start_pos or 0,
@@ -240,17 +286,16 @@ class _Tree(Transformer[Token, Any]):
         return Operation(UNARY[sign], (value,), sign.start_pos or 0)
 
     def number(self, digits: Token) -> Literal:
-        text = digits.rstrip("f")
-        value = int(text) if digits.isdigit() else float(text)
-        if isinstance(value, int) and value >= 2**63:
+        if _is_too_large(digits):
             raise self.error(digits, "expected a whole number below 2**63")
+        value = int(digits) if digits.isdigit() else float(digits.rstrip("f"))
         return Literal(value, digits.start_pos or 0)
 
     def variable(self, name: Token) -> Variable:
         return Variable(str(name), name.start_pos or 0)
 
     def axis_extent(self, name: Token, digits: Token) -> AxisExtent:
-        if not digits.isdigit():
+        if not digits.isdigit() or _is_too_large(digits):
             raise self.error(digits, "expected the number of an axis, from 0 on")
         return AxisExtent(str(name), int(digits), name.start_pos or 0)
 
@@ -260,15 +305,19 @@ class _Tree(Transformer[Token, Any]):
             if len(index) != 1:
                 raise self.error(name, f"{name}: expected one value, got {len(index)}")
             return Conversion(TYPES[name], index[0], at)
-        if name in BUILTINS:
-            arity, make = BUILTINS[name]
-            if len(index) != arity:
-                raise self.error(name, f"{name}: expected {arity} values, got {len(index)}")
-            return replace(make(*index), at=at)
+        called = name in self.defined and all(isinstance(term, Variable) for term in index)
+        if name in BUILTINS and not called:  # a call of a comprehension may stand alone
+            return apply_builtin(self.text, name, index, at)
         return Element(str(name), index, at)
 
     def error(self, token: Token, what: str, rule: str = "") -> PolysciError:
         return error_at(self.text, token.start_pos or 0, what, rule)
+
+
+def _is_too_large(digits: str) -> bool:
+    """Whether they are a whole number that int64 does not hold."""
+    digits = digits.lstrip("0")
+    return digits.isdigit() and (len(digits) > 19 or int(digits) >= 2**63)
 
 
 def _substitute(statement: Assignment, let: _Let) -> Assignment:
@@ -293,8 +342,12 @@ def parse(text: str) -> tuple[Comprehension, ...]:
         raise error_at(text, *_fault(error, text), RULE) from None
     try:
         comprehensions: tuple[Comprehension, ...] = _Tree(text).transform(tree)
-    except VisitError as error:
-        raise error.orig_exc from None
+    except (VisitError, RecursionError) as error:
+        fault = error.orig_exc if isinstance(error, VisitError) else error
+        if isinstance(fault, RecursionError):
+            what = f"a statement has more than {DEEPEST} terms inside each other"
+            fault = error_at(text, 0, what, "Make a tensor of a part of it.")
+        raise fault from None
     return comprehensions
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import islpy as isl
@@ -16,6 +16,7 @@ from polysci.network.frontends.notation.isl_forms import (
     combine_forms,
     interval,
     is_linear,
+    name_for_isl,
     project,
     text_of,
     with_positive_sizes,
@@ -77,8 +78,9 @@ def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
     or no value, and where a subscript leaves its axis for all sizes.
     """
     names = [name for name in whole.comprehension.shape_variables if name not in sizes]
-    space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=names)
-    work = Known(whole, sizes, space)
+    words = [*map(name_for_isl, names)]
+    space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=words)
+    work = Known(whole, sizes, space, names)
     for declaration in whole.comprehension.inputs:
         work.axes[declaration.name] = tuple(map(work.axis_of, declaration.extents))
     statements = tuple(StatementRanges.of(work, statement) for statement in whole.statements)
@@ -87,11 +89,15 @@ def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
 
 @dataclass(slots=True)
 class Known:
-    """What the statements so far say: the axes of tensors, and warnings."""
+    """What the statements so far say: the axes of tensors, and warnings.
+
+    ``names`` are the shape variables that ``parameters`` stand for, in order.
+    """
 
     whole: Elaborated
     sizes: Mapping[str, int]
     parameters: isl.Space
+    names: Sequence[str]
     axes: dict[str, tuple[isl.Set, ...]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -106,7 +112,7 @@ class Known:
         """A number, or a shape variable, as a form of a space."""
         value = self.sizes.get(extent, extent) if isinstance(extent, str) else extent
         if isinstance(value, str):
-            at = space.find_dim_by_name(_PARAM, value)
+            at = self.names.index(value)
             return isl.PwAff.from_aff(isl.Aff.var_on_domain(space, _PARAM, at))
         return isl.PwAff.from_aff(isl.Aff.zero_on_domain(space).set_constant_val(isl.Val(value)))
 
@@ -133,8 +139,6 @@ class StatementRanges:
         shapes = work.whole.comprehension.shape_variables
         names = tuple(name for name in dict.fromkeys(every) if name not in shapes)
         space = work.parameters.add_dims(_SET, len(names))
-        for at, name in enumerate(names):
-            space = space.set_dim_name(_SET, at, name)
         is_first = statement.tensor not in work.axes
         self = cls(work, statement, names, isl.LocalSpace.from_space(space), is_first)
         self.infer()
@@ -165,7 +169,7 @@ class StatementRanges:
         for bound in self.statement.ranges:
             values = self.range_of(bound.name, bound.low, bound.high)
             self.known[bound.name] = values & self.known.get(bound.name, values)
-        reaches, progress = [*self.reaches()], True
+        reaches, progress = [*self.reaches(floor=True)], True
         while progress:
             unknown = [name for name in self.iterators if name not in self.known]
             resolved = [(name, self.resolve(name, reaches)) for name in unknown]
@@ -174,7 +178,7 @@ class StatementRanges:
             progress = bool(new)
         for name in self.iterators:
             self.check_range(name, reaches)
-        for reach in reaches:
+        for reach in self.reaches():
             if reach.form is not None:
                 self.check_reach(reach)
         self.place()
@@ -186,18 +190,24 @@ class StatementRanges:
         first, end = (self.form(term) if known else None for term in (low, high))
         if first is None or end is None:
             raise self.error(low.at, f"{name}: the ends of a range are numbers or shape variables")
-        at = self.iterators.index(name)
-        iterator = isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
+        iterator = self.iterator(name)
         return iterator.ge_set(first) & iterator.lt_set(end)
 
-    def form(self, term: Term) -> isl.PwAff | None:
-        """A term as a quasi-affine form of the iterators; None where it is none."""
+    def iterator(self, name: str) -> isl.PwAff:
+        """An iterator as a form."""
+        at = self.iterators.index(name)
+        return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
+
+    def form(self, term: Term, floor: bool = False) -> isl.PwAff | None:
+        """A term as a quasi-affine form of the iterators; None where it is none.
+
+        ``floor``: its quotients are rounded down, instead of towards zero.
+        """
         match term:
             case Literal(value) if isinstance(value, int):
                 return self.work.size(self.space, value)
             case Variable(name) if name in self.iterators:
-                at = self.iterators.index(name)
-                return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
+                return self.iterator(name)
             case Variable(name):
                 return self.work.size(self.space, name)
             case Element(name, ()) if name in self.work.sizes:
@@ -205,13 +215,14 @@ class StatementRanges:
             case AxisExtent(tensor, axis):
                 largest = self.work.axes[tensor][axis].dim_max(0)
                 return largest.insert_domain(self.space.get_space()) + 1
-            case Conversion(dtype, value) if "int" in dtype:
-                return self.form(value)
+            case Conversion("int32" | "int64", value):
+                return self.form(value, floor)
             case Operation("neg", (value,)):
-                form = self.form(value)
+                form = self.form(value, floor)
                 return None if form is None else form.neg()
             case Operation(function, (left, right)) if function in OPERATIONS:
-                return combine_forms(function, self.form(left), self.form(right))
+                first, second = self.form(left, floor), self.form(right, floor)
+                return combine_forms(function, first, second, floor)
         return None
 
     def condition(self, term: Term) -> isl.Set | None:
@@ -228,7 +239,7 @@ class StatementRanges:
                 return holds
         return None
 
-    def reaches(self) -> Iterator[Reach]:
+    def reaches(self, floor: bool = False) -> Iterator[Reach]:
         """All subscripts; those of the target only where its extents are known."""
         statement = self.statement
         everywhere = isl.Set.universe(self.space.get_space())
@@ -237,24 +248,26 @@ class StatementRanges:
             index = tuple(map(Variable, statement.index))
             terms.append(Element(statement.tensor, index, statement.at))
         for term in terms:
-            yield from self.reaches_of(term, everywhere, ())
+            yield from self.reaches_of(term, everywhere, (), floor)
 
-    def reaches_of(self, term: Term, condition: isl.Set, names: tuple[str, ...]) -> Iterator[Reach]:
+    def reaches_of(
+        self, term: Term, condition: isl.Set, names: tuple[str, ...], floor: bool
+    ) -> Iterator[Reach]:
         if isinstance(term, Operation) and term.function == "select":
             chosen, body, otherwise = term.arguments
             holds = self.condition(chosen)
-            yield from self.reaches_of(chosen, condition, names)
+            yield from self.reaches_of(chosen, condition, names, floor)
             if holds is not None:
                 inner = (*names, *names_in(chosen))
-                yield from self.reaches_of(body, condition & holds, inner)
-                yield from self.reaches_of(otherwise, condition - holds, inner)
+                yield from self.reaches_of(body, condition & holds, inner, floor)
+                yield from self.reaches_of(otherwise, condition - holds, inner, floor)
                 return
         for axis, part in enumerate(parts(term)):
-            yield from self.reaches_of(part, condition, names)
+            yield from self.reaches_of(part, condition, names, floor)
             if isinstance(term, Element):
                 every = dict.fromkeys((*names_in(part), *names))
                 own = tuple(name for name in every if name in self.iterators)
-                yield Reach(term, axis, own, self.form(part), condition)
+                yield Reach(term, axis, own, self.form(part, floor), condition)
 
     def inside(self, reach: Reach) -> isl.Set:
         """Where a subscript lies inside its axis."""
@@ -271,7 +284,10 @@ class StatementRanges:
         return with_positive_sizes(box) - self.inside(reach)
 
     def resolve(self, name: str, reaches: list[Reach]) -> isl.Set | None:
-        """The values at which no subscript leaves its axis; None where that bounds nothing yet."""
+        """From the first to the last value at which no subscript leaves its axis, as far as known.
+
+        None where that bounds nothing yet.
+        """
         at, values = (
             self.iterators.index(name),
             with_positive_sizes(isl.Set.universe(self.space.get_space())),
@@ -284,7 +300,13 @@ class StatementRanges:
                 _SET, at + 1, len(self.iterators) - at - 1
             )
             values = values - outside.eliminate(_SET, 0, at)
-        return values if project(values, at).is_bounded() else None
+        line = project(values, at)
+        if not line.is_bounded():
+            return None
+        space = self.space.get_space()
+        first, last = (end.insert_domain(space) for end in (line.dim_min(0), line.dim_max(0)))
+        iterator = self.iterator(name)
+        return iterator.ge_set(first) & iterator.le_set(last)
 
     def check_range(self, name: str, reaches: list[Reach]) -> None:
         """Raises SpecError for an iterator without a range, or whose range has no value."""
@@ -296,7 +318,8 @@ class StatementRanges:
         for reach in reaches:
             if reach.form is None and name in reach.names:
                 term = reach.element.index[reach.axis]
-                what = f"{term} is no affine form, so it says nothing of the range of {name}"
+                text = str(term).replace("()", "")  # of scalars
+                what = f"{text} is no affine form, so it says nothing of the range of {name}"
                 raise self.error(term.at, what, rule)
         raise self.error(self.statement.at, f"nothing bounds {name}", rule)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Final
 
 from polysci.errors import SpecError
 from polysci.network.frontends.notation.elaborate import Elaborated
 from polysci.network.frontends.notation.ranges import Inference, infer
 from polysci.network.frontends.notation.syntax import Comprehension
+
+LARGEST: Final = 2**48  # elements of a tensor, more than any memory has
 
 
 def bind_sizes(comprehension: Comprehension, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -46,6 +50,9 @@ def infer_shapes(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
         if name not in scalars and size < 1:
             raise SpecError(f"{comprehension.name}: {name}={size}: expected a positive size")
     inference = infer(whole, sizes)
+    for tensor in inference.axes:
+        if prod(shape := inference.shape(tensor)) >= LARGEST:
+            raise SpecError(f"{comprehension.name}: {tensor}: too many elements: shape {shape}")
     for promise in whole.contracts:
         shape = inference.shape(promise.tensor)
         for extent, actual in zip(promise.declaration.extents, shape, strict=True):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from polysci.network.frontends.notation.element_types import argument_type, is_real, type_of
+from polysci.network.frontends.notation.element_types import (
+    argument_type,
+    is_real,
+    promote,
+    type_of,
+)
 from polysci.network.frontends.notation.ranges import StatementRanges
 from polysci.network.frontends.notation.syntax import (
     REDUCTIONS,
@@ -73,10 +78,19 @@ class Elements:
         """The new element by the statement's value: or the old one outside of its ranges."""
         return self.inside(self.combine(value))
 
-    def reduce(self) -> Expr:
-        """The value of the statement, of the target's element type."""
+    @property
+    def computed_type(self) -> str:
+        """In which values are combined: the target's element type, unless that holds fewer."""
         statement = self.ranges.statement
-        dtype, function = self.types[statement.tensor], REDUCTIONS.get(statement.operator)
+        own, target = type_of(statement.value, self.types), self.types[statement.tensor]
+        counts = target == "bool" and statement.operator in ("+=", "*=")
+        same = statement.operator == "=" or (own == target and not counts)
+        return target if same else promote((own, target))
+
+    def reduce(self) -> Expr:
+        """The value of the statement, of the type in which it is combined."""
+        statement, dtype = self.ranges.statement, self.computed_type
+        function = REDUCTIONS.get(statement.operator)
         value, own = self.expr(statement.value)
         if function is None:
             return _converted(value, own, dtype)
@@ -92,16 +106,21 @@ class Elements:
         return Reduce(function, self.over, value)
 
     def combine(self, value: Expr) -> Expr:
-        """With what the element was before, where the statement says so."""
-        statement = self.ranges.statement
-        if statement.initialise:
-            return value
-        return Apply(REDUCTIONS[statement.operator], (self.before(), value))
+        """With what the element was before, where the statement says so; of the target's type."""
+        statement, computed = self.ranges.statement, self.computed_type
+        target = self.types[statement.tensor]
+        if not statement.initialise:
+            before = _converted(self.before(), target, computed)
+            value = Apply(REDUCTIONS[statement.operator], (before, value))
+        places = statement.operator in ("argmin=", "argmax=")
+        return value if places else _converted(value, computed, target)
 
     @property
     def is_combined(self) -> bool:
-        """Whether every element is combined with what it was."""
-        return not self.ranges.statement.initialise and not self.range_guards
+        """Whether every element is combined with what it was, as it is."""
+        statement = self.ranges.statement
+        same = self.computed_type == self.types[statement.tensor]
+        return same and not statement.initialise and not self.range_guards
 
     def before(self) -> Expr:
         """The element that the target had."""
