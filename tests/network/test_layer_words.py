@@ -64,9 +64,11 @@ def test_recurrent_words() -> None:
     assert (x.shape, y.shape) == ((5, 2, 3), (5, 2, 8))
 
 
-def test_a_model_of_layers_has_no_free_dimensions() -> None:
-    with pytest.raises(SpecError, match="every extent fixed"):
-        graph_of("mlp:4x5x3", {"batch": 3})
+def test_words_of_layers_have_one_free_size() -> None:
+    assert graph_of("mlp:4x5x3", {"rows": 7}).inputs[0].shape == (7, 5)
+    for words, name in (("mlp:4x5x3", "batch"), ("gru:T5xN2xC3xK4", "rows")):
+        with pytest.raises(SpecError, match=f"{name}=3: words of layers have one free size: rows"):
+            graph_of(words, {name: 3})
 
 
 def test_the_command_takes_words() -> None:
