@@ -369,6 +369,8 @@ def _product(seed: Term, slope: Term) -> Term:
     """``seed * slope``."""
     if isinstance(slope, Literal) and abs(slope.value) == 1:
         return seed if slope.value == 1 else _of("neg", seed)
+    if isinstance(slope, Operation) and slope.function == "reciprocal":
+        return _of("div", seed, *slope.arguments)  # in the seed's type, also by whole numbers
     return _of("mul", seed, slope)
 
 

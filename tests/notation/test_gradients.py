@@ -102,6 +102,14 @@ def test_an_input_that_nothing_depends_on_has_zeros() -> None:
     assert gradients["d_A"].tolist() == [1, 1, 1] and gradients["d_B"].tolist() == [0, 0, 0]
 
 
+def test_quotients_by_numbers_keep_doubles() -> None:
+    text = "def f(double(N) A) -> (B) { B(i) = A(i) / 9 }"
+    for divisor in ("9", "A.0"):
+        function = notation.compile(text.replace("9", divisor), {"N": 9}, level="estimate")
+        d_b = np.arange(1.0, 10.0)
+        np.testing.assert_allclose(function.grad("A")(np.ones(9), d_B=d_b), d_b / 9, rtol=1e-15)
+
+
 def test_refusals() -> None:
     text = "def f(float(N) A, int(N) I) -> (B) { B(i) = A(i) * I(i) }"
     with pytest.raises(SpecError, match="I is no real input: A"):
