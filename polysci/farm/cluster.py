@@ -89,15 +89,13 @@ class MachineResources(WorkerPlugin):  # type: ignore[misc]
             worker.status = Status.running
 
 
-def result_of(future: Future, timeout: float | None = None) -> Any:
-    """What a task returned. Raises what polysci raised there, FarmError, TimeoutError if asked."""
+def result_of(future: Future) -> Any:
+    """What a task returns, once it has. Raises what polysci raised there, and FarmError."""
     try:
-        return future.result(timeout)
+        return future.result()  # a time limit would end what other threads gather, too
     except PolysciError:
         raise
     except (CancelledError, Exception) as error:
-        if isinstance(error, TimeoutError) and timeout is not None:
-            raise
         if future.status == "error":
             raise FarmError(f"a worker failed: {error}") from error
         raise FarmError(_GONE) from None
@@ -210,12 +208,16 @@ class Farm:
 
     def answer(self, machine: FarmMachine, future: Future) -> Any:
         """What a task returns, once it has. Raises KeyboardInterrupt once ``stop`` is set."""
-        while True:
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        while not done.is_set():
             if self.stop.is_set():
                 raise KeyboardInterrupt
-            with self.wait(), suppress(TimeoutError):
-                return result_of(future, POLL_S)
+            with self.wait():
+                done.wait(POLL_S)
             self.count_workers(machine)
+        with self.wait():
+            return result_of(future)
 
     def accepts(self, machine: FarmMachine, threads: int, worker: str, rate: float) -> bool:
         """Whether a worker's times count: its reference loop is as fast as those of its kind are.

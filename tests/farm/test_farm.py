@@ -1,5 +1,6 @@
 """Searches on workers of one process, whose times are made up: what is asked, kept and repeated."""
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from distributed import Client, LocalCluster
 
 from polysci.errors import BuildError, FarmError, SpecError
 from polysci.farm import Farm, FarmTasks, connect, optimize_all, tasks
+from polysci.farm.cluster import POLL_S
 from polysci.farm.machine_lock import own_machine, share_machine
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
@@ -98,6 +100,22 @@ def test_a_search_that_was_cut_off_goes_on(
     assert {record.schedule for record in times} == {*timed()}
     kept = {record.schedule for record in times if astuple(record)[:6] in {it[:6] for it in before}}
     assert kept and all(timed().count(text) == 1 for text in kept)
+
+
+def test_a_scheduler_that_answers_slowly(
+    farm: Farm, wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later than this process looks at the clock, while two searches wait for the same rates."""
+    gather = Client._gather_remote
+
+    async def gather_late(self: Client, *words: bool) -> dict[str, object]:
+        await asyncio.sleep(2 * POLL_S)
+        return dict(await gather(self, *words))
+
+    monkeypatch.setattr(Client, "_gather_remote", gather_late)
+    problems = [Matmul(1, 1, columns) for columns in (8, 16)]
+    results = list(optimize_all(problems, farm, wisdom=wisdom, time_limit=5.0))
+    assert len(results) == 2 and all(it.result for it in results)
 
 
 def test_a_worker_that_drifts_is_set_aside_and_its_times_are_repeated(
