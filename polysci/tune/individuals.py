@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,7 +13,10 @@ from polysci.polyhedral.schedule import parse
 
 NETWORK: Final = "network"  # the first word of keys of such records
 LAYER: Final = "layer"  # the first word of a choice between schedules; the problem's key follows
+PASSES: Final = ("apart", "turned", "no_rows", "updates")  # those of others; a tensor follows
+AS_COSTS, OTHERWISE = "as costs say", "otherwise"  # the options of these
 _IS, _AND = " = ", "; "
+_KEY: Final = re.compile(rf"{NETWORK} [0-9a-f]+ \w+ \w+ (reproducible )?[0-9a-f]+")
 
 
 def text_of(texts: Mapping[str, str]) -> str:
@@ -22,14 +26,28 @@ def text_of(texts: Mapping[str, str]) -> str:
 
 def parse_texts(text: str) -> dict[str, str]:
     """The same back. Raises SpecError for what is no such text."""
-    pairs = [part.partition(_IS) for part in text.split(_AND)]
-    if wrong := [name for name, sign, _ in pairs if not sign]:
-        raise SpecError(f"individual of a network: expected 'CHOICE = OPTION', got {wrong[0]!r}")
-    return {name: option for name, _, option in pairs}
+    texts = dict[str, str]()
+    for part in text.split(_AND):
+        name, sign, option = part.partition(_IS)
+        kind, _, what = name.partition(" ")
+        if not sign or not what:
+            raise _refusal(f"expected 'CHOICE = OPTION', got {part!r}")
+        if kind != LAYER and (kind not in PASSES or option not in (AS_COSTS, OTHERWISE)):
+            raise _refusal(f"there is no choice {part!r}")
+        if name in texts:
+            raise _refusal(f"{name!r} is given twice")
+        texts[name] = option
+    return texts
 
 
-def check_individual(text: str, threads: int) -> None:
+def _refusal(reason: str) -> SpecError:
+    return SpecError(f"individual of a network: {reason}")
+
+
+def check_individual(problem: str, text: str, threads: int) -> None:
     """Raise PolysciError unless its schedules are legal ones of their layers."""
+    if not _KEY.fullmatch(problem):
+        raise SpecError(f"problem {problem!r}: expected '{NETWORK} DIGEST TYPE ALGORITHM DIGEST'")
     for name, option in parse_texts(text).items():
         kind, _, key = name.partition(" ")
         if kind == LAYER:

@@ -35,7 +35,7 @@ def check_record(record: Record) -> None:
     The record may be of any machine.
     """
     if record.problem.startswith(f"{NETWORK} "):
-        check_individual(record.schedule, record.threads)
+        check_individual(record.problem, record.schedule, record.threads)
         return
     problem, algorithm = parse_record_key(record.problem)
     recorded = schedule.parse(record.schedule)

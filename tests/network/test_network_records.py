@@ -76,6 +76,8 @@ def test_individuals_are_texts() -> None:
     assert parse_texts(text_of(texts)) == texts
     with pytest.raises(SpecError, match="expected 'CHOICE = OPTION', got 'no such'"):
         parse_texts("no such; apart v3 = otherwise")
+    with pytest.raises(SpecError, match="'apart v3' is given twice"):
+        parse_texts("apart v3 = otherwise; apart v3 = as costs say")
 
 
 def test_other_sizes_are_seeds_layer_by_layer(wisdom: Wisdom) -> None:
@@ -117,7 +119,8 @@ def test_what_a_tuner_found_is_taken_whatever_names_and_moves_by_export(
 
 
 @pytest.mark.parametrize(
-    "text", ["nothing", "layer mm:6x16x24 f32 = p:8 > brgemm_portable_f32_6x8",
+    "text", ["nothing", "colour v3 = otherwise", "apart v3 = perhaps", "apart = otherwise",
+             "layer mm:6x16x24 f32 = p:8 > brgemm_portable_f32_6x8",
              "layer mm:6x16 f32 = j:8 i:6 > brgemm_portable_f32_6x8"],
 )  # fmt: skip
 def test_a_record_that_is_none_is_not_imported(text: str, wisdom: Wisdom, tmp_path: Path) -> None:
@@ -130,10 +133,21 @@ def test_a_record_that_is_none_is_not_imported(text: str, wisdom: Wisdom, tmp_pa
         Wisdom(tmp_path / "moved.sqlite").import_(tmp_path / "wisdom.json", check_record)
 
 
+@pytest.mark.parametrize("key", ["network", "network zz f32 direct 1", "network ../x f32 direct 1"])
+def test_a_key_that_is_none_is_not_imported(key: str, wisdom: Wisdom, tmp_path: Path) -> None:
+    wisdom.record(key, 1, "", "patient", "apart v3 = otherwise", 1e-6, host="elsewhere")
+    wisdom.export(tmp_path / "wisdom.json")
+    with pytest.raises(WisdomError, match="record 0: problem 'network"):
+        Wisdom(tmp_path / "moved.sqlite").import_(tmp_path / "wisdom.json", check_record)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [{"layer mm:6x16x24 f32": "j:8 i:6 > brgemm_portable_f32_99x99"}, {"colour v3": "otherwise"}],
+)
 def test_a_record_that_no_longer_works_is_ignored(
-    wisdom: Wisdom, caplog: pytest.LogCaptureFixture
+    texts: Mapping[str, str], wisdom: Wisdom, caplog: pytest.LogCaptureFixture
 ) -> None:
-    texts = {"layer mm:6x16x24 f32": "j:8 i:6 > brgemm_portable_f32_99x99"}
     records(PLAIN, SIZES, wisdom).keep(texts, 1e-6, whole=True)
     function = compile_notation(PLAIN, SIZES, level="estimate", isa="portable", wisdom=wisdom)
     assert "ignoring the record of f" in caplog.text

@@ -47,7 +47,7 @@ from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.measurement import host_of
 from polysci.space.summation import SummationOrder
 from polysci.tune import Progress, Result, context_of, optimize
-from polysci.tune.individuals import LAYER
+from polysci.tune.individuals import AS_COSTS, LAYER, OTHERWISE
 from polysci.tune.tuned_trials import KNOWN, state_path
 from polysci.tune.tuners import (
     Decision,
@@ -66,7 +66,6 @@ OPTIONS: Final = 24  # schedules of each layer that the model prefers
 SAMPLES: Final = 5  # of an individual
 FINALISTS: Final = 4
 FINAL_SAMPLES: Final = 11
-_AS_COSTS, _OTHERWISE = "as costs say", "otherwise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class NetworkTuner:
         for genome in ranked:
             network = self.network_of(texts := state.space.texts(genome))
             if not (fault := self._fault(network)):
-                said = {name: text for name, text in texts.items() if text != _AS_COSTS}
+                said = {name: text for name, text in texts.items() if text != AS_COSTS}
                 self.records.keep(said, state.seconds(genome), whole=whole)
                 return network
             faults.append(fault)
@@ -145,9 +144,7 @@ class NetworkTuner:
             for key, problem in todo.items()
         ]
         decisions += [
-            Decision.of(
-                f"{kind} {self.records.numbers.get(tensor, tensor)}", (_AS_COSTS, _OTHERWISE)
-            )
+            Decision.of(f"{kind} {self.records.numbers.get(tensor, tensor)}", (AS_COSTS, OTHERWISE))
             for kind, tensors in self._free().items()
             for tensor in tensors
         ]
@@ -205,7 +202,7 @@ class NetworkTuner:
             kind, _, what = name.partition(" ")
             if kind == LAYER:
                 schedules[what] = parse(text)
-            elif text == _OTHERWISE:
+            elif text == OTHERWISE:
                 otherwise.setdefault(kind, set()).add(tensors.get(what, what))
         kinds: dict[str, Any] = {kind: frozenset(names) for kind, names in otherwise.items()}
         choices = PassChoices(**kinds, update=self.prepared.choices.update)

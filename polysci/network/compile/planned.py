@@ -158,12 +158,12 @@ def _recorded(
     prepared: PreparedNetwork, options: CompileOptions, name: str, wisdom: Wisdom
 ) -> PlannedNetwork | None:
     """What an earlier tuner chose, if that still works."""
-    texts = NetworkRecords(prepared.graph, options, wisdom).best()
-    if texts is None:
-        return None
-    results = search_schedules(prepared, replace(options, level="estimate"), wisdom=wisdom)
-    chosen = {key: result.schedule for key, result in results.items()}
     try:
+        texts = NetworkRecords(prepared.graph, options, wisdom).best()
+        if texts is None:
+            return None
+        results = search_schedules(prepared, replace(options, level="estimate"), wisdom=wisdom)
+        chosen = {key: result.schedule for key, result in results.items()}
         tuned = NetworkTuner(prepared, results, chosen, options, name, wisdom).network_of(texts)
     except PolysciError as error:
         _log.warning("ignoring the record of %s: %s", name, error)
