@@ -166,6 +166,18 @@ def test_one_that_crashes_falls_out(
     assert [its.fault for its in kept.outcomes.values()].count("ended by SIGSEGV") == 1
 
 
+def test_why_none_was_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> list[Samples]:
+        raise CheckError("no process starts")
+
+    monkeypatch.setattr(network_tuner, "library_of", lambda code: code.files["net.c"])
+    monkeypatch.setattr(network_tuner, "time_networks", refuse)
+    with pytest.raises(
+        CheckError, match=r"no individual of the tuner survived: no process starts$"
+    ):
+        tuner_of(tmp_path).run(FEW)
+
+
 def test_it_ends_where_the_bound_of_all_is_reached(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

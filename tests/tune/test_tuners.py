@@ -138,6 +138,19 @@ def test_generations_improve_more_than_chance(tmp_path: Path) -> None:
     assert max(shares) < 1 and np.mean(shares) < 0.9, shares
 
 
+def test_a_state_of_which_nothing_survived_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state"
+    state = TunerState(path, OPTIONS, space_of())
+    for way in range(3):
+        state.note((way,) * PARTS, Outcome(None, f"disk {way % 2} is full"))
+    assert state.faults == ["disk 0 is full", "disk 1 is full"]
+    assert run(path, OPTIONS).outcomes == run(tmp_path / "whole", OPTIONS).outcomes
+    assert caplog.text.count("starts anew: nothing that it measured survived") == 1
+    assert TunerState.load(path, OPTIONS).outcomes == run(path, OPTIONS).outcomes  # type: ignore[union-attr]
+
+
 def test_elites_live_on_and_what_crashed_does_not(tmp_path: Path) -> None:
     options = TunerOptions("genetic", 30, 2, elites=5)
     proposals = TUNERS["genetic"](space_of(), options)

@@ -119,7 +119,7 @@ class NetworkTuner:
             if not state.ranked:
                 raise
             ranked, whole = state.ranked, False
-        faults = list[str]()
+        faults = [] if ranked else state.faults
         for genome in ranked:
             network = self.network_of(texts := state.space.texts(genome))
             if not (fault := self._fault(network)):
@@ -127,7 +127,9 @@ class NetworkTuner:
                 self.records.keep(said, state.seconds(genome), whole=whole)
                 return network
             faults.append(fault)
-        raise CheckError(f"{self.name}: no individual of the tuner survived: {'; '.join(faults)}")
+        raise CheckError(
+            f"{self.name}: no individual of the tuner survived: {'; '.join(faults[:3])}"
+        )
 
     def _path(self, tuner: TunerOptions) -> Path:
         """Of the state: it depends on the network and the machine."""

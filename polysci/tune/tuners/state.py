@@ -129,6 +129,11 @@ class TunerState:
         return sorted(alive, key=self.seconds)
 
     @property
+    def faults(self) -> list[str]:
+        """Why individuals fell out, each reason once."""
+        return list(dict.fromkeys(its.fault for its in self.outcomes.values() if its.fault))
+
+    @property
     def best(self) -> float | None:
         """The least seconds."""
         return self.seconds(self.ranked[0]) if self.ranked else None
@@ -169,11 +174,19 @@ def _outcome_of(line: str) -> tuple[Genome, Outcome] | None:
 def state_of(
     path: Path, options: TunerOptions, make: Callable[[], Space], *, again: bool = False
 ) -> TunerState:
-    """The state in a file, or, there being none or ``again``, one of the space from ``make()``."""
-    if again:
+    """The state in a file, or, there being none or ``again``, one of the space from ``make()``.
+
+    One of which nothing survived is none: that was the machine's fault, such as a full disk.
+    """
+    state = None if again else TunerState.load(path, options)
+    if state and (state.ranked or not state.outcomes):
+        return state
+    if state:
+        _log.warning("%s: the tuner starts anew: nothing that it measured survived", path)
+    if state or again:
         with suppress(OSError):
             path.unlink()
-    return TunerState.load(path, options) or TunerState(path, options, make())
+    return TunerState(path, options, make())
 
 
 def kept_states() -> Iterator[tuple[Path, TunerState | Exception]]:
