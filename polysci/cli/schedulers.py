@@ -46,21 +46,14 @@ def connect_client(address: str) -> Iterator[Client]:
     check_dask()
     from distributed import Client
 
-    from polysci.errors import FarmError
-    from polysci.farm.addresses import check_certificates, wait_for_port
+    from polysci.farm.addresses import ANSWER_S, check_certificates, greet, wait_for_port
 
     check_certificates(address, "client")
     wait_for_port(address)
+    greet(address)
     # Of a scheduler that dies dask logs tracebacks; a FarmError says it in a line.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-    try:
-        client = Client(address, set_as_default=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise FarmError(
-            f"{address}: no scheduler answers ({reason}); 'dask scheduler' starts one"
-        ) from error
-    with client:
+    with Client(address, timeout=ANSWER_S, set_as_default=False) as client:
         yield client
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from contextlib import suppress
 from typing import Final
 
+from distributed.comm import connect
 from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.security import Security
 
@@ -15,6 +17,7 @@ from polysci.text.suggestions import suggest
 
 PROTOCOLS: Final = ("tcp", "tls", "ws", "wss")
 REFUSED_S: Final = 10.0  # a scheduler that is started at the same time listens by then
+ANSWER_S: Final = 10.0  # for a scheduler that listens, and to wait for one that is lost
 _PORTS: Final = range(1, 1 << 16)
 _ENCRYPTED: Final = ("tls", "wss")
 _POLL_S: Final = 0.2
@@ -80,3 +83,23 @@ def wait_for_port(address: str, limit_s: float = REFUSED_S) -> None:
         except OSError:
             return
         time.sleep(_POLL_S)
+
+
+def greet(address: str, limit_s: float = ANSWER_S) -> None:
+    """Say hello to the scheduler. Raises FarmError if what listens does not answer as one does.
+
+    A ``Client`` waits for ever.
+    """
+
+    async def shake_hands() -> None:
+        options = Security().get_connection_args("client")
+        comm = await connect(address, timeout=limit_s, **options)
+        await comm.close()
+
+    try:
+        asyncio.run(asyncio.wait_for(shake_hands(), limit_s))
+    except Exception as error:  # what listens may be anything, and sends what dask cannot read
+        reason = str(error).partition("\n")[0] or f"none within {limit_s:g} s"
+        raise FarmError(
+            f"{address}: no scheduler answers ({reason}); 'dask scheduler' starts one"
+        ) from error

@@ -278,7 +278,10 @@ class Trials:
             if trial.seconds is not None
         }
         if not samples:
-            faults = "; ".join(f"{t.schedule}: {t.fault}" for t in self.trials.values())
+            tried = [trial for trial in self.trials.values() if trial.fault != NOT_RUN]
+            if not tried:
+                raise CheckError(f"{self.problem}: time was up before anything was measured")
+            faults = "; ".join(f"{trial.schedule}: {trial.fault}" for trial in tried)
             raise CheckError(f"{self.problem}: no candidate survived: {faults}")
         return samples
 

@@ -3,6 +3,8 @@
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import dask
@@ -11,7 +13,7 @@ import pytest
 from polysci import cli
 from polysci.errors import FarmError, SpecError
 from polysci.farm import addresses
-from polysci.farm.addresses import check_address, check_certificates, wait_for_port
+from polysci.farm.addresses import check_address, check_certificates, greet, wait_for_port
 from tests.support.compiling import saved, tiny
 
 EXAMPLE = "expected an address as tcp://HOST:8786"
@@ -61,6 +63,25 @@ def test_where_nothing_listens(
     monkeypatch.setattr(addresses.wait_for_port, "__defaults__", (0.3,))
     assert cli.main(["farm", "status", refused]) == 1
     assert f"{refused}: no scheduler listens there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sent", [b"", b"SSH-2.0-OpenSSH_9.2" * 9])
+def test_what_listens_is_no_scheduler(sent: bytes) -> None:
+    """It says nothing, like one that hangs, or something else."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+        pool.submit(answer, server, sent)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(FarmError, match=rf"{address}: no scheduler answers \(.+\); 'dask"):
+            greet(address, 0.5)
+
+
+def answer(server: socket.socket, sent: bytes) -> None:
+    """Send that to the first client, and wait until it is gone."""
+    client, _ = server.accept()
+    with client, suppress(ConnectionError):
+        client.sendall(sent)
+        while client.recv(4096):
+            pass
 
 
 def test_a_host_that_nobody_knows() -> None:

@@ -23,7 +23,7 @@ from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import optimize
 from polysci.tune.wisdom import Record, Wisdom
-from tests.support.rehearsal import LAST, LOG, REHEARSAL, SLOW, RehearsalRunner, timed
+from tests.support.rehearsal import LAST, LOG, PAUSE, REHEARSAL, SLOW, RehearsalRunner, timed
 
 PROBLEMS: tuple[Problem, ...] = (Matmul(12, 16, 32), Matmul(4, 64, 8))
 
@@ -166,6 +166,15 @@ def test_a_level_that_measures_nothing(farm: Farm) -> None:
 def test_time_that_is_up_before_anything_is_measured(farm: Farm, wisdom: Wisdom) -> None:
     (first, *_) = optimize_all(PROBLEMS, farm, wisdom=wisdom, time_limit=1e-9)
     assert first.result is None and "the time is up" in first.fault
+
+
+def test_time_that_is_up_while_the_first_are_measured(
+    farm: Farm, wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PAUSE, "0.6")
+    (its,) = optimize_all(PROBLEMS[:1], farm, wisdom=wisdom, time_limit=0.3)
+    assert its.result is None
+    assert its.fault == f"{PROBLEMS[0]}: time was up before anything was measured"
 
 
 def test_builds_travel_and_keep_their_digest(fresh_cache: Path, tmp_path: Path) -> None:
