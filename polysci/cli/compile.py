@@ -171,6 +171,7 @@ def _dtype(text: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if a stage is found wrong."""
     _check(arguments)
+    tuner_of(arguments)
     peers = _peers(arguments)
     if several_sizes(arguments):
         return write_sizes(

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from polysci.cli.compile_targets import options_for, write_for
+from polysci.cli.compile_targets import options_for, refuse_tuner, write_for
 from polysci.cli.schedulers import check_dask, describe, farm_of, farm_targets
 from polysci.errors import SpecError
 
@@ -40,6 +40,7 @@ def compile_on_farm(arguments: argparse.Namespace, graph: Graph, name: str) -> i
                 "--scheduler: none of its workers is a machine like this one; -o DIR writes code "
                 "for those that they are"
             )
+        refuse_tuner(arguments)
         targets = farm_targets(farm, arguments.dtype)
         networks = _networks_there(arguments, graph, farm, targets)
         _search(farm, arguments, networks)

@@ -46,6 +46,15 @@ def options_for(target: SearchTarget, arguments: argparse.Namespace) -> CompileO
     )  # fmt: skip
 
 
+def refuse_tuner(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for a tuner of what does not run here."""
+    if arguments.tuner:
+        raise SpecError(
+            "--tuner: it times the whole network, which runs here and is one; leave it out where "
+            "code is written for other CPUs, or for several kinds"
+        )
+
+
 def write_for(
     targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph, name: str
 ) -> int:
@@ -59,6 +68,7 @@ def write_for(
     several = bool(arguments.isas) or len(targets) > 1
     if arguments.compare or arguments.json:
         raise SpecError("--compare, --json: tell of a network that runs here, and is one")
+    refuse_tuner(arguments)
     best = targets[0]
     prepared = prepare(
         graph, arguments.dtype, target=best.target, machine=best.machine,

@@ -39,8 +39,12 @@ def tuner_options(command: argparse.ArgumentParser) -> None:
 
 
 def tuner_of(arguments: argparse.Namespace) -> TunerOptions | None:
-    """The tuner that was asked for. Raises SpecError for settings of none."""
+    """The tuner that was asked for.
+
+    Raises SpecError for settings of none, UnsupportedError for one whose package is missing.
+    """
     from polysci.tune import TunerOptions
+    from polysci.tune.tuners import check_packages
 
     asked = {name: getattr(arguments, name, None) for name in _HELP}
     settings = {name: value for name, value in asked.items() if value is not None}
@@ -48,4 +52,6 @@ def tuner_of(arguments: argparse.Namespace) -> TunerOptions | None:
         if settings:
             raise SpecError(f"--{next(iter(settings))}: a setting of a tuner; it needs --tuner")
         return None
-    return TunerOptions(arguments.tuner, **settings)
+    tuner = TunerOptions(arguments.tuner, **settings)
+    check_packages(tuner)
+    return tuner

@@ -301,8 +301,8 @@ def _check(answers: Mapping[str, Any]) -> None:
     """Raise FarmError for workers that cannot be used."""
     ours = tasks.installed_version()
     for address, answer in answers.items():
-        if isinstance(answer, ModuleNotFoundError):
-            raise FarmError(f"{address}: {answer}; install polysci {ours} there")
+        if isinstance(answer, Exception) and "No module named 'polysci'" in str(answer):
+            raise FarmError(f"{address}: polysci is not installed there; install {ours}")
         if isinstance(answer, Exception):
             raise FarmError(f"{address}: {answer}")
         if answer["version"] != ours:

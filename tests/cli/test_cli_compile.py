@@ -27,6 +27,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tiny(batch="N"), tmp_path_factory.mktemp("models") / "tiny.onnx")
 
 
+def test_a_tuner_is_for_what_runs_here(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--isas", "avx2,portable", "-o", str(tmp_path / "out"), "--tuner", "genetic"]
+    assert main(["compile", str(path), "--dim", "N=1", *words]) == 2
+    assert "--tuner: it times the whole network, which runs here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tuner_that_cannot_be_imported_is_told_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for words in (["compile", str(path), "--dim", "N=1"], ["optimize", "mm:8x8x8"]):
+        assert main([*words, "--tuner", "bayesian"]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith("polysci: error: tuner 'bayesian': optuna cannot be imported")
+
+
 def test_a_table_of_stages(path: Path) -> None:
     ran = process("compile", path, *FAST, "--dim", "N=1", "--wide")
     assert ran.returncode == 0, ran.stderr

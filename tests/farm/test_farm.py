@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, replace
 from functools import partial
 from itertools import pairwise
@@ -145,6 +145,17 @@ def test_workers_that_do_not_fit(client: Client, change: dict[str, object], mess
         return tasks.describe(dask_worker) | change
 
     with pytest.raises(FarmError, match=message):
+        connect(client, FarmTasks(describe))
+
+
+@pytest.mark.parametrize("wrap", [ModuleNotFoundError, lambda text: RuntimeError(repr(text))])
+def test_a_worker_without_polysci(client: Client, wrap: Callable[[str], Exception]) -> None:
+    """Dask sends the error as it is, or as a text in another one."""
+
+    def describe(dask_worker: object = None) -> tasks.Answer:
+        raise wrap("No module named 'polysci'")
+
+    with pytest.raises(FarmError, match=r"polysci is not installed there; install \d"):
         connect(client, FarmTasks(describe))
 
 

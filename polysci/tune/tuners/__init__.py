@@ -2,6 +2,7 @@
 
 from polysci.tune.tuners.drive import TUNERS, drive
 from polysci.tune.tuners.options import TunerOptions, options_of
+from polysci.tune.tuners.rivals import check_packages
 from polysci.tune.tuners.space import Decision, Genome, Space, choose_options
 from polysci.tune.tuners.state import Outcome, TunerState, kept_states, state_of
 
@@ -13,6 +14,7 @@ __all__ = [
     "Space",
     "TunerOptions",
     "TunerState",
+    "check_packages",
     "choose_options",
     "drive",
     "kept_states",

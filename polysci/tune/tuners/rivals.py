@@ -40,6 +40,12 @@ def load_optuna() -> Any:
     return optuna
 
 
+def check_packages(options: TunerOptions) -> None:
+    """Raise UnsupportedError where what the tuner is made of cannot be imported."""
+    if options.name == "bayesian":
+        load_optuna()
+
+
 def propose_by_density(space: Space, options: TunerOptions) -> Proposals:
     """What a tree-structured Parzen estimator expects to improve most (optuna's TPESampler).
 
