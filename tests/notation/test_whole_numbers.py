@@ -137,3 +137,13 @@ def test_exported_code_has_the_same_values(tmp_path: Path) -> None:
 def test_many_random_expressions(seed: int) -> None:
     draw = Random(seed)
     check([value(draw, 3) for _ in range(30)])
+
+
+@pytest.mark.parametrize(
+    "term", ["sqrt(2.0)", "sqrt(2)", "reciprocal(9)", "exp(1.0) / 3", "log(N)"]
+)
+def test_functions_of_numbers_are_as_exact_as_doubles(term: str) -> None:
+    text = f"def f(double(N) D) -> (Z) {{ Z(i) = D(i) * {term} }}"
+    wanted = notation.interpret(text, {"D": ARRAYS["D"]})["Z"]
+    computed = notation.compile(text, {"N": SIZE}, level="estimate")(ARRAYS["D"])
+    np.testing.assert_allclose(computed, wanted, rtol=1e-15)

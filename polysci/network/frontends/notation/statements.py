@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
 
 from polysci.network.frontends.notation.element_types import (
     argument_type,
@@ -23,6 +26,7 @@ from polysci.network.frontends.notation.syntax import (
     Variable,
 )
 from polysci.network.ir.conversions import convert
+from polysci.network.ir.element_values import evaluate
 from polysci.network.ir.expressions import (
     Apply,
     Computed,
@@ -39,7 +43,7 @@ from polysci.network.ir.expressions import (
     constant,
     substitute,
 )
-from polysci.network.ir.functions import WHOLE, kind_of_type
+from polysci.network.ir.functions import PREDICATES, WHOLE, kind_of_type
 from polysci.polyhedral.affine import Affine
 
 _REVERSED = {"less": "greater", "less_equal": "greater_equal"}
@@ -181,9 +185,7 @@ class Elements:
             case Operation(function, arguments):
                 own = argument_type(function, arguments, self.types)
                 values = tuple(_converted(*self.expr(part), own) for part in arguments)
-                if all(isinstance(part, Number) for part in values):
-                    values = (convert(values[0], "", own), *values[1:])
-                return Apply(function, values), dtype
+                return _applied(function, values, own), dtype
 
     def truth(self, term: Term) -> Expr:
         """A term as 0 or 1."""
@@ -224,6 +226,29 @@ class Elements:
         ends = {f"i{at}": size for at, size in enumerate(self.shapes[self.ranges.statement.tensor])}
         ends |= dict(self.over)
         return form.const + sum(max(0, coef * (ends[name] - 1)) for name, coef in form.terms)
+
+
+def _applied(function: str, values: tuple[Expr, ...], own: str) -> Expr:
+    """A function of values of type ``own``; of real numbers alone a number, as exact as doubles."""
+    whole = Apply(function, values)
+    if is_real(own) and function not in PREDICATES and all(map(_is_known, values)):
+        with np.errstate(all="ignore"):
+            value = float(evaluate(whole, (), {}))
+        if isfinite(value):
+            return Number(value)
+    if all(isinstance(part, Number) for part in values):
+        return Apply(function, (convert(values[0], "", own), *values[1:]))
+    return whole
+
+
+def _is_known(expr: Expr) -> bool:
+    """Whether it is a number, or an extent."""
+    match expr:
+        case Number() | Position(Affine(())):
+            return True
+        case Apply(_, arguments):
+            return all(map(_is_known, arguments))
+    return False
 
 
 def _converted(expr: Expr, source: str, target: str) -> Expr:
