@@ -32,6 +32,14 @@ def extent_of(operand: Operand, axis: int, tile: Extents) -> Count:
     return clipped
 
 
+def steps_of(operand: Operand, strides: Sequence[int], tile: Extents) -> list[int]:
+    """Elements from each position along an axis to the next that a tile touches."""
+    return [
+        stride * (gcd(*(coef for dim, coef in index.terms if np.any(tile[dim] > 1))) or 1)
+        for stride, index in zip(strides, operand.index, strict=True)
+    ]
+
+
 def _pair(terms: Sequence[tuple[int, Count]]) -> Count:
     """Distinct values of ``a*x + b*y``: they repeat under (x + b/g, y - a/g), g = gcd(a, b)."""
     (a, m), (b, n) = terms

@@ -1,8 +1,7 @@
 """Footprints of a family at every loop depth: bytes of A, B and C, as arrays over schedules.
 
 Inside the loops of the schedule are those of a call: filter taps, cache lines of the reduction,
-steps of the reduction. A call whose operands do not fit a cache, or conflict in a few of its sets,
-fetches them again in every step.
+steps of it. What does not fit a cache, or conflicts in a few of its sets, comes again each step.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from polysci.polyhedral.footprint import (
     extent_of,
     fetches,
     runs,
+    steps_of,
     whole_blocks,
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
@@ -266,11 +266,11 @@ class TrafficCounts:
         a, b, c = self._bytes(depth, self.tiles[depth])
         total = a + b
         full = a * np.where(
-            self.from_copy(depth), 1.0, self._crowding(self.contraction.x, depth, period)
+            self.from_copy(depth), 1.0, self.crowding_of(self.contraction.x, depth, period)
         )
         if depth <= self.depth:
             total = total + c
-            full = np.maximum(full, c * self._crowding(self.contraction.out, depth, period))
+            full = np.maximum(full, c * self.crowding_of(self.contraction.out, depth, period))
         return np.maximum(total, full * USABLE / self.crowded.get(period, CROWDED))
 
     def from_copy(self, depth: int) -> NDArray[np.bool_]:
@@ -329,15 +329,15 @@ class TrafficCounts:
             lambda tile: whole_blocks(*self.runs_of(operand, tile, block), block),
         )  # fmt: skip
 
-    def _crowding(self, operand: Operand, depth: int, period: int) -> Count:
+    def crowding_of(self, operand: Operand, depth: int, period: int) -> Count:
         if not period:
             return np.ones(1)
         strides = self.context.strides[operand.array]
         return self._memoise(
             f"crowding {period}", operand, self.tiles[depth],
             lambda tile: crowding(
-                *self.runs_of(operand, tile, LINE), strides, self._extents(operand, tile), period,
-                operand.bytes,
+                *self.runs_of(operand, tile, LINE), steps_of(operand, strides, tile),
+                self._extents(operand, tile), period, operand.bytes,
             ),
         )  # fmt: skip
 

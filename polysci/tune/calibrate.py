@@ -46,7 +46,7 @@ from polysci.tune.probes import (
     unit_of,
 )
 
-FORMAT = 10
+FORMAT = 11
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
 PATIENCE_EACH_S = 0.1  # and for each of the probes
 AGREE_S = 6.0  # how long others are, on which no two passes agree

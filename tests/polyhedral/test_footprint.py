@@ -25,6 +25,7 @@ from polysci.polyhedral.footprint import (
     line_bytes,
     load_bound_bytes,
     refetches,
+    steps_of,
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.rank import Context, traffic
@@ -82,6 +83,23 @@ def test_footprints_of_convolutions(problem: Conv2d, data: st.DataObject) -> Non
         assert footprint(wide, counts(tile)) == [len(touched(operand, tile))]
         clipped = footprint(operand, counts(tile))[0]
         assert clipped <= min(len(touched(operand, tile)), np.prod(operand.shape))
+
+
+@pytest.mark.parametrize(
+    ("tile", "wanted"),
+    [
+        ({"p": 4, "q": 4}, (2, 2)),  # every other row and column of the image
+        ({"p": 4, "q": 4, "r": 3, "s": 3}, (1, 1)),  # taps lie between them
+        ({"p": 1, "q": 4, "r": 1, "s": 3}, (1, 1)),  # one row
+    ],
+)
+def test_steps_between_positions_that_a_tile_touches(
+    tile: dict[str, int], wanted: tuple[int, int]
+) -> None:
+    _, roles, _ = model_of(Conv2d(N=1, C=64, H=13, W=13, K=16, R=3, S=3, stride=2))
+    tile = {dim.name: tile.get(dim.name, 1) for dim in roles.dims}
+    n, c, h, w = 13 * 13 * 64, 1, 13 * 64, 64
+    assert steps_of(roles.a, [n, c, h, w], counts(tile)) == [n, c, wanted[0] * h, wanted[1] * w]
 
 
 def test_counts_are_vectorised() -> None:
