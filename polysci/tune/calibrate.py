@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.border.files import read_stored
+from polysci.border.files import read_stored, replace_file
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
@@ -348,10 +348,9 @@ def _agree(bests: Sequence[float], agreed: float) -> bool:
 
 
 def _store(path: Path, machine: Machine) -> Machine:
-    aside = path.with_suffix(".new")
     try:
-        aside.write_text(machine.to_json(), encoding="utf-8")
-        aside.replace(path)
+        with replace_file(path) as file:
+            file.write(machine.to_json().encode())
     except OSError as error:
         _log.warning("cannot keep the calibration in %s: %s", path, error)
         _unstored[path] = machine

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.border.files import read_stored
+from polysci.border.files import read_stored, replace_file
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context, traffic
@@ -278,7 +278,6 @@ def load_weights(target: Target) -> Weights | None:
 def keep(target: Target, weights: Weights) -> Path:
     """Replace the machine's weights; returns the file. Raises OSError."""
     path = weights_path(target)
-    aside = path.with_suffix(".new")
-    aside.write_text(weights.to_json(), encoding="utf-8")
-    aside.replace(path)
+    with replace_file(path) as file:
+        file.write(weights.to_json().encode())
     return path

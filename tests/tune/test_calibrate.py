@@ -254,11 +254,12 @@ def test_a_read_only_cache_without_rates_costs_one_measurement(
 def test_rates_that_cannot_be_written_serve_until_the_process_ends(
     cache: Path, measurements: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    calibrate.machine_path(TARGET).mkdir()  # nothing can take its place
+    path = calibrate.machine_path(TARGET)
+    path.mkdir()  # nothing can take its place
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert calibrate.machine_of(TARGET) == MEASURED
-    assert measurements == ["f32"]
+    assert measurements == ["f32"] and list(path.parent.iterdir()) == [path]
     (warning,) = caplog.messages
     assert "cannot keep the calibration" in warning
 
