@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import pi, prod, sqrt
-from types import MappingProxyType
-from typing import Final
+from math import prod
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
@@ -33,74 +31,16 @@ from polysci.network.frontends.notation.syntax import (
     rewrite_terms,
     walk_terms,
 )
+from polysci.notation.derivatives import apply, derive
+from polysci.notation.versions import (
+    choose_names,
+    copy_version,
+    gradient,
+    merge_versions,
+    number_versions,
+    rename,
+)
 from polysci.polyhedral.affine import Affine
-
-
-def _of(function: str, *arguments: Term | float) -> Operation:
-    return Operation(function, tuple(
-        Literal(part) if isinstance(part, int | float) else part for part in arguments
-    ))  # fmt: skip
-
-
-def _normal(x: Term) -> Term:
-    """``exp(-x * x / 2) / sqrt(2 * pi)``."""
-    return _of("mul", _of("exp", _of("mul", _of("square", x), -0.5)), 1 / sqrt(2 * pi))
-
-
-def _sigmoid_slope(x: Term) -> Term:
-    return _of("mul", _of("sigmoid", x), _of("sub", 1.0, _of("sigmoid", x)))
-
-
-def _step(comparison: str, a: Term, b: Term) -> Term:
-    return _of("select", _of(comparison, a, b), 1.0, 0.0)
-
-
-# Function of one real number -> its derivative.
-_SLOPES: Final[Mapping[str, Callable[[Term], Term]]] = MappingProxyType(
-    {
-        "neg": lambda x: Literal(-1.0),
-        "exp": lambda x: _of("exp", x),
-        "log": lambda x: _of("reciprocal", x),
-        "sqrt": lambda x: _of("div", 0.5, _of("sqrt", x)),
-        "square": lambda x: _of("mul", x, 2.0),
-        "reciprocal": lambda x: _of("neg", _of("square", _of("reciprocal", x))),
-        "sin": lambda x: _of("cos", x),
-        "cos": lambda x: _of("neg", _of("sin", x)),
-        "tan": lambda x: _of("add", 1.0, _of("square", _of("tan", x))),
-        "sinh": lambda x: _of("cosh", x),
-        "cosh": lambda x: _of("sinh", x),
-        "tanh": lambda x: _of("sub", 1.0, _of("square", _of("tanh", x))),
-        "atan": lambda x: _of("reciprocal", _of("add", 1.0, _of("square", x))),
-        "erf": lambda x: _of("mul", _of("exp", _of("neg", _of("square", x))), 2 / sqrt(pi)),
-        "abs": lambda x: _of("sign", x),
-        "relu": lambda x: _of("select", _of("greater", x, 0.0), 1.0, 0.0),
-        "sigmoid": _sigmoid_slope,
-        "softplus": lambda x: _of("sigmoid", x),
-        "silu": lambda x: _of("add", _of("sigmoid", x), _of("mul", x, _sigmoid_slope(x))),
-        "gelu": lambda x: _of(
-            "add", _of("mul", x, _normal(x)),
-            _of("add", 0.5, _of("mul", _of("erf", _of("mul", x, sqrt(0.5))), 0.5)),
-        ),
-        **{name: lambda x: Literal(0.0) for name in ("floor", "ceil", "rint", "sign")},
-    }
-)  # fmt: skip
-# Function of two real numbers -> its derivatives by each.
-_PAIRS: Final[Mapping[str, Callable[[Term, Term], tuple[Term, Term]]]] = MappingProxyType(
-    {
-        "add": lambda a, b: (Literal(1.0), Literal(1.0)),
-        "sub": lambda a, b: (Literal(1.0), Literal(-1.0)),
-        "mul": lambda a, b: (b, a),
-        "div": lambda a, b: (
-            _of("reciprocal", b), _of("neg", _of("div", a, _of("square", b)))
-        ),
-        "pow": lambda a, b: (
-            _of("mul", b, _of("pow", a, _of("sub", b, 1.0))),
-            _of("mul", _of("pow", a, b), _of("log", a)),
-        ),
-        "min": lambda a, b: (_step("less_equal", a, b), _step("greater", a, b)),
-        "max": lambda a, b: (_step("greater_equal", a, b), _step("less", a, b)),
-    }
-)  # fmt: skip
 
 
 @guard
@@ -112,7 +52,7 @@ def grad(text: str, *inputs: str, sizes: Mapping[str, int] | None = None, name: 
     ``sizes`` has a value for every shape variable. Of equal extremes of ``max=`` and ``min=`` each
     has the whole gradient; factors of ``*=`` must not be 0. A subscript out of data makes every
     element of the axis look for its places. Raises SpecError for names that are no real inputs,
-    UnsupportedError for functions without a rule and tensors that change after they are read.
+    UnsupportedError for tensors that have other values later, but by ``+=``.
     """
     return str(gradients_of(elaborate(parse(text), name), inputs, sizes or {}))
 
@@ -135,7 +75,10 @@ Slope = tuple[Element, Term, Choices]
 
 @dataclass(slots=True)
 class _Backward:
-    """The statements backwards; ``made``: tensors whose gradients have a value so far."""
+    """The statements backwards; ``made``: tensors whose gradients have a value so far.
+
+    ``reads``: what the tensors hold that a statement reads, as ``versions`` calls it.
+    """
 
     forward: Comprehension
     inference: Inference
@@ -143,50 +86,87 @@ class _Backward:
     wanted: Sequence[str]
     made: set[str] = field(default_factory=set)
     statements: list[Assignment] = field(default_factory=list)
+    reads: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> Comprehension:
-        forward, sizes = self.forward, self.inference
+        forward, shape = self.forward, self.inference.shape
         outputs = [name for name in dict.fromkeys(forward.outputs) if is_real(self.types[name])]
-        given = [
-            Declaration(_gradient(name), "float32" if self.types[name] != "float64" else "float64",
-                        sizes.shape(name))
-            for name in outputs
-        ]  # fmt: skip
+        self.check_names(outputs)
         self.made |= {*outputs}
-        known = self.dependent()
-        for ranges in reversed(sizes.statements):
+        known, steps = self.dependent(), self.inference.statements
+        inputs = [tensor.name for tensor in forward.inputs]
+        versions = number_versions(inputs, (ranges.statement for ranges in steps))
+        for ranges, (before, behind) in zip(reversed(steps), reversed(versions), strict=True):
             self.refuse_changes(ranges)
-            if ranges.statement.tensor in self.made & known:
+            target = ranges.statement.tensor
+            self.reads = {**before, target: behind} if ranges.is_first else before
+            if target in self.made & known:
                 self.pull_back(ranges, known)
         for name in self.wanted:
             if name not in self.made:
-                self.accumulate(name, tuple(f"x{at}" for at in range(len(sizes.shape(name)))),
-                                Literal(0.0), ())  # fmt: skip
-        return self.comprehension(given)
+                index = tuple(f"x{at}" for at in range(len(shape(name))))
+                self.accumulate(name, index, Literal(0.0), ())
+        return self.comprehension(outputs, self.compute_values(versions))
 
-    def comprehension(self, given: Sequence[Declaration]) -> Comprehension:
-        """Forward and backward statements as one."""
-        sizes = self.inference.statements[0].work.sizes if self.inference.statements else {}
-        inputs = [replace(tensor, extents=self.inference.shape(tensor.name))
+    def check_names(self, outputs: Sequence[str]) -> None:
+        """Raises SpecError for an input that is called as a gradient is."""
+        inputs = [tensor.name for tensor in self.forward.inputs]
+        for name in (*outputs, *self.wanted):
+            if f"d_{name}" in inputs:
+                what = f"d_{name} is an input: the gradient of {name} would have its name"
+                raise error_at(self.forward.text, self.forward.at, what)
+
+    def compute_values(self, versions: Sequence[tuple[dict[str, str], str]]) -> list[Assignment]:
+        """The statements of the comprehension, with a tensor for each version that is read."""
+        statements = list[Assignment]()
+        merged = merge_versions((behind for _, behind in versions), self.statements)
+        for ranges, (before, behind) in zip(self.inference.statements, versions, strict=True):
+            step = replace(ranges.statement, ranges=_ranges(ranges), exists=())
+            target = step.tensor
+            reads = {**before, target: behind} if ranges.is_first else before
+            step = rename(rewrite_statement(step, self.fix), reads)
+            if not ranges.is_first and behind not in merged:
+                shape = self.inference.shape(target)
+                statements.append(copy_version(step, behind, shape))
+                step = replace(step, tensor=behind)
+            statements.append(rename(step, merged))
+        self.statements = [rename(statement, merged) for statement in self.statements]
+        return statements
+
+    def comprehension(self, outputs: Sequence[str], forward: Sequence[Assignment]) -> Comprehension:
+        """Forward and backward statements as one, with names that the notation has."""
+        sizes, shape = self.sizes, self.inference.shape
+        inputs = [replace(tensor, extents=shape(tensor.name))
                   for tensor in self.forward.inputs if tensor.name not in sizes]  # fmt: skip
-
-        def fix(term: Term) -> Term:
-            match term:
-                case Variable(name) | Element(name, ()) if name in sizes:
-                    return Literal(sizes[name])
-                case AxisExtent(tensor, axis):
-                    return Literal(self.inference.shape(tensor)[axis])
-            return term
-
-        forward = [
-            replace(rewrite_statement(ranges.statement, fix), ranges=_ranges(ranges), exists=())
-            for ranges in self.inference.statements
-        ]
-        backward = [rewrite_statement(statement, fix) for statement in self.statements]
+        seeds = [
+            Declaration(f"d_{name}", "float64" if self.types[name] == "float64" else "float32",
+                        shape(name))
+            for name in outputs
+        ]  # fmt: skip
+        statements = [*forward, *self.statements]
+        kept = [tensor.name for tensor in self.forward.inputs]
+        names = choose_names(kept, {*outputs, *self.wanted}, statements)
         return Comprehension(
-            f"{self.forward.name}_gradients", (*inputs, *given), tuple(map(_gradient, self.wanted)),
-            (*forward, *backward),
+            f"{self.forward.name}_gradients", (*inputs, *seeds),
+            tuple(f"d_{name}" for name in self.wanted),
+            tuple(rename(statement, names) for statement in statements),
         )  # fmt: skip
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.inference.statements[0].work.sizes if self.inference.statements else {}
+
+    def fix(self, term: Term) -> Term:
+        """A size, or a scalar that has a value, as a number."""
+        match term:
+            case Element(name, ()) if name in self.sizes:
+                value = self.sizes[name]
+                return Literal(float(value) if is_real(self.types[name]) else value)
+            case Variable(name) if name in self.sizes:
+                return Literal(self.sizes[name])
+            case AxisExtent(tensor, axis):
+                return Literal(self.inference.shape(tensor)[axis])
+        return term
 
     def dependent(self) -> set[str]:
         """The tensors on which the wanted gradients depend."""
@@ -213,16 +193,16 @@ class _Backward:
         """What a statement adds to the gradients of the tensors that it reads."""
         statement = ranges.statement
         own = Element(statement.tensor, tuple(map(Variable, statement.index)))
-        seed: Term = replace(own, tensor=_gradient(statement.tensor))
+        seed: Term = replace(own, tensor=gradient(statement.tensor))
         match statement.operator:
             case "max=" | "min=":
-                seed = _of("select", _of("equal", statement.value, own), seed, 0.0)
+                seed = apply("select", apply("equal", statement.value, own), seed, 0.0)
                 read = names_in(statement.value)
                 unread = [name for name in ranges.reductions if name not in read]
                 bounds = [ranges.bounds(name) for name in unread]  # of equal extremes
                 seed = _product(seed, Literal(1 / prod(end - first for first, end in bounds)))
             case "*=":
-                seed = _of("div", _of("mul", seed, own), statement.value)
+                seed = apply("div", apply("mul", seed, own), statement.value)
             case "argmin=" | "argmax=":
                 return
         for element, slope, chosen in self.slopes(statement.value, seed, ()):
@@ -243,19 +223,9 @@ class _Backward:
                 yield from self.slopes(body, seed, (*chosen, (condition, True)))
                 yield from self.slopes(otherwise, seed, (*chosen, (condition, False)))
             case Operation(_, arguments):
-                for part, slope in zip(arguments, self.rule(term), strict=False):
+                for part, slope in zip(arguments, derive(term), strict=False):
                     if any(isinstance(inner, Element) for inner in walk_terms(part)):
                         yield from self.slopes(part, _product(seed, slope), chosen)
-
-    def rule(self, term: Operation) -> tuple[Term, ...]:
-        """The derivatives of a function by its arguments."""
-        if term.function in _SLOPES:
-            return (_SLOPES[term.function](term.arguments[0]),)
-        if term.function in _PAIRS:
-            return _PAIRS[term.function](*term.arguments)
-        if term.function in ("equal", "not_equal", "less", "greater", "and", "or", "not"):
-            return ()
-        raise self.refusal(term.at, f"{term.function} has no rule")
 
     def accumulate(
         self, tensor: str, index: tuple[str, ...], value: Term, ranges: tuple[IndexRange, ...]
@@ -266,9 +236,10 @@ class _Backward:
             IndexRange(name, Literal(0), Literal(size))
             for name, size in zip(index, extents, strict=True)
         )
-        self.statements.append(Assignment(
-            _gradient(tensor), index, "+=", tensor not in self.made, value, (*bounds, *ranges)
-        ))  # fmt: skip
+        statement = Assignment(
+            gradient(tensor), index, "+=", tensor not in self.made, value, (*bounds, *ranges)
+        )
+        self.statements.append(rename(rewrite_statement(statement, self.fix), self.reads))
         self.made.add(tensor)
 
 
@@ -299,11 +270,11 @@ class _Pull:
                 self.inside = _both(self.inside, condition)
             else:
                 ends = (value, Literal(0.0)) if holds else (Literal(0.0), value)
-                value = _of("select", self.put(condition), *ends)
+                value = apply("select", self.put(condition), *ends)
         if self.matches is not None:
-            value = _of("select", self.put(self.matches), value, 0.0)
+            value = apply("select", self.put(self.matches), value, 0.0)
         if self.inside is not None:
-            value = _of("select", self.put(self.inside), value, 0.0)
+            value = apply("select", self.put(self.inside), value, 0.0)
         rest = tuple(
             bound for bound in _ranges(self.ranges)
             if bound.name not in self.places and bound.name not in index
@@ -336,7 +307,7 @@ class _Pull:
             if abs(coef) == 1 and iterator in self.ranges.iterators and iterator not in index
         ]  # fmt: skip
         if form is None or not free:
-            same = _of("equal", Variable(name), subscript)
+            same = apply("equal", Variable(name), subscript)
             if form is None:
                 self.matches = _both(self.matches, same)
             else:
@@ -352,33 +323,29 @@ class _Pull:
             -coef * others.const,
         )
         self.places[iterator] = _term(self.forms[iterator])
-        self.inside = _both(self.inside, _of("greater_equal", self.places[iterator], first))
-        self.inside = _both(self.inside, _of("less", self.places[iterator], end))
+        self.inside = _both(self.inside, apply("greater_equal", self.places[iterator], first))
+        self.inside = _both(self.inside, apply("less", self.places[iterator], end))
         return name
 
 
-def _gradient(tensor: str) -> str:
-    return f"d_{tensor}"
-
-
 def _both(first: Term | None, second: Term) -> Term:
-    return second if first is None else _of("and", first, second)
+    return second if first is None else apply("and", first, second)
 
 
 def _product(seed: Term, slope: Term) -> Term:
     """``seed * slope``."""
     if isinstance(slope, Literal) and abs(slope.value) == 1:
-        return seed if slope.value == 1 else _of("neg", seed)
+        return seed if slope.value == 1 else apply("neg", seed)
     if isinstance(slope, Operation) and slope.function == "reciprocal":
-        return _of("div", seed, *slope.arguments)  # in the seed's type, also by whole numbers
-    return _of("mul", seed, slope)
+        return apply("div", seed, *slope.arguments)  # in the seed's type, also by whole numbers
+    return apply("mul", seed, slope)
 
 
 def _term(form: Affine) -> Term:
     """A linear form as a term."""
     term: Term = Literal(form.const)
     for name, coef in form.terms:
-        term = _of("add", term, _of("mul", coef, Variable(name)))
+        term = apply("add", term, apply("mul", coef, Variable(name)))
     return term
 
 

@@ -51,6 +51,13 @@ STATEMENTS = [
     ),
     ("D(m) +=! A(m,k) / A.1  F(m) +=! square(A(m,k) - D(m))  "
      "Z(m,k) = (A(m,k) - D(m)) * rsqrt(F(m) + 1e-5) * V(m)", "AV"),
+    ("Z(m,k) = A(m,k) * A(m,k)  G(m,k) = Z(m,k) * Z(m,k)  Z(m,k) += G(m,k) * V(m)", "AV"),
+    ("Z(m) max=! A(m,k)  Z(m) += square(V(m))", "AV"),
+    ("Z(m) *=! A(m,k)  Z(m) += V(m) where m in 1:3  G(m) = Z(m) * Z(m)  Z(m) += G(m)", "AV"),
+    ("G = V(0) * V(1)  V(m) += G * A(m,k)  Z(m) = V(m) * V(m)", "AV"),
+    ("Z +=! A(m,k)  S = Z * Z  Z += S", "A"),
+    ("Z(m) = V(m)  Z(m) += Z(m) > 0.0 ? V(m) : -s * V(m)", "Vs"),
+    ("Z(m,k) = A(m,k) * float(A(m,k) <= V(m)) + float(A(m,k) >= 0.5) * s", "AVs"),
     ("L(m,n) +=! A(m,k) * B(k,n)  G(m,n) = max(L(m,n), 0.0)  Z(m,k) +=! G(m,n) * B(k,n)", "AB"),
 ]  # fmt: skip
 
@@ -102,6 +109,56 @@ def test_an_input_that_nothing_depends_on_has_zeros() -> None:
     assert gradients["d_A"].tolist() == [1, 1, 1] and gradients["d_B"].tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("function", sorted({*notation.BUILTINS} - {"isnan", "isinf"}))
+def test_every_function_has_derivatives(function: str) -> None:
+    arity, _ = notation.BUILTINS[function]
+    names = "XYT"[:arity]
+    arguments = ", ".join(f"{name}(i)" for name in names)
+    text = (
+        f"def f(double(N) X, double(N) Y, double(N) T) -> (Z) {{ Z(i) = {function}({arguments}) }}"
+    )
+    ends = (1.1, 9.0) if function == "acosh" else (-4.4, 4.6)
+    ends = (-0.9, 0.9) if function in ("asin", "acos", "atanh") else ends
+    values = {"X": np.linspace(*ends, 12), "Y": np.linspace(4.7, -4.8, 12), "T": np.ones(12)}
+    if function == "pow" or function.startswith(("log", "sqrt", "rsqrt")):
+        values["X"] = np.abs(values["X"])
+    gradients = notation.interpret(
+        notation.grad(text, sizes={"N": 12}), {**values, "d_Z": np.ones(12)}
+    )
+    for name in names:
+        high, low = (
+            notation.interpret(text, {**values, name: values[name] + move})["Z"]
+            for move in (1e-6, -1e-6)
+        )
+        slope = (high - low) / 2e-6
+        np.testing.assert_allclose(gradients[f"d_{name}"], slope, rtol=1e-5, atol=1e-7)
+
+
+def test_powers_of_zero_have_gradients() -> None:
+    text = "def f(double(N) A, double(N) B) -> (Z) { Z(i) = pow(A(i), B(i)) + pow(A(i), 0) }"
+    values = {"A": [0.0, 0.0, 2.0], "B": [0.0, 2.0, 0.0], "d_Z": np.ones(3)}
+    gradients = notation.interpret(notation.grad(text, sizes={"N": 3}), values)
+    assert gradients["d_A"].tolist() == [0, 0, 0]
+    assert gradients["d_B"][:2].tolist() == [0, 0]
+
+
+def test_gradients_of_gradients_are_central_differences() -> None:
+    text = "def f(double(N) A) -> (O) { P(i) = exp(A(i))  P(i) += A(i)  O(i) = P(i) * P(i) }"
+    second = notation.grad(notation.grad(text, "A", sizes={"N": 3}), "A")
+    values = {"A": np.array([0.5, -1.0, 0.25]), "d_O": np.ones(3), "d_d_A": np.ones(3)}
+    grown = np.exp(values["A"]) + values["A"]
+    slope = np.exp(values["A"]) + 1
+    expected = 2 * (slope**2 + grown * np.exp(values["A"]))
+    np.testing.assert_allclose(notation.interpret(second, values)["d_A"], expected)
+
+
+def test_scalars_of_known_value_stay_real() -> None:
+    text = "def f(double(N) A, float s) -> (B) { B(i) = A(i) * (s / 2) }"
+    backward = notation.grad(text, "A", sizes={"N": 2, "s": 3})
+    values = {"A": np.ones(2), "d_B": np.ones(2)}
+    assert notation.interpret(backward, values)["d_A"].tolist() == [1.5, 1.5]
+
+
 def test_quotients_by_numbers_keep_doubles() -> None:
     text = "def f(double(N) A) -> (B) { B(i) = A(i) / 9 }"
     for divisor in ("9", "A.0"):
@@ -116,8 +173,10 @@ def test_refusals() -> None:
         notation.grad(text, "I", sizes={"N": 3})
     with pytest.raises(SpecError, match="the size of N is missing"):
         notation.grad(text)
-    with pytest.raises(UnsupportedError, match=r"line 1:.*mish has no rule"):
-        notation.grad(text.replace("A(i) *", "mish(A(i)) *"), sizes={"N": 3})
+    with pytest.raises(SpecError, match="d_A is an input: the gradient of A would have its name"):
+        notation.grad(
+            text.replace("int(N) I", "float(N) d_A").replace("I(i)", "d_A(i)"), sizes={"N": 3}
+        )
     with pytest.raises(UnsupportedError, match="A has values before"):
         notation.grad(text.replace("}", "A(i) = B(i) }"), sizes={"N": 3})
 
