@@ -96,6 +96,14 @@ def result_type(statement: Assignment, types: Mapping[str, str]) -> str:
     return promote([dtype]) if statement.operator in ("+=", "*=") else dtype
 
 
+def combined_type(statement: Assignment, types: Mapping[str, str]) -> str:
+    """In which values are combined: the target's element type, unless that holds fewer."""
+    own, target = type_of(statement.value, types), types[statement.tensor]
+    counts = target == "bool" and statement.operator in ("+=", "*=")
+    same = statement.operator == "=" or (own == target and not counts)
+    return target if same else promote((own, target))
+
+
 def tensor_types(comprehension: Comprehension) -> dict[str, str]:
     """The element type of every tensor, by its name."""
     types = {declaration.name: declaration.dtype for declaration in comprehension.inputs}

@@ -71,6 +71,12 @@ class _Statements(GrowingGraph):
                 versions = {**versions, _SUMS: self.define(elements, versions, value)}
                 elements = Elements(ranges, types, shapes)
                 value = elements.whole(_SUMS)
+            elif isinstance(value, Reduce) and elements.range_guards:  # read nowhere else
+                inner = Elements(ranges, types, shapes, within=True)
+                reduced = inner.reduce()
+                versions = {**versions, _SUMS: self.define(inner, versions, reduced)}
+                elements = Elements(ranges, types, shapes)
+                value = elements.part(_SUMS)
         expr = elements.define(value)
         if isinstance(expr, Load) and elements.reads == [_SUMS]:
             self.versions[target] = versions[_SUMS]
@@ -78,9 +84,10 @@ class _Statements(GrowingGraph):
         self.versions[target] = self.define(elements, versions, expr)
 
     def define(self, elements: Elements, versions: Mapping[str, str], expr: Expr) -> str:
-        """A tensor of the target's type and shape, by what an element of it is."""
+        """A tensor by what an element of it is: of the target's type and shape, or within it."""
         target = elements.ranges.statement.tensor
-        output = Tensor(self.fresh(target), elements.shapes[target], elements.types[target])
+        dtype = elements.reduced_type if elements.within else elements.types[target]
+        output = Tensor(self.fresh(target), elements.extents, dtype)
         names = [versions[name] for name in elements.reads]
         return self.put(ELEMENTS, names, output, expr=expr)
 

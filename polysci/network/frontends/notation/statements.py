@@ -10,8 +10,8 @@ import numpy as np
 
 from polysci.network.frontends.notation.element_types import (
     argument_type,
+    combined_type,
     is_real,
-    promote,
     type_of,
 )
 from polysci.network.frontends.notation.ranges import StatementRanges
@@ -57,20 +57,42 @@ _WITHIN = {"uint16": ("uint8",), "int16": ("uint8", "int8"), "uint32": ("uint8",
 class Elements:
     """What an element of a statement's target is, by position of the tensors that it reads.
 
-    ``types`` and ``shapes`` are of the tensors by their names in the text.
+    ``types`` and ``shapes`` are of the tensors by their names in the text. With ``within`` the
+    first element is that of the first values of all iterators, and the last that of the last ones.
     """
 
     ranges: StatementRanges
     types: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]
+    within: bool = False
     reads: list[str] = field(default_factory=list)
     iterators: dict[str, Affine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.iterators = {name: axis(at) for at, name in enumerate(self.ranges.statement.index)}
+        firsts = self.firsts if self.within else (0,) * len(self.firsts)
+        self.iterators = {
+            name: combine(dict(axis(at).terms), first)
+            for at, (name, first) in enumerate(
+                zip(self.ranges.statement.index, firsts, strict=True)
+            )
+        }
         for at, name in enumerate(self.ranges.reductions):
             first, _ = self.ranges.bounds(name)
             self.iterators[name] = Affine(((f"r{at}", 1),), first)
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first values of the target's iterators."""
+        return tuple(self.ranges.bounds(name)[0] for name in self.ranges.statement.index)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """How many elements there are along each axis."""
+        statement = self.ranges.statement
+        if not self.within:
+            return self.shapes[statement.tensor]
+        bounds = [self.ranges.bounds(name) for name in statement.index]
+        return tuple(end - first for first, end in bounds)
 
     @property
     def over(self) -> tuple[tuple[str, int], ...]:
@@ -84,12 +106,8 @@ class Elements:
 
     @property
     def computed_type(self) -> str:
-        """In which values are combined: the target's element type, unless that holds fewer."""
-        statement = self.ranges.statement
-        own, target = type_of(statement.value, self.types), self.types[statement.tensor]
-        counts = target == "bool" and statement.operator in ("+=", "*=")
-        same = statement.operator == "=" or (own == target and not counts)
-        return target if same else promote((own, target))
+        """The element type in which values are combined."""
+        return combined_type(self.ranges.statement, self.types)
 
     def reduce(self) -> Expr:
         """The value of the statement, of the type in which it is combined."""
@@ -120,6 +138,12 @@ class Elements:
         return value if places else _converted(value, computed, target)
 
     @property
+    def reduced_type(self) -> str:
+        """The element type of what ``reduce`` gives."""
+        places = self.ranges.statement.operator in ("argmin=", "argmax=")
+        return "int32" if places else self.computed_type
+
+    @property
     def is_combined(self) -> bool:
         """Whether every element is combined with what it was, as it is."""
         statement = self.ranges.statement
@@ -133,6 +157,11 @@ class Elements:
     def whole(self, tensor: str) -> Load:
         """The element, at the place of the target's, of a tensor of its shape."""
         return self.load(tensor, tuple(map(axis, range(len(self.ranges.statement.index)))))
+
+    def part(self, tensor: str) -> Load:
+        """The same of a tensor that ``within`` describes."""
+        index = [combine(dict(axis(at).terms), -first) for at, first in enumerate(self.firsts)]
+        return self.load(tensor, tuple(index))
 
     @property
     def range_guards(self) -> tuple[Guard, ...]:
@@ -223,7 +252,7 @@ class Elements:
 
     def largest(self, form: Affine) -> int:
         """The largest value of a form over all iterators."""
-        ends = {f"i{at}": size for at, size in enumerate(self.shapes[self.ranges.statement.tensor])}
+        ends = {f"i{at}": size for at, size in enumerate(self.extents)}
         ends |= dict(self.over)
         return form.const + sum(max(0, coef * (ends[name] - 1)) for name, coef in form.terms)
 
