@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import argument_type, is_real, tensor_types
+from polysci.network.frontends.notation.element_types import (
+    argument_type,
+    combined_type,
+    is_real,
+    tensor_types,
+)
 from polysci.network.frontends.notation.parser import parse
 from polysci.network.frontends.notation.ranges import StatementRanges
 from polysci.network.frontends.notation.sizes import bind_sizes, infer_shapes
@@ -24,7 +29,7 @@ from polysci.network.frontends.notation.syntax import (
     Variable,
 )
 from polysci.network.ir.element_values import NUMPY_FUNCTIONS
-from polysci.network.ir.functions import WHOLE, kind_of_type
+from polysci.network.ir.functions import UNSIGNED, WHOLE, kind_of_type
 
 Array = NDArray[Any]
 
@@ -98,10 +103,10 @@ class _Grid:
             result[region] = getattr(np, statement.operator[:-1])(flat, axis=-1)
             return result
         if statement.operator != "=":
-            combine = _COMBINE[statement.operator]
-            value = combine.reduce(value, axis=summed)
+            combine, dtype = _COMBINE[statement.operator], combined_type(statement, self.types)
+            value = combine.reduce(_converted(value, dtype), axis=summed)
             if not statement.initialise:
-                value = combine(result[region], value)
+                value = combine(_converted(result[region], dtype), value)
         result[region] = _converted(value, self.types[statement.tensor])
         return result
 
@@ -136,6 +141,7 @@ class _Grid:
         places = []
         for axis, part in enumerate(index):
             place, size = np.asarray(self.evaluate(part, guarded)), array.shape[axis]
+            place = _converted(place, "int64") if place.dtype.kind == "f" else place
             if not guarded and (place.min() < 0 or place.max() >= size):
                 raise ValueError(
                     f"{term}: {part} takes values {place.min()} to {place.max()}, but axis {axis} "
@@ -152,6 +158,6 @@ def _converted(value: Any, dtype: str) -> Any:
     if dtype == "bool":
         return np.asarray(value) != 0
     if np.asarray(value).dtype.kind == "f":
-        long = kind_of_type(dtype) != WHOLE
-        value = NUMPY_FUNCTIONS["to_long" if long else "to_whole"](np.asarray(value))
+        kind = {WHOLE: "to_whole", UNSIGNED: "to_unsigned"}.get(kind_of_type(dtype), "to_long")
+        value = NUMPY_FUNCTIONS[kind](np.asarray(value))
     return np.asarray(value).astype(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polysci import notation
 from polysci.errors import SpecError
 from polysci.notation import interpret
 
@@ -90,3 +91,13 @@ def test_a_computed_subscript_outside_its_axis_is_an_error() -> None:
     guarded = text.replace("A(I(i))", "I(i) < 3 ? A(I(i)) : -1.0")
     result = interpret(guarded, {"A": np.arange(3), "I": np.array([3, 0, 1])})
     assert result["B"].tolist() == [-1, 0, 1]
+
+
+def test_real_subscripts_are_rounded_towards_zero() -> None:
+    text = "def f(float(N) A, float(M) F) -> (B) { B(i) = A(F(i)) }"
+    a, f = np.arange(4, dtype="f4"), np.array([-0.5, 1.9, 3.5], "f4")
+    assert notation.interpret(text, {"A": a, "F": f})["B"].tolist() == [0, 1, 3]
+    function = notation.compile(text, level="estimate", check=True)
+    assert function(a, f).tolist() == [0, 1, 3]
+    with pytest.raises(ValueError, match="1 computed subscripts lie outside"):
+        function(a, -2 * f[1:2])

@@ -63,6 +63,13 @@ def _truncate(dtype: type[np.signedinteger[Any]], x: Array) -> Array:
     return np.asarray(np.where(inside >= info.max, info.max, whole))
 
 
+def _to_unsigned(x: Array) -> Array:
+    """Real numbers rounded towards zero, at most the largest; negative ones wrap."""
+    half = np.where(x >= 2.0**63, 2.0**63, 0.0)
+    whole = _truncate(np.int64, x - half).astype(np.uint64) + half.astype(np.uint64)
+    return np.asarray(np.where(x >= 2.0**64, np.iinfo(np.uint64).max, whole))
+
+
 NUMPY_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "neg": np.negative,
     "remainder": np.fmod, "pow": _power, "min": np.minimum, "max": np.maximum,
@@ -82,6 +89,7 @@ NUMPY_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
     "cube": lambda x: x**3, "half": lambda x: x.astype(np.float16).astype(float),
     "real": lambda x: x.astype(float), "exact": lambda x: x.astype(float),
     "whole": lambda x: x.astype(np.int32), "long": lambda x: x.astype(np.int64),
+    "unsigned": lambda x: x.astype(np.uint64), "to_unsigned": _to_unsigned,
     "to_whole": partial(_truncate, np.int32), "to_long": partial(_truncate, np.int64),
     "above": np.greater, "not_below": np.greater_equal, "below": np.less,
     "not_above": np.less_equal, "reciprocal": np.reciprocal, "isnan": np.isnan, "isinf": np.isinf,
@@ -96,8 +104,8 @@ _COMBINE: Final[Mapping[str, tuple[np.ufunc, float]]] = {
 def evaluate(expr: Expr, shape: Sequence[int], known: Mapping[str, Array]) -> Array:
     """The tensor of a shape whose elements an expression defines, for the tensors that it reads.
 
-    Real numbers are computed in float64, whole ones in int64. Raises UnsupportedError for a
-    function that has no value here.
+    Real numbers are computed in float64, whole ones in int64 or uint64. Raises UnsupportedError for
+    a function that has no value here.
     """
     grid = _Grid({f"i{at}": place for at, place in enumerate(_arange(shape))}, len(shape), known)
     return np.broadcast_to(grid.value(expr), shape)
@@ -159,10 +167,13 @@ class _Grid:
         constants = [isinstance(argument, Number) for argument in arguments]
         pairs = [*zip(values, constants, strict=True)][function == "select" :]
         kinds = {value.dtype.kind for value, constant in pairs if not constant}
+        unsigned = kinds <= {"i", "u"} and "u" in kinds  # in which C computes with both
         for at, constant in enumerate(constants):
             if constant and kinds:
-                whole = kinds == {"i"} and float(values[at]).is_integer()
+                whole = kinds <= {"i", "u"} and float(values[at]).is_integer()
                 values[at] = values[at].astype(np.int64 if whole else np.float64)
+            if unsigned and values[at].dtype.kind == "i" and at >= (function == "select"):
+                values[at] = values[at].astype(np.uint64)
         with np.errstate(all="ignore"):
             return _widen(np.asarray(NUMPY_FUNCTIONS[function](*values)))
 
@@ -189,4 +200,6 @@ class _Grid:
 
 
 def _widen(array: Array) -> Array:
-    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+    """As float64, uint64 or int64."""
+    whole = np.uint64 if array.dtype == np.uint64 else np.int64
+    return array.astype(np.float64 if array.dtype.kind == "f" else whole)
