@@ -76,9 +76,10 @@ def _value(graph: GrowingGraph, part: ast.AST, names: dict[str, Part]) -> Part:
 
 def _apply(graph: GrowingGraph, op: str, parts: list[Part]) -> str:
     """A node; numbers are of the element type of the tensors beside them."""
-    tensors = [part for part in parts if isinstance(part, str)]
-    dtypes = [graph.dtype(name) for name in tensors]
-    own = next((dtype for dtype in dtypes if dtype != "bool"), "float32")
+    values = parts[1:] if op == "Where" else parts
+    dtypes = [graph.dtype(part) for part in values if isinstance(part, str)]
+    truths = op == "Where" and dtypes == ["bool"] * len(values)
+    own = "bool" if truths else next((dtype for dtype in dtypes if dtype != "bool"), "float32")
     inputs = [part if isinstance(part, str) else graph.number(part, own) for part in parts]
     shape = np.broadcast_shapes(*(graph.shape(name) for name in inputs))
     return graph.add(op, inputs, shape, "bool" if op in _TRUTHS else own)

@@ -190,8 +190,15 @@ def argument_kinds(expr: Apply, own: str, dtypes: Mapping[str, str]) -> tuple[st
     if expr.function == "select":
         return (kinds[0] or WHOLE, own, own)
     if expr.function in RESULTS:
-        own = _widest(*kinds) or own
+        own = _widest(*kinds) or _kind_of_numbers(expr) or own
     return (own,) * len(kinds)
+
+
+def _kind_of_numbers(expr: Apply) -> str:
+    """In which a predicate compares numbers that are known; empty for whole ones."""
+    numbers = [part.value for part in expr.arguments if isinstance(part, Number)]
+    whole = all(float(number).is_integer() for number in numbers)
+    return EXACT if expr.function in PREDICATES and not whole else ""
 
 
 def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) -> str:

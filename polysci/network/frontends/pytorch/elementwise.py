@@ -31,17 +31,16 @@ FORMULAS: Mapping[str, str] = MappingProxyType(
         "softplus": "Where(x * beta > threshold, x, Softplus(x * beta) / beta)",
         "elu": "scale * Where(x > 0, x, alpha * (Exp(x * input_scale) - 1))",
         "_prelu_kernel": "PRelu(x, weight)",
-        "threshold": "Where(x > threshold, x, value)",
+        "threshold": "Where(x <= threshold, value, x)",  # a NaN stays
         "trunc": "Sign(x) * Floor(Abs(x))",
         "rsqrt": "Reciprocal(Sqrt(x))",
         "square": "x * x",
         "exp2": "Exp(x * 0.6931471805599453)",  # log 2
-        "expm1": "2 * Sinh(x / 2) * Exp(x / 2)",  # which loses nothing near 0
+        # which loses nothing near 0, where Exp(x) - 1 would
+        "expm1": "Where(Abs(x) < 1, 2 * Sinh(x / 2) * Exp(x / 2), Exp(x) - 1)",
         "log1p": "Where(Abs(x) < 0.5, 2 * Atanh(x / (x + 2)), Log(x + 1))",
         "log2": "Log(x) * 1.4426950408889634",  # 1 / log 2
         "log10": "Log(x) * 0.4342944819032518",  # 1 / log 10
-        "maximum": "Max(x, other)",
-        "minimum": "Min(x, other)",
         "pow": "Pow(x, exponent)",
         "clamp_min": "Max(x, min)",
         "clamp_max": "Min(x, max)",
@@ -80,7 +79,7 @@ def formula(text: str, call: AtenCall, **arguments: Any) -> str:
     numbers = [value for name, value in parts.items() if name not in _CONDITIONS]
     dtype = call.common_dtype(*numbers) if call.dtype == "bool" else call.dtype
     for name, value in parts.items():
-        if name not in _CONDITIONS and isinstance(value, str):
+        if name not in _CONDITIONS and (isinstance(value, str) or dtype == "bool"):
             parts[name] = call.cast(value, dtype)
     if not any(isinstance(value, str) for value in parts.values()):
         call.refuse("none of its operands is a tensor")
@@ -93,13 +92,16 @@ def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **othe
     return call.add(op, x, **{name: others[own] for name, own in words.items() if own in others})
 
 
-def mul(call: AtenCall, x: Operand, other: Operand) -> str:
+def truth_or(word: str, text: str, call: AtenCall, x: Operand, other: Operand) -> str:
+    """Of truths, a logical operator; a formula of numbers."""
     if call.dtype == "bool":
-        return logical("and", call, x, other)
-    return formula("x * other", call, x=x, other=other)
+        return logical(word, call, x, other)
+    return formula(text, call, x=x, other=other)
 
 
 def add(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
+    if call.dtype == "bool":
+        return logical("or", call, x, other) if alpha else call.cast(x)
     return formula("x + other" if alpha == 1 else "x + other * alpha", call, x=x, other=other,
                    alpha=alpha)  # fmt: skip
 
@@ -114,14 +116,20 @@ def rsub(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
 
 
 def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = None) -> str:
-    """With a rounding mode quotients of whole numbers are computed as f64."""
+    """With a rounding mode by the remainder: a quotient may round up to a whole number."""
     if rounding_mode is None:
         return formula("x / other", call, x=x, other=other)
-    dtype = call.dtype if "float" in call.dtype else "float64"
-    x, other = (call.cast(value, dtype) for value in (x, other))
-    texts = {"floor": "Floor(q)", "trunc": "Sign(q) * Floor(Abs(q))"}
-    quotient = derive(call.graph, "x / other", x=x, other=other)
-    return call.cast(derive(call.graph, texts[rounding_mode], q=quotient))
+    real = "float" in call.dtype
+    if real and rounding_mode == "trunc":
+        return formula("Sign(q := x / other) * Floor(Abs(q))", call, x=x, other=other)
+    x, other = call.cast(x), call.cast(other)
+    if not real:
+        rest = call.add("Mod", x, other, fmod=int(rounding_mode == "trunc"))
+        return derive(call.graph, "(x - r) / other", x=x, other=other, r=rest)
+    text = "(q := (x - r) / other) - Where(Sign(r) * Sign(other) < 0, 1, 0)"
+    quotient = derive(call.graph, text, x=x, other=other, r=fmod(call, x, other))
+    text = "Where(other == 0, x / other, Where(q - (f := Floor(q)) > 0.5, f + 1, f))"
+    return formula(text, call, x=x, other=other, q=quotient)
 
 
 def floor_divide(call: AtenCall, x: Operand, other: Operand) -> str:
@@ -131,9 +139,10 @@ def floor_divide(call: AtenCall, x: Operand, other: Operand) -> str:
 def remainder(call: AtenCall, x: Operand, other: Operand) -> str:
     """Of the sign of the divisor, as in Python."""
     x, other = call.cast(x), call.cast(other)
-    if "float" in call.dtype:
-        return formula("x - Floor(x / other) * other", call, x=x, other=other)
-    return call.add("Mod", x, other)
+    if "float" not in call.dtype:
+        return call.add("Mod", x, other)
+    text = "Where(Sign(r) * Sign(other) < 0, r + other, r)"
+    return derive(call.graph, text, r=fmod(call, x, other), other=other)
 
 
 def fmod(call: AtenCall, x: Operand, other: Operand) -> str:
@@ -179,7 +188,9 @@ RULES: AtenRules = MappingProxyType(
         **{name: partial(with_words, *row) for name, row in _WORDS.items()},
         **{f"logical_{word}": partial(logical, word) for word in _LOGICAL},
         **{f"bitwise_{word}": partial(bitwise, word) for word in _LOGICAL},
-        "mul": mul,
+        "mul": partial(truth_or, "and", "x * other"),
+        "maximum": partial(truth_or, "or", "Max(x, other)"),
+        "minimum": partial(truth_or, "and", "Min(x, other)"),
         "add": add,
         "sub": sub,
         "rsub": rsub,

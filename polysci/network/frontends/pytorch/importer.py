@@ -76,16 +76,25 @@ class AtenImporter:
             return self._refuse(node, NO_RULE)
         start = len(self.graph.nodes)
         try:
-            made = rule(AtenCall(self.graph, _results(node)), **_words(node, self.name))
+            results = _results(node)
+            made = rule(AtenCall(self.graph, results), **_words(node, self.name))
             _check_results(node, made)
+            self._check_types(results, [made] if isinstance(made, str) else made)
         except (AtenRefusal, SpecError, UnsupportedError) as error:
             del self.graph.nodes[start:]
             return self._refuse(node, str(error))
-        except (TypeError, ValueError, KeyError, IndexError) as error:  # arguments of another kind
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # of another kind
             del self.graph.nodes[start:]
             return self._refuse(node, f"arguments that no rule takes ({error})")
         self.names[node] = self._title(node, start, made)
         return None
+
+    def _check_types(self, results: Sequence[Tensor], made: Sequence[str]) -> None:
+        """Raise AtenRefusal where a rule makes another type or shape than PyTorch."""
+        for result, name in zip(results, made, strict=False):
+            own = self.graph.tensors[name] if name else result
+            if (own.shape, own.dtype) != (result.shape, result.dtype):
+                raise AtenRefusal(f"elements of {result.dtype} here")
 
     def name(self, node: Any) -> str:
         """The tensor of a node; a constant, if it is known."""

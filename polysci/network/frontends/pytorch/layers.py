@@ -82,7 +82,23 @@ def attention(
         text = "Where(m, s, least)" if graph.dtype(attn_mask) == "bool" else "s + m"
         scores = derive(graph, text, s=scores, m=attn_mask, least=float("-inf"))
     shares = call.add("Softmax", scores, shape=graph.shape(scores), axis=-1)
-    return call.add("MatMul", shares, value)
+    y = call.add("MatMul", shares, value)
+    if attn_mask is None or not _may_hide_rows(graph.value(attn_mask)):
+        return y
+    real = "float32" if graph.dtype(attn_mask) == "bool" else graph.dtype(attn_mask)
+    rows = graph.shape(attn_mask)
+    told = call.whole([len(rows) - 1])
+    most = graph.add("ReduceMax", (call.cast(attn_mask, real), told), (*rows[:-1], 1), real)
+    text = "Where(most > least, y, 0)"
+    least = 0.0 if graph.dtype(attn_mask) == "bool" else float("-inf")
+    return derive(graph, text, most=most, least=least, y=y)
+
+
+def _may_hide_rows(mask: Array | None) -> bool:
+    """Whether a query may see no key at all, whose result is 0 to PyTorch."""
+    if mask is None or not mask.shape[-1]:
+        return True
+    return not bool((mask if mask.dtype == bool else mask > -np.inf).any(-1).all())
 
 
 def _repeat_heads(call: AtenCall, x: str, heads: int) -> str:
@@ -186,7 +202,7 @@ def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Seque
 
 def shares_of_windows(size: int, windows: int) -> Array:
     """(size, windows): what each element is of the mean of each window."""
-    shares = np.zeros((size, windows), np.float32)
+    shares = np.zeros((size, windows))
     for at in range(windows):
         first, last = at * size // windows, -(-(at + 1) * size // windows)
         shares[first:last, at] = 1 / (last - first)

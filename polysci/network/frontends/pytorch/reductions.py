@@ -90,7 +90,7 @@ def norm(
     keepdim: bool = False,
     **_: Any,
 ) -> str:
-    axes = call.axes(dim, x)
+    x, axes = call.cast(x), call.axes(dim, x)
     if ord in (1, 2):
         return _reduced(call, f"ReduceL{int(ord)}", x, axes)
     if abs(ord) != inf:
