@@ -11,8 +11,12 @@ import torch
 
 # Of operators that take places: which argument is the table, which the places, which the axis.
 _READERS: Final = MappingProxyType(
-    {"embedding": (0, 1, None), "index_select": (0, 2, 1), "gather": (0, 2, 1)}
+    {
+        "embedding": (0, 1, None),
+        **dict.fromkeys(("index_select", "gather", "scatter", "scatter_add"), (0, 2, 1)),
+    }
 )
+_INDEXED: Final = ("index", "index_put")  # whose places may count from the end
 _MOVING: Final = frozenset(
     ("view", "reshape", "flatten", "unsqueeze", "squeeze", "transpose", "permute", "t", "expand",
      "clone", "contiguous", "alias", "detach", "_to_copy", "to")
@@ -54,7 +58,7 @@ def _ranges(node: Any) -> Iterator[IndexRange]:
         if name in _MOVING and reader.args[0] is node:
             if _is_whole(reader):
                 yield from _ranges(reader)
-        elif name == "index":
+        elif name in _INDEXED:
             for axis, places in enumerate(reader.args[1]):
                 if places is node:
                     size = reader.args[0].meta["val"].shape[axis]

@@ -138,6 +138,10 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         leaves, spec = pytree.tree_flatten((args, dict(words)))
         if spec == self._spec:
             return list(leaves)
+        args, words = _in_order((args, dict(words)), self._examples)
+        leaves, spec = pytree.tree_flatten((args, words))
+        if spec == self._spec:
+            return list(leaves)
         bound = inspect.signature(self.module.forward).bind(*args, **words).arguments
         positional = self._names[: len(self._examples[0])]
         if {*bound} == {*positional, *self._examples[1]}:
@@ -251,6 +255,17 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 set_code_exec_strategy(  # TorchDynamo leaves this function alone, without being imported for it
     OptimizedModule.forward.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
 )
+
+
+def _in_order(value: Any, example: Any) -> Any:
+    """A value whose dictionaries have their keys in the order of an example's."""
+    if type(value) is not type(example):
+        return value
+    if type(value) is dict and value.keys() == example.keys():
+        return {name: _in_order(value[name], example[name]) for name in example}
+    if type(value) in (list, tuple) and len(value) == len(example):
+        return type(value)(map(_in_order, value, example))
+    return value
 
 
 def _size_or_value(x: Any) -> str:

@@ -31,6 +31,7 @@ class PackedTensor:
     tensor: Callable[[], Any]
     version: int
     address: int
+    strides: tuple[int, ...]
     storage: Any
     read: Callable[[], tuple[int, ...]]
     sample: tuple[int, ...]
@@ -42,6 +43,7 @@ class PackedTensor:
             self.tensor() is w
             and self.version == w._version
             and self.address == w.data_ptr()
+            and self.strides == w.stride()
             and self.sample == self.read()
         )
 
@@ -58,6 +60,7 @@ def find_call(w: Tensor, key: Any) -> Any:
         or entry.tensor() is not w
         or entry.version != w._version
         or entry.address != w.data_ptr()
+        or entry.strides != w.stride()
         or entry.sample != entry.read()
     ):
         return None
@@ -144,8 +147,9 @@ def _remember(w: Tensor, ffi: Any) -> PackedTensor:
         return bits[a], bits[b], bits[c], bits[d]
 
     entry = PackedTensor(
-        weakref.ref(w, forget), w._version, w.data_ptr(), w.untyped_storage(), read, read(), {}
-    )
+        weakref.ref(w, forget), w._version, w.data_ptr(), w.stride(), w.untyped_storage(), read,
+        read(), {},
+    )  # fmt: skip
     _tensors[key] = entry
     return entry
 

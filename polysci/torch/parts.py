@@ -1,10 +1,9 @@
-"""The parts of a program that become compiled networks, and the program that calls them."""
+"""The parts of a program that become compiled networks, each compared with eager."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import getitem
 from typing import Any, Final
 
@@ -242,7 +241,7 @@ def compile_whole(
 
     Then no call needs to run by itself. ``eager`` is the module that the program is of.
     """
-    part = next((part for part in networks if _is_whole(program, part)), None)
+    part = next((part for part in networks if is_whole_of(program, part)), None)
     if part is None:
         return None
     theirs = [x for x in pytree.tree_leaves(eager()) if isinstance(x, torch.Tensor)]
@@ -254,7 +253,8 @@ def compile_whole(
     return compiled, _report_of(part, networks[part], error, LEAST)
 
 
-def _is_whole(program: TorchProgram, part: Part) -> bool:
+def is_whole_of(program: TorchProgram, part: Part) -> bool:
+    """Whether a part is all of a program."""
     return (part.inputs, part.outputs) == (program.inputs, program.outputs)
 
 
@@ -332,69 +332,3 @@ def run_calls(
         for source in node.all_input_nodes:
             if last[source] is node and source not in kept:
                 del values[source]
-
-
-def _run_alone(program: TorchProgram, split: Split, part: Part, only: CompiledPart) -> Any:
-    """A program of one part, other outputs of which are inputs or known; can be pickled."""
-    order = [program.inputs.index(node) for node in part.inputs]
-    table = {node: at for at, node in enumerate((*part.outputs, *program.inputs))}
-    known, places = list[Any](), list[int]()
-    for node in program.outputs:
-        places.append(table.get(node, len(table) + len(known)))
-        if node not in table:
-            is_tensor = hasattr(node, "all_input_nodes")
-            known.append(split.known[node].detach() if is_tensor else node)
-    return partial(_pick_results, only, order, known, places)
-
-
-def _pick_results(
-    only: CompiledPart, order: Sequence[int], known: Sequence[Any], places: Sequence[int],
-    *inputs: Any,
-) -> list[Any]:  # fmt: skip
-    """Places among the results of a part, a program's inputs and known values."""
-    every = (*only.forward(*[inputs[at] for at in order]), *inputs, *known)
-    return [every[at] for at in places]
-
-
-def join_parts(program: TorchProgram, split: Split, compiled: Mapping[Part, CompiledPart]) -> Any:
-    """From tensors to the outputs: by the only part, or a ``GraphModule`` with several."""
-    for whole, only in compiled.items():
-        if _is_whole(program, whole):
-            return only.forward
-        if {*split.parts} == {whole} and not any(calls for calls, _ in split.phases):
-            return _run_alone(program, split, whole, only)
-    graph, names = torch.fx.Graph(), dict[Any, Any]()
-    owner = torch.nn.Module()
-
-    def place(node: Any) -> Any:
-        if node not in names and isinstance(split.known.get(node), torch.Tensor):
-            name = f"constant{len(names)}"
-            owner.register_buffer(name, split.known[node].detach(), persistent=False)
-            names[node] = graph.get_attr(name)
-        elif node not in names:
-            copy(node)
-        return names[node]
-
-    def copy(node: Any) -> None:
-        arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), place)
-        names[node] = graph.call_function(node.target, arguments, words)
-
-    for node in program.inputs:
-        names[node] = graph.placeholder(node.name)
-    for number, (apart, part) in enumerate(split.phases):
-        module = compiled.get(part) if part else None
-        own = {*apart, *(part.calls if part and module is None else ())}
-        for node in program.nodes:
-            if node in own:
-                copy(node)
-        if part and module is not None:
-            owner.add_module(f"part{number}", module)
-            made = graph.call_module(f"part{number}", tuple(place(node) for node in part.inputs))
-            names |= {
-                node: graph.call_function(getitem, (made, at))
-                for at, node in enumerate(part.outputs)
-            }
-    graph.output(tuple(
-        place(node) if hasattr(node, "all_input_nodes") else node for node in program.outputs
-    ))  # fmt: skip
-    return torch.fx.GraphModule(owner, graph)

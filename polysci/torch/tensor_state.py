@@ -13,6 +13,7 @@ import torch
 SAMPLE: Final = 4  # elements by which writes are noticed that PyTorch does not count
 _version: Final = attrgetter("_version")
 _address: Final = torch.Tensor.data_ptr
+_strides: Final = torch.Tensor.stride
 
 
 class TensorState:
@@ -25,13 +26,17 @@ class TensorState:
     def __init__(self, tensors: Iterable[Any]) -> None:
         self._tensors = [*tensors]
         self._counted = [x for x in self._tensors if not x.is_inference()]  # others have no version
-        self._kept = [x.untyped_storage() for x in self._tensors if x.layout == torch.strided]
+        self._strided = [x for x in self._tensors if x.layout == torch.strided]
+        self._kept = [x.untyped_storage() for x in self._strided]
         self._take = _reader([at for x in self._tensors for at in _sample(x)])
         self._counts, self._bits = self._count(), self._take()
 
-    def _count(self) -> list[int]:
-        """How often each was changed in place, and where each lies."""
-        return [*map(_version, self._counted), *map(_address, self._tensors)]
+    def _count(self) -> list[Any]:
+        """How often each was changed in place, and where and how each lies."""
+        return [
+            *map(_version, self._counted), *map(_address, self._strided),
+            *map(_strides, self._strided),
+        ]  # fmt: skip
 
     def is_of(self, tensors: Sequence[Any]) -> bool:
         """Whether these are the tensors, in this order, and hold what they held."""

@@ -21,13 +21,13 @@ from polysci.network.compile.prepare import DTYPES
 from polysci.network.frontends.pytorch.program import program_of
 from polysci.network.ir.graph import Graph
 from polysci.torch.capture import capture
+from polysci.torch.joined_parts import join_parts
 from polysci.torch.parts import (
     Split,
     boundary_values,
     compile_part,
     compile_whole,
     is_faithful,
-    join_parts,
     split_program,
 )
 from polysci.torch.reports import ModuleReport
