@@ -139,10 +139,24 @@ class ReductionWriter(LoopWriter):
             gathered = [sums.at("0") for sums in gathered]
         else:
             step: c.Body = [*map(c.Statement, self.add(several, gathered, guards, {}))]
+            if not self.runs_forwards(several[0]):
+                step = [c.Statement('__asm__ volatile("")'), *step]
             steps = [line for sums in gathered for line in sums.define()]
             steps += self.reduce(several[0], bounds, step)
         body = [*steps, *map(c.Statement, self.stores({}, gathered))]
         return self.share(names, body) if names else self.alone(body)
+
+    def runs_forwards(self, reduction: Reduce) -> bool:
+        """Whether no step of what is reduced goes back in memory.
+
+        Where one does, GCC 12 sums wrong elements if it unrolls a short loop and makes vectors of
+        the loop around that: its permutation of them is lost when it adds them in order.
+        """
+        names = [name for name, _ in reduction.over]
+        return not any(
+            access.tables or access.computed or any(access.terms.get(name, 0) < 0 for name in names)
+            for access in self.bodies()
+        )
 
     def lanes(
         self, several: Sequence[Reduce], gathered: Sequence[Accumulator],
@@ -237,10 +251,15 @@ class ReductionWriter(LoopWriter):
         return statements
 
     def last_of(self, reduction: Reduce) -> str:
-        """The iterator of reductions along which all that they read lies side by side."""
+        """The iterator of reductions along which all that they read lies side by side.
+
+        Of places the innermost one alone: lanes meet values in the order of the loops.
+        """
         shortest = 8 if reduction.function == "add" else SHORTEST
+        places = any(other.function in PLACES for other in self.reductions)
+        over = reduction.over[-1:] if places else reduction.over
         good = [
-            name for name, size in reduction.over
+            name for name, size in over
             if size >= shortest
             and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in self.bodies())
         ]  # fmt: skip
