@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from polysci.network.frontends.notation.element_types import is_real, tensor_typ
 from polysci.network.frontends.notation.graphs import graph_of_comprehension
 from polysci.network.frontends.notation.index_checks import OUTSIDE, with_index_checks
 from polysci.network.frontends.notation.parser import parse
-from polysci.network.frontends.notation.sizes import bind_sizes
+from polysci.network.frontends.notation.sizes import bind_sizes, check_sizes
 from polysci.network.frontends.notation.syntax import Declaration
 from polysci.notation.gradients import gradients_of
 from polysci.numerics.dtypes import from_bf16, to_bf16
@@ -31,7 +32,8 @@ KEPT: Final = 256  # functions of free sizes
 class TensorFunction:
     """A compiled comprehension: ``f(A, B)``, or by names ``f(A=a, B=b)``.
 
-    A call returns the output, or a dict of all of them by their names. bf16 arrays are uint16.
+    A call returns the output, or a dict of all of them by their names. bf16 arrays are uint16, and
+    scalars may be numbers.
     ``network`` is what computes it, with its report, C and so on; ``options`` are compile's.
     """
 
@@ -62,15 +64,17 @@ class TensorFunction:
         else:
             values = dict(zip(self.names, arrays, strict=True))
         for tensor in self.inputs:
-            if tensor.dtype == "bf16" and isinstance(values.get(tensor.name), np.ndarray):
-                values[tensor.name] = from_bf16(values[tensor.name])
+            if not tensor.extents and isinstance(number := values.get(tensor.name), Real):
+                values[tensor.name] = _scalar(tensor, number)
+            elif tensor.dtype == "bf16" and isinstance(values.get(tensor.name), np.ndarray):
+                values[tensor.name] = np.asarray(from_bf16(values[tensor.name]))
         results = self.network(values)
         outputs = dict(zip(self.outputs, results.values(), strict=False))
         for name, count in list(outputs.items()):
             if name.startswith(OUTSIDE):
                 self.check(name, int(outputs.pop(name)))
             elif self.types[name] == "bf16":
-                outputs[name] = to_bf16(count)
+                outputs[name] = np.asarray(to_bf16(count))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def check(self, name: str, count: int) -> None:
@@ -154,6 +158,13 @@ def _by_name(
     return {**values, **named}
 
 
+def _scalar(tensor: Declaration, number: Any) -> Array:
+    """A number as the array that an input without axes is. Raises TypeError for a part of one."""
+    if not is_real(tensor.dtype) and int(number) != number:
+        raise TypeError(f"{tensor.name}: expected a whole number, got {number!r:.80}")
+    return np.asarray(number, "float32" if tensor.dtype == "bf16" else tensor.dtype)
+
+
 @guard
 def compile(
     text: str, sizes: Mapping[str, int | Sequence[int]] | None = None, *, name: str = "",
@@ -178,6 +189,7 @@ def compile(
         if not several or any(type(value) is not int for value in several):
             raise SpecError(f"sizes: {variable}={size!r:.80}: expected a whole number")
     whole = elaborate(parse(text), name)
+    check_sizes(whole, bound)
     settings = {"level": level, "threads": threads, "check": check, **options}
     fixed = {variable: size for variable, size in bound.items() if isinstance(size, int)}
     if len(fixed) == len(bound) and {*whole.comprehension.shape_variables} <= {*fixed}:
@@ -204,5 +216,6 @@ def _compile(
     names, outputs = tuple(tensor.name for tensor in inputs), whole.comprehension.outputs
     ports = [tuple(port.name for port in several) for several in (network.inputs, network.outputs)]
     changed = "bf16" in types.values() or any(name.startswith(OUTSIDE) for name in outputs)
+    changed |= not all(tensor.extents for tensor in inputs)
     words = (whole, inputs, network, types, sizes, options, names, outputs)
     return TensorFunction(*words, plain=not changed and ports == [names, outputs])

@@ -265,3 +265,29 @@ def test_arrays_in_order_or_by_name() -> None:
         for arrays, named in (((at, a), {}), ((a, at[:5]), {}), ((at,), {"I": at})):
             with pytest.raises((TypeError, ValueError), match=r"[AI]: expected"):
                 function(*arrays, **named)
+
+
+def test_scalars_may_be_numbers() -> None:
+    text = "def f(float(N) A, float s, int n, bf16 h) -> (B) { B(i) = A(i) * s + n * h }"
+    function = notation.compile(text, {"N": 3}, level="estimate")
+    a = np.arange(3, dtype="f4")
+    for s, n, h in (
+        (2, 3, 0.5),
+        (np.float32(2), np.int64(3), np.asarray(to_bf16(np.float32([0.5]))[0])),
+    ):
+        assert function(a, s, n, h).tolist() == [1.5, 3.5, 5.5]
+    assert notation.compile(text, level="estimate")(a, s=2.0, n=3, h=0.5).tolist() == [
+        1.5,
+        3.5,
+        5.5,
+    ]
+    with pytest.raises(TypeError, match=r"n: expected a whole number, got 2\.5"):
+        function(a, 1.0, 2.5, 0.5)
+
+
+def test_sizes_that_nothing_has_are_refused_before_a_call() -> None:
+    text = "def f(float(N,M) A) -> (B) { B(i) +=! A(i,j) }"
+    with pytest.raises(SpecError, match="Q=3: no shape variable or scalar"):
+        notation.compile(text, {"Q": 3}, level="estimate")
+    with pytest.raises(SpecError, match=r"N=\[0, 2\]: expected a positive size"):
+        notation.compile(text, {"N": [0, 2]}, level="estimate")

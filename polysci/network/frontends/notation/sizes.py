@@ -34,21 +34,27 @@ def bind_sizes(comprehension: Comprehension, shapes: Mapping[str, Sequence[int]]
     return sizes
 
 
+def check_sizes(whole: Elaborated, sizes: Mapping[str, int | Sequence[int]]) -> None:
+    """Raises SpecError for a size of something that has none, and for one below 1."""
+    comprehension = whole.comprehension
+    scalars = [tensor.name for tensor in comprehension.inputs if not tensor.extents]
+    for name, size in sizes.items():
+        if name not in (*comprehension.shape_variables, *scalars):
+            raise SpecError(f"{comprehension.name}: {name}={size}: no shape variable or scalar")
+        if name not in scalars and min([size] if isinstance(size, int) else size) < 1:
+            raise SpecError(f"{comprehension.name}: {name}={size}: expected a positive size")
+
+
 def infer_shapes(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
     """The ranges of a comprehension whose sizes are known, and what its calls promise checked.
 
     Raises SpecError for a size that is missing or below 1, and as ``infer`` does.
     """
     comprehension = whole.comprehension
-    scalars = [tensor.name for tensor in comprehension.inputs if not tensor.extents]
     for name in comprehension.shape_variables:
         if name not in sizes:
             raise SpecError(f"{comprehension.name}: the size of {name} is missing: {name}=64")
-    for name, size in sizes.items():
-        if name not in (*comprehension.shape_variables, *scalars):
-            raise SpecError(f"{comprehension.name}: {name}={size}: no shape variable or scalar")
-        if name not in scalars and size < 1:
-            raise SpecError(f"{comprehension.name}: {name}={size}: expected a positive size")
+    check_sizes(whole, sizes)
     inference = infer(whole, sizes)
     for tensor in inference.axes:
         if prod(shape := inference.shape(tensor)) >= LARGEST:
