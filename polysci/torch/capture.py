@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,23 @@ def capture(
         return x.detach() if again or _is_marked(x) else x
 
     args, words = pytree.tree_map_only(torch.Tensor, separate, (args, dict(words)))
-    return torch.export.export(module, args, words, dynamic_shapes=dynamic_shapes)
+    return torch.export.export(_twin(module), args, words, dynamic_shapes=dynamic_shapes)
+
+
+def _twin(module: Any) -> Any:
+    """Another module with the same tensors; the module itself where it cannot be copied.
+
+    While torch.export traces a module, its weights are fake ones, with which no other thread may
+    compute.
+    """
+    own = [x for part in module.modules() for x in pytree.tree_leaves(
+        (vars(part), dict(part._parameters), dict(part._buffers))
+    )]  # fmt: skip
+    memo = {id(x): x for x in own if isinstance(x, torch.Tensor)}
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception:  # of many kinds
+        return module
 
 
 def _is_marked(x: Any) -> bool:

@@ -85,3 +85,27 @@ def test_states_that_are_no_tensors() -> None:
     words = True, 1, 0.0, False, False, False
     with pytest.raises(TypeError, match="lstm: hx: expected a tensor, got int"):
         ours.lstm(torch.ones(2, 1, 4), (1, 2), lstm._flat_weights, *words)
+
+
+class Watched(torch.nn.Module):  # type: ignore[misc]
+    """Notes at each call whether the weights of the first such module are fake."""
+
+    first: Any = None
+    fakes: list[bool] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        weight = Watched.first.linear.weight
+        Watched.fakes.append(isinstance(weight, torch._subclasses.FakeTensor))
+        return self.linear(x)
+
+
+def test_other_threads_may_run_a_module_while_it_is_captured() -> None:
+    Watched.first = module = Watched().eval()
+    weight, x = module.linear.weight, torch.ones(2, 4)
+    optimized = ours.optimize(module, x, "estimate")
+    assert len(Watched.fakes) > 1 and not any(Watched.fakes)
+    assert module.linear.weight is weight and optimized.report.parts
