@@ -291,3 +291,28 @@ def test_sizes_that_nothing_has_are_refused_before_a_call() -> None:
         notation.compile(text, {"Q": 3}, level="estimate")
     with pytest.raises(SpecError, match=r"N=\[0, 2\]: expected a positive size"):
         notation.compile(text, {"N": [0, 2]}, level="estimate")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "O(i) = A(i*i) where i in 0:4",
+            r"A\(\(i \* i\)\).*takes values 9 to 9, but axis 0 has 0 to 4",
+        ),
+        ("O(i) +=! A(i*k - 3) where i in 0:4, k in 0:3", "takes values -3 to -1"),
+        ("O(i) = i*i > 4 ? A(i*i) : 0 where i in 0:3", None),
+        ("O(i) = i*i < 5 ? A(i*i) : 0 where i in 0:4", None),
+        ("O(i) = A(I(i)*i)", None),  # data decide
+    ],
+)
+def test_computed_subscripts_that_leave_their_axis_for_all_data(
+    body: str, message: str | None
+) -> None:
+    text = f"def f(float(N) A, int(M) I) -> (O) {{ {body} }}"
+    sizes = {"N": 5, "M": 3}
+    if message is None:
+        notation.compile(text, sizes, level="estimate")
+    else:
+        with pytest.raises(SpecError, match=message):
+            notation.compile(text, sizes, level="estimate")

@@ -12,6 +12,7 @@ from polysci.errors import SpecError
 from polysci.network.frontends.notation.contractions import contract, labelled_product
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
 from polysci.network.frontends.notation.element_types import is_real, tensor_types
+from polysci.network.frontends.notation.index_checks import check_subscripts
 from polysci.network.frontends.notation.parser import parse
 from polysci.network.frontends.notation.ranges import Inference, StatementRanges
 from polysci.network.frontends.notation.sizes import infer_shapes
@@ -57,6 +58,7 @@ class _Statements(GrowingGraph):
         target = ranges.statement.tensor
         types = {name: _STORED.get(dtype, dtype) for name, dtype in self.types.items()}
         shapes = {name: self.inference.shape(name) for name in self.inference.axes}
+        check_subscripts(ranges, types, shapes)
         elements, versions = Elements(ranges, types, shapes), self.versions
         product = labelled_product(ranges, types, shapes)
         if product is not None:
