@@ -76,10 +76,9 @@ class AtenImporter:
             return self._refuse(node, NO_RULE)
         start = len(self.graph.nodes)
         try:
-            results = _results(node)
-            made = rule(AtenCall(self.graph, results), **_words(node, self.name))
+            made = rule(AtenCall(self.graph, _results(node)), **_words(node, self.name))
             _check_results(node, made)
-            self._check_types(results, [made] if isinstance(made, str) else made)
+            self._check_types(node, [made] if isinstance(made, str) else made)
         except (AtenRefusal, SpecError, UnsupportedError) as error:
             del self.graph.nodes[start:]
             return self._refuse(node, str(error))
@@ -89,10 +88,16 @@ class AtenImporter:
         self.names[node] = self._title(node, start, made)
         return None
 
-    def _check_types(self, results: Sequence[Tensor], made: Sequence[str]) -> None:
-        """Raise AtenRefusal where a rule makes another type or shape than PyTorch."""
-        for result, name in zip(results, made, strict=False):
-            own = self.graph.tensors[name] if name else result
+    def _check_types(self, node: Any, made: Sequence[str]) -> None:
+        """Raise AtenRefusal where a rule makes another type or shape than PyTorch.
+
+        Gradients that nobody wants are None to PyTorch, and may be empty names here.
+        """
+        values = node.meta["val"] if _several(node) else [node.meta["val"]]
+        for value, name in zip(values, made, strict=False):
+            if not name or not hasattr(value, "dtype"):
+                continue
+            own, result = self.graph.tensors[name], _tensor_of(node.name, value)
             if (own.shape, own.dtype) != (result.shape, result.dtype):
                 raise AtenRefusal(f"elements of {result.dtype} here")
 
