@@ -22,7 +22,7 @@ from polysci.network.frontends.notation.parser import parse
 from polysci.network.frontends.notation.sizes import bind_sizes, check_sizes
 from polysci.network.frontends.notation.syntax import Declaration
 from polysci.notation.gradients import gradients_of
-from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.numerics.dtypes import to_bf16
 
 Array = NDArray[Any]
 KEPT: Final = 256  # functions of free sizes
@@ -66,15 +66,10 @@ class TensorFunction:
         for tensor in self.inputs:
             if not tensor.extents and isinstance(number := values.get(tensor.name), Real):
                 values[tensor.name] = _scalar(tensor, number)
-            elif tensor.dtype == "bf16" and isinstance(values.get(tensor.name), np.ndarray):
-                values[tensor.name] = np.asarray(from_bf16(values[tensor.name]))
         results = self.network(values)
         outputs = dict(zip(self.outputs, results.values(), strict=False))
-        for name, count in list(outputs.items()):
-            if name.startswith(OUTSIDE):
-                self.check(name, int(outputs.pop(name)))
-            elif self.types[name] == "bf16":
-                outputs[name] = np.asarray(to_bf16(count))
+        for name in [name for name in outputs if name.startswith(OUTSIDE)]:
+            self.check(name, int(outputs.pop(name)))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def check(self, name: str, count: int) -> None:
@@ -162,7 +157,9 @@ def _scalar(tensor: Declaration, number: Any) -> Array:
     """A number as the array that an input without axes is. Raises TypeError for a part of one."""
     if not is_real(tensor.dtype) and int(number) != number:
         raise TypeError(f"{tensor.name}: expected a whole number, got {number!r:.80}")
-    return np.asarray(number, "float32" if tensor.dtype == "bf16" else tensor.dtype)
+    if tensor.dtype == "bf16":
+        return np.asarray(to_bf16(np.asarray(number, np.float32)))
+    return np.asarray(number, tensor.dtype)
 
 
 @guard
@@ -215,7 +212,7 @@ def _compile(
     types = tensor_types(whole.comprehension)
     names, outputs = tuple(tensor.name for tensor in inputs), whole.comprehension.outputs
     ports = [tuple(port.name for port in several) for several in (network.inputs, network.outputs)]
-    changed = "bf16" in types.values() or any(name.startswith(OUTSIDE) for name in outputs)
+    changed = any(name.startswith(OUTSIDE) for name in outputs)
     changed |= not all(tensor.extents for tensor in inputs)
     words = (whole, inputs, network, types, sizes, options, names, outputs)
     return TensorFunction(*words, plain=not changed and ports == [names, outputs])

@@ -23,6 +23,11 @@ C_TYPES: Mapping[str, str] = MappingProxyType(
 )
 
 
+def array_type(dtype: str) -> np.dtype[Any]:
+    """The type of NumPy's arrays that hold elements of a type of C_TYPES: of bf16 its bits."""
+    return np.dtype("uint16" if dtype == "bf16" else dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class DType:
     """One element type.

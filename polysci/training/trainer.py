@@ -25,6 +25,7 @@ from polysci.network.gradients.optimizers import SGD, Optimizer
 from polysci.network.ir.graph import Array, Graph
 from polysci.network.runtime.runner import check_inputs
 from polysci.numerics import arrays as aligned
+from polysci.numerics.dtypes import array_type
 from polysci.text.tables import shorten
 from polysci.training.export import write_step
 from polysci.training.model import Source, TrainedModel, model_of
@@ -56,7 +57,7 @@ class Trainer:
         held = {**self.parameters, **self.state}
         for port in runner.inputs:
             own = held.get(port.name)
-            kind = np.dtype(port.dtype)
+            kind = array_type(port.dtype)
             self._arrays[port.name] = aligned.empty(port.shape, dtype=kind) if own is None else own
         self._arrays["loss"] = aligned.empty(())
         results = [

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polysci import notation
 from polysci.network.compile import compiled
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.compile.network_cache import FOLDER
 from polysci.network.compile.prepare import graph_of
+from polysci.numerics.dtypes import to_bf16
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.machine import assume_rates
@@ -129,3 +131,13 @@ def test_damaged_entries_are_made_again(
     assert np.array_equal(made()(X), first(X))
     refuse(monkeypatch)
     assert np.array_equal(made()(X), first(X))
+
+
+def test_tensors_of_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def f(bf16(M,K) A, bf16(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    sizes, arrays = {"M": 5, "K": 18, "N": 9}, (to_bf16(reals(5, 18)), to_bf16(reals(9, 18)))
+    first = notation.compile(text, sizes, level="estimate", isa=ISA)
+    refuse(monkeypatch)
+    second = notation.compile(text, sizes, level="estimate", isa=ISA)
+    assert [port.dtype for port in second.network.inputs] == ["bf16", "bf16"]
+    assert np.array_equal(second(*arrays), first(*arrays))

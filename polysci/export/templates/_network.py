@@ -16,7 +16,7 @@ from ._library import Array, aligned, load, plain
 
 
 class Port(NamedTuple):
-    """An input or output: its name in the model, its shape and NumPy's name of its type.
+    """An input or output: its name in the model, its shape and its type: NumPy's name, or bf16.
 
     ``counted``: the axis of an output along which data decides the length, at most its extent, and
     which output says how many there are.
@@ -73,7 +73,7 @@ class CallableNetwork:
         Raises TypeError or ValueError for inputs of another name, dtype or shape.
         """
         arrays = self._ordered(x)
-        results = [aligned(port.shape, np.dtype(port.dtype)) for port in self.outputs]
+        results = [aligned(port.shape, _array_type(port)) for port in self.outputs]
         context = self._context()
         self._run(context, *(array.ctypes.data for array in (*arrays, *results)))
         with self._lock:
@@ -138,11 +138,17 @@ class CallableNetwork:
         return int(model)
 
 
+def _array_type(port: Port) -> np.dtype[Any]:
+    """NumPy's type of its arrays: of bf16 that of the bits."""
+    return np.dtype("uint16" if port.dtype == "bf16" else port.dtype)
+
+
 def _checked(port: Port, value: object) -> Array:
     """The array as C code can read it: C-contiguous and aligned."""
     array = plain(port.name, value, "a numpy.ndarray")
-    if array.dtype != np.dtype(port.dtype):
-        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {array.dtype}")
+    if array.dtype != (kind := _array_type(port)):
+        bits = " (the bits of bf16)" if port.dtype == "bf16" else ""
+        raise TypeError(f"{port.name}: expected dtype {kind}{bits}, got {array.dtype}")
     if array.shape != port.shape:
         raise ValueError(f"{port.name}: expected shape {port.shape}, got {array.shape}")
     return np.require(array, requirements=("C", "A"))

@@ -8,10 +8,10 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from polysci.network.ir.recurrences import RECURRENT_GRADIENT
+from polysci.numerics.dtypes import array_type
 
 Array = NDArray[Any]
 # What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
@@ -40,7 +40,7 @@ OWN = (  # operators that ONNX lacks
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A name, a shape and NumPy's name of an element type."""
+    """A name, a shape and an element type: NumPy's name of it, or ``bf16``."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * array_type(self.dtype).itemsize
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)}"

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
 
-import numpy as np
-
 from polysci.network.ir.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
 from polysci.network.ir.expressions import Expr, Index, Load, loads
 from polysci.network.ir.graph import Array, CountedAxis
+from polysci.numerics.dtypes import array_type
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
@@ -37,7 +36,7 @@ class Value:
     @property
     def item(self) -> int:
         """Bytes of an element."""
-        return 2 if self.dtype == "bf16" else np.dtype(self.dtype).itemsize
+        return array_type(self.dtype).itemsize
 
     @property
     def bytes(self) -> int:

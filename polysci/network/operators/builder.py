@@ -16,7 +16,8 @@ from polysci.network.ir.stages import LoopStage, Stage, Value
 
 FLOATS = ("float32", "float64")
 NUMBERS = (*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool")
-STORED = (*NUMBERS, "float16")  # what inputs and outputs hold; casts alone read and make float16
+# What inputs and outputs hold; of 16 bits casts alone read and make them, and products read bf16.
+STORED = (*NUMBERS, "float16", "bf16")
 
 
 class Refusal(Exception):  # noqa: N818 - becomes part of one UnsupportedError for all nodes

@@ -20,6 +20,7 @@ from polysci.network.ir.graph import Node
 from polysci.network.ir.stages import LayerStage, Window
 from polysci.network.operators.builder import Builder, apply
 from polysci.network.operators.windows import Span, spans
+from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.convolution import Convolution
@@ -113,7 +114,7 @@ def matrix_product(
     rows = prod(build.shape(x.tensor)[at] for at in x.rows)
     k, n = build.shape(x.tensor)[x.columns], build.shape(y.tensor)[y.columns]
     known = build.constant(weights) is not None
-    if (known and not x.turned) or stack or dtype != "f32":
+    if (known and not x.turned) or stack or precision_named(dtype).integer:
         steps = (1, n, 1, 1) if across else ()
         build.stages.append(LayerStage(
             str(node), Conv2d(1, k, 1, rows, n, 1, 1, dtype=dtype), x.window, y.window, weights,
@@ -121,7 +122,9 @@ def matrix_product(
         ))  # fmt: skip
         return
     stored, last = "a" * x.turned + "b" * (not across), len(build.shape(weights)) - 1
-    problem = Matmul(rows, k, n, transposed=stored, alpha=alpha, constant="b" * known)
+    problem = Matmul(
+        rows, k, n, transposed=stored, alpha=alpha, constant="b" * known, dtype=dtype
+    )  # fmt: skip
     w_axes = () if known else ((last - 1,), (last,))
     build.stages.append(
         LayerStage(str(node), problem, x.stored, y.stored, weights, bias, w_axes=w_axes)

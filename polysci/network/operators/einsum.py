@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from polysci.network.operators.convolution import Matrix, matrix_product
 from polysci.polyhedral.affine import Affine
 
 Labels = tuple[str, ...]
+# Element type of two factors -> the precision of their product as a layer; results are f32.
+_PRECISIONS: Final = {"float32": "f32", "bf16": "bf16:bf16:f32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ class Equation:
 
     def fresh(self, labels: Labels) -> str:
         """A tensor for a part of the result."""
-        dtype = self.build.dtype(self.node.inputs[0])
+        return self.part(labels, self.build.dtype(self.node.outputs[0]))
+
+    def part(self, labels: Labels, dtype: str) -> str:
+        """A tensor that this operator alone reads."""
         shape = [self.sizes[label] for label in labels]
         return self.build.fresh(f"{self.node.outputs[0]}.part", shape, dtype)
 
@@ -89,7 +95,7 @@ class Equation:
             return build.number(f"{term.tensor}.moved", moved)
         name, at = term.tensor, {label: axis(n) for n, label in enumerate(order)}
         if places != sorted(places):
-            turned = self.fresh(tuple(order))
+            turned = self.part(tuple(order), build.dtype(name))
             index = tuple(at[label] for label in term.labels)
             build.stages.append(ViewStage(str(self.node), turned, name, index))
             name = turned
@@ -110,8 +116,9 @@ class Equation:
             tuple(label for label in term.labels if label not in both) for term in (left, right)
         )
         labels = (*stack, *rows, *columns)
-        f32 = self.build.dtype(left.tensor) == "float32"
-        if not inner or not f32 or not prod(self.sizes[label] for label in (*labels, *inner)):
+        types = {self.build.dtype(term.tensor) for term in (left, right)}
+        known = len(types) == 1 and types <= {*_PRECISIONS}
+        if not inner or not known or not prod(self.sizes[label] for label in (*labels, *inner)):
             return self.sum_products([left, right], labels, self.target(labels, output))
         return self.product(left, right, (stack, rows, inner, columns), output)
 
@@ -131,11 +138,12 @@ class Equation:
         plain = len(rows) == len(columns) == 1
         shape = [*build.shape(a)[: rank + 1], n]
         base = f"{self.node.outputs[0]}.product"
-        made = self.target(labels, output) if plain else build.fresh(base, shape, build.dtype(a))
+        kind = build.dtype(self.node.outputs[0])
+        made = self.target(labels, output) if plain else build.fresh(base, shape, kind)
         places = tuple(np.ndindex(*shape[:rank])) if stack else ()
         matrix_product(
             build, self.node, Matrix(a, (rank,), rank + 1), Matrix(made, (rank,), rank + 1), b,
-            across=across, stack=places,
+            across=across, stack=places, dtype=_PRECISIONS[build.dtype(a)],
         )  # fmt: skip
         if plain:
             return Labelled(made, labels)
@@ -175,7 +183,8 @@ def _terms(build: Builder, node: Node) -> tuple[list[Labels], Labels]:
 
 def einsum(build: Builder, node: Node) -> None:
     """The sum of products that the equation says, tensors joined from left to right."""
-    build.check_numbers(node, *node.inputs)
+    if any(build.dtype(name) != "bf16" for name in node.inputs):
+        build.check_numbers(node, *node.inputs)
     terms, result = _terms(build, node)
     sizes = dict[str, int]()
     for name, labels in zip(node.inputs, terms, strict=True):

@@ -27,6 +27,7 @@ from polysci.network.passes.relations import iterators, pointwise, reads_once
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
+NARROWED = "bf16:bf16:f32"  # products of bf16 whose results may be rounded to it as well
 LARGEST = 160  # parts of an expression: beyond that the compiler runs out of registers
 
 
@@ -176,10 +177,13 @@ class _Fuser:
 
     def absorb(self, reader: LoopStage, position: int) -> bool:
         """Let a layer do what ``reader`` does to its results."""
-        epilogue = _epilogue(reader.expr)
+        values, expr = self.program.values, reader.expr
+        narrows = values[reader.output].dtype == "bf16"
+        while narrows and isinstance(expr, Apply) and expr.function == "real":
+            expr = expr.arguments[0]
+        epilogue = _epilogue(expr)
         if epilogue is None or reader.output in self.program.in_place:
             return False
-        values = self.program.values
         domain = iterators(values[reader.output].shape)
         clamp, terms = epilogue
         for result in sorted(terms, key=lambda load: -self.place(load.tensor)):
@@ -189,7 +193,8 @@ class _Fuser:
             layer = makers[0]
             shape = values[result.tensor].shape
             others = [load for load in terms if load is not result]
-            refusal = self.alone(result.tensor, reader) or _cannot(layer, clamp, others)
+            refusal = self.alone(result.tensor, reader)
+            refusal = refusal or _cannot(layer, clamp, others, narrows=narrows)
             if not refusal and not all(pointwise(load, domain, shape) for load in terms):
                 refusal = "it reads other elements than those of its own place"
             if not refusal and any(o.tensor == result.tensor for o in others):
@@ -198,8 +203,10 @@ class _Fuser:
                 refusal = "what is added has another shape"
             if not self.note(layer, reader, result.tensor, refusal):
                 continue
+            narrow = layer.problem.dtype == NARROWED and narrows
             changed = replace(
                 layer, name=_joint_name(layer, reader),
+                problem=layer.problem.with_(dtype="bf16") if narrow else layer.problem,
                 y=replace(layer.y, tensor=reader.output),
                 residual=others[0].tensor if others else layer.residual,
                 clamp=clamp or layer.clamp,
@@ -300,11 +307,13 @@ def _epilogue(expr: Expr) -> tuple[CLAMP | None, list[Load]] | None:
             return None
 
 
-def _cannot(layer: LayerStage, clamp: CLAMP | None, others: list[Load]) -> str:
-    """Why a layer cannot do it as well."""
-    if layer.scales or layer.problem.dtype != "f32":
-        return "its results are rounded to 8 bits before"
-    if layer.y.step or layer.y.start or layer.stack:
+def _cannot(layer: LayerStage, clamp: CLAMP | None, others: list[Load], *, narrows: bool) -> str:
+    """Why a layer cannot do it as well, and round results to bf16 where it ``narrows`` them."""
+    if layer.scales or layer.problem.dtype not in ("f32", NARROWED):
+        return "its results are rounded before"
+    if narrows and (others or layer.residual or layer.problem.dtype == "f32"):
+        return "it sums f32, and what is added would be rounded before"
+    if layer.y.step or layer.y.start or (layer.stack and (clamp or not narrows)):
         return "it writes part of the tensor"
     if others and (layer.residual or layer.clamp):
         return "it adds or clamps something already"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.network.runtime.runner import TensorPort
+from polysci.numerics.dtypes import array_type, to_bf16
 
 Array = NDArray[Any]
 MOST = 4  # whole numbers stay below: they may be positions in a small table
@@ -21,7 +22,9 @@ def inputs_of(ports: Sequence[TensorPort], seed: int = 0) -> dict[str, Array]:
 
 
 def _one(port: TensorPort, random: np.random.Generator) -> Array:
-    kind = np.dtype(port.dtype)
+    kind = array_type(port.dtype)
+    if port.dtype == "bf16":
+        return to_bf16(random.standard_normal(port.shape))
     if kind.kind == "f":
         return random.standard_normal(port.shape).astype(kind)
     return random.integers(0, 2 if kind.kind == "b" else MOST, port.shape).astype(kind)

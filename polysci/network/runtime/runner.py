@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from polysci.errors import PolysciError
 from polysci.numerics import arrays as aligned
-from polysci.numerics.dtypes import C_TYPES
-from polysci.runtime.arguments import plain
+from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type
+from polysci.runtime.arguments import as_stored, plain
 from polysci.runtime.backend import CPU
 from polysci.runtime.build.library import Library
 
@@ -31,8 +31,9 @@ FUNCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TensorPort:
-    """An input or output: its name in the model, shape and NumPy's element type.
+    """An input or output: its name in the model, shape and element type, as a tensor's.
 
+    Arrays of ``bf16`` are uint16, its bits.
     ``counted``: the axis of an output along which data decides the length, whose extent is the most
     that can be, and the place among the outputs of that which says how many there are.
     """
@@ -59,7 +60,7 @@ class PortAccess:
 
     @staticmethod
     def of(library: Library, port: TensorPort) -> PortAccess:
-        kind = np.dtype(port.dtype)
+        kind = array_type(port.dtype)
         size = prod(port.shape) * kind.itemsize
         room = size + aligned.ALIGNMENT - 1 if size > SHORT else 0
         return PortAccess(port, port.shape, kind, library.pointer(C_TYPES[port.dtype]), room)
@@ -265,9 +266,11 @@ def _order(accesses: Sequence[PortAccess], arrays: Any, what: str) -> list[Array
 
 def check_inputs(port: TensorPort, value: object) -> Array:
     """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
-    array = plain(port.name, value, "a NumPy array")
-    if array.dtype != np.dtype(port.dtype):
-        raise TypeError(f"{port.name}: expected dtype {port.dtype}, got {array.dtype}")
+    bits = port.dtype == "bf16"
+    array = plain(port.name, as_stored(value, DTYPES["bf16"]) if bits else value, "a NumPy array")
+    if array.dtype != (kind := array_type(port.dtype)):
+        how = " (the bits of bf16; polysci.to_bf16 makes them)" if bits else ""
+        raise TypeError(f"{port.name}: expected dtype {kind}{how}, got {array.dtype}")
     if array.shape != port.shape:
         raise ValueError(f"{port.name}: expected shape {port.shape}, got {array.shape}")
     if array.flags.c_contiguous and array.flags.aligned:

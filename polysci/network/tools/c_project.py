@@ -54,7 +54,7 @@ _FILES = MappingProxyType(
 _PATTERNS = ("{0}.h", "{0}_*.h", "{0}.c", "{0}_*.c", "{0}.weights")
 _BUILT = ("lib{0}.a", "lib{0}.so", "{0}.o", "{0}_*.o", "selftest", "example", "build")
 _TYPES = MappingProxyType(
-    {"float16": "F16", "float32": "F32", "float64": "F64", "bool": "U8"}
+    {"bf16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "bool": "U8"}
     | {f"{sign}int{n}": f"{s}{n}" for sign, s in (("", "S"), ("u", "U")) for n in (8, 16, 32, 64)}
 )
 

@@ -18,7 +18,7 @@ from polysci.network.frontends.onnx import reference
 from polysci.network.ir.control import ELSE, IF, BranchStage
 from polysci.network.ir.stages import BIT, Stage
 from polysci.network.runtime.runner import order_inputs
-from polysci.numerics.dtypes import from_bf16
+from polysci.numerics.dtypes import array_type, from_bf16
 from polysci.peers.networks.contest import largest_error
 
 Array = NDArray[Any]
@@ -75,22 +75,22 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise SpecError(f"{code.name}: its tensors share memory")
     ffi, context = runner.library.ffi, runner.context()
     arrays = order_inputs(runner.inputs, inputs)
-    results = [np.empty(port.shape, port.dtype) for port in runner.outputs]
+    results = [np.empty(port.shape, array_type(port.dtype)) for port in runner.outputs]
     runner.run_in(context, arrays, results)
     size = max(1, code.arena.size)
     block = np.frombuffer(ffi.buffer(memory(context), size), np.uint8).copy()
     program, arrays_by_name = code.placed.program, dict[str, Array]()
     for name, place in code.placed.places.items():
         if place.buffer in code.arena.offsets and name in program.values and place.dtype != BIT:
-            kind = np.dtype("uint16" if place.dtype == "bf16" else place.dtype)
+            kind = array_type(place.dtype)
             first = code.arena.offsets[place.buffer] + place.first * kind.itemsize
             flat = np.frombuffer(block, kind, offset=first % kind.itemsize)
             steps = tuple(step * kind.itemsize for step in place.strides)
             shape = program.values[name].shape
             view = np.lib.stride_tricks.as_strided(flat[first // kind.itemsize :], shape, steps)
             arrays_by_name[name] = from_bf16(view) if place.dtype == "bf16" else view.copy()
-    for name, array in zip(program.outputs, results, strict=True):
-        arrays_by_name[name] = array
+    for name, port, array in zip(program.outputs, runner.outputs, results, strict=True):
+        arrays_by_name[name] = from_bf16(array) if port.dtype == "bf16" else array
     return arrays_by_name
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.frontends.onnx import reference
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.runtime.runner import order_inputs
+from polysci.network.runtime.runner import TensorPort, order_inputs
 from polysci.network.tools.debug import bound_of
+from polysci.numerics.dtypes import from_bf16, to_bf16
 from polysci.peers.networks.contest import largest_error
 
 Array = NDArray[Any]
 SLACK = 4  # times the error that was seen: another compiler rounds elsewhere
 LEAST = 2.0**-20  # 16 roundings in f32
+STEP_BF16 = 2.0**-7  # from a number to the next one, where another compiler rounds the other way
 LAST_BIT = 2.0**-23  # of f32
 
 
@@ -38,6 +41,7 @@ class SelftestData:
     error: float
     tolerance: float
     ran: bool = True
+    least: float = LEAST
 
     @property
     def derived(self) -> str:
@@ -46,7 +50,8 @@ class SelftestData:
             return "nothing ran when it was made, and this is the bound of a network that is right"
         if not self.error:
             return "rounding decides about these results: they are the ones of its making"
-        return f"{SLACK} times the error seen when it was made ({self.error:.2g}), and 2^-20"
+        power = f"2^{round(log2(self.least))}"
+        return f"{SLACK} times the error seen when it was made ({self.error:.2g}), and {power}"
 
 
 def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
@@ -61,11 +66,14 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     expected = _expected(network, network.prepared.graph, inputs)
     if not isinstance(network, Network):
         return SelftestData(tuple(arrays), tuple(expected), 0.0, bound, ran=False)
-    outputs = network.runner(arrays)
-    error = largest_error(outputs, expected)
+    outputs, ports = network.runner(arrays), network.outputs
+    least = max([LEAST, *(STEP_BF16 for port in ports if port.dtype == "bf16")])
+    error = largest_error(_values(outputs, ports), _values(expected, ports))
     if error <= bound:
-        return SelftestData(tuple(arrays), tuple(expected), error, SLACK * error + LEAST)
-    moved = largest_error(_expected(network, _shaken(network.prepared.graph), inputs), expected)
+        told = tuple(arrays), tuple(expected)
+        return SelftestData(*told, error, SLACK * error + least, least=least)
+    shaken = _expected(network, _shaken(network.prepared.graph), inputs)
+    moved = largest_error(_values(shaken, ports), _values(expected, ports))
     if moved <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
@@ -78,9 +86,20 @@ def _expected(network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]
     """The outputs in float64, as the network gives them."""
     made = reference.run_outputs(graph, inputs, [port.name for port in network.outputs])
     return [
-        np.ascontiguousarray(made[port.name].astype(port.dtype)).reshape(port.shape)
+        np.ascontiguousarray(_stored(made[port.name], port)).reshape(port.shape)
         for port in network.outputs
     ]
+
+
+def _stored(values: Array, port: TensorPort) -> Array:
+    """Values as the array of a port holds them."""
+    return to_bf16(values) if port.dtype == "bf16" else values.astype(port.dtype)
+
+
+def _values(arrays: Sequence[Array], ports: Sequence[TensorPort]) -> list[Array]:
+    """The numbers in the arrays of ports."""
+    pairs = zip(arrays, ports, strict=True)
+    return [from_bf16(array) if port.dtype == "bf16" else array for array, port in pairs]
 
 
 def _shaken(graph: Graph) -> Graph:

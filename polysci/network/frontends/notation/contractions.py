@@ -23,6 +23,15 @@ class LabelledProduct:
     equation: str
     factor: float
 
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether it is one product of two tensors, of which none is summed alone."""
+        left, *others = self.equation.split("->")[0].split(",")
+        result = self.equation.split("->")[1]
+        if len(others) != 1 or any(len({*word}) < len(word) for word in (left, *others)):
+            return False
+        return {*left} ^ {*others[0]} <= {*result}
+
 
 def labelled_product(
     ranges: StatementRanges, types: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
@@ -93,7 +102,8 @@ def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str, output:
                 sizes[label] = max(sizes.get(label, 1), size)
         extents = [sizes[label] for label in result]
         name = output if output and not terms else graph.fresh("Einsum")
-        made = Tensor(name, tuple(extents), graph.dtype(names[0]))
+        dtype = graph.dtype(names[0])
+        made = Tensor(name, tuple(extents), "float32" if dtype == "bf16" else dtype)
         terms.append((graph.put("Einsum", names, made, equation=step), result))
     return terms[0][0]
 

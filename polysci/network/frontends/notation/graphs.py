@@ -9,7 +9,11 @@ from typing import Final
 
 from polysci.border.files import read_named
 from polysci.errors import SpecError
-from polysci.network.frontends.notation.contractions import contract, labelled_product
+from polysci.network.frontends.notation.contractions import (
+    LabelledProduct,
+    contract,
+    labelled_product,
+)
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
 from polysci.network.frontends.notation.element_types import is_real, tensor_types
 from polysci.network.frontends.notation.index_checks import check_subscripts
@@ -41,17 +45,29 @@ class _Statements(GrowingGraph):
     types: Mapping[str, str] = field(kw_only=True)
     versions: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)  # tensor -> the output that it is
+    stored: dict[str, str] = field(default_factory=dict)  # tensor -> the same as bf16
 
     def add_input(self, name: str) -> Tensor:
-        """An input; one of 16 bits is cast before anything reads it."""
+        """An input; one of 16 bits is cast before anything but products of bf16 reads it."""
         dtype = self.types[name]
-        stored = "float32" if dtype == "bf16" else dtype
-        tensor = Tensor(name, self.inference.shape(name), stored)
+        tensor = Tensor(name, self.inference.shape(name), dtype)
         self.tensors[name] = tensor
-        inner = _STORED.get(stored, stored)
-        cast = stored != inner
+        inner = _STORED.get(dtype, dtype)
+        cast = dtype != inner
         self.versions[name] = self.add("Cast", (name,), tensor.shape, inner) if cast else name
+        if dtype == "bf16":
+            self.stored[self.versions[name]] = name
         return tensor
+
+    def factors(self, product: LabelledProduct) -> list[str]:
+        """The tensors of a product: as bf16 where they are and one layer multiplies them."""
+        names = [self.versions[name] for name in product.tensors]
+        if not product.is_matrix_product or {self.types[n] for n in product.tensors} != {"bf16"}:
+            return names
+        for name in names:
+            if name not in self.stored:
+                self.stored[name] = self.add("Cast", (name,), self.shape(name), "bf16")
+        return [self.stored[name] for name in names]
 
     def run(self, ranges: StatementRanges) -> None:
         """The newest version of a statement's target."""
@@ -62,8 +78,8 @@ class _Statements(GrowingGraph):
         elements, versions = Elements(ranges, types, shapes), self.versions
         product = labelled_product(ranges, types, shapes)
         if product is not None:
-            names = [versions[name] for name in product.tensors]
-            versions = {**versions, _SUMS: contract(self, names, product.equation)}
+            factors = self.factors(product)
+            versions = {**versions, _SUMS: contract(self, factors, product.equation)}
             value: Expr = elements.whole(_SUMS)
             if product.factor != 1:
                 value = Apply("mul", (value, Number(product.factor)))
@@ -96,8 +112,10 @@ class _Statements(GrowingGraph):
     def finish(self, name: str) -> str:
         """The output of a name, which an input may have as well."""
         inner = self.versions[name]
+        if self.types[name] == "bf16":
+            inner = self.stored.get(inner, inner)
         dtype, shape = self.tensors[inner].dtype, self.tensors[inner].shape
-        stored = "float16" if self.types[name] == "float16" else dtype
+        stored = self.types[name] if self.types[name] in _STORED else dtype
         output = f"{name}_out" if name in self.tensors else name
         while output in self.tensors:
             output += "_"
@@ -114,8 +132,7 @@ class _Statements(GrowingGraph):
 def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple[Graph, Inference]:
     """The graph of a comprehension; outputs that are inputs as well end in ``_out``.
 
-    Scalars that ``sizes`` has a value for are no inputs. bf16 is f32 there. Raises SpecError as
-    ``infer_shapes`` does.
+    Scalars that ``sizes`` has a value for are no inputs. Raises SpecError as ``infer_shapes`` does.
     """
     whole = _with_scalars(whole, sizes)
     inference = infer_shapes(whole, sizes)

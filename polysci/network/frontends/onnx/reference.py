@@ -38,6 +38,7 @@ from polysci.network.ir.graph import (
     end_of_loop,
 )
 from polysci.network.ir.recurrences import RECURRENT_GRADIENT
+from polysci.numerics.dtypes import from_bf16, to_bf16
 
 
 def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
@@ -83,7 +84,8 @@ def _inputs(graph: Graph, inputs: Mapping[str, Array], dtype: str) -> dict[str, 
         if array is None or array.shape != tensor.shape:
             actual = "none" if array is None else f"shape {array.shape}"
             raise SpecError(f"input {tensor.name!r}: expected shape {tensor.shape}, got {actual}")
-        tensors[tensor.name] = _as(array, dtype)
+        real = from_bf16(array) if tensor.dtype == "bf16" else array
+        tensors[tensor.name] = _as(real, dtype)
     return tensors
 
 
@@ -147,6 +149,11 @@ def _elements(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     return value if value.dtype.kind == tensor.dtype[0] == "f" else value.astype(tensor.dtype)
 
 
+def _rounded(x: Array, dtype: str) -> Array:
+    """Real numbers as those of a type that holds fewer."""
+    return from_bf16(to_bf16(x)) if dtype == "bf16" else x.astype(dtype)
+
+
 def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     """The results of one node for the values that are known."""
     if node.op == AFFINE:
@@ -155,6 +162,8 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         return [x * scale.reshape(along) + shift.reshape(along)]
     if node.op == ELEMENTS:
         return [_elements(graph, node, known)]
+    if node.op == "Cast" and "to" not in node.attributes:  # the tensors say what it makes
+        return [_rounded(known[node.inputs[0]], graph.tensors[node.outputs[0]].dtype)]
     if node.op == "If":
         condition, *names = node.inputs
         half = len(names) // 2

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 @VALUES@
@@ -26,6 +27,8 @@ static void made_up(const port *p, void *array)
             ((float *)array)[i] = (float)(state >> 8) / 8388608.0f - 1.0f;
         else if (p->type == F16) /* of size 1/2 to 1 */
             ((uint16_t *)array)[i] = (uint16_t)((state >> 16 & 0x8000u) | 0x3800u | (state >> 8 & 0x3ffu));
+        else if (p->type == BF16) /* of size 1/2 to 1 */
+            ((uint16_t *)array)[i] = (uint16_t)((state >> 16 & 0x8000u) | 0x3f00u | (state >> 8 & 0x7fu));
         else if (p->type == F64)
             ((double *)array)[i] = (double)(state >> 8) / 8388608.0 - 1.0;
         else /* the low byte of little-endian whole numbers; the others are zero */

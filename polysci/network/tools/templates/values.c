@@ -1,5 +1,5 @@
-typedef enum { F16, F32, F64, S8, S16, S32, S64, U8, U16, U32, U64 } type;
-static const size_t BYTES[] = {2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8};
+typedef enum { BF16, F16, F32, F64, S8, S16, S32, S64, U8, U16, U32, U64 } type;
+static const size_t BYTES[] = {2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8};
 
 /* A tensor that goes in or comes out. */
 typedef struct {
@@ -20,9 +20,19 @@ static double half_value(uint16_t bits)
     return bits >> 15 ? -x * step : x * step;
 }
 
+/* The upper half of a float32. */
+static double bf16_value(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return (double)x;
+}
+
 static double value(type t, const void *array, size_t i)
 {
     switch (t) {
+    case BF16: return bf16_value(((const uint16_t *)array)[i]);
     case F16: return half_value(((const uint16_t *)array)[i]);
     case F32: return (double)((const float *)array)[i];
     case F64: return ((const double *)array)[i];
