@@ -47,9 +47,38 @@ ps_panel_pairs(ps_b *restrict packed, const uint16_t *restrict w, int64_t step, 
         }
 }
 
-/* The same for two of the `deep` steps, k and the next one, and for `columns` columns: their panels
- * have `tile` columns each, the last one fewer, and `reduction` elements below every column; these
- * are steps of tap `at`. w points at step k. */
+/* The same where steps are neighbours in w and columns lie `step` apart: blocks of words turn
+ * over. */
+static PS_KERNEL __attribute__((unused)) void
+ps_panel_turned_pairs(ps_b *restrict packed, const uint16_t *restrict w, int64_t step, int64_t deep,
+                      int64_t width, int64_t real)
+{
+    for (int64_t j = 0; j < width; j += PS_LANES)
+        for (int64_t k = 0; k < deep; k += 2 * PS_LANES) {
+            const int64_t there = ps_least(deep - k, 2 * PS_LANES);
+            ps_vec block[PS_LANES];
+            PS_UNROLL
+            for (int c = 0; c < PS_LANES; ++c) {
+                const uint16_t *from = w + (j + c) * step + k;
+                block[c] = ps_zero();
+                if (j + c < real && there == 2 * PS_LANES)
+                    __builtin_memcpy(&block[c], from, sizeof block[c]);
+                else if (j + c < real)
+                    __builtin_memcpy(&block[c], from, 2 * (unsigned)there);
+            }
+            ps_transpose(block);
+            PS_UNROLL
+            for (int i = 0; i < PS_LANES; ++i)
+                if (2 * i < there) {
+                    ps_b *to = packed + (k + 2 * i) * width + 2 * j;
+                    __builtin_memcpy(to, &block[i], sizeof block[i]);
+                }
+        }
+}
+
+/* As ps_panel_pairs, for two of the `deep` steps, k and the next one, and for `columns` columns:
+ * their panels have `tile` columns each, the last one fewer, and `reduction` elements below every
+ * column; these are steps of tap `at`. w points at step k. */
 PS_INLINE void ps_part_pair(ps_b *restrict panels, const uint16_t *restrict w, int64_t at,
                             int64_t step, int64_t deep, int64_t k, int64_t columns, int64_t tile,
                             int64_t reduction)

@@ -242,8 +242,8 @@ def panel_width(plan: Plan, rest: str) -> c.Generable:
 def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     """The function of ``microkernels/panels.h`` that copies a block by vectors; empty: none does.
 
-    It takes floats of which columns, or steps of the reduction, are neighbours, and words of two
-    bf16 of which columns are.
+    It takes floats, and words of two bf16, of which columns or steps of the reduction are
+    neighbours.
     """
     swapped, shift = plan.contraction.swapped, shift_of(plan.contraction)
     apart = plan.joined or plan.stacked or plan.paired or plan.merged > 1
@@ -251,13 +251,14 @@ def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
         return ""
     offset = plan.contraction.w.offset(strides)
     rows = offset.coef(plan.panel_dim) == 1
-    if plan.compute.name == "bf16" and plan.depth and rows:
-        return "ps_panel_pairs"
+    turned = bool(plan.depth) and offset.coef(plan.depth or "") == 1
+    if plan.compute.name == "bf16" and plan.depth and (rows or turned):
+        return "ps_panel_pairs" if rows else "ps_panel_turned_pairs"
     if str(plan.precision) != "f32" or plan.compute.bytes != 4:
         return ""
     if rows:
         return "ps_panel_rows"
-    return "ps_panel_turned" if plan.depth and offset.coef(plan.depth) == 1 else ""
+    return "ps_panel_turned" if turned else ""
 
 
 def _by_vectors(plan: Plan, strides: tuple[int, ...], copy: str) -> c.Block:
@@ -268,11 +269,11 @@ def _by_vectors(plan: Plan, strides: tuple[int, ...], copy: str) -> c.Block:
     if not plan.depth:  # the innermost reduction instead
         *around, deepest = plan.taps
         taps, deep = tuple(around), str(plan.extent(deepest))
-    along = plan.panel_dim if copy == "ps_panel_turned" else deepest
+    along = plan.panel_dim if "turned" in copy else deepest
     start, _ = _weight(plan, strides, column, depth or "0", taps=taps)
     real = f"{plan.extent(plan.panel_dim)} - {column}"
     to = "packed" if str(plan.precision) == "f32" else "to"
-    whole = "(deep + 1) / 2 * 2" if copy == "ps_panel_pairs" else deep
+    whole = "(deep + 1) / 2 * 2" if copy.endswith("pairs") else deep
     call = f"{copy}({to}, &{start}, {offset.coef(along)}, {deep}, width, {real})"
     body = c.Block([c.Statement(call), c.Statement(f"{to} += {whole} * width")])
     return c.Block([*_panel_sizes(plan), _tap_loops(plan, taps, body)])

@@ -47,6 +47,26 @@ def test_code_is_right(text: str, loops: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "loops"),
+    [
+        ("mm:13x33x50 tb", "j:{} i:6"),
+        ("mm:13x64x48 tb", "j:{} i:6"),
+        ("mm:7x3x17 tb", "j:{} i:6"),
+        ("mm:2:13x301x21 tb", "t j:{} i:6"),
+        ("mb2ic19ih7oc37oh7kh1ph0", "n k:{} p q:6"),
+    ],
+)
+@pytest.mark.isa("avx512bf16")
+def test_blocks_of_words_turn_over(text: str, loops: str) -> None:
+    """Where columns of B lie apart; of tails, and of a last word that lacks an element."""
+    problem, width = parse_problem(text, dtype="bf16"), lanes("avx512bf16")
+    schedule = Schedule.parse(f"{loops.format(width)} > brgemm_avx512bf16_bf16_6x{width}")
+    assert "ps_panel_turned_pairs(to" in emit(problem, schedule).text
+    for verdict in check(problem, [schedule], 1):
+        assert verdict.passed, verdict.fault
+
+
+@pytest.mark.parametrize(
     ("kernel", "rows"), [("neonbf16_bf16_6x8", True), ("amx_bf16_16x32", False)]
 )
 def test_tile_registers_alone_want_rows_of_words(kernel: str, rows: bool) -> None:
