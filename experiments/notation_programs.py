@@ -53,11 +53,11 @@ class Program:
 def tmm(m: int, k: int, n: int) -> Program:
     text = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
     return Program(
-        text, f"M={m} K={k} N={n}", lambda torch, a, b: a @ b.T, "mk,nk->mn", narrow=narrowed(text)
+        text, f"M={m} K={k} N={n}", lambda torch, a, b: a @ b.T, "mk,nk->mn", narrow=in_bf16(text)
     )  # fmt: skip
 
 
-def narrowed(text: str) -> str:
+def in_bf16(text: str) -> str:
     """The text with tensors of bf16."""
     return text.replace("float(", "bf16(")
 
@@ -143,7 +143,7 @@ def mlp(batch: int, *columns: int) -> Program:
         return x
 
     sizes = [f"{name}={size}" for name, size in zip(names, columns, strict=True)]
-    narrow = narrowed(text).replace("= max(", "= bf16(max(").replace(", 0)", ", 0))")
+    narrow = in_bf16(text).replace("= max(", "= bf16(max(").replace(", 0)", ", 0))")
     return Program(text, " ".join([f"B={batch}", *sizes]), theirs, narrow=narrow)
 
 
@@ -213,7 +213,7 @@ PROGRAMS: Mapping[str, Program] = {
        for m, k, n in ((128, 32, 256), (128, 1024, 1024), (128, 4096, 16384))},
     "tbmm": Program(
         _BATCHED, "B=500 M=26 K=72 N=26", lambda torch, x, y: x @ y, "bmk,bkn->bmn",
-        narrow=narrowed(_BATCHED),
+        narrow=in_bf16(_BATCHED),
     ),
     **{f"gconv {c} at {size}": gconv(c, size) for c, size in ((4, 56), (8, 28), (16, 14), (32, 7))},
     "Kronecker 32": kronecker(32),

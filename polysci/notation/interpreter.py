@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
 from polysci.network.frontends.notation.element_types import (
     argument_type,
-    combined_type,
+    combination_type,
     is_real,
     tensor_types,
 )
@@ -103,7 +103,7 @@ class _Grid:
             result[region] = getattr(np, statement.operator[:-1])(flat, axis=-1)
             return result
         if statement.operator != "=":
-            combine, dtype = _COMBINE[statement.operator], combined_type(statement, self.types)
+            combine, dtype = _COMBINE[statement.operator], combination_type(statement, self.types)
             value = combine.reduce(_converted(value, dtype), axis=summed)
             if not statement.initialise:
                 value = combine(_converted(result[region], dtype), value)

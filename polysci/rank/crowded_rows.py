@@ -12,7 +12,7 @@ from polysci.rank.traffic_counts import PERIODS, TrafficCounts
 _SHOWN = 0.4
 
 
-def crowded_row_seconds(nest: TrafficCounts) -> Count:
+def crowding_seconds(nest: TrafficCounts) -> Count:
     """Seconds that steps of the reduction wait for lines of A that the steps before have evicted.
 
     A step reads an element of each row of a call. Rows a multiple of a page apart share one set, so

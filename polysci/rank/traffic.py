@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
-from polysci.rank.crowded_rows import crowded_row_seconds
+from polysci.rank.crowded_rows import crowding_seconds
 from polysci.rank.estimate import Context, Estimate
 from polysci.rank.panel_copies import bytes_to_pack, panel_transfers, seconds_to_copy
 from polysci.rank.panel_jumps import jump_seconds
@@ -120,7 +120,7 @@ def _shown_seconds(
     """Seconds of transfers and waits beside compute, whatever the machine's coefficients."""
     shown = _exposed_seconds(nest, compute, levels) + _copy_transfers(nest)
     shown = shown + panel_transfers(nest) + _jump_seconds(nest, levels)
-    return shown + short_run_seconds(nest) + crowded_row_seconds(nest)
+    return shown + short_run_seconds(nest) + crowding_seconds(nest)
 
 
 def _exposed_seconds(

@@ -10,7 +10,7 @@ import torch
 
 from polysci.errors import UnsupportedError
 from polysci.network.compile.compiled import Network
-from polysci.torch.index_range import IndexRange, range_of
+from polysci.torch.index_range import PlaceRange, range_of
 
 _empty_like = torch.empty_like  # so many look-ups less a call
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass that computes otherwise
@@ -28,7 +28,7 @@ class PartTensor:
     shape: tuple[int, ...]
     dtype: Any
     channels_last: bool
-    indices: IndexRange | None = None
+    indices: PlaceRange | None = None
 
     @staticmethod
     def of(node: Any) -> PartTensor:

@@ -24,7 +24,7 @@ _MOVING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class IndexRange:
+class PlaceRange:
     """From ``low`` to below ``end``."""
 
     low: int
@@ -42,17 +42,17 @@ class IndexRange:
             )
 
 
-def range_of(node: Any) -> IndexRange | None:
+def range_of(node: Any) -> PlaceRange | None:
     """Which numbers an integer tensor may hold, by the calls that read all of it as places."""
     if not _is_whole(node):
         return None
     ranges = [*_ranges(node)]
     if not ranges:
         return None
-    return IndexRange(max(row.low for row in ranges), min(row.end for row in ranges))
+    return PlaceRange(max(row.low for row in ranges), min(row.end for row in ranges))
 
 
-def _ranges(node: Any) -> Iterator[IndexRange]:
+def _ranges(node: Any) -> Iterator[PlaceRange]:
     for reader in node.users:
         name = getattr(reader.target, "_opname", "")
         if name in _MOVING and reader.args[0] is node:
@@ -62,12 +62,12 @@ def _ranges(node: Any) -> Iterator[IndexRange]:
             for axis, places in enumerate(reader.args[1]):
                 if places is node:
                     size = reader.args[0].meta["val"].shape[axis]
-                    yield IndexRange(-size, size)
+                    yield PlaceRange(-size, size)
         elif name in _READERS:
             table, places, dim = _READERS[name]
             shape = reader.args[table].meta["val"].shape
             if reader.args[places] is node and shape:
-                yield IndexRange(0, shape[0 if dim is None else reader.args[dim]])
+                yield PlaceRange(0, shape[0 if dim is None else reader.args[dim]])
 
 
 def _is_whole(node: Any) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from polysci.ops import parse_problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank.crowded_rows import crowded_row_seconds
+from polysci.rank.crowded_rows import crowding_seconds
 from polysci.rank.shortlist import as_family, predict_seconds
 from polysci.rank.traffic_counts import PERIODS, TrafficCounts
 from tests.support.samples import fixed_context
@@ -23,7 +23,7 @@ def crowded(problem: str, schedule: str) -> float:
     context = fixed_context(parse_problem(problem))
     _, family = as_family(context, Schedule.parse(schedule))
     line_s = 64e-9 / context.machine.l2
-    return float(np.max(crowded_row_seconds(TrafficCounts(context, family)))) / line_s
+    return float(np.max(crowding_seconds(TrafficCounts(context, family)))) / line_s
 
 
 @pytest.mark.parametrize(

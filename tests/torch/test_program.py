@@ -112,10 +112,16 @@ def test_a_saved_program_is_checked_against_pytorch(
     assert "linear" in capsys.readouterr().out
 
 
-def test_files_that_are_no_programs_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_programs_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "net.pt2"
     with pytest.raises(SpecError, match="no such file"):
         polysci.compile_network(str(path))
     path.write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(SpecError, match=r"no program of torch\.export"):
         polysci.compile_network(path)
+    torch.save(torch.nn.Linear(2, 2).state_dict(), path)
+    with pytest.raises(SpecError, match=r"torch\.save wrote it; torch\.export\.save"):
+        polysci.compile_network(path)
+    assert not caplog.records  # torch's traceback

@@ -96,7 +96,7 @@ def result_type(statement: Assignment, types: Mapping[str, str]) -> str:
     return promote([dtype]) if statement.operator in ("+=", "*=") else dtype
 
 
-def combined_type(statement: Assignment, types: Mapping[str, str]) -> str:
+def combination_type(statement: Assignment, types: Mapping[str, str]) -> str:
     """In which values are combined: the target's element type, unless that holds fewer."""
     own, target = type_of(statement.value, types), types[statement.tensor]
     counts = target == "bool" and statement.operator in ("+=", "*=")

@@ -38,7 +38,7 @@ OUTSIDE: Final = "outside_"  # begins the names of the counts
 MOST_VALUES: Final = 1 << 20  # of iterators, at which subscripts are computed ahead
 
 
-class Read(NamedTuple):
+class ComputedSubscript(NamedTuple):
     """A computed subscript, and when it is read outside its axis."""
 
     element: Element
@@ -104,7 +104,7 @@ def _count(ranges: StatementRanges, name: str, condition: Term) -> Assignment:
 
 def _reads(
     ranges: StatementRanges, types: Mapping[str, str], term: Term, given: tuple[Term, ...]
-) -> Iterator[Read]:
+) -> Iterator[ComputedSubscript]:
     """The computed subscripts of a term that is computed where all of ``given`` hold."""
     if isinstance(term, Operation) and term.function == "select":
         condition, body, otherwise = term.arguments
@@ -124,4 +124,4 @@ def _reads(
                 result: Term = Operation("or", (below, Operation("greater_equal", (part, extent))))
                 for condition in given:
                     result = Operation("and", (condition, result))
-                yield Read(element=term, axis=axis, outside=result)
+                yield ComputedSubscript(element=term, axis=axis, outside=result)

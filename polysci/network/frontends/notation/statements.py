@@ -10,7 +10,7 @@ import numpy as np
 
 from polysci.network.frontends.notation.element_types import (
     argument_type,
-    combined_type,
+    combination_type,
     is_real,
     type_of,
 )
@@ -107,7 +107,7 @@ class Elements:
     @property
     def computed_type(self) -> str:
         """The element type in which values are combined."""
-        return combined_type(self.ranges.statement, self.types)
+        return combination_type(self.ranges.statement, self.types)
 
     def reduce(self) -> Expr:
         """The value of the statement, of the type in which it is combined."""

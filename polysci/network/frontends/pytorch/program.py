@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -91,12 +93,26 @@ def read_file(torch: Any, file: str | PathLike[str] | IO[bytes]) -> Any:
     path = file if isinstance(file, str | PathLike) else None
     if path is not None and not Path(path).is_file():
         raise SpecError(f"{path}: cannot be read: no such file")
+    import_module("torch.ao.quantization.fx._decomposed")  # operators of quantised programs
+    log = logging.getLogger("torch.export")
+    disabled, log.disabled = log.disabled, True  # of the traceback that it writes before it raises
     try:
-        import_module("torch.ao.quantization.fx._decomposed")  # operators of quantised programs
         return torch.export.load(str(path) if path is not None else file)
     except Exception as error:  # of many kinds, for many kinds of damage
-        text = " ".join(str(error).split())
+        text = _hint(path) or " ".join(str(error).split())
         raise SpecError(f"{path or IN_MEMORY}: no program of torch.export: {text:.300}") from None
+    finally:
+        log.disabled = disabled
+
+
+def _hint(path: str | PathLike[str] | None) -> str:
+    """What to do about a file of ``torch.save``; empty for others."""
+    if path is None or not zipfile.is_zipfile(path):
+        return ""
+    with zipfile.ZipFile(path) as archive:
+        weights = any(name.endswith("/data.pkl") for name in archive.namelist())
+    wanted = "torch.export.save(torch.export.export(module, inputs), path) writes one"
+    return f"torch.save wrote it; {wanted}" if weights else ""
 
 
 def program_of(
