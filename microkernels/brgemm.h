@@ -85,6 +85,13 @@ PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
     return e;
 }
 
+/* Its offsets those of a batch, `batch` elements behind the first one's. */
+PS_INLINE ps_epilogue ps_in_batch(ps_epilogue e, int64_t batch)
+{
+    e.offset += batch;
+    return e;
+}
+
 PS_INLINE ps_epilogue ps_times(ps_epilogue e, float alpha, float beta)
 {
     e.alpha = alpha;

@@ -12,7 +12,7 @@ from polysci.codegen.emit import Source
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import COMPUTES, computes, precision_named
 from polysci.ops.nest.text import c_expression
-from polysci.ops.problem import Problem
+from polysci.ops.problem import Problem, row_strides
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.long_reductions import run_along_storage
@@ -34,10 +34,20 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     precision = precision_named(problem.dtype)
     roles = contraction(scop).with_precision(precision)
     (alpha, beta), packs_b = problem.factors, problem.w_kind == "activation" or _is_vector(roles)
-    roles = replace(roles, activation=problem.activation, alpha=alpha, beta=beta, packs_b=packs_b)
+    roles = replace(
+        roles, activation=problem.activation, alpha=alpha, beta=beta, packs_b=packs_b,
+        bias_axis=_bias_axis(problem, roles.out.shape, strides[roles.out.array]),
+    )  # fmt: skip
     if all(COMPUTES[name].vnni_factor == 1 for name in computes(precision.x.name, "brgemm")):
         roles = run_along_storage(roles, strides[roles.a.array])
     return scop, roles, strides
+
+
+def _bias_axis(problem: Problem, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The axis of the nest's result that a bias runs along: that of its extent and its stride."""
+    axis, stored = problem.bias_axis, problem.y_shape
+    axes = list(zip(shape, strides, strict=True))
+    return axes.index((stored[axis], row_strides(stored)[axis]))
 
 
 def _is_vector(roles: Contraction) -> bool:

@@ -21,20 +21,13 @@ def packed_bytes(plan: Plan) -> int:
 
 def panel_bytes(plan: Plan) -> int:
     """Of panels; behind those of whole numbers stand the offsets and what x holds for 0."""
-    tail = 4 * (channels(plan) + 1) if plan.precision.integer else 0
+    tail = 4 * (plan.offsets + 1) if plan.precision.integer else 0
     return offsets_at(plan) + tail if tail else plan.compute.bytes * plan.packed_size
 
 
 def offsets_at(plan: Plan) -> int:
     """Byte at which the offsets start: a cache line of their own."""
     return -(-plan.compute.bytes * plan.packed_size // ALIGNMENT) * ALIGNMENT
-
-
-def channels(plan: Plan) -> int:
-    """Positions of the result that have a bias of their own."""
-    out = plan.contraction.out
-    axis = next(i for i, affine in enumerate(out.index) if affine.coef(plan.panel_dim))
-    return out.shape[axis]
 
 
 def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
@@ -304,10 +297,9 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
         body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
     for tap in reversed(plan.taps):
         body = c.counting_loop(tap, plan.extent(tap), body)
-    out = plan.contraction.out
-    channel = next(affine for affine in out.index if affine.coef(plan.column))
     looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
-    terms = [(dim, coef) for dim, coef in channel.terms if dim in looped]
+    terms = [(dim, coef) for dim, coef in plan.channel.terms if dim in looped]
+    terms += plan.batches.items()
     place = " + ".join(f"{coef} * {c.variable(dim)}" for dim, coef in terms)
     body = c.Block(
         [
@@ -322,7 +314,7 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
     return [
         c.Statement(f"int32_t *restrict offset = (int32_t *)((char *)packed + {offsets_at(plan)})"),
         body,
-        c.Statement(f"offset[{channels(plan)}] = x_zero"),
+        c.Statement(f"offset[{plan.offsets}] = x_zero"),
     ]
 
 
@@ -333,9 +325,9 @@ def integer_arguments(plan: Plan) -> list[c.Generable]:
     at = offsets_at(plan)
     lines = [
         f"args.offset = (const int32_t *)((const char *)packed + {at})",
-        f"args.x_zero = args.offset[{channels(plan)}]",
+        f"args.x_zero = args.offset[{plan.offsets}]",
     ]
     if plan.precision.scaled:
-        limits = f"ps_limits(limits, clamp, to, {channels(plan)})"
+        limits = f"ps_limits(limits, clamp, to, {plan.channels})"
         lines += ["args.to = to", "float limits[2]", f"args.clamp = {limits}"]
     return [c.Statement(line) for line in lines]

@@ -41,7 +41,7 @@ def starts_of(plan: Plan, private: PrivateCopies, origin: Mapping[str, str]) -> 
 def call_sums(symbol: str, plan: Plan, at: int, threads: int) -> list[c.Generable]:
     """The statement with which a thread sums its share of the copies."""
     assert plan.private
-    rows, *_ = _rows(plan.private, _channel(plan))
+    rows, *_ = _rows(plan.private, plan.channel_axis)
     share = f"{rows} * thread / {threads}, {rows} * (thread + 1) / {threads}"
     words = f"{_copies(at)}, y, bias, residual, clamp, {share if threads > 1 else f'0, {rows}'}"
     return [c.Statement(f"{symbol}_sum({words})")]
@@ -53,7 +53,7 @@ def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> c.Generabl
     Copies are added in pairs, pairs of pairs and so on, whoever does it; then follow bias,
     residual, activation and clamp in the order of ``ps_end``.
     """
-    y, channel = private.y, _channel(plan)
+    y, channel = private.y, plan.channel_axis
     _, around, run = _rows(private, channel)
     activation = plan.contraction.activation
     alpha, beta = (
@@ -101,12 +101,6 @@ def _tree(terms: Sequence[str]) -> str:
         return terms[0]
     half = (len(terms) + 1) // 2
     return f"({_tree(terms[:half])} + {_tree(terms[half:])})"
-
-
-def _channel(plan: Plan) -> int:
-    """The axis of the result that a bias runs along."""
-    index = plan.contraction.out.index
-    return next(axis for axis, affine in enumerate(index) if affine.coef(plan.panel_dim))
 
 
 def _rows(private: PrivateCopies, channel: int) -> tuple[int, list[int], int]:

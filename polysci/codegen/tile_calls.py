@@ -17,9 +17,7 @@ from polysci.space.resolve import Plan
 def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
     """The call of a tile function: offsets in elements, and what else changes from tile to tile."""
     origin = call.origin
-    out = plan.contraction.out
-    channel = next(affine for affine in out.index if affine.coef(plan.panel_dim))
-    n = {d.name: channel.coef(d.name) for d in plan.contraction.dims}
+    n = {d.name: plan.channel.coef(d.name) for d in plan.contraction.dims}
     factors = [
         _offset_of_x(plan, origin),
         c.linear(call.tile.panel_strides(), _inside(plan, origin, plan.schedule.panels_depth)),
@@ -29,6 +27,8 @@ def tile_call(symbol: str, plan: Plan, call: TileCall) -> c.Generable:
         result_offset(plan, origin),
         c.linear(n, origin),
     ]
+    if plan.batches:
+        arguments.append(c.linear(plan.batches, origin))
     if plan.private:  # the epilogue is that of the copies' sum
         arguments += [starts_of(plan, plan.private, origin), "0"]
     elif plan.blocked:

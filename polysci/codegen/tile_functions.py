@@ -12,7 +12,6 @@ from polysci.codegen.stacked import stacked_calls
 from polysci.codegen.stencil import stencil_calls
 from polysci.codegen.swapped_tiles import begin, end, gaps, reduce_plain, reduce_swapped
 from polysci.codegen.tiles import Tile
-from polysci.polyhedral.contraction import Contraction
 from polysci.space.resolve import Plan
 from polysci.space.rows_ahead import LEAST_SWAPPED, STEPS, RowsAhead
 from polysci.space.weights_ahead import LINE, PanelReuse, share_lines
@@ -39,9 +38,12 @@ def _begins_with_offset(plan: Plan) -> bool:
     return plan.precision.scaled and plan.kernel.tile_registers is None
 
 
-def _epilogue(contraction: Contraction, extras: Extras) -> str:
+def _epilogue(plan: Plan, extras: Extras) -> str:
     """The C of what is done to the sums of a tile: factors, extras, the function that ends them."""
+    contraction = plan.contraction
     place, activation = "ps_shifted(g, n, c)", activation_function(contraction.activation)
+    if plan.batches:
+        place = f"ps_in_batch({place}, batch)"
     factors = (contraction.alpha, contraction.beta)
     if factors != (1, 1):
         numbers = ", ".join(f"{float(np.float32(factor))!r}f" for factor in factors)
@@ -91,6 +93,7 @@ def step_words(tile: Tile, most: int) -> int:
 def parameters(plan: Plan) -> list[str]:
     """C parameters of a tile function, in order."""
     names = ["int64_t a", "int64_t b", "int64_t c", "int64_t n"]
+    names += ["int64_t batch"] * bool(plan.batches)
     if plan.blocked:
         names += ["int first", "int last"]
     for tap in plan.ranges:
@@ -172,7 +175,7 @@ def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
     body = [
         *shape,
         *map(c.Statement, _operands(plan)),
-        c.Statement(f"const ps_epilogue e = {_epilogue(plan.contraction, extras)}"),
+        c.Statement(f"const ps_epilogue e = {_epilogue(plan, extras)}"),
         c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
         *gaps(plan),

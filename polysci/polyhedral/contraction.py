@@ -114,6 +114,7 @@ class Contraction:
     ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b`` is x; its
     columns are positions of ``image``, or, without one, the pixels of a copy.
     ``channels``: of a stencil, the dimension that a bias runs along.
+    ``bias_axis``: the axis of ``out`` that a bias runs along; None: that of the columns.
     ``activation``: the function of finished sums, a row of ACTIVATIONS; empty: none.
     ``alpha`` and ``beta``: factors of the sums, and of the residual that the epilogue adds.
     """
@@ -128,6 +129,7 @@ class Contraction:
     swapped: bool = False
     image: FlatImage | None = None
     channels: str = ""
+    bias_axis: int | None = None
     activation: str = ""
     alpha: float = 1.0
     beta: float = 1.0
@@ -185,11 +187,13 @@ class Contraction:
 def columns_of(contraction: Contraction) -> Dim:
     """The dimension that runs along the vector lanes: n, or the batch where there is no GEMM.
 
-    Raises UnsupportedError where it is not one dimension.
+    A batch whose steps share a bias is none. Raises UnsupportedError where it is not one dimension.
     """
     wide = [d for d in contraction.dims if d.role == "n" and d.extent > 1]
     if not wide and all(d.extent == 1 for d in contraction.dims if d.role in ("n", "k")):
+        axes, own = contraction.out.index, contraction.bias_axis
         wide = [d for d in contraction.dims if d.role == "batch" and d.extent > 1]
+        wide = [d for d in wide if own is None or axes[own].coef(d.name)]
         wide = sorted(wide, key=lambda d: _last_axis(contraction.a, d))[-1:]
     wide = wide or [d for d in contraction.dims if d.role == "n"]
     if len(wide) != 1:

@@ -9,6 +9,7 @@ from math import prod
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
+from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
@@ -96,6 +97,37 @@ class Plan:
     def panel_lanes(self) -> int:
         """What the width of a panel of w is a multiple of."""
         return 1 if self.contraction.swapped or self.kernel.stencil else self.kernel.lanes
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the result that a bias runs along."""
+        index = self.contraction.out.index
+        return next(axis for axis, at in enumerate(index) if at.coef(self.panel_dim))
+
+    @property
+    def channel(self) -> Affine:
+        """Its subscript."""
+        return self.contraction.out.index[self.channel_axis]
+
+    @property
+    def channels(self) -> int:
+        """Positions of the result that have a bias of their own."""
+        return self.contraction.out.shape[self.channel_axis]
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """Groups of integer w whose channels share a bias: from one's offsets to the next one's."""
+        apart, size = dict[str, int](), self.channels
+        for group in reversed(self.groups if self.precision.integer else ()):
+            if group.extent > 1 and not self.channel.coef(group.name):
+                apart[group.name] = size
+                size *= group.extent
+        return apart
+
+    @property
+    def offsets(self) -> int:
+        """What a zero of x that is not 0 adds to sums: a number a channel and batch."""
+        return self.channels * prod(self.extent(batch) for batch in self.batches)
 
     @property
     def gaps(self) -> FlatImage | None:

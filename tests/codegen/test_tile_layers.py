@@ -8,6 +8,7 @@ from polysci.algorithms import lowering
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.matmul import Matmul
 from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
@@ -39,6 +40,18 @@ def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
     layout, threads = (("nhwc", 1), ("nhwc", 2), ("nchw", 1))[seed % 3]
     problem = replace(LAYERS[layer], layout=layout, dtype=dtype)
     (plan,) = samples.members(samples.fixed_context(problem, threads, AMX), 1, seed)
+    source = lowering.emit(problem, plan, threads)
+    assert source.isa == "amx"
+    path = cache.build(tileunit.emulated_file(source), flags=QUICK)
+    with Bench(problem, threads, timeout=60) as bench:
+        bench.check(path, source.symbol)
+
+
+@pytest.mark.parametrize("dtype", ["u8:s8:u8", "s8:s8:s32"])
+@pytest.mark.parametrize(("constant", "threads"), [("b", 1), ("a", 2)])
+def test_batches_of_integer_products_are_exact(constant: str, threads: int, dtype: str) -> None:
+    problem = Matmul(19, 70, 40, 3, constant, dtype)
+    (plan,) = samples.members(samples.fixed_context(problem, threads, AMX), 1, threads)
     source = lowering.emit(problem, plan, threads)
     assert source.isa == "amx"
     path = cache.build(tileunit.emulated_file(source), flags=QUICK)

@@ -210,6 +210,24 @@ def test_whole_layers_are_exact(whole: Whole, what: tuple[str, str]) -> None:
     assert (done.returncode, done.stdout) == (0, f"{count} of {count} layers\n")
 
 
+@pytest.mark.parametrize(
+    ("isa", "dtype"), [("neon", "u8:s8:s32"), ("neondot", "u8:s8:u8"), ("neondot", "s8:s8:s8")]
+)
+def test_batches_of_integer_products_are_exact(tmp_path: Path, isa: str, dtype: str) -> None:
+    target = replace(read(MACHINE).target, isa=ISAS[isa])
+    layers = []
+    for words in ("mm:3:9x21x13 b=constant", "mm:2:7x10x19 a=constant", "mm:4:5x1x1 b=constant"):
+        problem = parse_problem(words, dtype=dtype)
+        (plan,) = members(fixed_context(problem, 1, target), 1)
+        layers.append(ExportedLayer(problem, plan, 1))
+    flags = ("-D_GNU_SOURCE", "-O1", "-ffp-contract=off")
+    program = wholelayers.program(
+        layers, tmp_path, lambda out, sources: aarch64.build(out, sources, *flags)
+    )
+    done = aarch64.run(*program)
+    assert (done.returncode, done.stdout) == (0, "3 of 3 layers\n")
+
+
 SHIFTED = {  # layers in NCHW with swapped factors: loops, rows and columns of a call
     "mb2ic5ih9oc7kh3ph1": ("n pack(A) q:{} k:4", 4, 2),
     "mb1ic6ih4iw23oc5kh1kw5pw2": ("c:4 q:{} pack(A)+4 k:5", 5, 3),

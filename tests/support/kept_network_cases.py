@@ -1,4 +1,4 @@
-"""Tests of network/ and notation/ that only ``make test-all`` runs: see ``kept_cases``."""
+"""Tests of network, notation and training that only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "training/test_trainer.py": {
@@ -8,6 +8,12 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_reproducible_steps": None,
         "test_gradients_are_limited_together": None,
     },
+    "training/test_moments.py": {
+        "test_steps_are_those_with_passes": None,
+        "test_reproducible_steps_take_passes": None,
+    },
+    "training/test_masks.py": {"test_masks_change_no_bit_of_what_is_learned": None},
+    "training/test_torch.py": {"test_ten_steps": 0},
     "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
     "network/gradients/test_compiled.py": {
         "test_as_the_reference_has_them": 0,

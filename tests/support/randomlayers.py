@@ -132,8 +132,8 @@ def matmul(case: OperatorCase) -> None:
 
 def matmul_integer(case: OperatorCase) -> None:
     m, n, k = (case.size(1, 7) for _ in range(3))
-    kind = case.pick("int8", "uint8")
-    case.data([m, k], "uint8").data([k, n], kind)
+    kind, lead = case.pick("int8", "uint8"), case.shape(0, 2) if case.chance() else []
+    case.data([*lead, m, k], "uint8").data([*lead, k, n], kind)
     if case.chance():
         case.weight(3, "uint8").weight(1, kind)
 
