@@ -142,7 +142,7 @@ def emit(
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, extras, comments)
     whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.hilbert
     if by_rows and (whole or not schedule.loops):
-        raise UnsupportedError(f"schedule {schedule}: nothing stands inside its outermost loop")
+        raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),

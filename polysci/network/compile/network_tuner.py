@@ -40,7 +40,7 @@ from polysci.network.ir.stages import Program, RowFusion
 from polysci.network.operators.lower import lower
 from polysci.network.passes.fused_updates import AUTO, step_products
 from polysci.network.passes.fusion import fuse_loops
-from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.layer_calls import problems, refuse_schedule
 from polysci.network.passes.layouts import free_orders
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule, parse
@@ -166,7 +166,8 @@ class NetworkTuner:
         )  # fmt: skip
         known = rivals(problem, result, options, self.wisdom)
         every = [self.chosen[key], *known, *(candidate.schedule for candidate in ranked)]
-        return list(dict.fromkeys(map(str, every)))
+        fitting = (its for its in every if not refuse_schedule(key, its, self.prepared.placed))
+        return list(dict.fromkeys(map(str, fitting)))
 
     def _free(self) -> dict[str, list[str]]:
         """By the members of ``PassChoices`` the tensors that they may name."""

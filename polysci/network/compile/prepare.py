@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from polysci.errors import SpecError
+from polysci.algorithms.choice import candidates, reproducible_schedule
+from polysci.algorithms.registry import DEFAULT
+from polysci.errors import SpecError, UnsupportedError
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compile.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
@@ -26,7 +28,7 @@ from polysci.network.operators.lower import SUPPORTED, lower
 from polysci.network.passes.buffers import PlacedProgram, place_buffers
 from polysci.network.passes.fused_updates import UPDATES
 from polysci.network.passes.fusion import Fusion
-from polysci.network.passes.layer_calls import problems
+from polysci.network.passes.layer_calls import problems, refuse_schedule
 from polysci.network.passes.stage_order import order_for_memory
 from polysci.network.passes.thread_shares import (
     SHARED,
@@ -37,9 +39,10 @@ from polysci.network.passes.thread_shares import (
 from polysci.network.passes.weights_ahead import with_weights_ahead
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
+from polysci.space.summation import SummationOrder
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
-from polysci.tune import Progress, Result, optimize
+from polysci.tune import Progress, Result, context_of, optimize
 from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
 
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 Model: TypeAlias = "ModelSource | LayeredModel | ExportedProgram"
 DTYPES = ("f32", "bf16")
 AIMS = ("speed", "memory")
+OTHERS: Final = 60  # schedules that the model prefers, where the best has no code in a network
 NOTATION = ".tc"  # files of comprehensions
 Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
 
@@ -234,8 +238,32 @@ def search_schedules(
             time_limit=limit,
             quick=True,  # a layer's code is part of the network's
         )
+        if refuse_schedule(key, results[key].schedule, prepared.placed):
+            results[key] = _with_code(prepared.placed, results[key], wanted[key])
         if watch:
             watch(problem, results[key])
         if results[key].interrupted:
             raise KeyboardInterrupt
     return results
+
+
+def _with_code(placed: PlacedProgram, result: Result, options: CompileOptions) -> Result:
+    """The model's best schedule with which every layer of a problem has code in its program.
+
+    Where the algorithm has none, it is one of the default algorithm.
+    """
+    problem, threads = result.problem, options.threads
+    context = context_of(problem, threads, options.target, machine=options.machine)
+    for algorithm in dict.fromkeys((options.algorithm, DEFAULT)):
+        order = None
+        if options.reproducible:
+            kept = reproducible_schedule(problem, options.target, algorithm)
+            order = SummationOrder.of(context.contraction, kept)
+        for candidate in candidates(problem, context, OTHERS, algorithm, order=order):
+            if not refuse_schedule(problem.key, candidate.schedule, placed):
+                return optimize(
+                    problem, options.level, threads, target=options.target,
+                    machine=options.machine, algorithm=algorithm, schedule=candidate.schedule,
+                )  # fmt: skip
+    why = refuse_schedule(problem.key, result.schedule, placed)
+    raise UnsupportedError(f"{problem}: no schedule has code in this network: {why}")

@@ -26,7 +26,7 @@ from polysci.network.ir.stages import LayerStage, RepeatStage, RowFusion, member
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.fusion import Fusion
 from polysci.network.passes.joint_loops import join_loops
-from polysci.network.passes.layer_calls import problems, refuse_extras
+from polysci.network.passes.layer_calls import problems, refuse_extras, refuse_schedule
 from polysci.network.passes.layer_moments import take_moments
 from polysci.network.passes.relu_masks import mask_relus
 from polysci.network.passes.row_fusion import Setting, fuse_rows
@@ -108,9 +108,12 @@ def in_place(
     known = wisdom if wisdom is not None else Wisdom()
     wanted = options_of(placed.program, options)
     tried = {
-        key: rivals(problem, results[key], wanted[key], known)
+        key: [
+            schedule for schedule in rivals(problem, results[key], wanted[key], known)
+            if not refuse_schedule(key, schedule, placed)
+        ]
         for key, problem in problems(placed.program).items()
-    }
+    }  # fmt: skip
     rounds = max((len(schedules) for schedules in tried.values()), default=1)
     spent: dict[str, list[float]] = {key: [] for key in tried}
     for number in range(rounds):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
-from polysci.algorithms.algorithm import EmitOptions
+from polysci.algorithms.algorithm import SYMBOL, EmitOptions
 from polysci.codegen.emit import Source
 from polysci.codegen.extras import Extras, MomentRows, images_in_row
 from polysci.codegen.team import Team
@@ -67,28 +68,75 @@ def calls_of(
     layers = layers or SharedLayers()
     sources, constants = layers.sources, placed.program.constants
     for spot, layer, fused in _spots(placed.program):
-        schedule = plain(schedules[layer.problem.key])
         several = 1 if fused or shares.one_thread(spot[0]) else threads
-        if fused:
-            schedule = by_rows(schedule, row_dim(layer))
-        elif several < threads:
-            schedule = serial(schedule)
-        strides = strides_of(layer, placed)
-        extras = extras_of(layer, placed)
-        words = str(schedule), f"{fused} {extras}", repr(sorted(strides.items()))
-        key = (layer.problem.key, *words)
+        schedule = schedules[layer.problem.key]
+        code = LayerCode.of(layer, placed, schedule, fused=fused, alone=several < threads)
+        key = code.key
         if key not in sources:
-            own = Team.OWN  # a thread of the fusion's calls it alone
-            options = EmitOptions(
-                f"{name}_l{len(sources)}", strides, own if fused else team, fused, extras
-            )
-            sources[key] = CPU.emit(layer.problem, schedule, several, options)
+            sources[key] = code.emit(f"{name}_l{len(sources)}", several, team)
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
-        shared = several > 1 and bool(schedule.parallel)
+        shared = several > 1 and bool(code.schedule.parallel)
         at = layers.place(layer, source, constants[layer.weights]) if fixed else None
-        calls[spot] = LayerCall(layer, source, schedule, at, shared)
+        calls[spot] = LayerCall(layer, source, code.schedule, at, shared)
     return calls
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCode:
+    """What the code of a layer depends on in its program; passes ask ``refuse`` before they choose.
+
+    ``fused``: it computes some rows at a time, in one thread.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    strides: Strides
+    extras: Extras
+    fused: bool
+
+    @classmethod
+    def of(
+        cls, layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False,
+        alone: bool = False,
+    ) -> Self:  # fmt: skip
+        """Of a layer under the schedule of its problem; ``alone``: one of several threads calls it.
+
+        Raises UnsupportedError for a schedule that cannot compute it some rows at a time.
+        """
+        schedule = plain(schedule)
+        if fused:
+            schedule = by_rows(schedule, row_dim(layer))
+        elif alone:
+            schedule = serial(schedule)
+        strides, extras = strides_of(layer, placed), extras_of(layer, placed)
+        return cls(layer.problem, schedule, strides, extras, fused)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Layers of the same key share code."""
+        words = f"{self.fused} {self.extras}", repr(sorted(self.strides.items()))
+        return (self.problem.key, str(self.schedule), *words)
+
+    def emit(self, symbol: str, threads: int, team: Team) -> Source:
+        """The C, for so many threads. Raises as ``Backend.emit`` does."""
+        own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
+        options = EmitOptions(symbol, self.strides, own, self.fused, self.extras)
+        return CPU.emit(self.problem, self.schedule, threads, options)
+
+
+def refuse_code(
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False
+) -> str:
+    """Why there is no code of a layer as it stands in a program; empty where there is.
+
+    What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
+    """
+    try:
+        LayerCode.of(layer, placed, schedule, fused=fused).emit(SYMBOL, 1, Team.OWN)
+    except PolysciError as error:
+        return str(error)
+    return ""
 
 
 def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
@@ -205,18 +253,23 @@ def extras_of(layer: LayerStage, placed: PlacedProgram) -> Extras:
     return Extras(bool(layer.gate or layer.mask), moments, adds)
 
 
+def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
+    """Why some layer of a problem, by its key, has no code under a schedule; empty where all have.
+
+    A search knows the problem alone: its schedules have code where that says how arrays are stored.
+    """
+    layers = [layer for layer in placed.program.layers() if layer.problem.key == key]
+    other = (it for it in layers if strides_of(it, placed) or extras_of(it, placed))
+    return next(filter(None, (refuse_code(layer, placed, schedule) for layer in other)), "")
+
+
 def refuse_extras(
     schedules: Mapping[str, Schedule], layer: LayerStage, placed: PlacedProgram
 ) -> str:
     """Why the code of a layer under its schedule has no masks, or moments; empty if it has."""
     if layer.y.start or layer.y.step or layer.stack or layer.scales:
         return "it writes part of a tensor, or integers"
-    options = EmitOptions(strides=strides_of(layer, placed), extras=extras_of(layer, placed))
-    try:
-        CPU.emit(layer.problem, plain(schedules[layer.problem.key]), 1, options)
-    except PolysciError as error:
-        return str(error)
-    return ""
+    return refuse_code(layer, placed, schedules[layer.problem.key])
 
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from polysci.errors import PolysciError
 from polysci.network.ir.stages import (
     ROW_AXIS,
     LayerStage,
@@ -23,8 +22,7 @@ from polysci.network.ir.stages import (
 )
 from polysci.network.passes.buffers import PlacedProgram
 from polysci.network.passes.fusion import Fusion
-from polysci.network.passes.layer_calls import by_rows
-from polysci.network.passes.operands import row_dim
+from polysci.network.passes.layer_calls import refuse_code
 from polysci.network.passes.row_windows import rows_read
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import Target
@@ -118,18 +116,18 @@ def _refusal(
     layers = [member for member in members if isinstance(member, LayerStage)]
     if any(layer.weights not in program.constants for layer in layers):
         return "its weights are computed"
-    for layer in layers:
-        try:
-            by_rows(setting.schedules[layer.problem.key], row_dim(layer))
-        except PolysciError as error:
-            return str(error)
     won = 2 * value.bytes / (setting.machine.l3 * 1e9)
     risk = RISK * sum(setting.seconds[layer.problem.key] for layer in layers)
     if won < risk:
         return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"
     if isinstance(second, LayerStage) and (second.y.step or second.stack or second.w):
         return "it writes part of a tensor"
-    return ""
+    new = layers if len(chain) == 1 else layers[len(chain) :]
+    refusals = (
+        refuse_code(layer, placed, setting.schedules[layer.problem.key], fused=True)
+        for layer in new
+    )
+    return next(filter(None, refusals), "")
 
 
 def _weights(layer: LayerStage) -> int:
