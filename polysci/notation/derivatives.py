@@ -19,7 +19,7 @@ def apply(function: str, *arguments: Term | float) -> Operation:
 
 
 def derive(term: Operation) -> tuple[Term, ...]:
-    """The derivatives of a function by its arguments; a truth has none."""
+    """The derivatives of a function by its arguments, but of CHOICES; a truth has none."""
     if term.function in PREDICATES:
         return ()
     if term.function in _OF_ONE:
@@ -67,10 +67,6 @@ def _hard_swish(x: Term) -> Term:
     return apply("select", apply("less", x, -3.0), 0.0, above)
 
 
-def _step(comparison: str, a: Term, b: Term) -> Term:
-    return apply("select", apply(comparison, a, b), 1.0, 0.0)
-
-
 def _pow(a: Term, b: Term) -> tuple[Term, Term]:
     """By the base 0 where the exponent is 0, by that 0 where the base is: as PyTorch has them."""
     by_base: Term = apply("mul", b, apply("pow", a, apply("sub", b, 1.0)))
@@ -83,6 +79,16 @@ def _pow(a: Term, b: Term) -> tuple[Term, Term]:
     return by_base, apply("select", none, 0.0, by_exponent)
 
 
+# Function that gives one of its arguments -> what ``select`` gives the same by: of equal ones the
+# first.
+CHOICES: Final[Mapping[str, Callable[..., tuple[Term, Term, Term]]]] = MappingProxyType(
+    {
+        "select": lambda condition, body, otherwise: (condition, body, otherwise),
+        "min": lambda a, b: (apply("less_equal", a, b), a, b),
+        "max": lambda a, b: (apply("greater_equal", a, b), a, b),
+        "relu": lambda x: (apply("greater", x, 0.0), x, Literal(0.0)),
+    }
+)
 # Function of one real number -> its derivative.
 _OF_ONE: Final[Mapping[str, Callable[[Term], Term]]] = MappingProxyType(
     {
@@ -106,7 +112,6 @@ _OF_ONE: Final[Mapping[str, Callable[[Term], Term]]] = MappingProxyType(
         "atanh": lambda x: apply("reciprocal", apply("sub", 1.0, apply("square", x))),
         "erf": lambda x: apply("mul", apply("exp", apply("neg", apply("square", x))), 2 / sqrt(pi)),
         "abs": lambda x: apply("sign", x),
-        "relu": lambda x: apply("select", apply("greater", x, 0.0), 1.0, 0.0),
         "sigmoid": _sigmoid,
         "softplus": lambda x: apply("sigmoid", x),
         "softsign": lambda x: apply(
@@ -130,13 +135,11 @@ _OF_TWO: Final[Mapping[str, Callable[[Term, Term], tuple[Term, Term]]]] = Mappin
         "sub": lambda a, b: (Literal(1.0), Literal(-1.0)),
         "mul": lambda a, b: (b, a),
         "div": lambda a, b: (
-            apply("reciprocal", b), apply("neg", apply("div", a, apply("square", b)))
+            apply("reciprocal", b), apply("neg", apply("div", apply("div", a, b), b))
         ),
         "remainder": lambda a, b: (
             Literal(1.0), apply("div", apply("sub", apply("remainder", a, b), a), b)
         ),
         "pow": _pow,
-        "min": lambda a, b: (_step("less_equal", a, b), _step("greater", a, b)),
-        "max": lambda a, b: (_step("greater_equal", a, b), _step("less", a, b)),
     }
 )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
@@ -26,12 +25,11 @@ from polysci.network.frontends.notation.syntax import (
     Operation,
     Term,
     Variable,
-    names_in,
     rewrite_statement,
     rewrite_terms,
     walk_terms,
 )
-from polysci.notation.derivatives import apply, derive
+from polysci.notation.derivatives import CHOICES, apply, derive
 from polysci.notation.versions import (
     choose_names,
     copy_version,
@@ -49,8 +47,8 @@ def grad(text: str, *inputs: str, sizes: Mapping[str, int] | None = None, name: 
 
     It takes the inputs of the comprehension ``name`` of ``text``, by default its last, and for each
     real output O its gradient ``d_O``; its outputs are ``d_A`` for each input A that is asked for.
-    ``sizes`` has a value for every shape variable. Of equal extremes of ``max=`` and ``min=`` each
-    has the whole gradient; factors of ``*=`` must not be 0. A subscript out of data makes every
+    ``sizes`` has a value for every shape variable. Of equal extremes, of ``max=`` and ``min=`` as
+    of ``max`` and ``min``, the first has the whole gradient. A subscript out of data makes every
     element of the axis look for its places. Raises SpecError for names that are no real inputs,
     UnsupportedError for tensors that have other values later, but by ``+=``.
     """
@@ -194,23 +192,48 @@ class _Backward:
         statement = ranges.statement
         own = Element(statement.tensor, tuple(map(Variable, statement.index)))
         seed: Term = replace(own, tensor=gradient(statement.tensor))
+        choices: Choices = ()
         match statement.operator:
-            case "max=" | "min=":
-                seed = apply("select", apply("equal", statement.value, own), seed, 0.0)
-                read = names_in(statement.value)
-                unread = [name for name in ranges.reductions if name not in read]
-                bounds = [ranges.bounds(name) for name in unread]  # of equal extremes
-                seed = _product(seed, Literal(1 / prod(end - first for first, end in bounds)))
+            case "max=" | "min=" if ranges.reductions:
+                choices = ((self.is_first_extreme(ranges), True),)
             case "*=":
-                seed = apply("div", apply("mul", seed, own), statement.value)
+                seed = apply("mul", seed, self.other_factors(ranges, own))
             case "argmin=" | "argmax=":
                 return
-        for element, slope, chosen in self.slopes(statement.value, seed, ()):
+        for element, slope, chosen in self.slopes(statement.value, seed, choices):
             if element.tensor not in known:
                 continue
             if element.tensor == statement.tensor:
                 raise self.refusal(element.at, f"{statement.tensor} is read where it changes")
             _Pull(self, ranges, element, slope).add(chosen)
+
+    def is_first_extreme(self, ranges: StatementRanges) -> Term:
+        """Whether the value of these iterators is the first of the extremes of its element."""
+        steps, const, step = list[tuple[str, int]](), 0, 1
+        for name in reversed(ranges.reductions):  # as places of argmax= are counted
+            first, end = ranges.bounds(name)
+            steps.append((name, step))
+            const, step = const - step * first, step * (end - first)
+        statement = ranges.statement
+        place = self.combine(ranges, "place of", f"arg{statement.operator}", statement.value)
+        return apply("equal", place, _term(Affine(tuple(steps), const)))
+
+    def other_factors(self, ranges: StatementRanges, product: Element) -> Term:
+        """The product of all factors of an element but that of these iterators."""
+        value = ranges.statement.value
+        is_zero = apply("equal", value, 0.0)
+        zeros = self.combine(ranges, "zeros of", "+=", is_zero)
+        others = self.combine(ranges, "others of", "*=", apply("select", is_zero, 1.0, value))
+        is_alone = apply("equal", zeros, 1)
+        at_zero = apply("select", is_alone, others, 0.0)
+        return apply("select", is_zero, at_zero, apply("div", product, value))
+
+    def combine(self, ranges: StatementRanges, name: str, operator: str, value: Term) -> Element:
+        """An element of one more tensor, which combines a value over the same iterators."""
+        target, index = ranges.statement.tensor, ranges.statement.index
+        made = Assignment(f"{name} {target}", index, operator, True, value, _ranges(ranges))
+        self.statements.append(rename(rewrite_statement(made, self.fix), self.reads))
+        return Element(made.tensor, tuple(map(Variable, index)))
 
     def slopes(self, term: Term, seed: Term, chosen: Choices) -> Iterator[Slope]:
         """The elements that a term reads as real numbers, and the gradient of each."""
@@ -219,7 +242,8 @@ class _Backward:
                 yield term, seed, chosen
             case Conversion(dtype, value) if is_real(dtype):
                 yield from self.slopes(value, seed, chosen)
-            case Operation("select", (condition, body, otherwise)):
+            case Operation(function, arguments) if function in CHOICES:
+                condition, body, otherwise = CHOICES[function](*arguments)
                 yield from self.slopes(body, seed, (*chosen, (condition, True)))
                 yield from self.slopes(otherwise, seed, (*chosen, (condition, False)))
             case Operation(_, arguments):

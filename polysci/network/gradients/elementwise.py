@@ -71,6 +71,8 @@ _BINARY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Div": ("dy / b", "-dy * y / b"),
     }
 )
+_BY_BASE = "Where(e == 0, 0, dy * e * x ** (e - 1))"
+_BY_EXPONENT = "Where(And(x == 0, e >= 0), 0, dy * y * Log(x))"
 
 
 def unary(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -117,16 +119,16 @@ def binary(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
 
 
 def power(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """``x ^ e``; a square needs no power."""
+    """``x ^ e``; a square needs no power. 0 where 0 is a power of 0, as PyTorch has it."""
     x, e = node.inputs
     names = {"x": x, "e": e, "y": node.outputs[0], "dy": dys[0]}
     value, dx, de = back.value(e), "", ""
     if back.wants(x):
         square = value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2
-        dx = derive(back, "2 * dy * x" if square else "dy * e * x ** (e - 1)", **names)
+        dx = derive(back, "2 * dy * x" if square else _BY_BASE, **names)
         dx = back.unbroadcast(dx, back.shape(x))
     if back.wants(e):
-        de = back.unbroadcast(derive(back, "dy * y * Log(x)", **names), back.shape(e))
+        de = back.unbroadcast(derive(back, _BY_EXPONENT, **names), back.shape(e))
     return [dx, de]
 
 

@@ -1,4 +1,4 @@
-"""Gradients of random convolutions and products beside torch.autograd, both in double."""
+"""Gradients of random convolutions, and of equal values, beside torch.autograd in double."""
 
 from __future__ import annotations
 
@@ -66,3 +66,54 @@ def test_convolutions(case: tuple[str, list[tuple[int, ...]], dict[str, Any]]) -
     for name, tensor in zip("xwb", tensors, strict=True):
         expected = tensor.grad.numpy()
         np.testing.assert_allclose(whole[f"{name}.gradient"], expected, rtol=1e-9, atol=1e-9)
+
+
+# Operator and attributes -> what PyTorch computes, of small whole numbers x and y.
+KINKS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "maximum": ("Max x y", {}, torch.maximum),
+    "minimum": ("Min x y", {}, torch.minimum),
+    "maximum of itself": ("Max x x", {}, lambda x, y: torch.maximum(x, x)),
+    "clamp": ("Clip x low high", {}, lambda x, y: torch.clamp(x, -1, 1)),
+    "relu": ("Relu x", {}, lambda x, y: torch.relu(x)),
+    "abs": ("Abs x", {}, lambda x, y: x.abs()),
+    "leaky relu": ("LeakyRelu x", {"alpha": 0.5}, lambda x, y: functional.leaky_relu(x, 0.5)),
+    "prelu": ("PRelu x slope", {}, lambda x, y: functional.prelu(x, torch.tensor([0.5]).double())),
+    "elu": ("Elu x", {}, lambda x, y: functional.elu(x)),
+    "threshold": ("ThresholdedRelu x", {}, lambda x, y: functional.threshold(x, 1, 0)),
+    "max_pool2d": ("MaxPool x", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4},
+                   lambda x, y: functional.max_pool2d(x, 3, 2, 1)),
+    "adaptive_max_pool2d": ("GlobalMaxPool x", {},
+                            lambda x, y: functional.adaptive_max_pool2d(x, 1)),
+    "amax": ("ReduceMax x", {"axes": [1, 3]}, lambda x, y: x.amax((1, 3), keepdim=True)),
+    "amin": ("ReduceMin x", {"axes": [-1]}, lambda x, y: x.amin(-1, keepdim=True)),
+    "norm 1": ("ReduceL1 x", {"axes": [3]}, lambda x, y: x.norm(1, 3, keepdim=True)),
+    "norm 2": ("ReduceL2 x", {"axes": [3]}, lambda x, y: x.norm(2, 3, keepdim=True)),
+    "power": ("Pow x y", {}, torch.pow),
+    "quotient": ("Div x y", {}, torch.div),
+    "sqrt": ("Sqrt x", {}, lambda x, y: x.sqrt()),
+    "log": ("Log x", {}, lambda x, y: x.log()),
+    "reciprocal": ("Reciprocal x", {}, lambda x, y: x.reciprocal()),
+}  # fmt: skip
+SHAPE = (2, 3, 6, 6)
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_kinks_ties_and_poles(name: str) -> None:
+    (op, *operands), words, function = KINKS[name][0].split(), *KINKS[name][1:]
+    rng = np.random.default_rng(1)
+    values = {name: rng.integers(-2, 3, SHAPE) * 1.0 for name in "xy"}
+    values["x"][0, :, :4] = 0
+    tensors = [torch.tensor(value, requires_grad=True) for value in values.values()]
+    function(*tensors).sum().backward()
+    consts = {"low": -1.0, "high": 1.0, "slope": 0.5}
+    proto = model(
+        [node(op, " ".join(operands), "z", **words), node("ReduceSum", "z", "loss", keepdims=0)],
+        dict.fromkeys("xy", SHAPE), {"loss": []},
+        {name: np.array(consts[name], np.float32) for name in operands if name in consts},
+    )  # fmt: skip
+    wanted = [name for name in "xy" if name in operands]
+    whole = reference.run(differentiate(read(proto), "loss", wanted), values)
+    for name, tensor in zip("xy", tensors, strict=True):
+        if name in wanted:
+            expected = tensor.grad.numpy()
+            np.testing.assert_allclose(whole[f"{name}.gradient"], expected, rtol=1e-12)

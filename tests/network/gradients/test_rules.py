@@ -54,7 +54,7 @@ CASES = [
       for told in ([], [np.array([0, -1], INTS)])),
     *(_case(op, (3, 4, 2), axes=[1], keepdims=keep) for keep in (0, 1)
       for op in ("ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
-                 "ReduceLogSumExp")),
+                 "ReduceLogSumExp", "ReduceMax", "ReduceMin")),
     *(_case("Gemm", (4, 3) if a else (3, 4), (5, 4) if b else (4, 5), c, transA=a, transB=b,
             alpha=0.5, beta=2.0)
       for a in (0, 1) for b in (0, 1) for c in ((3, 5), (5,), ())),
