@@ -59,6 +59,13 @@ PS_INLINE float ps_f_half(float x)
     return ps_float_of(sign | (size > 0x7f800000u ? size : finite));
 }
 
+/* The number of bfloat16 that is nearest, ties to even; a NaN stays one. */
+PS_INLINE float ps_f_brain(float x)
+{
+    const uint32_t bits = ps_bits_of(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    return ps_float_of((x == x ? rounded : bits | 0x400000u) & 0xffff0000u);
+}
+
 /* min(hi, max(lo, x)), of which a NaN is left alone. */
 PS_INLINE float ps_f_clip(float x, float lo, float hi)
 {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from polysci.network.frontends.notation.sizes import bind_sizes, infer_shapes
 from polysci.network.frontends.notation.syntax import (
     AxisExtent,
     Conversion,
+    Declaration,
     Element,
     Literal,
     Operation,
@@ -30,6 +32,7 @@ from polysci.network.frontends.notation.syntax import (
 )
 from polysci.network.ir.element_values import NUMPY_FUNCTIONS
 from polysci.network.ir.functions import UNSIGNED, WHOLE, kind_of_type
+from polysci.numerics.dtypes import from_bf16, to_bf16
 
 Array = NDArray[Any]
 
@@ -37,6 +40,9 @@ Array = NDArray[Any]
 _COMBINE: Final[Mapping[str, np.ufunc]] = {
     "+=": np.add, "*=": np.multiply, "min=": np.minimum, "max=": np.maximum,
 }  # fmt: skip
+# Element type of 16 bits -> the function that rounds to it; in which its numbers are combined.
+_ROUNDING: Final[Mapping[str, str]] = {"float16": "half", "bf16": "brain"}
+_COMPUTED: Final[Mapping[str, str]] = dict.fromkeys(_ROUNDING, "float32")
 
 
 def interpret(
@@ -44,9 +50,11 @@ def interpret(
 ) -> dict[str, Array]:
     """The outputs of the comprehension ``name`` of a text, by default its last, by their names.
 
-    Real numbers are computed in float64, whole ones in the types of the notation. ``sizes`` gives
-    scalars whose values decide ranges. Raises SpecError for a text or arrays that do not fit,
-    ValueError for a computed subscript outside its axis.
+    Real numbers are computed in float64, whole ones in the types of the notation. Arrays of bf16
+    are uint16 (``to_bf16``), or of another library's bfloat16; results of bf16 are uint16, those of
+    half float16, other real ones float64. ``sizes`` gives scalars whose values decide ranges.
+    Raises SpecError for a text or shapes that do not fit, TypeError for values that an input's type
+    lacks, ValueError for a computed subscript outside its axis.
     """
     whole = elaborate(parse(text), name)
     return run(whole, arrays, sizes or {})
@@ -57,18 +65,43 @@ def run(whole: Elaborated, arrays: Mapping[str, Any], sizes: Mapping[str, int]) 
     comprehension = whole.comprehension
     bound = bind_sizes(comprehension, {key: np.shape(value) for key, value in arrays.items()})
     inference, types = infer_shapes(whole, {**sizes, **bound}), tensor_types(comprehension)
-    values = {key: _widened(arrays[key], types[key]) for key in arrays if key in types}
+    values = {tensor.name: _read(tensor, arrays[tensor.name]) for tensor in comprehension.inputs}
     for ranges in inference.statements:
         tensor = ranges.statement.tensor
         before = values.get(tensor)
         if before is None:
-            before = _widened(np.zeros(inference.shape(tensor)), types[tensor])
+            before = np.zeros(
+                inference.shape(tensor), "float64" if is_real(types[tensor]) else types[tensor]
+            )
         values[tensor] = _Grid.of(ranges, values, types).assign(before)
-    return {output: values[output] for output in comprehension.outputs}
+    return {name: _written(values[name], types[name]) for name in comprehension.outputs}
 
 
-def _widened(array: Any, dtype: str) -> Array:
-    return np.asarray(array).astype(np.float64 if is_real(dtype) else dtype)
+def _read(tensor: Declaration, given: Any) -> Array:
+    """The values of an input. Raises TypeError for an array of values that its type lacks."""
+    array, dtype = np.asarray(given), tensor.dtype
+    if dtype == "bf16" and not isinstance(given, Real) and array.dtype.name != "bfloat16":
+        if array.dtype != np.uint16:
+            what = "uint16 (the bits of bf16; polysci.to_bf16 makes them of float32)"
+            raise TypeError(f"{tensor.name}: expected dtype {what}, got {array.dtype}")
+        return from_bf16(array).astype(np.float64)
+    if dtype == "float16" and array.dtype == np.uint16:
+        raise TypeError(f"{tensor.name}: expected dtype float16 or numbers, got uint16")
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{tensor.name}: expected numbers, got dtype {array.dtype}")
+    if is_real(dtype):
+        return np.asarray(_converted(array.astype(np.float64), dtype))
+    held = array.astype(dtype) if array.dtype.kind in "biu" else _converted(array, dtype)
+    if not np.array_equal(held, array):
+        raise TypeError(f"{tensor.name}: expected values of {dtype}, got {array.dtype} with others")
+    return np.asarray(held)
+
+
+def _written(values: Array, dtype: str) -> Array:
+    """The values of an output as a caller has them: real ones in float64, but those of 16 bits."""
+    if dtype == "bf16":
+        return to_bf16(values)
+    return values.astype(dtype) if dtype == "float16" else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +136,8 @@ class _Grid:
             result[region] = getattr(np, statement.operator[:-1])(flat, axis=-1)
             return result
         if statement.operator != "=":
-            combine, dtype = _COMBINE[statement.operator], combination_type(statement, self.types)
+            combine = _COMBINE[statement.operator]
+            dtype = _COMPUTED.get(dtype := combination_type(statement, self.types), dtype)
             value = combine.reduce(_converted(value, dtype), axis=summed)
             if not statement.initialise:
                 value = combine(_converted(result[region], dtype), value)
@@ -125,8 +159,9 @@ class _Grid:
             case Element(tensor, index):
                 return self.element(term, self.values[tensor], index, guarded)
             case Operation("select", (condition, body, otherwise)):
-                chosen = self.evaluate(condition, guarded)
-                return np.where(chosen, self.evaluate(body, True), self.evaluate(otherwise, True))
+                dtype = argument_type("select", (body, otherwise), self.types)
+                sides = (_converted(self.evaluate(part, True), dtype) for part in (body, otherwise))
+                return np.where(self.evaluate(condition, guarded), *sides)
             case Operation(function, arguments):
                 dtype = argument_type(function, arguments, self.types)
                 kind = np.float64 if is_real(dtype) else dtype
@@ -152,7 +187,10 @@ class _Grid:
 
 
 def _converted(value: Any, dtype: str) -> Any:
-    """Values as elements of a type; real ones stay in float64."""
+    """Values as elements of a type; real ones stay in float64, rounded to 16 bits by such types."""
+    if dtype in _ROUNDING:
+        with np.errstate(over="ignore"):
+            return NUMPY_FUNCTIONS[_ROUNDING[dtype]](np.asarray(value, np.float64))
     if is_real(dtype):
         return np.asarray(value, np.float64)
     if dtype == "bool":

@@ -49,16 +49,14 @@ def check(text: str, sizes: Mapping[str, int], **options: Any) -> notation.Tenso
     """A function whose results are the interpreter's: up to a rounding to bf16, if they have it."""
     function = compile_text(text, sizes, **options)
     arrays = draw(function)
-    types = {tensor.name: tensor.dtype for tensor in function.inputs}
-    values = {n: from_bf16(a) if types[n] == "bf16" else a for n, a in arrays.items()}
     (name,) = function.outputs
-    wanted, result = notation.interpret(text, values)[name], function(**arrays)
+    wanted, result = notation.interpret(text, arrays)[name], function(**arrays)
     narrow = function.types[name] == "bf16"
     assert result.dtype == (np.uint16 if narrow else np.float32)
     rounded = narrow or any("bf16(" in part for part in text.split("{")[1:])
     error = 2.0**-7 if rounded else 1e-5
     largest = max(1.0, float(np.abs(wanted).max(initial=0)))
-    result = from_bf16(result) if narrow else result
+    wanted, result = (from_bf16(a) if narrow else a for a in (wanted, result))
     np.testing.assert_allclose(result, wanted, rtol=error, atol=error * largest)
     return function
 

@@ -81,7 +81,7 @@ def check(values: Sequence[str]) -> None:
     for name, source in zip(names, values, strict=True):
         result, right = results[name], expected[name]
         if function.types[name] == "bf16":
-            result = from_bf16(result)
+            result, right = from_bf16(result), from_bf16(right)
         with np.errstate(all="ignore"):
             right = right.astype(result.dtype)
         np.testing.assert_allclose(result, right, rtol=1e-6, err_msg=source)

@@ -25,6 +25,7 @@ from polysci.network.ir.expressions import (
     Reduce,
     Where,
 )
+from polysci.numerics.dtypes import from_bf16, to_bf16
 from polysci.polyhedral.affine import Affine
 
 Array = NDArray[Any]
@@ -87,6 +88,7 @@ NUMPY_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil,
     "rint": np.rint, "abs": np.abs, "sign": np.sign, "square": np.square,
     "cube": lambda x: x**3, "half": lambda x: x.astype(np.float16).astype(float),
+    "brain": lambda x: from_bf16(to_bf16(x.astype(np.float32))).astype(float),
     "real": lambda x: x.astype(float), "exact": lambda x: x.astype(float),
     "whole": lambda x: x.astype(np.int32), "long": lambda x: x.astype(np.int64),
     "unsigned": lambda x: x.astype(np.uint64), "to_unsigned": _to_unsigned,

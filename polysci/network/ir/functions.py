@@ -89,7 +89,7 @@ FUNCTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         REAL: {
             **_real("f"),
-            **_calls("ps_f_", 1, f"{_LIBM} abs half"),
+            **_calls("ps_f_", 1, f"{_LIBM} abs half brain"),
             **_calls("ps_f_", 2, "pow"),
             "remainder": "fmodf({0}, {1})",
         },

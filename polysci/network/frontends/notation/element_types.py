@@ -23,6 +23,7 @@ _REALS = ("float16", "bf16", "float32", "float64")
 # By how wide the numbers are that types are computed with; narrower whole numbers are as int32.
 _WIDTHS = ("int32", "int64", "uint64", "float32", "float64")
 _ALIKE = {"float16": "float32", "bf16": "float32", "uint32": "int64"}
+_EXACT = {"float16": 2**11, "bf16": 2**8}  # up to which they have all whole numbers
 _PLACES = ("argmin", "argmax")
 
 
@@ -41,6 +42,8 @@ def is_real(dtype: str) -> bool:
 
 def _holds(dtype: str, value: float) -> bool:
     """Whether a whole number is a value of a type."""
+    if dtype in _EXACT:
+        return abs(value) <= _EXACT[dtype]
     if is_real(dtype) or dtype == "bool":
         return is_real(dtype) or value in (0, 1)
     return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)

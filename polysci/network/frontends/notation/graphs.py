@@ -34,6 +34,8 @@ from polysci.network.ir.growing import GrowingGraph
 OPSET: Final = 24
 # Element types that arrays hold and loops do not compute with -> what these compute with.
 _STORED: Final = {"float16": "float32", "bf16": "float32"}
+# ... and what rounds to their numbers.
+_ROUNDING: Final = {"float16": "half", "bf16": "brain"}
 _SUMS: Final = ""  # what a statement reads where its value has a node of its own
 
 
@@ -75,7 +77,9 @@ class _Statements(GrowingGraph):
         types = {name: _STORED.get(dtype, dtype) for name, dtype in self.types.items()}
         shapes = {name: self.inference.shape(name) for name in self.inference.axes}
         check_subscripts(ranges, types, shapes)
-        elements, versions = Elements(ranges, types, shapes), self.versions
+        kind = "" if ranges.is_first else self.types[target]  # a new tensor's values have its type
+        rounding = _ROUNDING.get(kind, "")
+        elements, versions = Elements(ranges, types, shapes, rounding=rounding), self.versions
         product = labelled_product(ranges, types, shapes)
         if product is not None:
             factors = self.factors(product)
@@ -87,19 +91,27 @@ class _Statements(GrowingGraph):
             value = elements.reduce()
             if isinstance(value, Reduce) and elements.is_combined:  # which may be a layer
                 versions = {**versions, _SUMS: self.define(elements, versions, value)}
-                elements = Elements(ranges, types, shapes)
+                elements = Elements(ranges, types, shapes, rounding=rounding)
                 value = elements.whole(_SUMS)
             elif isinstance(value, Reduce) and elements.range_guards:  # read nowhere else
                 inner = Elements(ranges, types, shapes, within=True)
                 reduced = inner.reduce()
                 versions = {**versions, _SUMS: self.define(inner, versions, reduced)}
-                elements = Elements(ranges, types, shapes)
+                elements = Elements(ranges, types, shapes, rounding=rounding)
                 value = elements.part(_SUMS)
         expr = elements.define(value)
         if isinstance(expr, Load) and elements.reads == [_SUMS]:
             self.versions[target] = versions[_SUMS]
             return
-        self.versions[target] = self.define(elements, versions, expr)
+        match expr:
+            case Apply("brain", (wide,)) if self.types[target] == "bf16":  # which layers write
+                narrow = self.add("Cast", (self.define(elements, versions, wide),),
+                                  elements.extents, "bf16")  # fmt: skip
+                made = self.add("Cast", (narrow,), elements.extents, "float32")
+                self.stored[made] = narrow
+            case _:
+                made = self.define(elements, versions, expr)
+        self.versions[target] = made
 
     def define(self, elements: Elements, versions: Mapping[str, str], expr: Expr) -> str:
         """A tensor by what an element of it is: of the target's type and shape, or within it."""

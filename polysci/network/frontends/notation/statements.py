@@ -65,6 +65,7 @@ class Elements:
     types: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]
     within: bool = False
+    rounding: str = ""  # to a number of the target's type, where elements are wider inside
     reads: list[str] = field(default_factory=list)
     iterators: dict[str, Affine] = field(default_factory=dict)
 
@@ -135,7 +136,8 @@ class Elements:
             before = _converted(self.before(), target, computed)
             value = Apply(REDUCTIONS[statement.operator], (before, value))
         places = statement.operator in ("argmin=", "argmax=")
-        return value if places else _converted(value, computed, target)
+        value = value if places else _converted(value, computed, target)
+        return Apply(self.rounding, (value,)) if self.rounding else value
 
     @property
     def reduced_type(self) -> str:
@@ -302,6 +304,8 @@ def _truncate(value: float, target: str) -> float:
 def _cast(expr: Expr, source: str, target: str) -> Expr:
     """What a cast makes of a value: of whole numbers the last bits that the type has."""
     bits = _BITS.get(target, 0)
+    if target == "bf16" and source != target:
+        return Apply("brain", (convert(expr, source, target),))
     if not bits or source in (target, "bool") or source in _WITHIN.get(target, ()):
         return _converted(expr, source, target)
     last = Apply("bit_and", (convert(expr, source, target), Number(float(2**bits - 1))))

@@ -38,13 +38,13 @@ TYPES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number; one with a point or an exponent is real."""
+    """A number; one with a point or an exponent is real, and infinite beyond all doubles."""
 
     value: int | float
     at: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        return repr(self.value)
+        return repr(self.value).replace("inf", "1e999")
 
 
 @dataclass(frozen=True, slots=True)
