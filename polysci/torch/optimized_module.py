@@ -180,7 +180,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def _renew(self) -> None:
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
-        check_inference(self.module, [self.module])
+        check_inference(self.module, [("", self.module)])
         self._compile_first(self._examples)
 
     # What users do with modules
@@ -297,7 +297,7 @@ def optimize(
         )
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedError("module: TorchScript is not supported: pass what it was made of")
-    check_inference(module, module.modules())
+    check_inference(module, module.named_modules())
     if isinstance(module, OptimizedModule):
         module = module.module
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
@@ -305,8 +305,11 @@ def optimize(
     return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
 
 
-def check_inference(module: Any, parts: Iterable[Any]) -> None:
-    """Raise SpecError where parts of a module learn."""
-    exported = isinstance(module, torch.fx.GraphModule)  # its calls say whether it learns
-    if not exported and any(part.training for part in parts):
-        raise SpecError("module: it learns; call eval() first")
+def check_inference(module: Any, parts: Iterable[tuple[str, Any]]) -> None:
+    """Raise SpecError that names the first of these parts of a module, by path, that learns."""
+    if isinstance(module, torch.fx.GraphModule):  # its calls say whether it learns
+        return
+    for name, part in parts:
+        if part.training:
+            what = f"module.{name} ({type(part).__name__})" if name else "module"
+            raise SpecError(f"{what}: it learns; call eval() first")

@@ -191,8 +191,15 @@ def test_changes_that_pytorch_does_not_count_are_noticed() -> None:
         module.shift.zero_()
     assert optimized._state.has_changed()
     module.train()
-    with pytest.raises(SpecError, match="it learns"):
+    with pytest.raises(SpecError, match=r"^module: it learns; call eval\(\) first"):
         optimized(x)
+
+
+def test_the_part_that_learns_is_named() -> None:
+    module = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.ReLU(), nn.BatchNorm1d(5))).eval()
+    module[1][1].train()
+    with pytest.raises(SpecError, match=r"^module\.1\.1 \(BatchNorm1d\): it learns"):
+        optimize(module, torch.randn(3, 6), "estimate")
 
 
 def test_the_state_of_a_module_that_has_an_optimized_one() -> None:

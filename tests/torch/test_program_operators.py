@@ -98,6 +98,12 @@ def test_every_operator_that_is_missing_is_listed() -> None:
     assert "1 x aten.linalg_qr.default" in text
 
 
+def test_the_submodule_of_a_call_is_named() -> None:
+    module = torch.nn.Sequential(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Dropout()))
+    with pytest.raises(UnsupportedError, match=r"'dropout of 0\.1, .*call eval\(\)"):
+        load_program(torch.export.export(module.train(), (torch.zeros(2, 3),)))
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

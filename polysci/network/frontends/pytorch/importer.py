@@ -155,10 +155,9 @@ class AtenImporter:
         return True
 
     def _refuse(self, node: Any, reason: str) -> None:
-        place = source_place(node)
-        self.refusals[node] = NodeRefusal(
-            str(node.target), f"{node.name}{place and f', {place}'}", reason
-        )
+        module, place = module_path(node), source_place(node)
+        where = f"{node.name}{module and f' of {module}'}{place and f', {place}'}"
+        self.refusals[node] = NodeRefusal(str(node.target), where, reason)
         parts = node.meta["val"] if _several(node) else [node.meta["val"]]
         names = [node.name + f".{at}" * (len(parts) > 1) for at in range(len(parts))]
         for name, part in zip(names, parts, strict=True):
@@ -226,6 +225,12 @@ def operator_name(target: Any) -> str:
     """The name of one of ATen's operators without its overload; of others with their library's."""
     name = str(target._schema.name)
     return name.removeprefix("aten::")
+
+
+def module_path(node: Any) -> str:
+    """The path of the submodule that calls it; empty for the module, and where none is known."""
+    stack = [*(node.meta.get("nn_module_stack") or {}).values()]
+    return str(stack[-1][0]) if stack else ""
 
 
 def source_place(node: Any) -> str:
