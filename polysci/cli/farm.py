@@ -80,6 +80,7 @@ def _work(arguments: argparse.Namespace) -> int:
 def _status(arguments: argparse.Namespace) -> int:
     """Print a line for each worker; 1 if there is one that searches cannot use."""
     check_dask()
+    from polysci.farm.addresses import find_dashboard
     from polysci.farm.cluster import TIMING
     from polysci.farm.tasks import describe, installed_version, target_of
     from polysci.text.tables import fit
@@ -87,7 +88,7 @@ def _status(arguments: argparse.Namespace) -> int:
     with connect_client(arguments.address) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         answers = client.run(describe, on_error="return")
-        tasks, dashboard = client.processing(), client.dashboard_link
+        tasks, dashboard = client.processing(), find_dashboard(client)
     head = ("worker", "machine", "timing", "tasks", "version", "fault")
     rows = [head]
     for address, answer in sorted(answers.items()):

@@ -68,12 +68,13 @@ def farm_of(arguments: argparse.Namespace) -> Iterator[Farm]:
             )
     with connect_client(arguments.scheduler) as client:
         from polysci.farm import connect
+        from polysci.farm.addresses import find_dashboard
 
         farm = connect(client)
         for machine in farm.machines:
             shared.say(f"{machine}")
-        if client.dashboard_link:
-            shared.say(f"dashboard: {client.dashboard_link}")
+        if dashboard := find_dashboard(client):
+            shared.say(f"dashboard: {dashboard}")
         yield farm
 
 

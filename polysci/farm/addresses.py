@@ -7,7 +7,10 @@ import socket
 import time
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urljoin
+from urllib.request import ProxyHandler, build_opener
 
+from distributed import Client
 from distributed.comm import connect
 from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.security import Security
@@ -18,6 +21,7 @@ from polysci.text.suggestions import suggest
 PROTOCOLS: Final = ("tcp", "tls", "ws", "wss")
 REFUSED_S: Final = 10.0  # a scheduler that is started at the same time listens by then
 ANSWER_S: Final = 10.0  # for a scheduler that listens, and to wait for one that is lost
+PAGE_S: Final = 3.0  # for a page of the dashboard
 _PORTS: Final = range(1, 1 << 16)
 _ENCRYPTED: Final = ("tls", "wss")
 _POLL_S: Final = 0.2
@@ -103,3 +107,17 @@ def greet(address: str, limit_s: float = ANSWER_S) -> None:
         raise FarmError(
             f"{address}: no scheduler answers ({reason}); 'dask scheduler' starts one"
         ) from error
+
+
+def find_dashboard(client: Client) -> str:
+    """The address of the scheduler's dashboard; empty where it has none.
+
+    dask's link is that of its HTTP server, which also runs with ``--no-dashboard`` and without
+    bokeh; the page ``system`` is of the dashboard alone.
+    """
+    try:
+        link = str(client.dashboard_link or "")
+        build_opener(ProxyHandler({})).open(urljoin(link, "system"), timeout=PAGE_S).close()
+    except (KeyError, ValueError, OSError):  # no HTTP server, no URL, no such page
+        return ""
+    return link

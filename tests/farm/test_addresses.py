@@ -5,7 +5,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -13,7 +16,13 @@ import pytest
 from polysci import cli
 from polysci.errors import FarmError, SpecError
 from polysci.farm import addresses
-from polysci.farm.addresses import check_address, check_certificates, greet, wait_for_port
+from polysci.farm.addresses import (
+    check_address,
+    check_certificates,
+    find_dashboard,
+    greet,
+    wait_for_port,
+)
 from tests.support.compiling import saved, tiny
 
 EXAMPLE = "expected an address as tcp://HOST:8786"
@@ -100,6 +109,32 @@ def test_tls_without_certificates(tmp_path: Path) -> None:
         pytest.raises(FarmError, match=r"certificates of dask's configuration .* cannot be used"),
     ):
         check_certificates("tls://127.0.0.1:8786", "client")
+
+
+class Silent(SimpleHTTPRequestHandler):
+    """Serves a folder, and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_dashboard_is_named_where_it_is(tmp_path: Path) -> None:
+    """An HTTP server alone is none, nor is a link to nothing, nor a scheduler without a link."""
+    (tmp_path / "status").write_text("<p>Dask needs bokeh for the dashboard.</p>")
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=tmp_path)) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        pool.submit(server.serve_forever)
+        link = f"http://127.0.0.1:{server.server_port}/status"
+        client = SimpleNamespace(dashboard_link=link)
+        assert find_dashboard(client) == ""
+        (tmp_path / "system").write_text("")
+        assert find_dashboard(client) == link
+        server.shutdown()
+    assert find_dashboard(client) == ""
+    assert find_dashboard(SimpleNamespace(dashboard_link=None)) == ""
+    assert find_dashboard(SimpleNamespace(dashboard_link="/proxy/8787/status")) == ""
 
 
 @pytest.mark.parametrize(

@@ -194,8 +194,9 @@ def test_two_instruction_sets_are_one_library(
     for isa in (None, "portable"):
         write_rates(assume_rates(detect(isa)), detect(isa), "f32")
     with scheduler(tmp_path) as (_, address), workers(address, {}, {"POLYSCI_ISA": "portable"}):
-        while "2 workers" not in process("farm", "status", address).stdout:
+        while "2 workers" not in (status := process("farm", "status", address).stdout):
             time.sleep(0.5)
+        assert "dashboard: none" in status
         table = done("optimize", "mm:8x16x16", "--scheduler", address)
         assert table.count("brgemm_portable_f32") == 1 and table.count("machine-") == 2
         out = tmp_path / "layer"
