@@ -43,14 +43,22 @@ def model_of(
     ``batch_statistics``: batch normalisation of an ONNX model that predicts learns by those of the
     batch, and replaces those that the model holds by their running means; layers always do.
 
-    Raises SpecError for another model, TypeError for what is no layer.
+    Raises SpecError for another model, and for one without parameters, TypeError for what is no
+    layer.
     """
     if isinstance(source, list | tuple):
+        if not source:
+            raise SpecError("model: expected at least one layer, got an empty list")
         learning, predicting = (
             build_model(source, shape, training=training, seed=seed) for training in (True, False)
         )
-        return TrainedModel(learning, predicting)
-    return _of_onnx(source, shape, external, batch_statistics)
+        model = TrainedModel(learning, predicting)
+    else:
+        model = _of_onnx(source, shape, external, batch_statistics)
+    if not any(value.size for value in model.learning.parameters.values()):
+        kinds = "layers" if isinstance(source, list | tuple) else "initializers"
+        raise SpecError(f"model: none of its {kinds} has parameters to learn")
+    return model
 
 
 def _of_onnx(

@@ -276,6 +276,13 @@ def test_bad_input() -> None:
     with pytest.raises(UnsupportedError, match=r"1 x Trilu .*no gradient"):
         _trainer(model([node("MatMul", "x w", "h"), node("Trilu", "h", "y")], {"x": [5, 6]},
                        {"y": [5, 6]}, {"w": reals(6, 6)}), loss="mse")  # fmt: skip
+    with pytest.raises(SpecError, match="model: expected at least one layer"):
+        _trainer([])
+    bare = model([node("Relu", "x", "y")], {"x": [5, 6]}, {"y": [5, 6]})
+    for kind, source in (("layers", [layers.ReLU(), layers.Flatten()]), ("initializers", bare)):
+        for call in (_trainer, gradcheck):
+            with pytest.raises(SpecError, match=f"none of its {kind} has parameters to learn"):
+                call(source, (5, 6), loss="mse")
     two = model([node("Relu", "x", "y"), node("Neg", "x", "z")], {"x": [2]}, {"y": [2], "z": [2]})
     with pytest.raises(SpecError, match="1 inputs and 2 outputs"):
         _trainer(two)
