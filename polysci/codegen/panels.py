@@ -312,10 +312,17 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
     for group in reversed(plan.groups):
         body = c.counting_loop(group.name, group.extent, body)
     return [
+        *clear_bytes(plan.compute.bytes * plan.packed_size, offsets_at(plan)),
         c.Statement(f"int32_t *restrict offset = (int32_t *)((char *)packed + {offsets_at(plan)})"),
         body,
         c.Statement(f"offset[{plan.offsets}] = x_zero"),
     ]
+
+
+def clear_bytes(first: int, last: int) -> list[c.Generable]:
+    """Statements that write zeros to bytes of packed memory which no call reads."""
+    zero = c.Block([c.Statement("((char *)packed)[i] = 0")])
+    return [c.loop(f"int64_t i = {first}", f"i < {last}", "++i", zero)] if first < last else []
 
 
 def integer_arguments(plan: Plan) -> list[c.Generable]:

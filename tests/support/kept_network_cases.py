@@ -14,6 +14,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     },
     "training/test_masks.py": {"test_masks_change_no_bit_of_what_is_learned": None},
     "training/test_torch.py": {"test_ten_steps": 0},
+    "project/test_same_bytes.py": {"test_two_processes_write_the_same_bytes": 0},
     "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
     "network/gradients/test_compiled.py": {
         "test_as_the_reference_has_them": 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from polysci import explain
@@ -13,6 +14,7 @@ from polysci.codegen import denormals, interface
 from polysci.codegen.definitions import definitions
 from polysci.codegen.emit import Source
 from polysci.codegen.emit import emit as emit_nest
+from polysci.codegen.panels import clear_bytes
 from polysci.codegen.sharing import share_threads
 from polysci.codegen.team import Team
 from polysci.errors import UnsupportedError
@@ -66,7 +68,7 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     bodies: dict[interface.Role, c.Body] = {
         "packed_size": [c.Statement(f"return {packed}")],
         "workspace_size": [c.Statement(f"return {workspace}")],
-        "pack_weights": [_call(part, "pack_weights", {}) for part in parts],
+        "pack_weights": _packing(parts),
         "run": body,
     }
     functions = [c.function(row.head(options.symbol), bodies[row.role]) for row in reversed(rows)]
@@ -97,6 +99,16 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
         if inside is not Team.OWN:
             workspace += round_up(source.workspace, ALIGNMENT)
     return parts
+
+
+def _packing(parts: Sequence[_Part]) -> c.Body:
+    """Calls of the classes' functions, and zeros between what they write."""
+    body: c.Body = []
+    for at, part in enumerate(parts):
+        body.append(_call(part, "pack_weights", {}))
+        if parts[at + 1 :]:
+            body += clear_bytes(part.packed + part.source.packed, parts[at + 1].packed)
+    return body
 
 
 def _local(part: _Part) -> str:

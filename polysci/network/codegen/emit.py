@@ -12,6 +12,7 @@ from polysci.codegen.definitions import trim
 from polysci.codegen.denormals import KEEP
 from polysci.codegen.emit import Source, assemble
 from polysci.codegen.interface import SCALES
+from polysci.codegen.panels import clear_bytes
 from polysci.network.codegen.pools import OPENMP, pool_values, team_of
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.sized_programs import (
@@ -40,6 +41,7 @@ from polysci.network.passes.layer_calls import (
     packed_once,
 )
 from polysci.network.passes.thread_shares import SHARED, ThreadShares
+from polysci.numerics.arrays import round_up
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
@@ -286,11 +288,13 @@ def _packing(file: WeightsFile, calls: Sequence[LayerCall]) -> c.Generable:
         to = f"(void *)(packed + {call.packed_at})"
         if call.source.columns:
             statements += _packing_by_pieces(call, short)
-            continue
-        statements += [
-            c.when(f"!(w = take(from, {count}))", short),
-            c.Statement(f"{call.source.symbol}_pack_weights((const {kind} *)w, {to}{zero})"),
-        ]
+        else:
+            statements += [
+                c.when(f"!(w = take(from, {count}))", short),
+                c.Statement(f"{call.source.symbol}_pack_weights((const {kind} *)w, {to}{zero})"),
+            ]
+        end = (call.packed_at or 0) + call.source.packed
+        statements += clear_bytes(end, round_up(end))
     return c.Collection(statements)
 
 

@@ -46,6 +46,7 @@ static int fill(source *from, char *to, size_t count)
 {
     if (from->parts) {
         memcpy(to, part(from, count), count);
+        memset(to + count, 0, lines(count) - count);
     } else if (from->file) {
         if (fread(to, 1, lines(count), from->file) != lines(count))
             return 0;
