@@ -42,9 +42,19 @@ REFUSED = {
     LOOP + "B[i / 0] = 0;": "by anything but a positive constant",
     LOOP + "B[8 % i] = 0;": "by anything but a positive constant",
     LOOP + "B[(int)i] = 0;": "a cast is not affine",
-    LOOP + "B[1.5] = 0;": "not an integer",
+    LOOP + "B[1.5] = 0;": "not an integer literal",
     LOOP + "B[i - 0u] = 0;": "an unsigned literal",
+    LOOP + "if (i - 0xFFFFFFFF < 0) B[i] = 0;": "0xFFFFFFFF: an unsigned literal",
+    LOOP + "if (i - 037777777777 < 0) B[i] = 0;": "037777777777: an unsigned literal",
+    LOOP + "if (i - WIDE < 0) B[i] = 0;": "the macro WIDE is unsigned: an unsigned literal",
+    LOOP + "if (i - NINE < 0) B[i] = 0;": "the macro NINE is unsigned: an unsigned literal",
+    LOOP + "B[i - 0xFFFFFFFFFFFFFFFFL] = 0;": "an unsigned literal",
+    LOOP + "B[i - 08] = 0;": "not C as we read it|not an integer literal",
+    LOOP + "B[i - 'a'] = 0;": "'a': not an integer literal",
+    LOOP + "B[i - 0x1p3] = 0;": "0x1p3: not an integer literal",
+    LOOP + "B[i - 1'000'000] = 0;": "not an integer literal",
     LOOP + "B[99999999999999999999] = 0;": "64 bits",
+    LOOP + "B[0x10000000000000000] = 0;": "64 bits",
     LOOP + "B[m] = 0;": "m is neither an iterator",
     LOOP + "D[i] = 0;": "D is not declared",
     LOOP + "B[i] = beta;": "beta is not declared",
@@ -126,6 +136,7 @@ def test_refused_with_a_place(body: str) -> None:
     before = (
         f"{ARRAYS} float *P, Q[3]; void g(float Q[4]) {{}} float V[n]; unsigned u;\n"
         "#define M 3\n#define HUGE 9223372036854775808\n"
+        "#define WIDE (0x80000000)\n#define NINE 9u\n"
         "#define NOT_INT double\n#define TWICE 3\n#define TWICE 4"
     )
     with pytest.raises(SpecError, match=REFUSED[body]) as caught:

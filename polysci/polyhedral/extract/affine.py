@@ -10,7 +10,7 @@ import islpy as isl
 from pycparser import c_ast
 
 from polysci.polyhedral.extract.parse import place_of
-from polysci.polyhedral.extract.source import SourceText, integer
+from polysci.polyhedral.extract.source import UNSIGNED, SourceText, integer, is_unsigned
 
 MAX_CASES = 64  # pieces of one piecewise value
 LARGEST = 2**63 - 1
@@ -87,8 +87,7 @@ def _constant_value(value: isl.PwAff) -> int | None:
 def _literal(node: c_ast.Constant, level: LoopLevel) -> isl.PwAff:
     value = integer(node.value, {})
     if value is None:
-        rule = "an unsigned literal makes the whole expression unsigned"
-        what = rule if "u" in node.value.lower() and "int" in node.type else "not an integer"
+        what = UNSIGNED if is_unsigned(node.value) else "not an integer literal"
         _refuse(node, level, f"{node.value[:24]}: {what}")
     if value > LARGEST:
         _refuse(node, level, f"{node.value[:24]} does not fit in 64 bits")

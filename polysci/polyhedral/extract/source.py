@@ -38,7 +38,12 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
 _UNDEF = re.compile(r"\s*#\s*undef\s+([A-Za-z_]\w*)\s*")
 _DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.S)
 _PRAGMA = re.compile(r"\s*#\s*pragma\s+(scop|endscop)\s*")
-_INTEGER = re.compile(r"[+-]?\s*(0[xX][0-9a-fA-F]+|[0-9]+)([lL]{0,2})")
+_INTEGER = re.compile(
+    r"[+-]?\s*(?P<digits>0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)"
+    r"(?P<unsigned>[uU]?)(?P<long>(?:ll?|LL?)?)(?P<last>[uU]?)"
+)
+_LONGEST_LITERAL = 80  # characters: 64 binary digits, a sign and a suffix
+UNSIGNED = "an unsigned literal makes the whole expression unsigned"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\t\u00a0-\uffff]")
 
@@ -193,28 +198,53 @@ def _macros(
         if name in opaque:
             continue
         if value is None:
-            opaque[name] = f"the macro {name} is not an integer constant"
+            unsigned = not call and is_unsigned(body)
+            what = f"is unsigned: {UNSIGNED}" if unsigned else "is not an integer constant"
+            opaque[name] = f"the macro {name} {what}"
         elif constants.setdefault(name, value) != value:
             opaque[name] = f"the macro {name} is defined twice: {constants[name]} and {value}"
     return {n: value for n, value in constants.items() if n not in opaque}, opaque
 
 
 def integer(text: str, constants: dict[str, int]) -> int | None:
-    """An integer literal or a constant's name, in parentheses or not; None if it is neither."""
+    """A signed literal or a constant's name, in parentheses or not; None if it is neither."""
+    text = _inside_parentheses(text)
+    if text in constants:
+        return constants[text]
+    literal = _literal(text)
+    if literal is None or literal[1]:
+        return None
+    return -literal[0] if text[0] == "-" else literal[0]
+
+
+def is_unsigned(text: str) -> bool:
+    """Whether text is an integer literal, in parentheses or not, to which C gives such a type."""
+    literal = _literal(_inside_parentheses(text))
+    return literal is not None and literal[1]
+
+
+def _inside_parentheses(text: str) -> str:
     text = text.strip()
     while text.startswith("(") and text.endswith(")"):
         text = text[1:-1].strip()
-    if text in constants:
-        return constants[text]
+    return text
+
+
+def _literal(text: str) -> tuple[int, bool] | None:
+    """The absolute value of an integer literal, and whether C makes it unsigned.
+
+    It has the first type that holds it (C11, 6.4.4.1): of int and long, and where it is not
+    decimal, after each of them its unsigned one. An int has 32 bits, a long 64.
+    """
     match = _INTEGER.fullmatch(text)
-    if match is None or len(text) > 24:
+    if match is None or len(text) > _LONGEST_LITERAL or (match["unsigned"] and match["last"]):
         return None
-    digits = match.group(1)
-    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
-    if octal and set(digits) & set("89"):
-        return None
+    digits = match["digits"]
+    octal = digits[0] == "0" and digits.isdigit()
     value = int(digits, 8 if octal else 0)
-    return -value if text[0] == "-" else value
+    bits = [64] if match["long"] else [32, 64]
+    wide = digits[0] == "0" and any(1 << size - 1 <= value < 1 << size for size in bits)
+    return value, wide or bool(match["unsigned"] or match["last"])
 
 
 def _check_region(source: SourceText, directives: list[re.Match[str]]) -> None:
