@@ -8,8 +8,8 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,21 +18,19 @@ from hypothesis import settings
 from polysci.measure.samples import Samples
 from polysci.network.compile import network_cache
 from polysci.network.passes import thread_shares
-from polysci.numerics.dtypes import PRECISIONS
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import Machine
 from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
 from tests.support.flags import long_test_flags, quick_flags
 from tests.support.judge import Judge
 from tests.support.machines import share_builds
-from tests.support.rates import write_rates
+from tests.support.rates import assume_rates_of_all, write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
-INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
 
 # No time limit an example: the machine may be shared. In CI the same examples every time.
 settings.register_profile("tests", max_examples=50, deadline=None, derandomize="CI" in os.environ)
@@ -43,6 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden/* anew, then read the diff"
     )
+    parser.addoption(
+        "--campaign-seed", type=int, metavar="N",
+        help="seed of the random campaign, in place of that of the day (YYYYMMDD)",
+    )  # fmt: skip
     parser.addoption("--share", metavar="K/N", help="share K of N shares of the tests, K from 0")
 
 
@@ -54,7 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(path, ignore_errors=True))
     os.environ["POLYSCI_CACHE_DIR"] = path
     os.environ.pop("POLYSCI_NUM_THREADS", None)
+    if config.getoption("--campaign-seed") is None:  # one seed for all workers, past midnight too
+        config.option.campaign_seed = int(time.strftime("%Y%m%d"))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"campaign: --campaign-seed {config.getoption('--campaign-seed')}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -69,17 +77,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     # Where a test names no flags: the same C compiled faster, unless it is timed.
     flags = {"perf": default_flags, "exhaustive": long_test_flags, "measured": long_test_flags}
+    if exhaustive.is_optimised(item, item.config.getoption("--campaign-seed")):
+        flags["exhaustive"] = default_flags
     marked = (made for mark, made in flags.items() if item.get_closest_marker(mark))
     cache.default_flags = next(marked, quick_flags)
     for mark in item.iter_markers("isa"):
         if isa_named(mark.args[0]) not in detect().allowed:
             pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")
-
-
-def assume_rates_of_all() -> None:
-    """Write assumed rates of what runs, or of what the cap leaves of it, to the cache directory."""
-    for isa, x in product(detect().allowed, INPUTS):
-        write_rates(assume_rates(detect(isa)), detect(isa), x)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import pytest
 from tests.support.kept_cases import KEPT_EVERY
 from tests.support.left_out import LEFT_OUT
 
+OPTIMISED = 8  # of the long tests one compiles at -O3: all of them would take twice as long
 TESTS = Path(__file__).parents[1]
 
 
@@ -43,6 +44,11 @@ def share(items: list[pytest.Item], text: str) -> list[pytest.Item]:
     if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
         raise pytest.UsageError(f"--share {text}: expected K/N with 0 <= K < N, as 0/3")
     return [item for item in items if crc32(item.nodeid.encode()) % int(count) == int(number)]
+
+
+def is_optimised(item: pytest.Item, seed: int) -> bool:
+    """Whether a test compiles with users' flags: another one of OPTIMISED tests a seed does."""
+    return crc32(f"{seed} {item.nodeid}".encode()) % OPTIMISED == 0
 
 
 def selected(session: pytest.Session, parameter: str, kind: type) -> list[Any]:

@@ -52,6 +52,10 @@ def bounds(graph: Graph, exact: Arrays, dtype: str) -> dict[str, Array]:
 def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str) -> list[Array]:
     unit, x = ULP[dtype], node.inputs[0]
     size, error = np.abs(exact[x]), errors[x]
+    if node.op == "QuantizeLinear":
+        return [_steps(graph, node, exact, SAFETY * error + 4 * unit * size)]
+    if node.op == "DequantizeLinear":
+        return [_scaled(node, exact, error)]
     if node.op in SAME:
         return _run(graph, _moved(node), exact, {name: errors[name] for name in _moving(node)})
     if node.op in LINEAR:
@@ -76,6 +80,24 @@ def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str
     assert node.op == "LRN"
     worst = (1 + size.max(1, keepdims=True)) * error.max(1, keepdims=True)
     return [error + size * worst + 16 * unit * size]
+
+
+def _steps(graph: Graph, node: Node, exact: Arrays, error: Array) -> Array:
+    """How far whole numbers are apart that x rounds to where it is off by ``error``."""
+    x, (y,) = exact[node.inputs[0]], (exact[name].astype(np.float64) for name in node.outputs)
+    ends = (_run(graph, node, exact, {node.inputs[0]: x + by})[0] for by in (-error, error))
+    low, high = (end.astype(np.float64) for end in ends)
+    return np.maximum(y - low, high - y)
+
+
+def _scaled(node: Node, exact: Arrays, error: Array) -> Array:
+    """An error in steps of the scale, which may be one along an axis."""
+    scale = exact[node.inputs[1]]
+    if scale.ndim:
+        shape = [1] * error.ndim
+        shape[node.attributes.get("axis", 1)] = scale.size
+        scale = scale.reshape(shape)
+    return error * scale
 
 
 def _moving(node: Node) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_results_are_within_the_bound_between_guard_pages": 0,
         "test_faults_are_noticed": None,
     },
+    "campaign/test_campaign.py": {"test_cases_of_the_day": None},
     "codegen/test_activations.py": {
         "test_every_kind_of_code": 5,
         "test_products_of_matrices": None,

@@ -1,8 +1,9 @@
 """Small graphs at random: nodes that fit what there is, joins, several outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,31 @@ from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 OPSET = 17
 MOST = 1 << 14  # elements of a tensor
 Shape = tuple[int, ...]
-Draw = Callable[[Any], Any]
 
 
 @dataclass(slots=True)
 class Draft:
     """A model under way: every tensor that can be read has a shape."""
 
-    draw: Draw
+    choices: Random
     random: np.random.Generator
     shapes: dict[str, Shape] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
+    count: int = 0
 
     def pick(self, *ranks: int) -> str | None:
         """A tensor of one of these ranks, the latest ones first."""
         names = [n for n, s in self.shapes.items() if not ranks or len(s) in ranks][::-1]
-        return self.draw(st.sampled_from(names)) if names else None
+        return self.choices.choice(names) if names else None
 
     def one(self, *choices: Any) -> Any:
-        return self.draw(st.sampled_from(choices))
+        return self.choices.choice(choices)
+
+    def fresh(self) -> str:
+        """A name that no tensor has."""
+        self.count += 1
+        return f"t{self.count}"
 
     def weight(self, *shape: int, scale: float = 1.0) -> str:
         name = f"w{len(self.weights)}"
@@ -47,7 +53,7 @@ class Draft:
 
     def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> bool:
         """Add a node whose results have a usable shape; else nothing changes."""
-        made = [f"t{len(self.shapes) + at}" for at in range(outputs)]
+        made = [self.fresh() for _ in range(outputs)]
         proto = helper.make_node(op, inputs, made, **attributes)
         kinds = {n: helper.make_tensor_type_proto(1, self.shapes[n])
                  for n in inputs if n in self.shapes}  # fmt: skip
@@ -241,7 +247,7 @@ def reshape(d: Draft) -> bool:
     x = d.pick()
     shape, op = d.shapes[x], d.one("Reshape", "Flatten", "Transpose", "Transpose", "Unsqueeze")
     if op == "Transpose":
-        return d.node(op, x, perm=d.draw(st.permutations(range(len(shape)))))
+        return d.node(op, x, perm=d.choices.sample(range(len(shape)), len(shape)))
     if op == "Flatten":
         return d.node(op, x, axis=d.one(*range(len(shape) + 1)))
     if op == "Unsqueeze":
@@ -296,30 +302,92 @@ def reduction(d: Draft) -> bool:
         return d.node(op, x, axis=d.one(*range(-rank, rank)))
     if op == "LRN":
         return rank == 4 and d.node(op, x, size=d.one(1, 3, 5), alpha=0.1)
-    axes = d.draw(st.lists(st.sampled_from(range(rank)), min_size=1, max_size=2, unique=True))
+    axes = d.choices.sample(range(rank), d.one(1, min(2, rank)))
     return d.node(op, x, axes=axes, keepdims=d.one(0, 1))
 
 
+def rounded(d: Draft, x: str) -> str:
+    """``x`` rounded to 8 bits and back: real numbers that whole ones stand for."""
+    kind = d.one(np.int8, np.uint8)
+    scale = d.weight()
+    d.weights[scale] = np.array(d.one(0.01, 0.02, 0.05, 0.1), np.float32)
+    zero = f"w{len(d.weights)}"
+    d.weights[zero] = np.array(d.one(0, 0, 3, 100), kind)
+    made = d.fresh()
+    d.nodes.append(helper.make_node("QuantizeLinear", [x, scale, zero], [f"{made}_q"]))
+    d.nodes.append(helper.make_node("DequantizeLinear", [f"{made}_q", scale, zero], [made]))
+    d.shapes[made] = d.shapes[x]
+    return made
+
+
+def rounded_weight(d: Draft, name: str, axis: int) -> str:
+    """A weight as signed 8-bit numbers, with one scale or one along an axis."""
+    values, per_axis = d.weights.pop(name), d.one(True, True, False)
+    across = tuple(at for at in range(values.ndim) if at != axis) if per_axis else None
+    scales = np.maximum(np.abs(values).max(across) / 127, 1e-3).astype(np.float32)
+    shape = [-1 if at == axis else 1 for at in range(values.ndim)] if per_axis else []
+    held, scale, zero = (f"{name}_{part}" for part in ("held", "scale", "zero"))
+    d.weights[held] = np.rint(values / scales.reshape(shape)).clip(-127, 127).astype(np.int8)
+    d.weights[scale], d.weights[zero] = scales, np.zeros(scales.shape, np.int8)
+    words = {"axis": axis} if per_axis else {}
+    d.nodes.append(helper.make_node("DequantizeLinear", [held, scale, zero], [name], **words))
+    return name
+
+
+def of_8_bits(d: Draft) -> bool:
+    """A node between 8-bit tensors: its operands are rounded before, its result behind it."""
+    maker = d.one(conv, conv, conv, gemm, matmul, binary, pool, unary)
+    before = len(d.nodes)
+    if not maker(d):
+        return False
+    node = d.nodes.pop(before)
+    rest, d.nodes = d.nodes[before:], d.nodes[:before]
+    made = {name: d.shapes.pop(name) for name in node.output}
+    for at, name in enumerate(node.input):
+        if name in d.shapes:
+            node.input[at] = rounded(d, name)
+        elif at == 1 and node.op_type in ("Conv", "Gemm", "MatMul") and d.weights[name].ndim > 1:
+            last = d.weights[name].ndim - 1
+            columns = 0 if node.op_type == "Conv" else last
+            if node.op_type == "Gemm" and any(a.name == "transB" and a.i for a in node.attribute):
+                columns = 0
+            node.input[at] = rounded_weight(d, name, columns)
+    d.nodes += [node, *rest]
+    d.shapes |= made  # behind those that were added
+    if d.one(True, True, False):
+        rounded(d, node.output[0])
+    return True
+
+
+MAKERS_OF_8_BITS = (of_8_bits,) * 16
 MAKERS = (
     conv, conv, conv, conv_transpose, gemm, matmul, norm, unary, unary, binary, binary, concat,
     concat, split, slices, pad, reshape, reshape, pool, resize, reduction,
 )  # fmt: skip
 
 
-@st.composite
-def models(draw: Draw, most: int = 8) -> onnx.ModelProto:
-    """A model of 3 to ``most`` nodes; its outputs are all that nobody reads, and perhaps more."""
-    d = Draft(draw, np.random.default_rng(draw(st.integers(0, 1 << 16))))
+def models(most: int = 8) -> st.SearchStrategy[onnx.ModelProto]:
+    """Of random seeds."""
+    return st.integers(0, 1 << 32).map(lambda seed: random_model(seed, most))
+
+
+def random_model(seed: int, most: int = 8, *, quantised: bool = False) -> onnx.ModelProto:
+    """A model of 3 to ``most`` nodes; its outputs are all that nobody reads, and perhaps more.
+
+    ``quantised``: half of them have 8-bit operands and results, as quantisers write them.
+    """
+    d = Draft(Random(seed), np.random.default_rng(seed))
+    makers = MAKERS + MAKERS_OF_8_BITS * quantised
     for at in range(d.one(1, 1, 2)):
         channels, height = d.one(1, 2, 3, 4, 8, 16), d.one(1, 4, 5, 7)
-        four = (d.one(1, 1, 2), channels, height, d.one(5, 6, 9))
+        four = (d.one(1, 1, 2, 3), channels, height, d.one(5, 6, 9))
         d.shapes[f"x{at}"] = d.one(four, four, four, four[:2], four[:3])
     inputs = dict(d.shapes)
     wanted = d.one(*range(3, most + 1))
     for _ in range(4 * wanted):
         if len(d.nodes) >= wanted:
             break
-        d.one(*MAKERS)(d)
+        d.one(*makers)(d)
     if not d.nodes:
         d.node("Relu", next(iter(inputs)))
     return finished(d, inputs)

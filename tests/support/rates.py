@@ -1,9 +1,11 @@
 """Rates of a machine, stored where a calibration would store them."""
 
 import os
+from itertools import product
 
-from polysci.target.host import Target
-from polysci.target.machine import Machine
+from polysci.numerics.dtypes import PRECISIONS
+from polysci.target.host import Target, detect
+from polysci.target.machine import Machine, assume_rates
 from polysci.tune.calibrate import machine_path
 
 
@@ -13,3 +15,10 @@ def write_rates(machine: Machine, target: Target, x: str) -> None:
     aside = path.with_suffix(f".{os.getpid()}")
     aside.write_text(machine.to_json(), encoding="utf-8")
     aside.rename(path)
+
+
+def assume_rates_of_all() -> None:
+    """Write assumed rates of what runs, or of what the cap leaves of it, to the cache directory."""
+    inputs = sorted({row.x.name for row in PRECISIONS.values()})
+    for isa, x in product(detect().allowed, inputs):
+        write_rates(assume_rates(detect(isa)), detect(isa), x)

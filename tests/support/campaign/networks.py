@@ -1,0 +1,121 @@
+"""Random graphs with everything that their code depends on: one row an axis."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from unittest.mock import patch
+
+import numpy as np
+
+from polysci.network.compile import network_cache
+from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.frontends.onnx import reference
+from polysci.network.passes import row_fusion, thread_shares
+from polysci.network.tools.c_project import write_project
+from polysci.network.tools.freestanding import write_freestanding
+from polysci.target.host import detect
+from tests.support.campaign.axes import Case, axis, one_of
+from tests.support.campaign.layers import FLAGS
+from tests.support.flags import quick_flags
+from tests.support.graphbound import bounds
+from tests.support.networks import fault, given, read
+from tests.support.randomgraphs import random_model
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCase(Case):
+    """A graph of ``nodes`` and how it is compiled, run or exported.
+
+    ``quantised``: a part of its nodes work on 8-bit numbers. ``rows``, ``share``: row fusion, and
+    stages that threads share, where costs say so, or wherever they can be. ``form``: what is
+    compared, a call, or also a run on bound arrays, or the self-test of what is exported.
+    """
+
+    KIND: ClassVar[str] = "network"
+
+    graph: int = axis(lambda random, _: random.randrange(1 << 30))
+    nodes: int = one_of(3, 5, 8, 8, 12)
+    quantised: int = one_of(0, 0, 1)
+    dtype: str = one_of("f32", "f32", "bf16")
+    isa: str = axis(lambda random, _: random.choice([isa.name for isa in detect().allowed]))
+    form: str = one_of(*("call",) * 5, "bound", "bound", "project", "packed", "freestanding")
+    threads: int = axis(
+        lambda random, drawn: random.choice((1, 1, 2, 3)) if drawn["form"] != "freestanding" else 1
+    )
+    share: str = one_of("costs", "always")
+    algorithm: str = one_of("direct", "direct", "auto")
+    fuse: int = one_of(1, 1, 0)
+    rows: str = one_of("costs", "always")
+    optimize: str = one_of("speed", "speed", "memory")
+    reproducible: int = one_of(0, 0, 1)
+    flags: str = one_of(*FLAGS)
+    seed: int = axis(lambda random, _: random.randrange(1 << 30))
+
+    @contextmanager
+    def costs(self) -> Iterator[None]:
+        """Row fusions and shared stages everywhere, if the case says so; no network of before."""
+        changes = {
+            "rows": [(row_fusion, "SHARE", 1e-6), (row_fusion, "RISK", -1e9),
+                     (row_fusion, "_weights", lambda layer: 0)],
+            "share": [(thread_shares, "WAIT_US", 0.0), (thread_shares, "TEAM_US", 0.0)],
+        }  # fmt: skip
+        chosen = [(network_cache, "load", lambda *_: None)]
+        for name, rows in changes.items():
+            chosen += rows * (getattr(self, name) == "always")
+        patches = [patch.object(*change) for change in chosen]
+        for each in patches:
+            each.start()
+        try:
+            yield
+        finally:
+            for each in patches:
+                each.stop()
+
+    def wrong(self) -> str:
+        """What is wrong with the network, and its nodes; empty if nothing is."""
+        model = random_model(self.graph, self.nodes, quantised=bool(self.quantised))
+        with self.costs():
+            network = compile_network(
+                model, "estimate", self.threads, dtype=self.dtype, isa=self.isa,
+                algorithm=self.algorithm, fuse=bool(self.fuse), optimize=self.optimize,
+                reproducible=bool(self.reproducible), flags=quick_flags(level=self.flags),
+                name="net",
+            )  # fmt: skip
+            graph = read(model)
+            inputs = given(graph, self.seed)
+            exact = reference.run(graph, inputs)
+            limits = bounds(graph, exact, self.dtype)
+            told = fault(graph, network, inputs, exact, limits)
+            if not told and self.form == "bound":
+                told = self._bound(network, inputs)
+            elif not told and self.form != "call":
+                told = self._exported(network)
+        return "\n".join([told, *graph.lines()]) if told else ""
+
+    def _bound(self, network: Network, inputs: dict[str, np.ndarray]) -> str:
+        """A run on given arrays gives what a call does, the second time too."""
+        expected = network(inputs)
+        out = {name: np.full_like(value, 77) for name, value in expected.items()}
+        run = network.bind(inputs, out)
+        for _ in range(2):
+            run()
+            for name, value in expected.items():
+                if not np.array_equal(out[name], value, equal_nan=True):
+                    return f"{name}: a bound run gives something else than a call"
+        return ""
+
+    def _exported(self, network: Network) -> str:
+        """What make says of a project that fails its self-test."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "net"
+            if self.form == "freestanding":
+                write_freestanding(network, out)
+            else:
+                write_project(network, out, packed=self.form == "packed")
+            words = ["make", "check", f"CFLAGS={self.flags} -Werror"]
+            done = subprocess.run(words, cwd=out, capture_output=True, text=True, check=False)
+        return f"{done.stdout}{done.stderr}"[-3000:] if done.returncode else ""
