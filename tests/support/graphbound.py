@@ -45,13 +45,13 @@ def bounds(graph: Graph, exact: Arrays, dtype: str) -> dict[str, Array]:
     for node in graph.nodes:
         made = _of_node(graph, node, exact, found, dtype)
         for name, error in zip(node.outputs, made, strict=True):
-            found[name] = error + 2 * ULP[dtype] * np.abs(exact[name]) + 1e-37
+            found[name] = error + 2 * ULP[dtype] * _size(exact[name]) + 1e-37
     return {name: SAFETY * error for name, error in found.items()}
 
 
 def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str) -> list[Array]:
     unit, x = ULP[dtype], node.inputs[0]
-    size, error = np.abs(exact[x]), errors[x]
+    size, error = _size(exact[x]), errors[x]
     if node.op == "QuantizeLinear":
         return [_steps(graph, node, exact, SAFETY * error + 4 * unit * size)]
     if node.op == "DequantizeLinear":
@@ -80,6 +80,11 @@ def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str
     assert node.op == "LRN"
     worst = (1 + size.max(1, keepdims=True)) * error.max(1, keepdims=True)
     return [error + size * worst + 16 * unit * size]
+
+
+def _size(value: Array) -> Array:
+    """Absolute values; of -128 too."""
+    return np.abs(value.astype(np.float64))
 
 
 def _steps(graph: Graph, node: Node, exact: Arrays, error: Array) -> Array:

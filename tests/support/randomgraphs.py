@@ -18,7 +18,10 @@ Shape = tuple[int, ...]
 
 @dataclass(slots=True)
 class Draft:
-    """A model under way: every tensor that can be read has a shape."""
+    """A model under way: every tensor that can be read has a shape.
+
+    Nodes of a ``chain`` mostly read the latest one.
+    """
 
     choices: Random
     random: np.random.Generator
@@ -26,10 +29,13 @@ class Draft:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     count: int = 0
+    chain: bool = False
 
     def pick(self, *ranks: int) -> str | None:
         """A tensor of one of these ranks, the latest ones first."""
         names = [n for n, s in self.shapes.items() if not ranks or len(s) in ranks][::-1]
+        if names and self.chain and self.one(True, True, True, False):
+            return names[0]
         return self.choices.choice(names) if names else None
 
     def one(self, *choices: Any) -> Any:
@@ -360,6 +366,7 @@ def of_8_bits(d: Draft) -> bool:
 
 
 MAKERS_OF_8_BITS = (of_8_bits,) * 16
+CHAIN = (conv, conv, conv, conv, norm, unary, unary, binary, pool, concat)
 MAKERS = (
     conv, conv, conv, conv_transpose, gemm, matmul, norm, unary, unary, binary, binary, concat,
     concat, split, slices, pad, reshape, reshape, pool, resize, reduction,
@@ -371,17 +378,21 @@ def models(most: int = 8) -> st.SearchStrategy[onnx.ModelProto]:
     return st.integers(0, 1 << 32).map(lambda seed: random_model(seed, most))
 
 
-def random_model(seed: int, most: int = 8, *, quantised: bool = False) -> onnx.ModelProto:
+def random_model(
+    seed: int, most: int = 8, *, quantised: bool = False, chain: bool = False
+) -> onnx.ModelProto:
     """A model of 3 to ``most`` nodes; its outputs are all that nobody reads, and perhaps more.
 
     ``quantised``: half of them have 8-bit operands and results, as quantisers write them.
+    ``chain``: most work on an image and read the one before, as those do that run by rows.
     """
-    d = Draft(Random(seed), np.random.default_rng(seed))
-    makers = MAKERS + MAKERS_OF_8_BITS * quantised
+    d = Draft(Random(seed), np.random.default_rng(seed), chain=chain)
+    makers = (CHAIN if chain else MAKERS) + MAKERS_OF_8_BITS * quantised
     for at in range(d.one(1, 1, 2)):
         channels, height = d.one(1, 2, 3, 4, 8, 16), d.one(1, 4, 5, 7)
         four = (d.one(1, 1, 2, 3), channels, height, d.one(5, 6, 9))
-        d.shapes[f"x{at}"] = d.one(four, four, four, four[:2], four[:3])
+        larger = (1, channels, d.one(9, 14, 17), d.one(8, 9, 13))
+        d.shapes[f"x{at}"] = larger if chain else d.one(four, four, four, four[:2], four[:3])
     inputs = dict(d.shapes)
     wanted = d.one(*range(3, most + 1))
     for _ in range(4 * wanted):

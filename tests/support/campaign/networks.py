@@ -30,9 +30,10 @@ from tests.support.randomgraphs import random_model
 class NetworkCase(Case):
     """A graph of ``nodes`` and how it is compiled, run or exported.
 
-    ``quantised``: a part of its nodes work on 8-bit numbers. ``rows``, ``share``: row fusion, and
-    stages that threads share, where costs say so, or wherever they can be. ``form``: what is
-    compared, a call, or also a run on bound arrays, or the self-test of what is exported.
+    ``quantised``: a part of its nodes work on 8-bit numbers; ``chain``: they work on images, one
+    behind the other. ``rows``, ``share``: row fusion, and stages that threads share, where costs
+    say so, or wherever they can be. ``form``: what is compared, a call, or also a run on bound
+    arrays, or the self-test of what is exported.
     """
 
     KIND: ClassVar[str] = "network"
@@ -40,6 +41,7 @@ class NetworkCase(Case):
     graph: int = axis(lambda random, _: random.randrange(1 << 30))
     nodes: int = one_of(3, 5, 8, 8, 12)
     quantised: int = one_of(0, 0, 1)
+    chain: int = one_of(0, 0, 1)
     dtype: str = one_of("f32", "f32", "bf16")
     isa: str = axis(lambda random, _: random.choice([isa.name for isa in detect().allowed]))
     form: str = one_of(*("call",) * 5, "bound", "bound", "project", "packed", "freestanding")
@@ -77,7 +79,9 @@ class NetworkCase(Case):
 
     def wrong(self) -> str:
         """What is wrong with the network, and its nodes; empty if nothing is."""
-        model = random_model(self.graph, self.nodes, quantised=bool(self.quantised))
+        model = random_model(
+            self.graph, self.nodes, quantised=bool(self.quantised), chain=bool(self.chain)
+        )
         with self.costs():
             network = compile_network(
                 model, "estimate", self.threads, dtype=self.dtype, isa=self.isa,
