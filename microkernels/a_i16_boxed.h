@@ -11,7 +11,7 @@ PS_INLINE ps_wide ps_word(const ps_a *p)
 PS_INLINE ps_wide ps_word_first(const ps_a *p, int n) { return (void)n, ps_int_splat(*p); }
 PS_INLINE ps_wide ps_beside(const ps_a *p, int lanes)
 {
-    int32_t x[PS_LANES] = {0};
+    _Alignas(64) int32_t x[PS_LANES] = {0};
     for (int i = 0; i < lanes; ++i)
         x[i] = p[i];
     return ps_int_load(x, PS_LANES);
@@ -23,7 +23,7 @@ PS_INLINE ps_wide ps_filling(int32_t zero)
 /* From the lanes of ps_x_bits. */
 PS_INLINE void ps_a_store(ps_a *p, ps_vec x, int lanes)
 {
-    int32_t wide[PS_LANES];
+    _Alignas(64) int32_t wide[PS_LANES];
     ps_int_store(wide, ps_as_int(x), PS_LANES);
     for (int i = 0; i < lanes; ++i)
         p[i] = (ps_a)wide[i];

@@ -170,7 +170,7 @@ PS_INLINE void ps_gather(ps_vec *x, ps_tile t, const ps_y *c, int first, int v)
     }
     PS_UNROLL
     for (int i = 0; i < rows; ++i) {
-        ps_y part[PS_LANES] = {0};
+        _Alignas(64) ps_y part[PS_LANES] = {0};
         for (int j = 0; j < lanes; ++j)
             part[j] = c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, first + i)];
         x[i] = ps_y_load(part, PS_LANES);
@@ -192,7 +192,7 @@ PS_INLINE void ps_scatter(ps_vec *x, ps_tile t, ps_y *c, int first, int v)
     }
     PS_UNROLL
     for (int i = 0; i < rows; ++i) {
-        ps_y part[PS_LANES];
+        _Alignas(64) ps_y part[PS_LANES];
         ps_y_store(part, x[i], PS_LANES);
         for (int j = 0; j < lanes; ++j)
             c[(v * PS_LANES + j) * t.c_col + ps_c_row(t, first + i)] = part[j];
@@ -220,7 +220,7 @@ PS_INLINE void ps_accumulate(ps_acc *acc, ps_tile t, const ps_y *c)
         }
         PS_UNROLL
         for (int first = 0; first < t.rows; first += PS_LANES) {
-            ps_vec x[PS_LANES];
+            _Alignas(64) ps_vec x[PS_LANES];
             ps_gather(x, t, c, first, v);
             PS_UNROLL
             for (int i = 0; i < PS_LANES; ++i)
@@ -249,7 +249,7 @@ PS_INLINE int ps_together(ps_tile t, int v)
 
 PS_INLINE void ps_put_row(ps_acc *acc, ps_tile t, ps_y *c, int v, int count)
 {
-    ps_vec x[2];
+    _Alignas(64) ps_vec x[2];
     PS_UNROLL
     for (int i = 0; i < count; ++i)
         x[i] = ps_acc_bits(acc[i]);
@@ -275,7 +275,7 @@ PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
         for (int i = 0; i < t.rows; ++i) {
             PS_UNROLL
             for (int v = 0; v < t.vecs; v += PS_Y_STREAM) {
-                ps_vec x[PS_Y_STREAM];
+                _Alignas(64) ps_vec x[PS_Y_STREAM];
                 PS_UNROLL
                 for (int j = 0; j < PS_Y_STREAM; ++j)
                     x[j] = ps_acc_bits(acc[i * t.vecs + v + j]);
@@ -297,7 +297,7 @@ PS_INLINE void ps_put(ps_acc *acc, ps_tile t, ps_y *c, int stream)
         }
         PS_UNROLL
         for (int first = 0; first < t.rows; first += PS_LANES) {
-            ps_vec x[PS_LANES];
+            _Alignas(64) ps_vec x[PS_LANES];
             PS_UNROLL
             for (int i = 0; i < PS_LANES; ++i)
                 x[i] = first + i < t.rows ? ps_acc_bits(acc[(first + i) * t.vecs + v]) : ps_zero();
@@ -380,7 +380,7 @@ PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *fi
             __builtin_prefetch((const char *)b + t.next + 64 * line, 0, 2);
         if (t.soon)
             ps_soon(t, a + t.soon * a_k);
-        ps_wide bv[8];
+        _Alignas(64) ps_wide bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)
             bv[v] = ps_panel(b + v * PS_LANES * PS_WORD);
@@ -392,7 +392,7 @@ PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *fi
             const ps_a *restrict row = a + ps_a_row(t, i);
             if (PS_HELD) /* one row's A in a register at a time */
                 __asm__ volatile("" : : : "memory");
-            ps_wide pair[2];
+            _Alignas(64) ps_wide pair[2];
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v) {
                 if (real && ps_paired(t, v) && v % 2 == 0)

@@ -31,7 +31,7 @@ PS_INLINE __m512i ps_words(const ps_a *row, ps_step k)
 {
     if (ps_joined(k))
         return ps_int_load((const void *)row, k.words);
-    int32_t words[16] = {0};
+    _Alignas(64) int32_t words[16] = {0};
     for (int i = 0; i < k.words; ++i)
         __builtin_memcpy(words + i, row + i * k.a_k, (unsigned)k.width * sizeof(ps_a));
     return _mm512_loadu_si512(words);
@@ -206,7 +206,7 @@ PS_INLINE void ps_end_columns(const ps_acc *sums, ps_grid g, ps_tile t, ps_y *c,
         for (int v = 0; v < t.vecs; ++v) {
             const int64_t at = first + v * PS_LANES * t.c_col;
             const ps_epilogue moved = ps_moved(e, v * PS_LANES, at);
-            ps_acc column[PS_TALL];
+            _Alignas(64) ps_acc column[PS_TALL];
             PS_UNROLL
             for (int i = 0; i < PS_TALL; ++i)
                 if (i < u.rows)
@@ -235,7 +235,7 @@ PS_INLINE void ps_end_rows(const ps_acc *sums, ps_grid g, ps_tile t, ps_y *c, co
         for (int i = 0; i < t.wrap && line * t.wrap + i < t.rows; i += u.rows) {
             const int64_t at = line * t.c_outer + i * t.c_inner;
             const ps_epilogue moved = ps_moved(e, 0, at);
-            ps_acc part[PS_TALL]; /* in registers, which `sums` can never be */
+            _Alignas(64) ps_acc part[PS_TALL]; /* in registers, which `sums` can never be */
             PS_UNROLL
             for (int j = 0; j < PS_TALL; ++j)
                 if (j < u.rows * u.vecs)

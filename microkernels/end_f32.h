@@ -4,7 +4,7 @@
 enum { PS_MOST_SUMS = 64 }; /* vectors of a tile in registers */
 PS_INLINE void ps_activate(ps_acc *acc, int count, ps_activation activation)
 {
-    __attribute__((aligned(64))) float x[PS_MOST_SUMS * PS_LANES];
+    _Alignas(64) float x[PS_MOST_SUMS * PS_LANES];
     if (!activation)
         return;
     PS_UNROLL

@@ -87,7 +87,7 @@ PS_INLINE void ps_add_scaled(ps_acc *acc, ps_tile t, const ps_y *residual, const
         }
         PS_UNROLL
         for (int first = 0; first < t.rows; first += PS_LANES) {
-            ps_vec x[PS_LANES];
+            _Alignas(64) ps_vec x[PS_LANES];
             ps_gather(x, t, residual, first, v);
             PS_UNROLL
             for (int i = 0; i < PS_LANES; ++i)
@@ -108,9 +108,9 @@ PS_INLINE void ps_put_narrow(ps_acc *acc, ps_tile t, ps_y *c)
     const int together = whole && t.vecs % 4 == 0 ? 4 : whole && t.vecs % 2 == 0 ? 2 : 1;
     PS_UNROLL
     for (int first = 0; first < count; first += WIDE) {
-        ps_vec x[WIDE];
-        ps_y *to[WIDE];
-        int used[WIDE];
+        _Alignas(64) ps_vec x[WIDE];
+        _Alignas(64) ps_y *to[WIDE];
+        _Alignas(64) int used[WIDE];
         PS_UNROLL
         for (int i = 0; i < WIDE; ++i) {
             const int real = first + i < count, at = real ? first + i : first, v = at % t.vecs;

@@ -3,7 +3,7 @@
 /* The floats from p on in the lanes whose bit is set; 0 in the others. */
 PS_INLINE ps_vec ps_load_lanes(const float *p, uint32_t lanes)
 {
-    float part[PS_LANES] = {0};
+    _Alignas(64) float part[PS_LANES] = {0};
     for (int i = 0; i < PS_LANES; ++i)
         if (lanes >> i & 1)
             part[i] = *p++;
@@ -13,7 +13,7 @@ PS_INLINE ps_vec ps_load_lanes(const float *p, uint32_t lanes)
 /* The lanes whose bit is set, from p on. */
 PS_INLINE void ps_store_lanes(float *p, ps_vec x, uint32_t lanes)
 {
-    float part[PS_LANES];
+    _Alignas(64) float part[PS_LANES];
     ps_store(part, x);
     for (int i = 0; i < PS_LANES; ++i)
         if (lanes >> i & 1)

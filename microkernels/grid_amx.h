@@ -94,7 +94,7 @@ PS_INLINE void ps_tiles_configure(int *configured, ps_tile t)
     const int id = g.height | g.taller << 5 | g.tiles << 8 | t.vecs << 11 | ps_deep(t) << 14;
     if (*configured == id)
         return;
-    ps_tile_config config = {.palette = 1};
+    _Alignas(64) ps_tile_config config = {.palette = 1};
     for (int m = 0; m < g.tiles; ++m) {
         for (int v = 0; v < t.vecs; ++v) {
             config.rows[m * t.vecs + v] = (uint8_t)ps_height(g, m);

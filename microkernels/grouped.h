@@ -13,7 +13,7 @@
 PS_INLINE void ps_hold_b(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *filling,
                          const ps_a *restrict a, const ps_b *restrict b, int v)
 {
-    ps_wide bv[PS_LANES];
+    _Alignas(64) ps_wide bv[PS_LANES];
     PS_UNROLL
     for (int d = 0; d < t.shifts; ++d)
         bv[d] = ps_panel(b + (d * t.vecs + v) * PS_LANES * PS_WORD);
@@ -37,7 +37,7 @@ PS_INLINE void ps_hold_b(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *f
 PS_INLINE void ps_hold_a(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *filling,
                          const ps_a *restrict a, const ps_b *restrict b, int v)
 {
-    ps_wide av[PS_LANES];
+    _Alignas(64) ps_wide av[PS_LANES];
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {
         if (rows >> i & 1)

@@ -98,14 +98,14 @@ PS_INLINE void ps_even_odd(ps_vec *x, ps_vec *y)
 /* Lanes of x from n on, then the first n of y, 0 < n < 8. */
 PS_INLINE ps_vec ps_shift(ps_vec x, ps_vec y, int n)
 {
-    float lanes[16];
+    _Alignas(64) float lanes[16];
     _mm256_storeu_ps(lanes, x), _mm256_storeu_ps(lanes + 8, y);
     return _mm256_loadu_ps(lanes + n);
 }
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)
 {
-    ps_vec y[8];
+    _Alignas(64) ps_vec y[8];
     PS_UNROLL
     for (int i = 0; i < 8; i += 4) { /* 4x4 blocks inside 128-bit lanes */
         const ps_vec a = _mm256_unpacklo_ps(x[i], x[i + 1]), b = _mm256_unpackhi_ps(x[i], x[i + 1]);

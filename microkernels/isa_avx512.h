@@ -94,7 +94,7 @@ PS_INLINE ps_vec ps_shift(ps_vec x, ps_vec y, int n)
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)
 {
-    ps_vec y[16];
+    _Alignas(64) ps_vec y[16];
     PS_UNROLL
     for (int i = 0; i < 16; i += 4) { /* 4x4 blocks inside 128-bit lanes */
         const ps_vec a = _mm512_unpacklo_ps(x[i], x[i + 1]), b = _mm512_unpackhi_ps(x[i], x[i + 1]);

@@ -153,13 +153,13 @@ PS_INLINE void ps_store_8bit_all(void *const *to, __m512i words, const int *used
 }
 PS_INLINE void ps_store_u8_all(uint8_t *const *to, const ps_vec *x, const int *used, int together)
 {
-    void *const at[] = {to[0], to[1], to[2], to[3]};
+    _Alignas(64) void *const at[] = {to[0], to[1], to[2], to[3]};
     const __m512i words = _mm512_packus_epi16(ps_pack_16bit(x), ps_pack_16bit(x + 2));
     ps_store_8bit_all(at, words, used, together);
 }
 PS_INLINE void ps_store_s8_all(int8_t *const *to, const ps_vec *x, const int *used, int together)
 {
-    void *const at[] = {to[0], to[1], to[2], to[3]};
+    _Alignas(64) void *const at[] = {to[0], to[1], to[2], to[3]};
     const __m512i words = _mm512_packs_epi16(ps_pack_16bit(x), ps_pack_16bit(x + 2));
     ps_store_8bit_all(at, words, used, together);
 }

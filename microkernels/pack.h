@@ -27,7 +27,7 @@ PS_INLINE void ps_turn(ps_a *restrict box, int64_t box_pixel, const ps_x *restri
             const int wide = (int)ps_least(pixels - i0, PS_LANES);
             const ps_x *from = x + i0 + c0 * x_channel;
             ps_a *to = box + i0 * box_pixel + c0;
-            ps_vec block[PS_LANES];
+            _Alignas(64) ps_vec block[PS_LANES];
             PS_UNROLL
             for (int c = 0; c < PS_LANES; ++c)
                 block[c] = c < deep ? ps_x_bits(from + c * x_channel, wide) : ps_zero();

@@ -56,7 +56,7 @@ ps_panel_turned_pairs(ps_b *restrict packed, const uint16_t *restrict w, int64_t
     for (int64_t j = 0; j < width; j += PS_LANES)
         for (int64_t k = 0; k < deep; k += 2 * PS_LANES) {
             const int64_t there = ps_least(deep - k, 2 * PS_LANES);
-            ps_vec block[PS_LANES];
+            _Alignas(64) ps_vec block[PS_LANES];
             PS_UNROLL
             for (int c = 0; c < PS_LANES; ++c) {
                 const uint16_t *from = w + (j + c) * step + k;

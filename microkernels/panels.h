@@ -47,7 +47,7 @@ ps_panel_turned(float *restrict packed, const float *restrict w, int64_t step, i
     for (int64_t j = 0; j < width; j += PS_LANES)
         for (int64_t k = 0; k < deep; k += PS_LANES) {
             const int wide = (int)ps_least(deep - k, PS_LANES);
-            ps_vec block[PS_LANES];
+            _Alignas(64) ps_vec block[PS_LANES];
             PS_UNROLL
             for (int c = 0; c < PS_LANES; ++c) {
                 const float *from = w + (j + c) * step + k;

@@ -5,8 +5,8 @@
 static PS_KERNEL double ps_probe_peak(int64_t iterations)
 {
     enum { CHAINS = 12 };
-    ps_acc acc[CHAINS];
-    float ones[2 * PS_LANES], sink[PS_LANES];
+    _Alignas(64) ps_acc acc[CHAINS];
+    _Alignas(64) float ones[2 * PS_LANES], sink[PS_LANES];
     for (int i = 0; i < 2 * PS_LANES; ++i) /* 0.5 in any float type's high half, and its bits */
         ones[i] = 0.5f;
     __asm__ volatile("" : : "r"(ones) : "memory");

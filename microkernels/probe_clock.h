@@ -2,7 +2,7 @@
  * does, so a round's time tells the clock's rate while it multiplies.  Returns the rounds. */
 static PS_KERNEL double ps_probe_clock(int64_t iterations)
 {
-    float ones[2 * PS_LANES], sink[PS_LANES];
+    _Alignas(64) float ones[2 * PS_LANES], sink[PS_LANES];
     for (int i = 0; i < 2 * PS_LANES; ++i)
         ones[i] = 0.5f;
     __asm__ volatile("" : : "r"(ones) : "memory");

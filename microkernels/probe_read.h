@@ -2,7 +2,7 @@
 static PS_KERNEL double ps_probe_read(const float *from, int64_t size, int64_t iterations)
 {
     ps_vec a = ps_zero(), b = ps_zero(), c = ps_zero(), d = ps_zero();
-    float sink[PS_LANES];
+    _Alignas(64) float sink[PS_LANES];
     const int64_t step = 4 * PS_LANES, rounds = size / step;
     for (int64_t n = 0; n < iterations; ++n) {
         const float *p = from + n % rounds * step;

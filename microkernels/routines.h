@@ -91,7 +91,7 @@ static PS_KERNEL __attribute__((unused)) void ps_top(int64_t item, int64_t *y, c
                                                      int64_t k, int largest)
 {
     enum { BLOCK = 32 };
-    int64_t keys[BLOCK];
+    _Alignas(64) int64_t keys[BLOCK];
     const int64_t first = item / inner * size * inner + item % inner, flip = largest ? 0 : -1;
     const float *floats = kind == 0 && inner == 1 ? (const float *)x + first : 0;
     ps_ranked *heap = (ps_ranked *)y + item * k;
@@ -180,7 +180,7 @@ PS_SCALAR void ps_roi_align(int64_t item, float *y, const float *x, const float 
     for (int64_t at = 0; at < down * across; ++at) {
         const float row = ((float)(at / across) + 0.5f) * cell_h / (float)down;
         const float column = ((float)(at % across) + 0.5f) * cell_w / (float)across;
-        const ps_quad quad = ps_around(height, width, first_h + row, first_w + column);
+        _Alignas(64) const ps_quad quad = ps_around(height, width, first_h + row, first_w + column);
         for (int64_t c = 0; c < channels; ++c)
             for (int i = 0; i < 4; ++i) {
                 const float share = quad.share[i] * planes[c * size + quad.at[i]];
@@ -269,7 +269,7 @@ typedef struct {
 
 PS_SCALAR ps_box ps_box_of(const float *ends, int centered)
 {
-    ps_box box;
+    _Alignas(64) ps_box box;
     for (int at = 0; at < 2; ++at) {
         const float a = ends[at], b = ends[at + 2], half = b / 2.0f;
         box.low[at] = centered ? a - half : a < b ? a : b;
@@ -317,7 +317,7 @@ PS_SCALAR void ps_suppress(int64_t item, int64_t *y, const float *boxes, const f
         ps_sink(heap, 0, last, sinking);
     }
     for (int64_t at = 0; at < count && remain < most; ++at) {
-        const ps_box box = ps_box_of(boxes + heap[at].place * 4, centered);
+        _Alignas(64) const ps_box box = ps_box_of(boxes + heap[at].place * 4, centered);
         int64_t before = 0;
         while (before < remain &&
                !ps_overlap(box, ps_box_of(boxes + heap[before].place * 4, centered), share[0]))

@@ -14,7 +14,7 @@ PS_INLINE void ps_slide_over(ps_acc *acc, ps_tile t, uint64_t pixels, const ps_w
     const int wide = t.rows < t.wrap ? t.rows : t.wrap, every = (int)(t.a_inner / step);
     const int span = (wide - 1) * every + taps, lines = (t.rows + wide - 1) / wide;
     const int hold = taps * t.vecs <= HELD;
-    ps_wide bv[HELD];
+    _Alignas(64) ps_wide bv[HELD];
     __asm__ volatile("" : : : "memory");
     if (hold) {
         PS_UNROLL
@@ -29,7 +29,7 @@ PS_INLINE void ps_slide_over(ps_acc *acc, ps_tile t, uint64_t pixels, const ps_w
             if (!real && !filling)
                 continue;
             const ps_a *restrict at = a + o * t.a_outer + p * step;
-            ps_wide pair[2];
+            _Alignas(64) ps_wide pair[2];
             __asm__ volatile("" : : : "memory");
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v) {

@@ -48,7 +48,7 @@ PS_INLINE void ps_stack_line(ps_acc *acc, ps_tile t, ps_stack f, uint64_t pixels
     enum { HELD = 8 }; /* vectors of B that stay in registers */
     const int every = t.a_inner > f.step ? (int)(t.a_inner / f.step) : 1;
     const int span = (t.rows - 1) * every + f.taps, hold = f.taps * t.vecs <= HELD;
-    ps_wide bv[HELD];
+    _Alignas(64) ps_wide bv[HELD];
     __asm__ volatile("" : : : "memory");
     if (hold) {
         PS_UNROLL
@@ -97,7 +97,7 @@ PS_INLINE void ps_stack_over(ps_acc *acc, ps_tile t, ps_stack f, uint64_t pixels
                              const ps_b *restrict b, int64_t first, int64_t last)
 {
     const int64_t low = ps_most(first, 0), high = ps_least(last, f.count);
-    ps_stack_rows rows = {.cut = 0};
+    _Alignas(64) ps_stack_rows rows = {.cut = 0};
     if (low == 0 && high == f.count) {
         PS_UNROLL
         for (int r = 0; r < PS_WORD; ++r)

@@ -48,7 +48,7 @@ PS_INLINE void ps_run_window(ps_acc *acc, ps_tile t, ps_window f, const ps_a *re
     PS_UNROLL
     for (int y = f.top; y < f.bottom; ++y) {
         const ps_a *restrict row = a + y * f.row;
-        ps_vec x[2], next[2];
+        _Alignas(64) ps_vec x[2], next[2];
         ps_phases(next, f, row, 0, left, right);
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {

@@ -8,7 +8,7 @@ PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, cons
                             int hold)
 {
     __asm__ volatile("" : : : "memory"); /* as in ps_steps */
-    ps_vec bv[8];
+    _Alignas(64) ps_vec bv[8];
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v)
         bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
@@ -53,7 +53,7 @@ PS_INLINE void ps_run_plain(ps_acc *acc, ps_tile t, const ps_a *restrict a, cons
                 __builtin_prefetch(b + t.soon * b_k + v * PS_LANES);
         }
         __asm__ volatile("" : : : "memory"); /* as in ps_steps */
-        ps_vec bv[8];
+        _Alignas(64) ps_vec bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)
             bv[v] = ps_used(t, v) == PS_LANES ? ps_load(b + v * PS_LANES)
@@ -93,7 +93,7 @@ PS_INLINE void ps_step_dots(ps_vec *sums, ps_tile t, const ps_a *restrict a, con
     __asm__ volatile("" : : : "memory"); /* as in ps_steps */
     const int by_rows = t.rows < columns;
     const int outer = by_rows ? columns : t.rows, inner = by_rows ? t.rows : columns;
-    ps_vec held[8];
+    _Alignas(64) ps_vec held[8];
     PS_UNROLL
     for (int i = 0; i < inner; ++i)
         held[i] = ps_part_of(by_rows ? a + ps_a_row(t, i) : b + i * b_col, lanes, outer);
@@ -112,7 +112,7 @@ PS_INLINE void ps_step_dots(ps_vec *sums, ps_tile t, const ps_a *restrict a, con
 PS_INLINE void ps_dot_block(ps_vec *dots, int pitch, ps_tile t, const ps_a *restrict a,
                             const ps_b *restrict b, int64_t length, int64_t b_col, int columns)
 {
-    ps_vec sums[PS_REGISTERS];
+    _Alignas(64) ps_vec sums[PS_REGISTERS];
     const int rest = (int)(length % PS_LANES);
     PS_UNROLL
     for (int i = 0; i < t.rows * columns; ++i)
@@ -133,7 +133,7 @@ PS_INLINE void ps_dot_block(ps_vec *dots, int pitch, ps_tile t, const ps_a *rest
 /* Lane i is the sum of the lanes of x[i * step]; those from `count` on are 0. */
 PS_INLINE ps_vec ps_lane_sums(const ps_vec *x, int step, int count)
 {
-    ps_vec sums[PS_LANES];
+    _Alignas(64) ps_vec sums[PS_LANES];
     PS_UNROLL
     for (int i = 0; i < PS_LANES; ++i)
         sums[i] = i < count ? x[i * step] : ps_zero();
@@ -151,7 +151,7 @@ PS_INLINE void ps_run_dots(ps_acc *acc, ps_tile t, const ps_a *restrict a, const
 {
     const int pitch = t.vecs * PS_LANES, count = pitch - PS_LANES + t.lanes;
     const int columns = ps_dot_columns(t), rest = count % columns;
-    ps_vec dots[PS_REGISTERS * PS_LANES]; /* a tile has fewer vectors than there are registers */
+    _Alignas(64) ps_vec dots[PS_REGISTERS * PS_LANES]; /* a tile has fewer vectors than there are registers */
     for (int j = 0; j < count - rest; j += columns)
         ps_dot_block(dots + j, pitch, t, a, b + j * b_col, length, b_col, columns);
     if (rest)
@@ -161,7 +161,7 @@ PS_INLINE void ps_run_dots(ps_acc *acc, ps_tile t, const ps_a *restrict a, const
         PS_UNROLL
         for (int first = 0; first < t.rows; first += PS_LANES) {
             const int rows = t.rows - first < PS_LANES ? t.rows - first : PS_LANES;
-            float sums[PS_LANES];
+            _Alignas(64) float sums[PS_LANES];
             ps_store(sums, ps_lane_sums(dots + first * pitch, pitch, rows));
             PS_UNROLL
             for (int i = 0; i < rows; ++i)

@@ -72,10 +72,10 @@ PS_INLINE void ps_winograd_tile(float *restrict v, int64_t v_point, const float 
     const int edge = m + 2, rows = m / 2 + 1;
     PS_UNROLL
     for (int half = 0; half < 2; ++half) {
-        ps_vec t[3 * 6];
+        _Alignas(64) ps_vec t[3 * 6];
         PS_UNROLL
         for (int j = 0; j < edge; ++j) {
-            ps_vec d[6], some[3];
+            _Alignas(64) ps_vec d[6], some[3];
             PS_UNROLL
             for (int i = 0; i < edge; ++i)
                 d[i] = ps_winograd_load(x, at + i * row + j * col, i, j, part);
@@ -86,7 +86,7 @@ PS_INLINE void ps_winograd_tile(float *restrict v, int64_t v_point, const float 
         }
         PS_UNROLL
         for (int i = 0; i < rows; ++i) {
-            ps_vec u[6];
+            _Alignas(64) ps_vec u[6];
             ps_winograd_in(u, t + i * edge, m, 0);
             ps_winograd_in(u + rows, t + i * edge, m, 1);
             PS_UNROLL
@@ -151,7 +151,7 @@ PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict x, float 
                                   int64_t first, int64_t last)
 {
     enum { WIDE = 4 * PS_RUN + 2 };
-    float box[6 * WIDE * PS_LANES] = {0};
+    _Alignas(64) float box[6 * WIDE * PS_LANES] = {0};
     for (int64_t tile = first, run; tile < last; tile += run, v += run * g.v_tile) {
         run = ps_winograd_run(g.across, tile, last);
         const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
@@ -196,7 +196,7 @@ PS_SCALAR void ps_winograd_filter(double *u, const float *w, int m)
         1.0 / 24, 1.0 / 12, 1.0 / 6, 1.0 / 24, -1.0 / 12, 1.0 / 6,  0,        0,       1};
     const double *g = m == 2 ? small : large;
     const int edge = m + 2;
-    double t[6 * 3];
+    _Alignas(64) double t[6 * 3];
     for (int i = 0; i < edge; ++i)
         for (int s = 0; s < 3; ++s)
             t[i * 3 + s] = g[3 * i] * w[s] + g[3 * i + 1] * w[3 + s] + g[3 * i + 2] * w[6 + s];
@@ -214,7 +214,7 @@ PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float
         const int64_t width = ps_least(g.block, all - k0);
         for (int64_t k = k0; k < k0 + width; ++k)
             for (int64_t c = 0; c < g.channels; ++c) {
-                double u[6 * 6] = {0};
+                _Alignas(64) double u[6 * 6] = {0};
                 if (k < g.filters)
                     ps_winograd_filter(u, w + (k * g.channels + c) * 9, g.m);
                 const int64_t panel = (k - k0) / g.cols * g.cols;

@@ -67,10 +67,10 @@ PS_INLINE void ps_winograd_back(float *restrict y, int64_t at, const float *rest
                                     : ps_load_first(e->bias + to.k, to.lanes);
     PS_UNROLL
     for (int half = 0; half < 2; ++half) {
-        ps_vec t[2 * 6];
+        _Alignas(64) ps_vec t[2 * 6];
         PS_UNROLL
         for (int j = 0; j < edge; ++j) {
-            ps_vec d[6], some[2];
+            _Alignas(64) ps_vec d[6], some[2];
             PS_UNROLL
             for (int i = 0; i < edge; ++i)
                 d[i] = ps_load(points + (i * edge + j) * m_point);
@@ -85,7 +85,7 @@ PS_INLINE void ps_winograd_back(float *restrict y, int64_t at, const float *rest
                 continue;
             PS_UNROLL
             for (int side = 0; side < 2; ++side) {
-                ps_vec some[2];
+                _Alignas(64) ps_vec some[2];
                 ps_winograd_out(some, t + i * edge, m, side);
                 PS_UNROLL
                 for (int j = 0; j < rows; ++j)
@@ -129,7 +129,7 @@ PS_INLINE void ps_winograd_leave(float *restrict y, int64_t at, int64_t y_channe
                                  const float *restrict box, int wide, int deep, int64_t k,
                                  const ps_winograd_end *e)
 {
-    ps_vec x[PS_LANES];
+    _Alignas(64) ps_vec x[PS_LANES];
     PS_UNROLL
     for (int i = 0; i < PS_LANES; ++i)
         x[i] = i < wide ? ps_load(box + i * PS_LANES) : ps_zero();
@@ -152,7 +152,7 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
                                  int64_t k0, int64_t count)
 {
     enum { WIDE = 4 * PS_RUN };
-    float box[4 * WIDE * PS_LANES];
+    _Alignas(64) float box[4 * WIDE * PS_LANES];
     const ps_winograd_place to = {WIDE * PS_LANES, PS_LANES, 0, g.m, g.m, PS_LANES, 1};
     for (int64_t tile = first, run; tile < last; tile += run, points += run * g.m_tile) {
         run = ps_winograd_run(g.across, tile, last);

@@ -336,5 +336,5 @@ def integer_arguments(plan: Plan) -> list[c.Generable]:
     ]
     if plan.precision.scaled:
         limits = f"ps_limits(limits, clamp, to, {plan.channels})"
-        lines += ["args.to = to", "float limits[2]", f"args.clamp = {limits}"]
+        lines += ["args.to = to", "_Alignas(64) float limits[2]", f"args.clamp = {limits}"]
     return [c.Statement(line) for line in lines]

@@ -176,7 +176,7 @@ def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
         *shape,
         *map(c.Statement, _operands(plan)),
         c.Statement(f"const ps_epilogue e = {_epilogue(plan, extras)}"),
-        c.Statement(f"ps_acc acc[{tile.rows * tile.step // lanes}]"),
+        c.local_array("ps_acc", "acc", tile.rows * tile.step // lanes),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
         *gaps(plan),
         c.Statement(_beginning(plan, extras.beginning(plan, first))),

@@ -257,7 +257,7 @@ def _tile(kernel: Microkernel) -> list[c.Generable]:
             f".wrap = {rows}, .lanes = PS_LANES, .diagonal = {int(kernel.diagonal)}, "
             f".shifts = {shifts}, .a_inner = {a_row}, .c_inner = {cols}, .c_col = 1}}"
         ),
-        c.Statement(f"ps_acc acc[{rows * kernel.vecs * shifts}]"),
+        c.local_array("ps_acc", "acc", rows * kernel.vecs * shifts),
         c.Statement("ps_probe_fill(a, sizeof a)"),
         c.Statement("ps_probe_fill(b, sizeof b)"),
         *(_configuration(registers) if registers else ()),

@@ -59,7 +59,7 @@ static PS_KERNEL void ahead_t0(const ps_args *restrict g, int64_t a, int64_t b, 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[24];
+    _Alignas(64) ps_acc acc[24];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0xf80u, A, B, 16, 1);
@@ -82,7 +82,7 @@ static PS_KERNEL void ahead_t1(const ps_args *restrict g, int64_t a, int64_t b, 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[24];
+    _Alignas(64) ps_acc acc[24];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 3; ++r0) {
@@ -101,7 +101,7 @@ static PS_KERNEL void ahead_t2(const ps_args *restrict g, int64_t a, int64_t b, 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[24];
+    _Alignas(64) ps_acc acc[24];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0xfbeu, A, B, 16, 1);
@@ -124,7 +124,7 @@ static PS_KERNEL void ahead_t3(const ps_args *restrict g, int64_t a, int64_t b, 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[12];
+    _Alignas(64) ps_acc acc[12];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0xf80u, A, B, 16, 1);
@@ -147,7 +147,7 @@ static PS_KERNEL void ahead_t4(const ps_args *restrict g, int64_t a, int64_t b, 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[12];
+    _Alignas(64) ps_acc acc[12];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 3; ++r0) {
@@ -166,7 +166,7 @@ static PS_KERNEL void ahead_t5(const ps_args *restrict g, int64_t a, int64_t b, 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[12];
+    _Alignas(64) ps_acc acc[12];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0xfbeu, A, B, 16, 1);

@@ -67,7 +67,7 @@ static PS_KERNEL void blocked_t0(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[14];
+    _Alignas(64) ps_acc acc[14];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x3f00u, A, B, 20, 49);
@@ -88,7 +88,7 @@ static PS_KERNEL void blocked_t1(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[14];
+    _Alignas(64) ps_acc acc[14];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x3f00u, A, B, 8, 49);
@@ -109,7 +109,7 @@ static PS_KERNEL void blocked_t2(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[14];
+    _Alignas(64) ps_acc acc[14];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 3; ++r0) {
@@ -126,7 +126,7 @@ static PS_KERNEL void blocked_t3(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[14];
+    _Alignas(64) ps_acc acc[14];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 3; ++r0) {
@@ -143,7 +143,7 @@ static PS_KERNEL void blocked_t4(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[7];
+    _Alignas(64) ps_acc acc[7];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x7eu, A, B, 20, 49);
@@ -161,7 +161,7 @@ static PS_KERNEL void blocked_t5(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[7];
+    _Alignas(64) ps_acc acc[7];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x7eu, A, B, 8, 49);

@@ -63,7 +63,7 @@ static PS_KERNEL void domain_t4(const float *v, const float *u, float *out)
 {
     static const ps_tile t = {.rows = 4, .vecs = 1, .wrap = 4, .lanes = 8,
         .a_inner = 8, .c_inner = 8, .c_col = 1};
-    ps_vec acc[4];
+    _Alignas(64) ps_vec acc[4];
     ps_begin(acc, t, out, 0);
     ps_run(acc, t, 0xfu, v, u, 5, 1);
     ps_end(acc, t, out, 0);
@@ -73,7 +73,7 @@ static PS_KERNEL void domain_t2(const float *v, const float *u, float *out)
 {
     static const ps_tile t = {.rows = 2, .vecs = 1, .wrap = 2, .lanes = 8,
         .a_inner = 8, .c_inner = 8, .c_col = 1};
-    ps_vec acc[2];
+    _Alignas(64) ps_vec acc[2];
     ps_begin(acc, t, out, 0);
     ps_run(acc, t, 0x3u, v, u, 5, 1);
     ps_end(acc, t, out, 0);

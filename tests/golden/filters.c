@@ -46,7 +46,7 @@ static PS_KERNEL void filters_t4(const float *v, const float *u, float *out, int
 {
     const ps_tile t = {.rows = 4, .vecs = 1, .wrap = 4, .lanes = 16,
         .a_inner = 16, .c_inner = 16, .c_col = 1, .ahead = 1, .next = next};
-    ps_vec acc[4];
+    _Alignas(64) ps_vec acc[4];
     ps_begin(acc, t, out, 0);
     ps_run(acc, t, 0xfu, v, u, 16, 1);
     ps_end(acc, t, out, 0);

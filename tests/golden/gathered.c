@@ -53,7 +53,7 @@ static PS_KERNEL void gathered_t0(const ps_args *restrict g, int64_t a, int64_t 
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[2];
+    _Alignas(64) ps_acc acc[2];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run_rows(acc, t, A, B, 8, 25, 0);

@@ -66,7 +66,7 @@ static PS_KERNEL void groups_t0(const ps_args *restrict g, int64_t a, int64_t b,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[6];
+    _Alignas(64) ps_acc acc[6];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = r_first; r0 < r_last; ++r0) {
@@ -83,7 +83,7 @@ static PS_KERNEL void groups_t1(const ps_args *restrict g, int64_t a, int64_t b,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[6];
+    _Alignas(64) ps_acc acc[6];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = r_first; r0 < r_last; ++r0) {

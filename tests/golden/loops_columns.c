@@ -13,7 +13,7 @@ static PS_LOOP void small_s0(const ps_memory *m)
     const float *restrict x1 = (const float *)m->in[0];
 #pragma omp for schedule(static) nowait
     for (int64_t j0 = 0; j0 < 36; j0 += 64) {
-        float acc[36];
+        _Alignas(64) float acc[36];
         const int64_t length = 36;
 #pragma omp simd
         for (int64_t j = 0; j < length; ++j) {

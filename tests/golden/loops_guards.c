@@ -14,7 +14,7 @@ static PS_LOOP void small_s0(const ps_memory *m)
     for (int64_t i1 = 0; i1 < 8; ++i1) {
         for (int64_t i2 = 0; i2 < 6; ++i2) {
             for (int64_t j0 = 0; j0 < 6; j0 += 64) {
-                float acc[6];
+                _Alignas(64) float acc[6];
                 const int64_t length = 6;
 #pragma omp simd
                 for (int64_t j = 0; j < length; ++j) {

@@ -50,7 +50,7 @@ static PS_KERNEL void residues_residue0_t0(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 2; ++r0) {
@@ -65,7 +65,7 @@ static PS_KERNEL void residues_residue0_t1(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 2; ++r0) {
@@ -113,7 +113,7 @@ static PS_KERNEL void residues_residue1_t0(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0xfu, A, B, 32, 1);
@@ -126,7 +126,7 @@ static PS_KERNEL void residues_residue1_t1(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0xfu, A, B, 32, 1);
@@ -172,7 +172,7 @@ static PS_KERNEL void residues_residue2_t0(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[5];
+    _Alignas(64) ps_acc acc[5];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 2; ++r0) {
@@ -187,7 +187,7 @@ static PS_KERNEL void residues_residue2_t1(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[5];
+    _Alignas(64) ps_acc acc[5];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 2; ++r0) {
@@ -235,7 +235,7 @@ static PS_KERNEL void residues_residue3_t0(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[5];
+    _Alignas(64) ps_acc acc[5];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x1fu, A, B, 16, 1);
@@ -248,7 +248,7 @@ static PS_KERNEL void residues_residue3_t1(const ps_args *restrict g, int64_t a,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[5];
+    _Alignas(64) ps_acc acc[5];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x1fu, A, B, 16, 1);

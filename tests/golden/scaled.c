@@ -14,7 +14,7 @@ int scaled(const uint8_t *x, const void *packed, uint8_t *y, const int32_t *bias
     args.offset = (const int32_t *)((const char *)packed + 3456);
     args.x_zero = args.offset[24];
     args.to = to;
-    float limits[2];
+    _Alignas(64) float limits[2];
     args.clamp = ps_limits(limits, clamp, to, 24);
     (void)workspace;
     const ps_args *const g = &args;
@@ -68,7 +68,7 @@ static PS_KERNEL void scaled_t0(const ps_args *restrict g, int64_t a, int64_t b,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[6];
+    _Alignas(64) ps_acc acc[6];
     ps_begin_offset(acc, t, &e);
     ps_ahead(t, e.residual);
     if (g->x_zero + PS_FLIP) {
@@ -117,7 +117,7 @@ static PS_KERNEL void scaled_t1(const ps_args *restrict g, int64_t a, int64_t b,
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[6];
+    _Alignas(64) ps_acc acc[6];
     ps_begin_offset(acc, t, &e);
     ps_ahead(t, e.residual);
     if (g->x_zero + PS_FLIP) {

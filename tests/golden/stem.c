@@ -54,7 +54,7 @@ static PS_KERNEL void stem_t0(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[10];
+    _Alignas(64) ps_acc acc[10];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 7; ++r0) {
@@ -69,7 +69,7 @@ static PS_KERNEL void stem_t1(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[10];
+    _Alignas(64) ps_acc acc[10];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     for (int64_t r0 = 0; r0 < 7; ++r0) {

@@ -63,7 +63,7 @@ static PS_KERNEL void stencil_t0(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[5];
+    _Alignas(64) ps_acc acc[5];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 3, .apart = 1, .step = 1, .every = 1, .across = 1, .top = 1, .bottom = 7, .row = 11, .b_row = 3};
@@ -77,7 +77,7 @@ static PS_KERNEL void stencil_t1(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[5];
+    _Alignas(64) ps_acc acc[5];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 3, .apart = 1, .step = 1, .every = 1, .across = 1, .top = 0, .bottom = 7, .row = 11, .b_row = 3};
@@ -91,7 +91,7 @@ static PS_KERNEL void stencil_t2(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[1];
+    _Alignas(64) ps_acc acc[1];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 3, .apart = 1, .step = 1, .every = 1, .across = 1, .top = 0, .bottom = 2, .row = 11, .b_row = 3};

@@ -56,7 +56,7 @@ static PS_KERNEL void stencil2_t0(const ps_args *restrict g, int64_t a, int64_t 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 5, .apart = 1, .step = 2, .every = 2, .across = 1, .top = 2, .bottom = 11, .row = 13, .b_row = 5};
@@ -72,7 +72,7 @@ static PS_KERNEL void stencil2_t1(const ps_args *restrict g, int64_t a, int64_t 
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[3];
+    _Alignas(64) ps_acc acc[3];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 5, .apart = 1, .step = 2, .every = 2, .across = 1, .top = 0, .bottom = 7, .row = 13, .b_row = 5};

@@ -68,7 +68,7 @@ static PS_KERNEL void sums_t0(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[6];
+    _Alignas(64) ps_acc acc[6];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x3fu, A, B, 16, 2);

@@ -63,7 +63,7 @@ static PS_KERNEL void swapped_t0(const ps_args *restrict g, int64_t a, int64_t b
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[8];
+    _Alignas(64) ps_acc acc[8];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run_rows(acc, t, A, B, 20, 25, 0);
@@ -76,7 +76,7 @@ static PS_KERNEL void swapped_t1(const ps_args *restrict g, int64_t a, int64_t b
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[6];
+    _Alignas(64) ps_acc acc[6];
     ps_begin(acc, t, g->y + c, !first);
     ps_ahead(t, e.residual);
     ps_run_rows(acc, t, A, B, 20, 25, 0);

@@ -72,7 +72,7 @@ static PS_KERNEL void taps_t0(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     const ps_gaps gaps = {.pitch = 10, .columns = 9, .phase = phase};
     ps_begin_gaps(acc, t, g->y + c, 0, gaps);
     ps_ahead(t, e.residual);
@@ -87,7 +87,7 @@ static PS_KERNEL void taps_t1(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[4];
+    _Alignas(64) ps_acc acc[4];
     const ps_gaps gaps = {.pitch = 10, .columns = 9, .phase = phase};
     ps_begin_gaps(acc, t, g->y + c, 0, gaps);
     ps_ahead(t, e.residual);
@@ -102,7 +102,7 @@ static PS_KERNEL void taps_t2(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[3];
+    _Alignas(64) ps_acc acc[3];
     const ps_gaps gaps = {.pitch = 10, .columns = 9, .phase = phase};
     ps_begin_gaps(acc, t, g->y + c, 0, gaps);
     ps_ahead(t, e.residual);
@@ -117,7 +117,7 @@ static PS_KERNEL void taps_t3(const ps_args *restrict g, int64_t a, int64_t b, i
     const ps_b *restrict A = g->packed + a;
     const ps_a *restrict B = (const ps_a *)g->a + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[3];
+    _Alignas(64) ps_acc acc[3];
     const ps_gaps gaps = {.pitch = 10, .columns = 9, .phase = phase};
     ps_begin_gaps(acc, t, g->y + c, 0, gaps);
     ps_ahead(t, e.residual);

@@ -64,7 +64,7 @@ static PS_KERNEL void widened_t0(const ps_args *restrict g, int64_t a, int64_t b
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
     const ps_epilogue e = ps_shifted(g, n, c);
-    ps_acc acc[7];
+    _Alignas(64) ps_acc acc[7];
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     ps_run(acc, t, 0x7fu, A, B, 9, 1);

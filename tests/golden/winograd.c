@@ -54,7 +54,7 @@ static PS_KERNEL void winograd_t3(const float *v, const float *u, float *out)
 {
     static const ps_tile t = {.rows = 3, .vecs = 2, .wrap = 3, .lanes = 8,
         .a_inner = 16, .c_inner = 16, .c_col = 1};
-    ps_vec acc[6];
+    _Alignas(64) ps_vec acc[6];
     ps_begin(acc, t, out, 0);
     ps_run(acc, t, 0x7u, v, u, 16, 1);
     ps_end(acc, t, out, 0);
@@ -64,7 +64,7 @@ static PS_KERNEL void winograd_t1(const float *v, const float *u, float *out)
 {
     static const ps_tile t = {.rows = 1, .vecs = 2, .wrap = 1, .lanes = 8,
         .a_inner = 16, .c_inner = 16, .c_col = 1};
-    ps_vec acc[2];
+    _Alignas(64) ps_vec acc[2];
     ps_begin(acc, t, out, 0);
     ps_run(acc, t, 0x1u, v, u, 16, 1);
     ps_end(acc, t, out, 0);

@@ -88,18 +88,21 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> c.Generable:
     kernel, mask = plan.kernel, (1 << rows) - 1
     ahead = plan.schedule.ahead
     marks = f", .ahead = {plan.prefetch[0]}, .next = next" if ahead else ""
-    body = [
+    shape = (
         f"{'' if ahead else 'static '}const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
         f".wrap = {rows}, .lanes = {kernel.lanes},\n"
-        f"        .a_inner = {plan.v_tile}, .c_inner = {plan.m_tile}, .c_col = 1{marks}}}",
-        f"ps_vec acc[{rows * kernel.vecs}]",
+        f"        .a_inner = {plan.v_tile}, .c_inner = {plan.m_tile}, .c_col = 1{marks}}}"
+    )
+    steps = (
         "ps_begin(acc, t, out, 0)",
         f"ps_run(acc, t, {mask:#x}u, v, u, {plan.problem.C}, 1)",
         "ps_end(acc, t, out, 0)",
-    ]
+    )
+    acc = c.local_array("ps_vec", "acc", rows * kernel.vecs)
+    body = [c.Statement(shape), acc, *map(c.Statement, steps)]
     operands = "const float *v, const float *u, float *out" + ", int64_t next" * ahead
     head = f"static PS_KERNEL void {symbol}_t{rows}({operands})"
-    return c.function(head, [*map(c.Statement, body)])
+    return c.function(head, body)
 
 
 def _steps(symbol: str, activation: str) -> c.Generable:

@@ -237,7 +237,7 @@ static void check(const code *c, int *made, int *passed)
                               ? sqrt(9.0 * l->most) * l->scale / 2
                               : sqrt((double)points(l, l->groups, l->terms)) * (double)top
                                     * (whole(x_type) ? 60 : (double)top / 3);
-    const float clamp[2] = {(float)-floor(narrow(y_type) ? 60 : spread),
+    _Alignas(64) const float clamp[2] = {(float)-floor(narrow(y_type) ? 60 : spread),
                             (float)floor(narrow(y_type) ? 90 : spread * 1.5)};
     uint32_t state = 1;
     block x = integers(x_type, l->x, low, high, &state);
@@ -263,7 +263,7 @@ static void check(const code *c, int *made, int *passed)
         passed[c->unit] += passes(c, "bias, residual, clamp", full, reals(others));
     }
 
-    block all[] = {x, w, bias, residual, scale, weights, sums, others};
+    _Alignas(64) block all[] = {x, w, bias, residual, scale, weights, sums, others};
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
         free(all[i].memory);
 }
@@ -284,7 +284,8 @@ static int chooses(const code *c)
 
 int main(void)
 {
-    int made[UNITS] = {0}, passed[UNITS] = {0}, all = 0, good = 0;
+    _Alignas(64) int made[UNITS] = {0}, passed[UNITS] = {0};
+    int all = 0, good = 0;
     for (int i = 0; i < CODES; ++i) {
         if (i == 0 || codes[i].layer != codes[i - 1].layer)
             check(&codes[i], made, passed);

@@ -52,7 +52,7 @@ static block turned(const layer *l, const void *w)
 {
     block b = allocate(points(l, l->rows, l->loops) * 8);
     double *to = reals(b);
-    int64_t at[LOOPS] = {0};
+    _Alignas(64) int64_t at[LOOPS] = {0};
     do {
         int64_t from = l->w_first;
         for (int d = l->rows; d < l->loops; ++d)
@@ -85,7 +85,7 @@ static block contract(const layer *l, operands o, const double *w)
     const int64_t step = l->terms < l->loops ? l->loop[l->terms].y : 0;
     block y = allocate(l->y * 8), row = allocate(width * 8);
     double *sums = reals(row);
-    int64_t at[LOOPS] = {0};
+    _Alignas(64) int64_t at[LOOPS] = {0};
     for (int64_t i = 0; i < l->y; ++i)
         reals(y)[i] = 0;
     do {
@@ -149,7 +149,7 @@ static double error_of(const layer *l, int64_t i, double sum, operands o, double
 /* Element i of the result as y holds it. */
 static double finished(const layer *l, int64_t i, double sum, operands o)
 {
-    unsigned char held[4];
+    _Alignas(64) unsigned char held[4];
     sum = total(l, i, sum, o);
     if (l->activation)
         sum = l->activation(sum);

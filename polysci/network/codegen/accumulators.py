@@ -51,9 +51,8 @@ class Accumulator:
 
     def declare(self, count: int) -> c.Body:
         """Several accumulators, without values."""
-        return [
-            c.Statement(f"{kind} {name}[{count}]") for name, (kind, _) in self.variables.items()
-        ]
+        kinds = {name: kind for name, (kind, _) in self.variables.items()}
+        return [c.local_array(kind, name, count) for name, kind in kinds.items()]
 
     def define(self) -> c.Body:
         """A single accumulator with its first value."""

@@ -374,7 +374,7 @@ def _clock(emitter: StageCode) -> dict[str, str]:
     return {
         "TIMES": "    double *times; /* one more than stages: the first is the start */\n",
         "TIMES_OF": f"    double times[{count}];\n",
-        "SET_TIMES": ",\n                         .times = context->times + 1",
+        "SET_TIMES": ",\n                                      .times = context->times + 1",
         "NOW": "#include <time.h>\nstatic double ps_now(void)\n{\n    struct timespec t;\n"
         "    clock_gettime(CLOCK_MONOTONIC, &t);\n"
         "    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;\n}\n",

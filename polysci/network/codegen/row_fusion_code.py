@@ -184,7 +184,7 @@ class RowFusionWriter:
         ]
         start = f"int64_t first = {blocks} * thread / {self.threads} * {step}"
         turns = [
-            c.Statement(f"ps_ring r[{last}] = {{{', '.join(rings)}}}"),
+            c.local_array("ps_ring", "r", last, f"{{{', '.join(rings)}}}"),
             c.Statement(f"char *const work = {work}"),
             c.Statement("(void)work"),
             c.Statement(f"const int64_t end = {blocks} * (thread + 1) / {self.threads} * {step}"),

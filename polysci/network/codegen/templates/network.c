@@ -113,10 +113,10 @@ size_t @NAME@_context_size(void) { return ARENA; }
 
 @RUN_HEAD@
 {
-    const ps_memory m = {.arena = context->arena,
-                         .constants = context->model->constants,
-                         .packed = context->model->packed,
-                         .in = {@IN@},
-                         .out = {@OUT@}@SET_TIMES@};
+    _Alignas(64) const ps_memory m = {.arena = context->arena,
+                                      .constants = context->model->constants,
+                                      .packed = context->model->packed,
+                                      .in = {@IN@},
+                                      .out = {@OUT@}@SET_TIMES@};
 @RUN@}
 @ENTRIES@@POOL_FUNCTIONS@@DEBUG@

@@ -27,7 +27,7 @@ static void part_of(void *data, int index)
         atomic_store(&call->threads, atomic_exchange(&call->joined, CLOSED));
     }
     const polysci_team team = {thread, atomic_load(&call->threads), ps_meet, &call->meeting};
-    ps_memory m = *call->m;
+    _Alignas(64) ps_memory m = *call->m;
     m.team = &team;
     share(&m);
 }

@@ -18,7 +18,7 @@ typedef struct ps_pool {
 static void part_of(ps_pool *pool, int64_t thread)
 {
     const polysci_team team = {thread, THREADS, ps_meet, &pool->meeting};
-    ps_memory m = *pool->m;
+    _Alignas(64) ps_memory m = *pool->m;
     m.team = &team;
     share(&m);
     ps_meet(&team);

@@ -81,7 +81,7 @@ PS_SCALAR const void *take(source *from, size_t count)
 static const char *filled(source *from, char *constants, char *packed)
 {
     static const char head[64] = "polysci weights @DIGEST@";
-    char first[sizeof head];
+    _Alignas(64) char first[sizeof head];
     const void *w;
     (void)constants, (void)packed, (void)w;
     if (!from->parts && (!fill(from, first, sizeof head) || memcmp(first, head, sizeof head)))

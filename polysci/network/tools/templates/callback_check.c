@@ -2,7 +2,7 @@ static void pools(const @NAME@_model *model, void **x, void **expected)
 {
     @NAME@_parallel *const all[] = {run_parts, run_in_turn, 0};
     @NAME@_context *context = @NAME@_new(model);
-    void *y[OUTPUTS + 1] = {0};
+    _Alignas(64) void *y[OUTPUTS + 1] = {0};
     int same = context != 0;
     for (int p = 0; context && p < 3; ++p) {
         for (int i = 0; i < OUTPUTS; ++i)

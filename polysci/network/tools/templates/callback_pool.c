@@ -16,8 +16,8 @@ static void *run_part(void *given)
 
 static void run_parts(void *pool, int parts, @NAME@_part *part, void *data)
 {
-    one_part all[@COUNT@];
-    pthread_t threads[@COUNT@];
+    _Alignas(64) one_part all[@COUNT@];
+    _Alignas(64) pthread_t threads[@COUNT@];
     int started = 1;
     (void)pool;
     for (int i = 0; i < parts; ++i)

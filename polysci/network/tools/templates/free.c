@@ -13,10 +13,10 @@ int @NAME@_run(const void *weights, void *arena, @POOL_PARAMETERS@@PARAMETERS@)
         return @UPPER@_NO_ISA;
     if ((uintptr_t)weights % 64 || (uintptr_t)arena % 64 || memcmp(bytes, head, sizeof head))
         return @UPPER@_NO_WEIGHTS;
-    const ps_memory m = {.arena = arena,
-                         .constants = bytes + sizeof head,
-                         .packed = bytes + sizeof head + @CONSTANTS@,
-                         .in = {@IN@},
-                         .out = {@OUT@}};
+    _Alignas(64) const ps_memory m = {.arena = arena,
+                                      .constants = bytes + sizeof head,
+                                      .packed = bytes + sizeof head + @CONSTANTS@,
+                                      .in = {@IN@},
+                                      .out = {@OUT@}};
 @RUN@    return @UPPER@_OK;
 }

@@ -37,7 +37,7 @@ static void expect(int good, const char *what)
 int main(int argc, char **argv)
 {
     const char *folder = argc > 1 ? argv[1] : ".";
-    void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0}, *wanted[OUTPUTS + 1] = {0};
+    _Alignas(64) void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0}, *wanted[OUTPUTS + 1] = {0};
     size_t size = 0, given = 0, needed = HEAD;
     char *file = contents(folder, "@NAME@.weights", &size);
     char *data = contents(folder, "selftest.data", &given), *at = data + HEAD;
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     char *memory = room(size + 64), *line = memory + (64 - (uintptr_t)memory % 64) % 64;
     memcpy(line, file, size);
     memset(arena, 0xa5, sizeof arena);
-    const void *places[2] = {@NAME@_weights, line};
+    _Alignas(64) const void *places[2] = {@NAME@_weights, line};
     if (run(line, arena, x, y) == @UPPER@_NO_ISA) {
         puts("skipped: this CPU lacks one of these features: @FEATURES@");
         return 77;

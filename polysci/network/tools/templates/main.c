@@ -49,7 +49,7 @@ static int filled(const port *p, void *array, const char *path)
 
 static void largest(const port *p, const void *array)
 {
-    size_t found[5];
+    _Alignas(64) size_t found[5];
     for (size_t n = 0; n < 5 && n < p->count; ++n) {
         size_t best = p->count;
         for (size_t i = 0; i < p->count; ++i) {
@@ -67,7 +67,7 @@ static void largest(const port *p, const void *array)
 int main(int argc, char **argv)
 {
     const char *why = 0;
-    void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0};
+    _Alignas(64) void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0};
     @NAME@_model *model = @LOAD@;
     if (!model) {
         printf("%s\n", why);

@@ -76,9 +76,9 @@ static void *worked(void *given)
 
 static void together(const @NAME@_model *model, void **x, void **expected)
 {
-    work both[2];
-    pthread_t threads[2];
-    int started[2];
+    _Alignas(64) work both[2];
+    _Alignas(64) pthread_t threads[2];
+    _Alignas(64) int started[2];
     for (int t = 0; t < 2; ++t) {
         both[t] = (work){model, x, {0}, 0};
         for (int i = 0; i < OUTPUTS; ++i)
@@ -127,7 +127,7 @@ static void damaged(char *weights, size_t size)
 /* The inputs stored at `at`, their results once and again, and where the next ones are. */
 static char *results_at(const @NAME@_model *model, char *at)
 {
-    void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0}, *wanted[OUTPUTS + 1] = {0};
+    _Alignas(64) void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0}, *wanted[OUTPUTS + 1] = {0};
     for (int i = 0; i < INPUTS; at += size_of(&inputs[i++]))
         memcpy(x[i] = room(size_of(&inputs[i])), at, size_of(&inputs[i]));
     for (int i = 0; i < OUTPUTS; at += size_of(&outputs[i++])) {
