@@ -59,3 +59,21 @@ def test_integers_give_exact_gradients(case: tuple[Any, ...], threads: int) -> N
         assert np.array_equal(made[name], exact[name]), name
     layers = [stage for stage in network.prepared.program.layers() if isinstance(stage, LayerStage)]
     assert len(layers) >= 3
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[0] == "ConvTranspose"])
+def test_the_quick_reference_of_transposed_convolutions_is_onnx_s(case: tuple[Any, ...]) -> None:
+    """Attributes that are left to their defaults go to ONNX's."""
+    op, x, w, words = case
+    axes = len(x) - 2
+    full = {"strides": [1] * axes, "dilations": [1] * axes, "pads": [0] * 2 * axes,
+            "kernel_shape": w[2:], **words}  # fmt: skip
+    rng, values = np.random.default_rng(0), dict[str, Any]()
+    for name, shape in (("x", x), ("w", w), ("b", (w[1] * words.get("group", 1),))):
+        values[name] = rng.integers(-2, 3, shape).astype(np.float32)
+    shapes = {name: value.shape for name, value in values.items()}
+    quick, plain = (
+        reference.run(read(model([node(op, "x w b", "y", **some)], shapes, {"y": None})), values)
+        for some in (full, words)
+    )
+    assert np.array_equal(quick["y"], plain["y"])

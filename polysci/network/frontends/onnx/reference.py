@@ -15,7 +15,11 @@ from polysci.network.frontends.onnx.model_file import is_implemented, onnx_modul
 from polysci.network.frontends.onnx.older import as_newer
 from polysci.network.frontends.onnx.reductions import compute_reduction
 from polysci.network.frontends.onnx.reference_counts import COUNTED
-from polysci.network.frontends.onnx.reference_gradients import GRADIENTS
+from polysci.network.frontends.onnx.reference_gradients import (
+    GRADIENTS,
+    conv_transpose,
+    says_windows,
+)
 from polysci.network.frontends.onnx.reference_indexing import (
     gather_elements,
     max_unpool,
@@ -185,11 +189,14 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]
-    if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
+    grouped = node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1
+    if grouped and not says_windows(node):
         return [_grouped(graph, node, known)]
     results = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
     if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
+    if node.op == "ConvTranspose" and says_windows(node):
+        return [conv_transpose(node, known, graph.tensors[node.outputs[0]].shape)]
     helper = onnx_module().helper
     from onnx.reference import ReferenceEvaluator
 
