@@ -3,75 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 
 from polysci.export import folder
-from polysci.export.file_flags import file_flags
-from polysci.export.folder import Content
 from polysci.export.names import remark
-from polysci.network.codegen.signature import ports_of
+from polysci.network.codegen.signature import RunArgument, ports_of
 from polysci.network.compile.compiled import Network
 from polysci.network.ir.graph import Array
-from polysci.network.tools.c_project import network_sources
+from polysci.network.tools.c_project import (
+    check_project,
+    files,
+    leftovers,
+    network_sources,
+)
+from polysci.network.tools.sized_networks import only_size
 from polysci.numerics.arrays import round_up
 from polysci.text import templates
+from polysci.training.selftest import STEPS, make_step_data
 
 TEMPLATES = Path(__file__).with_name("templates")
 LOSS = "loss"
+_OWN = MappingProxyType({"{0}_step.h": "step.h", "main.c": "main.c", "selftest.c": "selftest.c"})
+STEP_TOLD = (
+    "* `{0}_step.h` has `{0}_step`, a step of training on a block of memory, which `{0}.state` "
+    "fills\n  with parameters and all else that steps replace; `{0}_run` replaces the outputs that "
+    "its header says.\n"
+)
 
 
 def write_step(
-    network: Network, held: Mapping[str, Array], rate: str, out: Path, *, force: bool = False
-) -> list[Path]:
+    network: Network, held: Mapping[str, Array], batch: Mapping[str, Array], rate: str, out: Path,
+    *, force: bool = False,
+) -> list[Path]:  # fmt: skip
     """Write the C of a step with the values of ``held`` into a directory; the paths written.
 
-    Raises SpecError for a directory that holds other files (unless ``force``).
+    The self-test learns from ``batch``, which has the learning rate. Raises SpecError for a
+    directory that holds other files (unless ``force``), CheckError for results that are wrong.
     """
-    name, sources = network.name, network_sources(network)
-    stems = [path.removesuffix(".c") for path in sources.files if path.endswith(".c")]
-    values = {
-        "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
-        "OPENMP": "-fopenmp" if network.threads > 1 else "-fopenmp-simd",
-        **_values(network, held, rate),
-        **file_flags(sources.files),
-    }
-    made = {
-        f"{name}_step.h": templates.fill(TEMPLATES / "step.h", values),
-        "Makefile": templates.fill(TEMPLATES / "makefile.mk", values),
-    }
-    files: dict[str, Content] = {**sources.files, f"{name}.weights": sources.weights, **made,
-             f"{name}.state": lambda: _bytes(held)}  # fmt: skip
-    return folder.write(out, files, leftovers=(f"lib{name}.a", "*.o"), force=force)
+    name, step = network.name, StepInterface(network, held, rate)
+    state = f"{name}.state"
+    check_project(out, name, force=force, more=(state,))
+    told = make_step_data(network, held, batch)
+    own = {path.format(name): TEMPLATES / file for path, file in _OWN.items()}
+    project = files(
+        only_size(network), network_sources(network), [told], own=own, more=step.values()
+    )
+    contents = {**project, state: lambda: _bytes(held)}
+    return folder.write(out, contents, leftovers=(*leftovers(name), state), force=force)
 
 
-def _values(network: Network, held: Mapping[str, Array], rate: str) -> dict[str, str]:
-    """What the templates are filled with; tensors of ``held`` lie one behind the other."""
-    sizes = [round_up(array.nbytes) for array in held.values()]
-    first = dict(zip(held, [0, *accumulate(sizes)], strict=False))
-    program, parameters, words, call = network.prepared.program, [], [], []
-    replaced = dict(zip(program.titles, map(program.in_place.get, program.outputs), strict=True))
-    for port in ports_of(program):
-        state = port.title if port.title in held else replaced.get(port.title)
-        if state is not None:
-            call.append(f"({port.kind} *)(at + {first[state]})")
-        elif port.title in replaced:
-            call.append(f"&{LOSS}")
-        else:
-            word = rate if port.title == rate else port.word
-            star = "" if port.title == rate else "*"
-            parameters.append(f"{'const ' * bool(star)}{port.kind} {star}{word}")
-            words.append(word)
-            call.append(word if star else f"&{word}")
-    rows = [
-        f" *   byte {first[key]:>10}  {array.dtype} {list(array.shape)} ({remark(key)})"
-        for key, array in held.items()
-    ]
-    return {
-        "NAME": network.name, "UPPER": network.name.upper(), "SIZE": str(sum(sizes)),
-        "ROWS": "\n".join(rows), "PARAMETERS": ", ".join(parameters),
-        "ARGUMENTS": ", ".join(words), "CALL": ", ".join(call),
-    }  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class StepInterface:
+    """How a step is called: ``held`` lie one behind the other in the state."""
+
+    network: Network
+    held: Mapping[str, Array]
+    rate: str
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Bytes before each of them; by the empty name all of them."""
+        sizes = [round_up(array.nbytes) for array in self.held.values()]
+        return dict(zip([*self.held, ""], [0, *accumulate(sizes)], strict=True))
+
+    def replaced(self, port: RunArgument) -> str | None:
+        """The tensor that an output replaces."""
+        program = self.network.prepared.program
+        titles = dict(zip(program.titles, map(program.in_place.get, program.outputs), strict=True))
+        return titles.get(port.title)
+
+    def values(self) -> dict[str, str]:
+        """What fills the templates."""
+        places, ports = self.places, ports_of(self.network.prepared.program)
+        inputs = [port for port in ports if port.word.startswith("x")]
+        outputs = [self.replaced(port) for port in ports[len(inputs) :]]
+        rows = [
+            f" *   byte {places[key]:>10}  {array.dtype} {list(array.shape)} ({remark(key)})"
+            for key, array in self.held.items()
+        ]
+        return {
+            "STATE_SIZE": str(places[""]),
+            "ROWS": "\n".join(rows),
+            "STEP_PARAMETERS": ", ".join(map(self._parameter, inputs)),
+            "STEP_ARGUMENTS": ", ".join(map(self._word, inputs)),
+            "STEP_CALL": ", ".join(map(self._argument, ports)),
+            "PASSED": ", ".join(map(self._passed, inputs)),
+            "STATE_PLACES": templates.fill(
+                TEMPLATES / "places.c",
+                {"PLACES": ", ".join(str(places[key] if key else 0) for key in outputs)},
+            ),
+            "STEPS": str(STEPS),
+            "LOSS_AT": str(outputs.index(None)),
+            "RATE_AT": str([port.title for port in inputs].index(self.rate)),
+            "BATCH": " and ".join(remark(port.title) for port in inputs if port.title != self.rate),
+            "SIZES_TOLD": STEP_TOLD.format(self.network.name),
+        }
+
+    def _word(self, port: RunArgument) -> str:
+        return self.rate if port.title == self.rate else port.word
+
+    def _parameter(self, port: RunArgument) -> str:
+        if port.title == self.rate:
+            return f"{port.kind} {self.rate}"
+        return f"const {port.kind} *{port.word}"
+
+    def _argument(self, port: RunArgument) -> str:
+        """Of the run inside a step."""
+        if port.word.startswith("x"):
+            return f"&{self.rate}" if port.title == self.rate else port.word
+        key = self.replaced(port)
+        return f"({port.kind} *)(at + {self.places[key]})" if key else f"&{LOSS}"
+
+    def _passed(self, port: RunArgument) -> str:
+        """An argument of a step out of an array of pointers."""
+        at = f"x[{port.word.removeprefix('x')}]"
+        return f"*(const {port.kind} *){at}" if port.title == self.rate else at
 
 
 def _bytes(held: Mapping[str, Array]) -> Iterable[bytes]:

@@ -23,6 +23,7 @@ from polysci.network.gradients.differentiate import differentiate
 from polysci.network.gradients.losses import IGNORED
 from polysci.network.gradients.optimizers import SGD, Optimizer
 from polysci.network.ir.graph import Array, Graph
+from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.runtime.runner import check_inputs
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import array_type
@@ -145,11 +146,25 @@ class Trainer:
     def export(self, out: str | PathLike[str], *, force: bool = False) -> list[Path]:
         """Write a C project of the step with parameters and state as they are now.
 
-        ``NAME_step.h`` is its interface, ``NAME.state`` holds all values, ``make`` builds a static
-        library. Raises SpecError for a directory that holds other files (unless ``force``).
+        ``NAME_step.h`` is its interface, ``NAME.state`` holds all values; ``make`` builds a static
+        and a shared library, ``make check`` compares steps on a made-up batch with a float64
+        reference, ``make example`` builds a program that trains. Raises SpecError for a directory
+        that holds other files (unless ``force``), CheckError for results that are wrong.
         """
-        held = {**self.parameters, **self.state}
-        return write_step(self.network, held, RATE, Path(out), force=force)
+        held, path = {**self.parameters, **self.state}, Path(check_path("out", out))
+        return write_step(self.network, held, self._made_up_batch(), RATE, path, force=force)
+
+    def _made_up_batch(self) -> dict[str, Array]:
+        """Arrays for x, target and the learning rate, of an exported self-test."""
+        batch = inputs_of(self.network.inputs)
+        random, target = np.random.default_rng(1), batch[TARGET]
+        if target.dtype == np.int64:
+            classes = self.model.learning.graph.outputs[0].shape[1]
+            batch[TARGET] = random.integers(0, classes, target.shape)
+        else:
+            batch[TARGET] = random.random(target.shape, target.dtype)
+        check_real("lr", self.lr)
+        return {**batch, RATE: np.array(self.lr, np.float32)}
 
     @guard
     def load(self, path: str | PathLike[str]) -> None:

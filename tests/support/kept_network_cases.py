@@ -1,6 +1,11 @@
 """Tests of network, notation and training that only ``make test-all`` runs: see ``kept_cases``."""
 
 NETWORK_CASES: dict[str, dict[str, int | None]] = {
+    "training/test_export.py": {
+        "test_an_export_checks_itself": 0,
+        "test_the_self_test_notices_other_numbers": None,
+        "test_an_exported_step_goes_on_where_python_is": None,
+    },
     "training/test_trainer.py": {
         "test_a_convolutional_network_learns": None,
         "test_batch_statistics_of_onnx_models": None,

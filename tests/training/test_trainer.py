@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -96,57 +95,6 @@ def test_what_is_saved_goes_on_alike(tmp_path: Path) -> None:
     assert [other.step(X, CLASSES) for _ in range(3)] == losses
     with pytest.raises(SpecError, match=r"only in one of file and model: 0\.bias\.exp_avg"):
         _trainer(optimizer=SGD()).load(tmp_path / "model.npz")
-
-
-MAIN = r"""
-#include "model_step.h"
-#include <stdio.h>
-#include <stdlib.h>
-static void take(const char *path, void *to, size_t bytes)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file || fread(to, 1, bytes, file) != bytes)
-        exit(2);
-    fclose(file);
-}
-int main(void)
-{
-    static float x[MODEL_X0_COUNT];
-    static int64_t target[MODEL_X1_COUNT];
-    void *state = aligned_alloc(64, MODEL_STATE_SIZE);
-    take("model.state", state, MODEL_STATE_SIZE);
-    take("x", x, sizeof x);
-    take("target", target, sizeof target);
-    model_model *model = model_load("model.weights", 0);
-    model_context *context = model ? model_new(model) : 0;
-    if (!context)
-        return 3;
-    for (int i = 0; i < 3; ++i)
-        printf("%a\n", (double)model_step(context, state, x, target, 0.25f));
-    model_free(context);
-    model_unload(model);
-    free(state);
-    return 0;
-}
-"""
-
-
-def test_an_exported_step_goes_on_where_python_is(tmp_path: Path) -> None:
-    trainer = _trainer(optimizer=Adam(lr=0.25))
-    trainer.step(X, CLASSES)
-    trainer.export(tmp_path)
-    (tmp_path / "main.c").write_text(MAIN)
-    (tmp_path / "x").write_bytes(X.tobytes())
-    (tmp_path / "target").write_bytes(CLASSES.tobytes())
-    warn = "CFLAGS=-O1"
-    for words in (["make", warn], ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", "main",
-                                   "main.c", "libmodel.a", "-lm"]):  # fmt: skip
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    losses = [float.fromhex(line) for line in done.stdout.split()]
-    assert losses == pytest.approx([trainer.step(X, CLASSES) for _ in range(3)], rel=1e-6)
-    assert "(0.weight.exp_avg)" in (tmp_path / "model_step.h").read_text()
 
 
 def test_initializers_of_onnx_are_parameters() -> None:

@@ -44,13 +44,14 @@ SIZES_TOLD = (
 )
 _FILES = MappingProxyType(
     {
-        "main.c": "main.c",
-        "selftest.c": "selftest.c",
-        "Makefile": "makefile.mk",
-        "CMakeLists.txt": "cmakelists.txt",
-        "README.md": "readme.md",
+        path: TEMPLATES / template
+        for path, template in (
+            ("main.c", "main.c"), ("selftest.c", "selftest.c"), ("Makefile", "makefile.mk"),
+            ("CMakeLists.txt", "cmakelists.txt"), ("README.md", "readme.md"),
+        )
     }
-)
+)  # fmt: skip
+_PIECES = ("contents", "clock", "damaged", "error_of", "expecting", "filled")  # of programs
 _PATTERNS = ("{0}.h", "{0}_*.h", "{0}.c", "{0}_*.c", "{0}.weights")
 _BUILT = ("lib{0}.a", "lib{0}.so", "{0}.o", "{0}_*.o", "selftest", "example", "build")
 _TYPES = MappingProxyType(
@@ -85,16 +86,20 @@ def write_project(
     else:
         whole, code = only_size(network), network_sources(network, packed)
     contents = files(whole, code, [*map(make_selftest_data, whole.networks)], embed)
-    return folder.write(out, contents, leftovers=_leftovers(network.name), force=force)
+    return folder.write(out, contents, leftovers=leftovers(network.name), force=force)
 
 
-def check_project(out: Path, name: str, *, force: bool = False) -> None:
-    """Raise what ``write_project`` would find wrong with ``out``, before there is a network."""
+def check_project(out: Path, name: str, *, force: bool = False, more: Sequence[str] = ()) -> None:
+    """Raise what ``write_project`` would find wrong with ``out``, before there is a network.
+
+    ``more``: names of further files of an earlier export.
+    """
     paths = [*(pattern.format(name) for pattern in _PATTERNS), *_FILES, DATA]
-    folder.check(out, paths, leftovers=_leftovers(name), force=force)
+    folder.check(out, paths, leftovers=(*leftovers(name), *more), force=force)
 
 
-def _leftovers(name: str) -> tuple[str, ...]:
+def leftovers(name: str) -> tuple[str, ...]:
+    """Patterns of what building a project leaves behind."""
     return tuple(pattern.format(name) for pattern in _BUILT)
 
 
@@ -160,9 +165,14 @@ def _choice_sources(network: IsaChoice) -> NetworkSources:
 
 
 def files(
-    network: SizedNetworks, code: NetworkSources, told: Sequence[SelftestData], embed: bool = False
-) -> dict[str, Content]:
-    """The content of every file of the project; ``told`` is of each entry."""
+    network: SizedNetworks, code: NetworkSources, told: Sequence[SelftestData], embed: bool = False,
+    own: Mapping[str, Path] = MappingProxyType({}), more: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Content]:  # fmt: skip
+    """The content of every file of the project; ``told`` is of each entry.
+
+    ``own``: templates of further files, and of those that are made another way; ``more`` fills them
+    and the others.
+    """
     name, texts = network.name, dict(code.files)
     if embed:
         texts[f"{name}.h"] = _offering(texts[f"{name}.h"], name)
@@ -171,8 +181,8 @@ def files(
             "weights.c", {"NAME": name, "UPPER": name.upper(), "LOAD": load}
         )
     stems = [path.removesuffix(".c") for path in texts if path.endswith(".c")]
-    values = _values(network, code, told, stems, embed) | file_flags(texts)
-    made = {path: fill_template(template, values) for path, template in _FILES.items()}
+    values = _values(network, code, told, stems, embed) | file_flags(texts) | {**more}
+    made = {path: templates.fill(file, values) for path, file in {**_FILES, **own}.items()}
     return {
         **texts,
         f"{name}.weights": code.weights,
@@ -279,8 +289,7 @@ def program_parts(whole: SizedNetworks) -> dict[str, str]:
     return {
         "VALUES": fill_template("values.c", values) + fill_template("run.c", values),
         "PORTS": fill_template("values.c", values),
-        "CONTENTS": fill_template("contents.c", values),
-        "ERROR_OF": fill_template("error_of.c", values),
+        **{piece.upper(): fill_template(f"{piece}.c", values) for piece in _PIECES},
         "CALLED": values["CALLED"],
         "FOR_ENTRIES": loop,
         "FIRST_ENTRY": "    entry = 0;\n" * whole.several,
@@ -337,10 +346,14 @@ def _table(whole: SizedNetworks) -> list[str]:
 
 
 def rows(network: PlannedNetwork) -> list[str]:
+    """A line of the README's table for each argument."""
+    program = network.prepared.program
+    replaced = {title: f"a run replaces {program.in_place[name]}" for title, name in zip(
+        program.titles, program.outputs, strict=True) if name in program.in_place}  # fmt: skip
     ports = [(f"x{at}", port) for at, port in enumerate(network.inputs)]
     ports += [(f"y{at}", port) for at, port in enumerate(network.outputs)]
     return [
         f"| {word} | {port.dtype} | {' x '.join(map(str, port.shape)) or 'one number'} "
-        f"| {names.remark(port.name)}{_length(port)} |"
+        f"| {names.remark(replaced.get(port.name, port.name))}{_length(port)} |"
         for word, port in ports
     ]

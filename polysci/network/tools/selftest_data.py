@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log2
 from typing import Any
@@ -57,41 +57,54 @@ class SelftestData:
 def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     """Run the network and the reference. Raises CheckError where they are too far apart.
 
-    One that is planned for another machine does not run. Where weights that differ in their last
-    bit move the reference as far, rounding decides about the results and float64 says nothing of
-    them: the network's own are kept then.
+    One that is planned for another machine does not run.
     """
-    inputs, bound = inputs_of(network.inputs, seed), bound_of(network)
+    inputs, graph = inputs_of(network.inputs, seed), network.prepared.graph
     arrays = order_inputs(network.inputs, inputs)
-    expected = _expected(network, network.prepared.graph, inputs)
+    expected = _expected(network, graph, inputs)
     if not isinstance(network, Network):
-        return SelftestData(tuple(arrays), tuple(expected), 0.0, bound, ran=False)
-    outputs, ports = network.runner(arrays), network.outputs
+        return SelftestData(tuple(arrays), tuple(expected), 0.0, bound_of(network), ran=False)
+    return compare_with_reference(
+        network, arrays, network.outputs, network.runner(arrays), expected,
+        lambda: _expected(network, replace(graph, constants=shake(graph.constants)), inputs),
+    )  # fmt: skip
+
+
+def compare_with_reference(
+    network: Network, inputs: Sequence[Array], ports: Sequence[TensorPort],
+    outputs: Sequence[Array], expected: Sequence[Array], shaken: Callable[[], Sequence[Array]],
+    advice: str = "--debug-layers names the first wrong stage",
+) -> SelftestData:  # fmt: skip
+    """What a self-test stores of outputs at ``ports``. Raises CheckError where one is far off.
+
+    Where weights that differ in their last bit move the reference as far, which ``shaken`` tells,
+    rounding decides about the results and float64 says nothing of them: the network's own are kept
+    then.
+    """
+    bound, wanted = bound_of(network), _values(expected, ports)
     least = max([LEAST, *(STEP_BF16 for port in ports if port.dtype == "bf16")])
-    error = largest_error(_values(outputs, ports), _values(expected, ports))
+    error = largest_error(_values(outputs, ports), wanted)
     if error <= bound:
-        told = tuple(arrays), tuple(expected)
+        told = tuple(inputs), tuple(expected)
         return SelftestData(*told, error, SLACK * error + least, least=least)
-    shaken = _expected(network, _shaken(network.prepared.graph), inputs)
-    moved = largest_error(_values(shaken, ports), _values(expected, ports))
-    if moved <= bound:
+    if largest_error(_values(shaken(), ports), wanted) <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
-            f"{bound:g}; --debug-layers names the first wrong stage"
+            f"{bound:g}; {advice}"
         )
-    return SelftestData(tuple(arrays), tuple(outputs), 0.0, bound)
+    return SelftestData(tuple(inputs), tuple(outputs), 0.0, bound)
 
 
 def _expected(network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs in float64, as the network gives them."""
     made = reference.run_outputs(graph, inputs, [port.name for port in network.outputs])
     return [
-        np.ascontiguousarray(_stored(made[port.name], port)).reshape(port.shape)
+        np.ascontiguousarray(as_stored(made[port.name], port)).reshape(port.shape)
         for port in network.outputs
     ]
 
 
-def _stored(values: Array, port: TensorPort) -> Array:
+def as_stored(values: Array, port: TensorPort) -> Array:
     """Values as the array of a port holds them."""
     return to_bf16(values) if port.dtype == "bf16" else values.astype(port.dtype)
 
@@ -102,12 +115,11 @@ def _values(arrays: Sequence[Array], ports: Sequence[TensorPort]) -> list[Array]
     return [from_bf16(array) if port.dtype == "bf16" else array for array, port in pairs]
 
 
-def _shaken(graph: Graph) -> Graph:
-    """The same graph with real constants changed by up to the last bit of f32."""
+def shake(constants: Mapping[str, Array]) -> dict[str, Array]:
+    """Real constants changed by up to the last bit of f32, and the others."""
     random = np.random.default_rng(0)
-    changed = {
+    return {
         name: value * (1 + LAST_BIT * random.uniform(-1, 1, value.shape))
         if value.dtype.kind == "f" else value
-        for name, value in graph.constants.items()
+        for name, value in constants.items()
     }  # fmt: skip
-    return replace(graph, constants=changed)

@@ -4,7 +4,7 @@
  *     @NAME@_model *model = @NAME@_load("@NAME@.weights", &why); // constants
  *     @NAME@_context *context = model ? @NAME@_new(model) : 0;
  *     void *state = aligned_alloc(64, @UPPER@_STATE_SIZE); // the first values are in @NAME@.state
- *     float loss = @NAME@_step(context, state, @ARGUMENTS@); // any number of times
+ *     float loss = @NAME@_step(context, state, @STEP_ARGUMENTS@); // any number of times
  *
  * Parameters and what else a step replaces lie in `state`, which begins at a multiple of 64 bytes:
  *
@@ -15,14 +15,14 @@
 
 #include "@NAME@.h"
 
-#define @UPPER@_STATE_SIZE @SIZE@ /* bytes */
+#define @UPPER@_STATE_SIZE @STATE_SIZE@ /* bytes */
 
 /* Learn from a batch with a learning rate; the loss before that. */
-static inline float @NAME@_step(@NAME@_context *context, void *state, @PARAMETERS@)
+static inline float @NAME@_step(@NAME@_context *context, void *state, @STEP_PARAMETERS@)
 {
     char *at = (char *)state;
     float loss;
-    @NAME@_run(context, @CALL@);
+    @NAME@_run(context, @STEP_CALL@);
     return loss;
 }
 

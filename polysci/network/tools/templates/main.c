@@ -11,13 +11,7 @@
 #include <time.h>
 
 @VALUES@
-@POOL@static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
+@POOL@@CLOCK@
 static void made_up(const port *p, void *array)
 {
     uint32_t state = 1;
@@ -36,17 +30,7 @@ static void made_up(const port *p, void *array)
     }
 }
 
-static int filled(const port *p, void *array, const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    const int whole = file && fread(array, 1, size_of(p), file) == size_of(p);
-    if (file)
-        fclose(file);
-    if (!whole)
-        printf("%s: expected a file of %zu bytes for %s\n", path, size_of(p), p->name);
-    return whole;
-}
-
+@FILLED@
 static void largest(const port *p, const void *array)
 {
     _Alignas(64) size_t found[5];

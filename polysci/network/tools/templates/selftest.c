@@ -18,41 +18,7 @@
 static const double TOLERANCE = @TOLERANCE@;
 enum { HEAD = 64, RUNS = 3 };
 
-static int passed, failed;
-
-static void expect(int good, const char *what)
-{
-    good ? ++passed : ++failed;
-    if (!good)
-        printf("FAILED %s\n", what);
-}
-
-#ifdef COUNT_ALLOCATIONS /* and --wrap for each of these functions */
-static atomic_long allocations;
-static void count_allocation(void) { ++allocations; }
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-int __real_posix_memalign(void **memory, size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size);
-void *__wrap_malloc(size_t size) { return count_allocation(), __real_malloc(size); }
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return count_allocation(), __real_calloc(count, size);
-}
-void *__wrap_realloc(void *memory, size_t size)
-{
-    return count_allocation(), __real_realloc(memory, size);
-}
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
-{
-    return count_allocation(), __real_posix_memalign(memory, alignment, size);
-}
-#endif
-
+@EXPECTING@
 @CONTENTS@
 @ERROR_OF@
 @POOL@@IN_TURN@@POOLS@/* What a thread works on: a context of its own. */
@@ -98,32 +64,7 @@ static void together(const @NAME@_model *model, void **x, void **expected)
     expect(same, "two threads at the same time: results differ from those of one");
 }
 
-static int refused(const void *weights, size_t size, const char *reason)
-{
-    const char *why = 0;
-    @NAME@_model *model = @NAME@_load_memory(weights, size, &why);
-    const int right = !model && why && strstr(why, reason);
-    @NAME@_unload(model);
-    return right;
-}
-
-static void damaged(char *weights, size_t size)
-{
-    const char *why = 0;
-    expect(!@NAME@_load("/nonexistent/@NAME@.weights", &why) && why, "a missing file was loaded");
-    expect(refused(weights, size - 1, size > HEAD ? "short" : "not the weights"),
-           "weights without their last byte were loaded");
-    expect(refused(weights, HEAD / 2, "not the weights"), "half a head was loaded");
-    weights[HEAD / 2 - 1] ^= 1;
-    expect(refused(weights, size, "not the weights"), "other weights were loaded");
-    weights[HEAD / 2 - 1] ^= 1;
-    if (size > HEAD) {
-        weights[HEAD + (size - HEAD) / 2] ^= 4;
-        expect(refused(weights, size, "damaged"), "damaged weights were loaded");
-        weights[HEAD + (size - HEAD) / 2] ^= 4;
-    }
-}
-
+@DAMAGED@
 /* The inputs stored at `at`, their results once and again, and where the next ones are. */
 static char *results_at(const @NAME@_model *model, char *at)
 {
