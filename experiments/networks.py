@@ -27,7 +27,7 @@ import script
 import small_models
 
 from polysci.algorithms import registry
-from polysci.errors import SpecError
+from polysci.errors import CheckError, SpecError
 from polysci.network.compile.compiled import compile_network
 from polysci.network.compile.prepare import machine_for
 from polysci.network.tools.compare import compare_networks, installed_peers
@@ -75,7 +75,9 @@ def compare(path: Path, threads: int, peers: Sequence[Peer], arguments: Namespac
     rounds = LEAST_ROUNDS if arguments.quick else arguments.rounds
     network = compile_network(path, arguments.level, threads, algorithm=arguments.algorithm)
     say = partial(print, file=sys.stderr)
-    result = compare_networks(network, path, peers, rounds=rounds, say=say)
+    result = compare_networks(network, path, peers, rounds=rounds)
+    if result.failures:
+        raise CheckError("; ".join(result.failures.values()))
     row: dict[str, object] = {
         "network": path.stem,
         "threads": threads,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
 from polysci.errors import SpecError
+from polysci.text.tables import shorten
+
+if TYPE_CHECKING:
+    from polysci.network.compile.compiled import Network
 
 
 def binding_options(command: argparse.ArgumentParser) -> None:
@@ -22,6 +26,39 @@ def binding_options(command: argparse.ArgumentParser) -> None:
         help="bind an input to a constant: a number for all elements, or numbers separated by "
         "commas; may be repeated",
     )  # fmt: skip
+
+
+def input_options(command: argparse.ArgumentParser) -> None:
+    """Add ``--input``; ``--seed`` is one of the tuner's options."""
+    command.add_argument(
+        "--input", metavar="FILE.npz",
+        help="with --compare, --check or --debug-layers: run on the arrays of this file, by the "
+        "names of the inputs (made up, of numbers that the model can compute with)",
+    )  # fmt: skip
+
+
+def check_inputs(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for inputs that nothing runs on, or that are read and made up."""
+    runs, seed = arguments.compare or arguments.check or arguments.debug_layers, arguments.seed
+    needs = "it needs --compare, --check or --debug-layers"
+    if arguments.input is not None and not runs:
+        raise SpecError(f"--input: of a run; {needs}")
+    if seed is not None and not (runs or arguments.tuner):
+        raise SpecError(f"--seed: of a run or a tuner; {needs}, or --tuner")
+    if seed is not None and arguments.input is not None and not arguments.tuner:
+        raise SpecError("--seed: makes up inputs, and --input reads them; leave out one")
+    if seed is not None and seed < 0:
+        raise SpecError(f"--seed {shorten(str(seed))}: expected a whole number from 0")
+
+
+def inputs_of_run(arguments: argparse.Namespace, network: Network) -> dict[str, Any]:
+    """The arrays of ``--input``, or made-up ones. Raises SpecError for a file that is wrong."""
+    from polysci.network.runtime.example_inputs import load_inputs
+    from polysci.network.tools.compare import inputs_for
+
+    if arguments.input is not None:
+        return load_inputs(arguments.input, network.inputs)
+    return inputs_for(network, arguments.model, arguments.seed or 0)
 
 
 def check_bindings(arguments: argparse.Namespace) -> None:

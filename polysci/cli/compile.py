@@ -16,7 +16,10 @@ from polysci.cli.bindings import (
     binding_options,
     binding_words,
     check_bindings,
+    check_inputs,
     dims_of,
+    input_options,
+    inputs_of_run,
     several_sizes,
 )
 from polysci.cli.compile_farm import compile_on_farm
@@ -68,6 +71,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--rounds", type=shared.positive, metavar="N", help="timed turns of --compare (15)"
     )
+    input_options(command)
     shared.table_options(command)
     command.add_argument("--output", metavar="FILE", help="write the table or JSON to FILE")
     command.set_defaults(run=run)
@@ -239,6 +243,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise SpecError(f"--compare {other[0]}: this model is for {' and '.join(readers)}")
     check_output(arguments)
     check_bindings(arguments)
+    check_inputs(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
         raise SpecError("--compare: times the network; leave out what only explains or checks it")
     if arguments.rounds is not None and not arguments.compare:
@@ -313,10 +318,9 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import describe_errors, describe_errors_json
     from polysci.network.compile.compiled import rebuild_network
     from polysci.network.frontends.pytorch.program import is_program, run_program
-    from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.debug import compare_tensors, first_wrong
 
-    apart, inputs = rebuild_network(network, apart=True), inputs_of(network.inputs)
+    apart, inputs = rebuild_network(network, apart=True), inputs_of_run(arguments, network)
     run = partial(run_program, _program(arguments)) if is_program(arguments.model) else None
     rows = compare_tensors(apart, inputs, strict=arguments.check, run=run)
     width = shared.table_width(arguments)
@@ -334,19 +338,19 @@ def _program(arguments: argparse.Namespace) -> TorchProgram:
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
     """Write the stages' times, and the comparison with ``peers``."""
     from polysci.cli.network_text import comparison_lines, summary_of
-    from polysci.network.runtime.example_inputs import inputs_of
     from polysci.network.tools.accuracy import f32_loss
     from polysci.network.tools.compare import compare_networks
     from polysci.peers.contest import ROUNDS
 
+    inputs = inputs_of_run(arguments, network) if peers else {}  # a wrong file is told at once
     report, comparison, loss = network.report(), None, None
     if peers:
         comparison = compare_networks(
             network, arguments.model, peers, dims=dims_of(arguments), values=dict(arguments.value),
-            rounds=arguments.rounds or ROUNDS, say=shared.say,
+            rounds=arguments.rounds or ROUNDS, inputs=inputs,
         )  # fmt: skip
         if network.dtype != "f32":
-            loss = f32_loss(network, inputs_of(network.inputs))
+            loss = f32_loss(network, inputs)
     if arguments.json:
         summary = json.dumps(summary_of(network, report, comparison, loss))
         rows = [json.dumps(row) for row in report.json_rows()]

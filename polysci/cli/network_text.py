@@ -131,18 +131,23 @@ def comparison_lines(
     rows += [
         (
             f"{name} {rival.version}", f"{rival.latency_ms:.3f}",
-            f"{rival.latency_ms / comparison.latency_ms:.3f}", f"{rival.error:.2g}",
+            f"{rival.latency_ms / comparison.latency_ms:.3f}", str(rival.difference),
             bytes_text(rival.peak_bytes), rival.choice,
         )
         for name, rival in comparison.rivals.items()
     ]  # fmt: skip
+    rows += [(name, "failed", "", "", "", "") for name in comparison.failures]
     table = fit(rows, width, drop=("how", "peak memory"), clip=("library",),
                 left=("library", "how"))  # fmt: skip
-    ratio = (
-        f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
-        f"faster; medians of {len(comparison.ours.seconds)} turns)"
-    )
-    lines = ["", table, paragraph(ratio, width, "")]
+    lines = ["", table]
+    for name, reason in comparison.failures.items():
+        lines.append(paragraph(f"{name} failed: {shorten(reason, 400)}", width, ""))
+    if comparison.ratio is not None:
+        ratio = (
+            f"ratio to {comparison.fastest}, the fastest: {comparison.ratio:.3f} (above 1 ours is "
+            f"faster; medians of {len(comparison.ours.seconds)} turns)"
+        )
+        lines.append(paragraph(ratio, width, ""))
     if loss is not None:
         lines.append(f"largest difference from our own f32, relative to the largest: {loss:.2g}")
     return lines
@@ -182,7 +187,12 @@ def summary_of(
         "ratio": comparison.ratio,
         "fastest_peer": comparison.fastest,
         "max_error": comparison.max_error,
-        "errors": {name: rival.error for name, rival in comparison.rivals.items()},
+        "errors": {name: rival.difference.number for name, rival in comparison.rivals.items()},
+        "non_finite": {
+            name: {"alike": rival.difference.alike, "apart": rival.difference.apart}
+            for name, rival in comparison.rivals.items()
+        },
+        "failures": dict(comparison.failures),
         "peak_bytes": {name: result.peak_bytes for name, result in every.items()},
         "choices": {name: result.choice for name, result in every.items()},
         "versions": {name: rival.version for name, rival in comparison.rivals.items()},

@@ -19,7 +19,7 @@ _HELP: dict[str, tuple[Callable[[str], Any], str]] = {
     "crossover": (float, "chance that a child has two parents (0.8)"),
     "mutation": (float, "chance that a gene of a child changes (0.07)"),
     "elites": (int, "individuals of a generation that live on (10)"),
-    "seed": (int, "of the random numbers (0)"),
+    "seed": (int, "of random numbers: of the search, and of inputs that are made up (0)"),
 }
 
 
@@ -49,6 +49,8 @@ def tuner_of(arguments: argparse.Namespace) -> TunerOptions | None:
     asked = {name: getattr(arguments, name, None) for name in _HELP}
     settings = {name: value for name, value in asked.items() if value is not None}
     if getattr(arguments, "tuner", None) is None:
+        if hasattr(arguments, "input"):  # for which --seed is as well
+            settings.pop("seed", None)
         if settings:
             raise SpecError(f"--{next(iter(settings))}: a setting of a tuner; it needs --tuner")
         return None

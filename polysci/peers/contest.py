@@ -10,9 +10,10 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import SpecError
 from polysci.measure.bench import Bench, Candidate, cold_size
 from polysci.ops.problem import Problem
+from polysci.peers.process import FAILURES
 from polysci.peers.rival import SAMPLE_S, WARM_UP_S, LayerRival
 from polysci.polyhedral.schedule import Schedule
 
@@ -35,7 +36,8 @@ class PeerTimes:
     """Samples of a peer, in seconds a call: on warm caches, and with weights from memory.
 
     ``path`` is its fastest call, ``version`` its version, ``paths`` the least seconds of all its
-    calls. Where the peer lacks the layer, ``path`` says why, and it has no samples and no version.
+    calls. Where the peer lacks the layer, or fails, ``path`` says why, and it has no samples and no
+    version.
     """
 
     name: str
@@ -186,8 +188,9 @@ def compare(
 
     ``schedule`` is the candidate's, for the check. ``peak`` is the probe of the peak of ``unit``,
     run before and after. ``cold`` takes samples with weights from memory as well: successive calls
-    use copies that together exceed the last-level cache. A rival that lacks the layer is not timed.
-    Raises SpecError for fewer than LEAST_ROUNDS and CheckError where a side fails.
+    use copies that together exceed the last-level cache. A rival that lacks the layer is not timed,
+    one that fails not any more. Raises SpecError for fewer than LEAST_ROUNDS and CheckError where
+    ours fails.
     """
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
@@ -204,10 +207,12 @@ def compare(
             for rival, peer in zip(rivals, peers, strict=True):
                 if peer.version:
                     takes[peer.name, from_memory] = partial(rival.sample, from_memory)
-        samples = _take_turns(takes, rounds, progress)
+        samples, failed = _take_turns(takes, rounds, progress)
         peaks.append(bench.peak(*peak))
     timed = tuple(
-        replace(
+        PeerTimes(peer.name, failed[peer.name])
+        if peer.name in failed
+        else replace(
             peer,
             seconds=samples.get((peer.name, False), ()),
             cold=samples.get((peer.name, True), ()),
@@ -225,7 +230,7 @@ def _prepare(rival: LayerRival, problem: Problem, cold_bytes: int) -> PeerTimes:
         return PeerTimes(name, f"{name}: no such operator here")
     try:
         return PeerTimes(name, *rival.prepare(problem, cold_bytes))
-    except UnsupportedError as error:
+    except FAILURES as error:
         return PeerTimes(name, f"{name}: {error}")
 
 
@@ -237,15 +242,26 @@ def _take_turns(
     takes: Mapping[tuple[str, bool], Callable[[], float]],
     rounds: int,
     progress: Callable[[int, int], None] | None,
-) -> dict[tuple[str, bool], tuple[float, ...]]:
-    """Samples of every side, one in every round; each second round goes backwards."""
+) -> tuple[dict[tuple[str, bool], tuple[float, ...]], dict[str, str]]:
+    """Samples of every side, one in every round; each second round goes backwards.
+
+    Then, by name, why peers failed: they get no further turn.
+    """
     samples: dict[tuple[str, bool], list[float]] = {side: [] for side in takes}
+    failed = dict[str, str]()
     for turn in range(rounds):
         if progress:
             progress(turn, rounds)
         for side in list(takes)[:: 1 if turn % 2 == 0 else -1]:
-            samples[side].append(takes[side]())
-    return {side: tuple(seconds) for side, seconds in samples.items()}
+            if side[0] in failed:
+                continue
+            try:
+                samples[side].append(takes[side]())
+            except FAILURES as error:
+                if side[0] == _OURS:
+                    raise
+                failed[side[0]] = f"{side[0]}: {error}"
+    return {side: tuple(seconds) for side, seconds in samples.items()}, failed
 
 
 def _lesser(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:

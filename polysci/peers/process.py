@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.peers import PEERS, Peer, Scope
 from polysci.runtime.worker_process import WorkerProcess
 from polysci.text.suggestions import suggest
+
+FAILURES: Final = (CheckError, UnsupportedError)  # of one peer; the others are timed without it
 
 
 def peer_named(name: str, runs: Scope = "layers") -> Peer:

@@ -184,10 +184,14 @@ def test_a_comparison(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("runtime")
 def test_no_peer_in_bf16(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*FAST, "--dim", "N=1", "--compare", "onnxruntime", "--dtype", "bf16"]
-    assert main(["compile", str(path), *words]) == 1
-    said = capsys.readouterr().err
-    assert "onnxruntime is left out" in said and "in bf16 on x86" in said
-    assert "no peer to compare with" in said and "polysci[peers]" in said
+    assert main(["compile", str(path), *words, "--rounds", "9", "--wide"]) == 0
+    said = capsys.readouterr().out
+    assert "onnxruntime failed: ONNX Runtime computes no network in bf16 on x86 CPUs" in said
+    assert "polysci  " in said and "ratio" not in said
+    assert main(["compile", str(path), *words, "--rounds", "9", "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert whole["latency_ms"] > 0 and whole["peers"] == {} and whole["ratio"] is None
+    assert "in bf16 on x86" in whole["failures"]["onnxruntime"]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def test_every_free_dimension_has_a_line() -> None:
     (["n", "words"], TensorProto.INT64, "--dim n=1 --dim words=128"),
     (["n", "samples"], TensorProto.FLOAT16, "--dim n=1 --dim samples=1"),
     ([2, "n", "m"], TensorProto.FLOAT, "--dim n=1 --dim m=1"),
+    (["?", 3, "?", "?"], TensorProto.FLOAT, "--dim x.0=1 --dim x.2=224 --dim x.3=224"),
+    (["n", "n"], TensorProto.INT64, "--dim x.0=1 --dim x.1=128"),
 ])  # fmt: skip
 def test_sizes_that_examples_give(shape: list[Any], kind: int, options: str) -> None:
     """The sides of an image, the length of a text."""

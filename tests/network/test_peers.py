@@ -95,7 +95,8 @@ def test_errors_are_those_of_each_peer() -> None:
     sides["near"].outputs = [np.float32([0, 0, 0.5])]
     sides["far"].outputs = [np.float32([4, 0, -8])]
     found = compare(sides.pop("ours"), sides, 9, pause_s=0)
-    assert {name: one.error for name, one in found.rivals.items()} == {"near": 0.5, "far": 1.0}
+    errors = {name: one.difference.number for name, one in found.rivals.items()}
+    assert errors == {"near": 0.5, "far": 1.0}
     assert found.max_error == 1.0
 
 
@@ -107,11 +108,59 @@ def test_what_cannot_be_compared() -> None:
     with pytest.raises(SpecError, match=f"at least {LEAST_ROUNDS}"):
         compare(ours, sides, LEAST_ROUNDS - 1)
     sides["one"].outputs = []
-    with pytest.raises(CheckError, match="one has 0 outputs, ours are 1"):
-        compare(ours, sides)
+    found = compare(ours, sides, 9, pause_s=0)
+    assert found.failures == {"one": "one has 0 outputs, ours are 1"} and found.ratio is None
+    ours.times = iter([1.0] * 9)
     sides["one"].outputs = [np.zeros((1, 3), np.float32)]
-    with pytest.raises(CheckError, match=r"output 0 of one has shape \[1, 3\], ours \[3\]"):
-        compare(ours, sides)
+    found = compare(ours, sides, 9, pause_s=0)
+    assert found.failures == {"one": "output 0 of one has shape [1, 3], ours [3]"}
+    assert found.latency_ms == 1e3 and not found.rivals and found.fastest is None
+
+
+def test_a_peer_that_fails_leaves_the_others_to_be_timed() -> None:
+    log, sides = stood(ours=[1.0] * 9, one=[1.0] * 9, two=[3.0] * 9)
+    samples = iter([1.0, 1.0])
+
+    def sample() -> float:
+        log.append("one")
+        if (seconds := next(samples, None)) is None:
+            raise CheckError("one crashed with SIGABRT")
+        return seconds
+
+    sides["one"].sample = sample  # type: ignore[method-assign]
+    found = compare(sides.pop("ours"), sides, 9, failures={"three": "has no bf16"}, pause_s=0)
+    assert found.failures == {"three": "has no bf16", "one": "one crashed with SIGABRT"}
+    assert found.peers == {"two": 3e3} and found.ratio == 3.0 and len(found.ours.seconds) == 9
+    assert log.count("one") == 3 and log.count("two") == 9
+    assert json.loads(json.dumps(found.row()))["failures"] == found.failures
+
+
+def test_our_own_failure_ends_the_comparison() -> None:
+    _, sides = stood(ours=[1.0] * 3, one=[1.0] * 9)
+    sides["ours"].times = iter(())
+    with pytest.raises(StopIteration):
+        compare(sides.pop("ours"), sides, 9, pause_s=0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "number", "told"),
+    [
+        ([math.nan] * 3, [math.nan] * 3, None, "NaN or infinite: 3 in both"),
+        ([math.nan, 1.0], [math.nan, 1.5], 0.5 / 1.5, "0.33; NaN or infinite: 1 in both"),
+        ([math.nan, 1.0], [2.0, 1.0], None, "NaN or infinite: 1 on one side or not the same"),
+        (
+            [math.inf, math.nan, 1.0], [-math.inf, math.nan, 1.0], None,
+            "NaN or infinite: 1 in both, 1 on one side or not the same",
+        ),
+        ([1.0], [1.0], 0.0, "0"), ([], [], 0.0, "0"),
+    ],
+)  # fmt: skip
+def test_what_is_not_finite_is_counted(
+    ours: list[float], theirs: list[float], number: float | None, told: str
+) -> None:
+    found = contest.compare_outputs([np.array(ours)], [np.array(theirs)])
+    assert found.number == (None if number is None else pytest.approx(number))
+    assert str(found) == told
 
 
 @pytest.mark.parametrize(
@@ -306,6 +355,33 @@ def test_outputs_that_are_no_numbers(rival: NetworkRival, tmp_path: Path) -> Non
 
 
 # The libraries themselves
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_dimensions_of_one_name_may_have_several_sizes(name: str, tmp_path: Path) -> None:
+    """As Paddle writes them: all are called ``?``. Weights lie beside the model."""
+    pytest.importorskip(name)
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    weights = np.arange(4, dtype=np.float32).reshape(4, 1, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Add", ["c", "z"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, kind, s) for n, s in
+             (("x", ["?", 1, "?", "?"]), ("z", ["?", "?"]), ("y", ["?", 4, "?", "?"]))]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "free", ports[:2], ports[2:], [onnx.numpy_helper.from_array(weights, "w")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, size_threshold=0, location="weights")
+    inputs = {"x": np.ones((2, 1, 3, 5), np.float32), "z": np.ones((3, 1), np.float32)}
+    with NetworkRival(peer_named(name, "networks")) as rival:
+        rival.load(path, inputs)
+        wanted = np.broadcast_to(weights.reshape(1, 4, 1, 1) + 1, (2, 4, 3, 5))
+        np.testing.assert_array_equal(rival.outputs[0], wanted)
+        assert rival.sample() > 0
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -97,7 +97,7 @@ def test_of_several_runs_the_least_median_of_each_side_counts(
     assert row["peer"] == "torch" and row["ratio"] == pytest.approx(1e-3 / row["seconds"])
 
 
-def test_a_layer_that_fails_in_a_later_run_is_told(
+def test_a_peer_may_fail_in_a_later_run(
     monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:
     calls = iter([False] * 9 + [True])
@@ -110,8 +110,26 @@ def test_a_layer_that_fails_in_a_later_run_is_told(
     monkeypatch.setattr(StandIn, "sample", sample)
     words = ("--level", "estimate", "--rounds", "9", "--threads", "1", "--repeats", "2")
     ran = polysci("bench", LAYER, "--against", "torch", *words)
-    assert ran.returncode == 1 and "FAILED: torch ended" in ran.stdout
+    assert ran.returncode == 0, ran.stdout
     assert "ratio to torch 7.1: geomean" in ran.stdout
+
+
+@pytest.mark.parametrize("when", ["prepare", "sample"])
+def test_a_peer_that_fails_leaves_the_others_to_be_timed(
+    when: str, monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
+) -> None:
+    right = getattr(StandIn, when)
+
+    def fail(it: StandIn, *arguments: Any) -> Any:
+        if it.peer.name == "torch":
+            raise CheckError("crashed with SIGABRT")
+        return right(it, *arguments)
+
+    monkeypatch.setattr(StandIn, when, fail)
+    row, summary = bench("--against", "torch,onednn")
+    assert row["peer"] == "onednn" and summary["failed"] == 0 and summary["layers"] == 1
+    assert row["peers"]["torch"]["path"] == "torch: crashed with SIGABRT"
+    assert row["peers"]["torch"]["ratio"] is None and row["seconds"] > 0
 
 
 def test_peers_named_one_by_one(stand_in: type[StandIn]) -> None:

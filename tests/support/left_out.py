@@ -69,7 +69,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "network/test_stages.py": "layers_that_share_a_workspace_wait the_digest_is_of_all_constants",
     "network/test_thread_pools.py": "projects",
     "network/test_thread_shares.py": "directions_run_beside_each_other",
-    "peers/test_contest.py": "a_layer_that_fails_in_a_later_run_is_told peers_named_one_by_one",
+    "peers/test_contest.py": "a_peer_may_fail_in_a_later_run peers_named_one_by_one",
     "peers/test_onednn.py": "a_rival",
     "peers/test_peers.py": "bench_times_ours_where_the_peer_lacks_the_operator",
     "project/test_pickle.py": "another_process_computes_the_same",

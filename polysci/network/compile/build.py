@@ -44,7 +44,10 @@ def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
     """Inputs and outputs, by the names that the model gives them."""
     program = code.placed.program
     values = program.values
-    inputs = [TensorPort(n, values[n].shape, values[n].dtype) for n in program.arguments]
+    inputs = [
+        TensorPort(n, values[n].shape, values[n].dtype, range=program.ranges.get(n))
+        for n in program.arguments
+    ]
     counted = {
         title: (mark.axis, program.titles.index(mark.count))
         for title, mark in program.counted.items()

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from polysci.network.ir.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
 from polysci.network.ir.expressions import Expr, Index, Load, loads
 from polysci.network.ir.graph import Array, CountedAxis
+from polysci.network.ir.value_ranges import ValueRange
 from polysci.numerics.dtypes import array_type
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem
@@ -340,8 +341,8 @@ class Program:
     """Stages in an order that runs, and the tensors that they make and read.
 
     ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
-    those of which data decides the length. ``in_place``, by output: the input whose memory it
-    takes, one argument for both. ``moments``, by tensor: its mean and its variance by channel.
+    those of which data decides the length. ``in_place``, by output: the input whose memory it takes
+    (one argument). ``moments``: mean and variance by channel. ``ranges``: those of example inputs.
     """
 
     name: str
@@ -354,6 +355,7 @@ class Program:
     counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     moments: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -392,8 +394,7 @@ class Program:
         for stage in stages:
             used |= {*stage.outputs, *stage.inputs}
             if isinstance(stage, RowFusion | RepeatStage):
-                used |= {*stage.internal}
-                used |= {name for member in stage.members for name in member.inputs}
+                used.update(stage.internal, *(member.inputs for member in stage.members))
         values = {name: value for name, value in self.values.items() if name in used}
         constants = {name: value for name, value in self.constants.items() if name in used}
         return replace(self, stages=stages, values=values, constants=constants)

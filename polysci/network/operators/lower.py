@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.ir.graph import Graph
@@ -10,6 +11,7 @@ from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
 from polysci.network.ir.stages import LoopStage, Program, Stage
 from polysci.network.operators import FOLDED, OPERATORS
 from polysci.network.operators.builder import STORED, Builder, Refusal
+from polysci.network.operators.input_ranges import input_ranges
 
 SUPPORTED = (*OPERATORS, *FOLDED)
 
@@ -52,7 +54,8 @@ def lower(graph: Graph) -> Program:
         graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted,
         in_place, build.moments,
     )  # fmt: skip
-    return program.with_stages(stages)
+    whole = program.with_stages(stages)
+    return replace(whole, ranges=input_ranges(whole))
 
 
 def _needed(stages: Sequence[Stage], outputs: Sequence[str]) -> tuple[Stage, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import PolysciError
+from polysci.network.ir.value_ranges import ValueRange
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type
 from polysci.runtime.arguments import as_stored, plain
@@ -36,12 +37,14 @@ class TensorPort:
     Arrays of ``bf16`` are uint16, its bits.
     ``counted``: the axis of an output along which data decides the length, whose extent is the most
     that can be, and the place among the outputs of that which says how many there are.
+    ``range``: which numbers an example of an input may hold, where not any.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     counted: tuple[int, int] | None = None
+    range: ValueRange | None = None
 
 
 @dataclass(frozen=True, slots=True)

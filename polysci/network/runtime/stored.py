@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from polysci.network.ir.value_ranges import ValueRange
 from polysci.network.runtime.runner import Array, Runner, TensorPort
 
 _SIGNATURE, _WEIGHTS = "signature.json", "weights"
@@ -55,9 +56,14 @@ def restore_runner(
                 tuple(port["shape"]),
                 port["dtype"],
                 tuple(port["counted"]) if port["counted"] else None,
+                _range_of(port["range"]),
             )
             for port in signature[which]
         ]
         for which in ("inputs", "outputs")
     )
     return Runner(library, signature["name"], signature["declarations"], weights, inputs, outputs)
+
+
+def _range_of(told: Mapping[str, Any] | None) -> ValueRange | None:
+    return None if told is None else ValueRange(**{**told, "without": tuple(told["without"])})

@@ -17,12 +17,13 @@ from polysci.network.compile.compiled import Network
 from polysci.network.frontends.layers.words import backward_of
 from polysci.network.frontends.onnx.binding import bound_inputs
 from polysci.network.runtime.example_inputs import inputs_of
+from polysci.network.runtime.runner import order_inputs
 from polysci.peers import REMEDY, Peer
 from polysci.peers.contest import ROUNDS
 from polysci.peers.networks.contest import OURS, NetworkComparison, compare
 from polysci.peers.networks.rival import NetworkRival, read
 from polysci.peers.networks.service import SAMPLE_S, WARM_UP_S, Array
-from polysci.peers.process import PeerProcess, peer_named
+from polysci.peers.process import FAILURES, PeerProcess, peer_named
 
 Say = Callable[[str], None]
 
@@ -77,6 +78,17 @@ def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:
     return installed
 
 
+def inputs_for(network: Network, model: object, seed: int = 0) -> dict[str, Array]:
+    """Made-up inputs of a network, of which ``model`` is the file or the words.
+
+    Parameters that are inputs, as of words with ``bwd``, have the values that training starts with:
+    gradients of normally distributed ones explode, and rounding would decide about them.
+    """
+    inputs = inputs_of(network.inputs, seed)
+    trained = backward_of(model) if isinstance(model, str) else None
+    return {**inputs, **trained.parameters} if trained else inputs
+
+
 def compare_networks(
     network: Network,
     model: str | PathLike[str],
@@ -86,34 +98,28 @@ def compare_networks(
     values: Mapping[str, Any] | None = None,
     rounds: int = ROUNDS,
     seed: int = 0,
-    say: Say = lambda _: None,
+    inputs: Mapping[str, Array] | None = None,
 ) -> NetworkComparison:
-    """Time the network and the peers in turns, each in its own process, on made-up inputs.
+    """Time the network and the peers in turns, each in its own process, on the same inputs.
 
-    Parameters that are inputs, as of words with ``bwd``, have the values that training starts with:
-    gradients of normally distributed ones explode, and rounding would decide about them.
-
-    ``dims`` and ``values`` as ``compile_network`` took them. A peer that lacks something, as bf16,
-    is left out, of which ``say`` is told. Raises UnsupportedError where that leaves none,
-    CheckError where one fails.
+    ``inputs`` are arrays by name, by default those of ``inputs_for``; ``dims`` and ``values`` as
+    ``compile_network`` took them. The result says of a peer that lacks something, as bf16, or
+    fails, why it has no time. Raises CheckError where ours fails.
     """
-    inputs = inputs_of(network.inputs, seed)
-    if trained := backward_of(str(model)):
-        inputs.update(trained.parameters)
+    inputs = inputs_for(network, model, seed) if inputs is None else inputs
+    arrays = order_inputs(network.inputs, inputs)
+    inputs = {port.name: array for port, array in zip(network.inputs, arrays, strict=True)}
     constants = bound_inputs(model, dims or {}, values) if values else {}
     with ExitStack() as stack:
-        rivals, lacks = dict[str, NetworkRival](), list[str]()
+        rivals, failures = dict[str, NetworkRival](), dict[str, str]()
         for peer in peers:
             rival = stack.enter_context(NetworkRival(peer, network.threads))
             try:
                 rival.load(model, {**inputs, **constants}, dims=dims, dtype=network.dtype)
-            except UnsupportedError as error:
+            except FAILURES as error:
                 rival.close()
-                lacks.append(f"{peer.name} is left out: {error}")
-                say(lacks[-1])
+                failures[peer.name] = str(error)
                 continue
             rivals[peer.name] = rival
-        if not rivals:
-            raise UnsupportedError(f"no peer to compare with: {'; '.join(lacks)} ({REMEDY})")
         ours = stack.enter_context(CompiledContestant(network, inputs))
-        return compare(ours, rivals, rounds)
+        return compare(ours, rivals, rounds, failures=failures)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from polysci.errors import CheckError, SpecError
 from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
 from polysci.peers.networks.service import PAUSE_S, Array
+from polysci.peers.process import FAILURES
 
 OURS: Final = "polysci"
 
@@ -37,17 +40,42 @@ class Contestant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ContestResult:
-    """One contestant's samples in seconds a run, and the error of its outputs against ours.
+class Difference:
+    """How far outputs are from others, all together.
 
-    ``error`` is max |ours - its| / max(1, max |its|), the largest of all outputs.
+    ``error`` is max |ours - theirs| / max(1, max |theirs|), the largest of all outputs; infinite
+    where one side alone has a NaN or an infinity. ``finite`` elements are numbers on both sides,
+    ``alike`` the same NaN or infinity on both, ``apart`` not finite on one side, or not the same.
     """
+
+    error: float = 0.0
+    finite: int = 0
+    alike: int = 0
+    apart: int = 0
+
+    @property
+    def number(self) -> float | None:
+        """The error; None where there is no finite one, or nothing was compared."""
+        compared = self.finite or not self.alike
+        return self.error if compared and not self.apart else None
+
+    def __str__(self) -> str:
+        """The error, and how many elements are no finite numbers."""
+        counts = [(self.alike, "in both"), (self.apart, "on one side or not the same")]
+        told = ", ".join(f"{count} {where}" for count, where in counts if count)
+        words = [] if self.number is None else [f"{self.number:.2g}"]
+        return "; ".join([*words, *[f"NaN or infinite: {told}"] * bool(told)])
+
+
+@dataclass(frozen=True, slots=True)
+class ContestResult:
+    """One contestant's samples in seconds a run, and how far ours are from its outputs."""
 
     seconds: tuple[float, ...]
     version: str
     choice: str
     peak_bytes: int
-    error: float = 0.0
+    difference: Difference = Difference()
 
     @property
     def latency_ms(self) -> float:
@@ -61,17 +89,22 @@ class ContestResult:
             "version": self.version,
             "choice": self.choice,
             "peak_bytes": self.peak_bytes,
-            "max_error": self.error,
+            "max_error": self.difference.number,
+            "non_finite": {"alike": self.difference.alike, "apart": self.difference.apart},
             "seconds": list(self.seconds),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkComparison:
-    """Samples of our network and of each peer's, taken in turns."""
+    """Samples of our network and of each peer's, taken in turns.
+
+    ``failures`` says of peers without samples why they have none.
+    """
 
     ours: ContestResult
     rivals: Mapping[str, ContestResult]
+    failures: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def latency_ms(self) -> float:
@@ -84,19 +117,21 @@ class NetworkComparison:
         return {name: result.latency_ms for name, result in self.rivals.items()}
 
     @property
-    def fastest(self) -> str:
-        """The name of the fastest peer."""
-        return min(self.peers, key=lambda name: (self.peers[name], name))
+    def fastest(self) -> str | None:
+        """The name of the fastest peer; None where all failed."""
+        return min(self.peers, key=lambda name: (self.peers[name], name), default=None)
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """The fastest peer's median over ours: above 1 where ours is faster."""
-        return self.peers[self.fastest] / self.latency_ms
+        return None if self.fastest is None else self.peers[self.fastest] / self.latency_ms
 
     @property
-    def max_error(self) -> float:
-        """The largest error against any peer."""
-        return max(result.error for result in self.rivals.values())
+    def max_error(self) -> float | None:
+        """The largest error against any peer; None where one has none."""
+        errors = [result.difference.number for result in self.rivals.values()]
+        known = [error for error in errors if error is not None]
+        return max(known) if known and len(known) == len(errors) else None
 
     def row(self) -> dict[str, Any]:
         """The numbers as JSON members."""
@@ -108,6 +143,7 @@ class NetworkComparison:
             "rounds": len(self.ours.seconds),
             "ours": self.ours.row(),
             "peers": {name: result.row() for name, result in self.rivals.items()},
+            "failures": dict(self.failures),
         }
 
 
@@ -116,22 +152,27 @@ def compare(
     rivals: Mapping[str, Contestant],
     rounds: int = ROUNDS,
     *,
+    failures: Mapping[str, str] = MappingProxyType({}),
     pause_s: float = PAUSE_S,
     progress: Callable[[int, int], None] | None = None,
 ) -> NetworkComparison:
     """Compare outputs, then time every contestant once a round; rounds start with each in turn.
 
-    Waits ``pause_s`` before each sample: idle threads of the previous one may spin that long.
-    Raises SpecError for no rival or fewer than LEAST_ROUNDS rounds, CheckError where a rival has
-    outputs of another number or shape, or fails.
+    Waits ``pause_s`` before each sample: idle threads of the previous one may spin that long. A
+    rival that fails, or has outputs of another number or shape, joins ``failures`` and gets no
+    further turn. Raises SpecError for no rival or fewer than LEAST_ROUNDS rounds, CheckError where
+    ours fails.
     """
-    if not rivals:
+    if not rivals and not failures:
         raise SpecError("no peer to compare with")
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
-    errors = {
-        name: largest_error(ours.outputs, rival.outputs, name) for name, rival in rivals.items()
-    }
+    failed, differences = dict(failures), dict[str, Difference]()
+    for name, rival in rivals.items():
+        try:
+            differences[name] = compare_outputs(ours.outputs, rival.outputs, name)
+        except CheckError as error:
+            failed[name] = str(error)
     contestants: dict[str, Contestant] = {OURS: ours, **rivals}
     order = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in order}
@@ -140,44 +181,70 @@ def compare(
             progress(turn, rounds)
         first = turn % len(order)
         for name in order[first:] + order[:first]:
-            time.sleep(pause_s)
-            seconds[name].append(contestants[name].sample())
+            if name not in failed:
+                _take_turn(name, contestants[name], pause_s, seconds[name], failed)
     results = {
         name: ContestResult(
             tuple(seconds[name]),
             contestant.version,
             contestant.choice,
             contestant.peak_bytes,
-            errors.get(name, 0.0),
+            differences.get(name, Difference()),
         )
         for name, contestant in contestants.items()
+        if name not in failed
     }
-    return NetworkComparison(results.pop(OURS), results)
+    return NetworkComparison(results.pop(OURS), results, failed)
 
 
-def largest_error(ours: Sequence[Array], theirs: Sequence[Array], name: str = "the peer") -> float:
-    """max |ours - theirs| / max(1, max |theirs|), the largest of all outputs; a NaN is infinite.
+def _take_turn(
+    name: str, contestant: Contestant, pause_s: float, seconds: list[float], failed: dict[str, str]
+) -> None:
+    """Add a sample, or to ``failed`` why there is none."""
+    time.sleep(pause_s)
+    try:
+        seconds.append(contestant.sample())
+    except FAILURES as error:
+        if name == OURS:
+            raise
+        failed[name] = str(error)
 
-    Infinities and NaNs in the same places are equal. Raises CheckError where numbers or shapes of
-    outputs differ.
+
+def compare_outputs(
+    ours: Sequence[Array], theirs: Sequence[Array], name: str = "the peer"
+) -> Difference:
+    """How far all outputs are from those of ``name``.
+
+    Raises CheckError where numbers or shapes of outputs differ.
     """
     if len(ours) != len(theirs):
         raise CheckError(f"{name} has {len(theirs)} outputs, ours are {len(ours)}")
-    worst = 0.0
+    parts = list[Difference]()
     for index, (own, other) in enumerate(zip(ours, theirs, strict=True)):
         if own.shape != other.shape:
             raise CheckError(
                 f"output {index} of {name} has shape {list(other.shape)}, ours {list(own.shape)}"
             )
-        worst = max(worst, _error(own.astype(np.float64), other.astype(np.float64)))
-    return worst
+        parts.append(_difference(own.astype(np.float64), other.astype(np.float64)))
+    return Difference(
+        max((part.error for part in parts), default=0.0),
+        *(sum(getattr(part, count) for part in parts) for count in ("finite", "alike", "apart")),
+    )
 
 
-def _error(own: Array, other: Array) -> float:
-    differ = ~((own == other) | (np.isnan(own) & np.isnan(other)))
-    if not np.any(differ):
-        return 0.0
-    if not np.all(np.isfinite(own[differ]) & np.isfinite(other[differ])):
-        return float("inf")
-    largest = float(np.max(np.abs(other[np.isfinite(other)])))
-    return float(np.max(np.abs(own[differ] - other[differ]))) / max(1.0, largest)
+def largest_error(ours: Sequence[Array], theirs: Sequence[Array], name: str = "the peer") -> float:
+    """The error of ``compare_outputs``: NaNs and infinities in the same places are no error."""
+    return compare_outputs(ours, theirs, name).error
+
+
+def _difference(own: Array, other: Array) -> Difference:
+    finite = np.isfinite(own) & np.isfinite(other)
+    count = int(finite.sum())
+    alike = int((~finite & ((own == other) | (np.isnan(own) & np.isnan(other)))).sum())
+    if apart := own.size - count - alike:
+        return Difference(inf, count, alike, apart)
+    if not count:
+        return Difference(0.0, 0, alike)
+    largest = float(np.max(np.abs(other[finite])))
+    error = float(np.max(np.abs(own[finite] - other[finite])))
+    return Difference(error / max(1.0, largest), count, alike)

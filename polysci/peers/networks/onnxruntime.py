@@ -5,13 +5,17 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from polysci.errors import UnsupportedError
 from polysci.peers.networks.service import LoadedModel, Service, TimingRequest, Way
 
 # ORT_ENABLE_ALL blocks channels for convolutions, at the price of reordering around them.
 _LEVELS: Final = ("ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
+_WEIGHTS: Final = "session.model_external_initializers_file_folder_path"
 _BF16: Final = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _PROVIDERS: Final = ("CPUExecutionProvider",)
 _ERRORS: Final = 3  # a severity: hides warnings, which are meant for authors of models
@@ -32,9 +36,12 @@ class OnnxRuntime(Service):
 def _load(ort: Any, request: TimingRequest, level: str) -> LoadedModel:
     session = _session(ort, request, level, request.dims)
     request.expect([node.name for node in session.get_inputs()])
-    if free := _free(session, request):
+    free = _free(session, request)
+    shared = any(len(sizes) > 1 for sizes in free.values())
+    if free:
         del session  # both at once would count as memory that is needed
-        session = _session(ort, request, level, {**request.dims, **free})
+        sizes = {name: sizes[0] for name, sizes in free.items() if len(sizes) == 1}
+        session = _session(ort, request, level, {**request.dims, **sizes}, shared)
     binding = session.io_binding()
     for node in session.get_inputs():
         value = ort.OrtValue.ortvalue_from_numpy(request.inputs[node.name])
@@ -52,7 +59,10 @@ def _load(ort: Any, request: TimingRequest, level: str) -> LoadedModel:
     )
 
 
-def _session(ort: Any, request: TimingRequest, level: str, dims: Mapping[str, int]) -> Any:
+def _session(
+    ort: Any, request: TimingRequest, level: str, dims: Mapping[str, int], fix: bool = False
+) -> Any:
+    """A session with sizes for names of dimensions; ``fix`` writes them into the inputs' shapes."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = request.threads
     options.inter_op_num_threads = 1
@@ -64,14 +74,34 @@ def _session(ort: Any, request: TimingRequest, level: str, dims: Mapping[str, in
         options.add_session_config_entry(_BF16, "1")
     for name, size in dims.items():
         options.add_free_dimension_override_by_name(name, size)
-    return ort.InferenceSession(request.model, options, providers=list(_PROVIDERS))
+    model: str | bytes = request.model
+    if fix:  # else it looks for weights beside a model that has no path
+        options.add_session_config_entry(_WEIGHTS, str(Path(request.model).resolve().parent))
+        model = _with_shapes(request)
+    return ort.InferenceSession(model, options, providers=list(_PROVIDERS))
 
 
-def _free(session: Any, request: TimingRequest) -> dict[str, int]:
-    """Dimensions that have a name and no size, for instance those bound as ``INPUT.AXIS``."""
-    return {
-        dim: size
-        for node in session.get_inputs()
-        for dim, size in zip(node.shape, request.inputs[node.name].shape, strict=True)
-        if isinstance(dim, str) and dim
-    }
+def _free(session: Any, request: TimingRequest) -> dict[str, list[int]]:
+    """The sizes of dimensions that have a name and none, as of those bound as ``INPUT.AXIS``.
+
+    A name may have several: ``?``, as Paddle calls them, is no name.
+    """
+    sizes = dict[str, list[int]]()
+    for node in session.get_inputs():
+        for dim, size in zip(node.shape, request.inputs[node.name].shape, strict=True):
+            if isinstance(dim, str) and dim and size not in sizes.setdefault(dim, []):
+                sizes[dim].append(size)
+    return sizes
+
+
+def _with_shapes(request: TimingRequest) -> bytes:
+    """The model with the shapes of its inputs: overrides by name would give all one size."""
+    import onnx
+
+    model = onnx.load(request.model, load_external_data=False)
+    for port in model.graph.input:
+        dims = port.type.tensor_type.shape.dim
+        for dim, size in zip(dims, request.inputs.get(port.name, np.zeros(0)).shape, strict=False):
+            dim.dim_value = size
+    data: bytes = model.SerializeToString()
+    return data

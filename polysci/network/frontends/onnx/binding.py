@@ -16,6 +16,7 @@ from polysci.network.frontends.onnx.tensors import TensorTable
 from polysci.network.ir.graph import Array
 
 _FLOAT, _FLOAT16 = 1, 10  # numbers of element types
+NO_NAME = "?"  # Paddle calls all of its free dimensions so
 SIDE, WORDS = 224, 128  # sizes that examples give to images and texts
 
 
@@ -90,11 +91,13 @@ class InputBinder:
 
     def _bind_all(self, name: str, kind: Any) -> None:
         """Give free dimensions their size, or note them."""
+        names = [dim.dim_param for dim in kind.tensor_type.shape.dim]
         for axis, dim in enumerate(kind.tensor_type.shape.dim):
             if not _is_free(dim):
                 continue
             if (size := self._size(name, axis, dim)) is None:
-                label = dim.dim_param or f"{name}.{axis}"
+                own = dim.dim_param not in ("", NO_NAME) and names.count(dim.dim_param) == 1
+                label = dim.dim_param if own else f"{name}.{axis}"
                 place = f"input {name!r:.200}: dimension {axis}"
                 size_like = _example(kind.tensor_type, axis)
                 self.free.setdefault(label, FreeDimension(place, size_like))
