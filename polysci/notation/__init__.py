@@ -1,10 +1,15 @@
 """A tensor notation: statements over elements of tensors, whose ranges are inferred."""
 
+from typing import TYPE_CHECKING, Any
+
 from polysci.network.frontends.notation.parser import BUILTINS, parse
 from polysci.network.frontends.notation.syntax import Comprehension
 from polysci.notation.compiled import FreeTensorFunction, TensorFunction, compile
 from polysci.notation.gradients import grad
 from polysci.notation.interpreter import interpret
+
+if TYPE_CHECKING:
+    from polysci.notation.torch_operator import torch_op
 
 __all__ = [
     "BUILTINS",
@@ -15,4 +20,14 @@ __all__ = [
     "grad",
     "interpret",
     "parse",
+    "torch_op",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """torch_op, which alone needs PyTorch."""
+    if name != "torch_op":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from polysci.notation.torch_operator import torch_op
+
+    return torch_op

@@ -87,7 +87,7 @@ class TensorFunction:
         each input A. Compiled with the same options. Raises what ``polysci.notation.grad`` raises.
         """
         backward = gradients_of(self.whole, inputs, self.sizes)
-        return _compile(elaborate(parse(str(backward))), {}, self.options)
+        return compile_elaborated(elaborate(parse(str(backward))), {}, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class FreeTensorFunction:
         bound = {**fixed, **sizes}
         key = tuple(bound[name] for name in sorted(bound))
         if key not in self.functions:
-            function = _compile(self.whole, bound, self.options)
+            function = compile_elaborated(self.whole, bound, self.options)
             if self.wanted is not None:
                 function = function.grad(*self.wanted)
             while len(self.functions) >= KEPT:
@@ -190,7 +190,7 @@ def compile(
     settings = {"level": level, "threads": threads, "check": check, **options}
     fixed = {variable: size for variable, size in bound.items() if isinstance(size, int)}
     if len(fixed) == len(bound) and {*whole.comprehension.shape_variables} <= {*fixed}:
-        return _compile(whole, fixed, settings)
+        return compile_elaborated(whole, fixed, settings)
     function = FreeTensorFunction(whole, bound, settings)
     lists = {n: size for n, size in bound.items() if not isinstance(size, int | range)}
     if {*lists, *fixed} >= {*whole.comprehension.shape_variables}:
@@ -199,7 +199,7 @@ def compile(
     return function
 
 
-def _compile(
+def compile_elaborated(
     whole: Elaborated, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> TensorFunction:
     """The function of given sizes."""
