@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
@@ -60,6 +61,10 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
     )  # fmt: skip
     tuners.add_argument("--json", action="store_true", help="print a JSON line for each")
+    tuners.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw the best time so far over the "
+        "individuals measured to FILE, as .png or .svg; needs the extra [plot]",
+    )  # fmt: skip
     tuners.set_defaults(run=_tuners)
     repair = actions.add_parser(
         "repair", help="set a damaged file aside and keep its readable records", allow_abbrev=False
@@ -146,9 +151,13 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _tuners(arguments: argparse.Namespace) -> int:
+    from polysci.cli.tuner_plot import draw
     from polysci.tune.tuners import kept_states
 
-    for path, state in kept_states():
+    known = list(kept_states())
+    if arguments.plot:
+        draw([state for _, state in known if not isinstance(state, Exception)], arguments.plot)
+    for path, state in known:
         if isinstance(state, Exception):
             shared.say(f"polysci: {path}: not read: {state}")
         elif arguments.json:
