@@ -10,7 +10,7 @@ from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.algorithms.registry import algorithm_of
 from polysci.codegen.emit import Source
 from polysci.errors import SpecError
-from polysci.numerics.dtypes import COMPUTES, computes, precision_named
+from polysci.numerics.dtypes import computes, precision_named
 from polysci.ops.nest.text import c_expression
 from polysci.ops.problem import Problem, row_strides
 from polysci.polyhedral.contraction import Contraction, contraction
@@ -38,7 +38,8 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
         roles, activation=problem.activation, alpha=alpha, beta=beta, packs_b=packs_b,
         bias_axis=_bias_axis(problem, roles.out.shape, strides[roles.out.array]),
     )  # fmt: skip
-    if all(COMPUTES[name].vnni_factor == 1 for name in computes(precision.x.name, "brgemm")):
+    # What is widened by a copy is not: no copy of x has its rows as runs.
+    if computes(precision.x.name, "brgemm") == ("f32",):
         roles = run_along_storage(roles, strides[roles.a.array])
     return scop, roles, strides
 

@@ -187,13 +187,15 @@ class Contraction:
 def columns_of(contraction: Contraction) -> Dim:
     """The dimension that runs along the vector lanes: n, or the batch where there is no GEMM.
 
-    A batch whose steps share a bias is none. Raises UnsupportedError where it is not one dimension.
+    Vectors of a batch hold neighbours of A, and results with a bias of their own: any other batch
+    is none. Raises UnsupportedError where it is not one dimension.
     """
     wide = [d for d in contraction.dims if d.role == "n" and d.extent > 1]
     if not wide and all(d.extent == 1 for d in contraction.dims if d.role in ("n", "k")):
         axes, own = contraction.out.index, contraction.bias_axis
         wide = [d for d in contraction.dims if d.role == "batch" and d.extent > 1]
         wide = [d for d in wide if own is None or axes[own].coef(d.name)]
+        wide = [d for d in wide if _steps_by_one(contraction.a, d)]
         wide = sorted(wide, key=lambda d: _last_axis(contraction.a, d))[-1:]
     wide = wide or [d for d in contraction.dims if d.role == "n"]
     if len(wide) != 1:
@@ -201,6 +203,11 @@ def columns_of(contraction: Contraction) -> Dim:
             f"{contraction.formula}: expected one column dimension, found {len(wide)}"
         )
     return wide[0]
+
+
+def _steps_by_one(operand: Operand, dim: Dim) -> bool:
+    """Whether neighbours along a dimension are neighbours on every axis that it indexes."""
+    return all(index.coef(dim.name) in (0, 1) for index in operand.index)
 
 
 def _last_axis(operand: Operand, dim: Dim) -> int:

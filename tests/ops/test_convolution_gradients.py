@@ -173,6 +173,25 @@ def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "layout", "dtype"),
+    [
+        ("bwd_w g4mb1ic8ih6oc4kh3ph1", "nhwc", "f32"),  # a filter a group, of several channels
+        ("bwd_w conv1d g3mb2ic9iw7oc3kw3pw1", "nchw", "f32"),
+        ("bwd_w mb3ic3ih8iw6oc5kh3kw3ph0pw1", "nchw", "f16:f16:f32"),  # copies widen x
+        ("bwd_w ic1ih7iw8oc5oh4ow14kh3kw5sh3sw1ph3pw7dh0dw1", "nhwc", "f16"),
+    ],
+)
+def test_filters_whose_x_lies_apart_have_code(words: str, layout: str, dtype: str) -> None:
+    problem = parse_problem(words, layout, dtype)
+    target = detect("portable")
+    _, roles, strides = model_of(problem)
+    context = Context(roles, strides, target, assume_rates(target), 1)
+    (choice,) = candidates(problem, context, 1)
+    for verdict in check(problem, [choice.schedule], 1):
+        assert verdict.passed, verdict.fault
+
+
+@pytest.mark.parametrize(
     ("words", "steps"),
     [
         ("bwd_w mb2ic5ih20oc9kh3ph1", "r s p:7 c:4"),  # a ragged block of rows, cut by the padding

@@ -109,6 +109,10 @@ _TABLE: dict[str, tuple[str, ...]] = {
         "O[18][12][13], I[18][12][13], W[18][3][3]", "g:18 p:12 q:13 r:3 s:3",
         "O[g][p][q] += I[g][p + r - 1][q + s - 1] * W[g][r][s];", IMAGE,
     ),
+    "batch that lies apart": (
+        "O[4][1][2], A[9][6], B[1][2]", "p:4 t:2 j:1",
+        "O[p][j][t] += A[2 * p][4 - 2 * t] * B[j][t];",
+    ),
     "depthwise in batches": (
         "O[3][12][21], I[3][14][21], W[3][3][21]", "b:3 p:12 g:21 r:3",
         "O[b][p][g] += I[b][p + r][g] * W[r][b][g];",
