@@ -1,371 +1,33 @@
 """Small graphs at random: nodes that fit what there is, joins, several outputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import prod
 from random import Random
-from typing import Any
 
 import numpy as np
 import onnx
 from hypothesis import strategies as st
-from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, numpy_helper
 
-OPSET = 17
-MOST = 1 << 14  # elements of a tensor
-Shape = tuple[int, ...]
+from tests.support.graph_draft import OPSET, Draft, Shape
+from tests.support.quantised_nodes import of_8_bits
+from tests.support.random_nodes import (
+    binary,
+    concat,
+    conv,
+    conv_transpose,
+    gemm,
+    matmul,
+    norm,
+    pad,
+    pool,
+    reduction,
+    reshape,
+    resize,
+    slices,
+    split,
+    unary,
+)
 
-
-@dataclass(slots=True)
-class Draft:
-    """A model under way: every tensor that can be read has a shape.
-
-    Nodes of a ``chain`` mostly read the latest one.
-    """
-
-    choices: Random
-    random: np.random.Generator
-    shapes: dict[str, Shape] = field(default_factory=dict)
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-    count: int = 0
-    chain: bool = False
-
-    def pick(self, *ranks: int) -> str | None:
-        """A tensor of one of these ranks, the latest ones first."""
-        names = [n for n, s in self.shapes.items() if not ranks or len(s) in ranks][::-1]
-        if names and self.chain and self.one(True, True, True, False):
-            return names[0]
-        return self.choices.choice(names) if names else None
-
-    def one(self, *choices: Any) -> Any:
-        return self.choices.choice(choices)
-
-    def fresh(self) -> str:
-        """A name that no tensor has."""
-        self.count += 1
-        return f"t{self.count}"
-
-    def weight(self, *shape: int, scale: float = 1.0) -> str:
-        name = f"w{len(self.weights)}"
-        values = self.random.normal(size=shape) * scale
-        self.weights[name] = values.astype(np.float32)
-        return name
-
-    def ints(self, *values: int) -> str:
-        name = f"w{len(self.weights)}"
-        self.weights[name] = np.array(values, np.int64)
-        return name
-
-    def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> bool:
-        """Add a node whose results have a usable shape; else nothing changes."""
-        made = [self.fresh() for _ in range(outputs)]
-        proto = helper.make_node(op, inputs, made, **attributes)
-        kinds = {n: helper.make_tensor_type_proto(1, self.shapes[n])
-                 for n in inputs if n in self.shapes}  # fmt: skip
-        known = {n: numpy_helper.from_array(self.weights[n]) for n in inputs if n in self.weights}
-        kinds |= {n: helper.make_tensor_type_proto(t.data_type, t.dims) for n, t in known.items()}
-        found = shape_inference.infer_node_outputs(
-            defs.get_schema(op, OPSET), proto, kinds, known,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-        )  # fmt: skip
-        shapes = [tuple(d.dim_value for d in found[n].tensor_type.shape.dim) for n in made]
-        if any(min(shape, default=1) < 1 or prod(shape) > MOST for shape in shapes):
-            return False
-        self.nodes.append(proto)
-        self.shapes |= zip(made, shapes, strict=True)
-        return True
-
-
-def conv(d: Draft) -> bool:
-    x = d.pick(4, 4, 3, 5)
-    if x is None:
-        return False
-    channels, *space = d.shapes[x][1:]
-    groups = d.one(1, 1, *{g for g in range(2, channels + 1) if channels % g == 0}, channels)
-    filters = groups * d.one(1, 1, 2, 3, *([16, 17] if groups == 1 else []))
-    taps = [d.one(1, 2, 3, 3) for _ in space]
-    words = {"strides": [d.one(1, 1, 2, 3) for _ in space], "group": groups,
-             "dilations": [d.one(1, 1, 2) for _ in space]}  # fmt: skip
-    auto = d.one("NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-    if auto == "NOTSET":
-        words["pads"] = [d.one(0, 1, 1, 2) for _ in range(2 * len(space))]
-    elif auto != "VALID":
-        words["dilations"] = [1] * len(space)
-    depth = channels // groups * prod(taps)
-    w = d.weight(filters, channels // groups, *taps, scale=depth**-0.5)
-    bias = [d.weight(filters)] if d.one(True, False) else []
-    reach = [(r - 1) * a + 1 for r, a in zip(taps, words["dilations"], strict=True)]
-    pads = words.get("pads", [0] * 2 * len(space))
-    room = [s + pads[at] + pads[len(space) + at] for at, s in enumerate(space)]
-    if not auto.startswith("SAME") and any(a > b for a, b in zip(reach, room, strict=True)):
-        return False
-    return d.node("Conv", x, w, *bias, auto_pad=auto, **words)
-
-
-def conv_transpose(d: Draft) -> bool:
-    x = d.pick(4, 4, 3)
-    if x is None:
-        return False
-    channels, *space = d.shapes[x][1:]
-    groups = d.one(1, *{g for g in (2, channels) if channels % g == 0})
-    filters = d.one(1, 2, 5)
-    taps = [d.one(1, 2, 3, 4) for _ in space]
-    strides = [d.one(1, 2, 3) for _ in space]
-    words = {
-        "strides": strides, "dilations": [d.one(1, 1, 2) for _ in space], "group": groups,
-        "pads": [d.one(0, 0, 1) for _ in range(2 * len(space))],
-        "output_padding": [d.one(*range(s)) for s in strides],
-    }  # fmt: skip
-    w = d.weight(channels, filters, *taps, scale=0.5)
-    bias = [d.weight(filters * groups)] if d.one(True, False) else []
-    return d.node("ConvTranspose", x, w, *bias, **words)
-
-
-def gemm(d: Draft) -> bool:
-    a = d.pick(2)
-    if a is None:
-        return False
-    across, back = d.one(0, 1), d.one(0, 1)
-    depth, rows = d.shapes[a] if across else d.shapes[a][::-1]
-    columns = d.one(1, 3, 8, 17)
-    shape = (columns, depth) if back else (depth, columns)
-    b = d.one("w", "w", *[n for n, s in d.shapes.items() if s == shape])
-    b = d.weight(*shape, scale=depth**-0.5) if b == "w" else b
-    c = d.one((), (columns,), (1, columns), (rows, 1), (rows, columns), (1,))
-    more = [d.weight(*c)] if c else []
-    alpha, beta = d.one(1.0, 0.5), d.one(1.0, -2.0)
-    return d.node("Gemm", a, b, *more, alpha=alpha, beta=beta, transA=across, transB=back)
-
-
-def matmul(d: Draft) -> bool:
-    a = d.pick()
-    if a is None:
-        return False
-    *stack, depth = d.shapes[a]
-    fits = [n for n, s in d.shapes.items() if len(s) > 1 and s[-2] == depth
-            and len(s) == len(d.shapes[a]) and s[:-2] == d.shapes[a][:-2]]  # fmt: skip
-    if fits and d.one(True, False):
-        return d.node("MatMul", a, d.one(*fits))
-    around = d.one((), (), tuple(stack[:-1]), (2, *(1 for _ in stack[:-1])))
-    shape = d.one((depth,), (*around, depth, d.one(1, 4, 19)), (*around, depth, 8))
-    return d.node("MatMul", a, d.weight(*shape, scale=depth**-0.5))
-
-
-def norm(d: Draft) -> bool:
-    x = d.pick(2, 3, 4, 4, 5)
-    if x is None:
-        return False
-    channels = d.shapes[x][1]
-    names = [d.weight(channels) for _ in range(4)]
-    d.weights[names[3]] = np.abs(d.weights[names[3]]) + np.float32(0.5)
-    return d.node("BatchNormalization", x, *names)
-
-
-def unary(d: Draft) -> bool:
-    x = d.pick()
-    op, words = d.one(
-        ("Relu", {}), ("Relu", {}), ("Sigmoid", {}), ("Tanh", {}), ("LeakyRelu", {"alpha": 0.1}),
-        ("HardSigmoid", {}), ("HardSwish", {}), ("Erf", {}), ("Clip", {}), ("silu", {}),
-        ("Abs", {}), ("Neg", {}), ("Sin", {}), ("Atan", {}), ("Elu", {}), ("Softplus", {}),
-        ("Softsign", {}),
-    )  # fmt: skip
-    if op == "silu":
-        return d.node("Sigmoid", x) and d.node("Mul", x, [*d.shapes][-1])
-    if op == "Clip":
-        bounds = [d.weight(), d.weight()]
-        d.weights[bounds[0]], d.weights[bounds[1]] = np.float32([-0.5, 1.5])[:, ...]
-        d.weights |= {n: np.asarray(d.weights[n], np.float32) for n in bounds}
-        return d.node(op, x, *bounds)
-    return d.node(op, x, **words)
-
-
-def binary(d: Draft) -> bool:
-    a = d.pick()
-    shape = d.shapes[a]
-    fits = [n for n, s in d.shapes.items() if broadcasts(s, shape)]
-    other = d.one(*fits, *fits, "w")
-    if other == "w":
-        part = tuple(size if d.one(True, False) else 1 for size in shape)
-        other = d.weight(*part[d.one(*range(len(shape) + 1)) :])
-    pair = (a, other) if d.one(True, False) else (other, a)
-    return d.node(d.one("Add", "Add", "Sub", "Mul", "Max", "Min"), *pair)
-
-
-def broadcasts(one: Shape, other: Shape) -> bool:
-    pairs = zip(one[::-1], other[::-1], strict=False)
-    return all(a == b or 1 in (a, b) for a, b in pairs)
-
-
-def concat(d: Draft) -> bool:
-    a = d.pick(2, 3, 4, 4, 5)
-    if a is None:
-        return False
-    along = d.one(1, 1, *range(len(d.shapes[a])))
-
-    def rest(shape: Shape) -> Shape:
-        return (*shape[:along], -1, *shape[along + 1 :])
-
-    rank = len(d.shapes[a])
-    fits = [n for n, s in d.shapes.items() if len(s) == rank and rest(s) == rest(d.shapes[a])]
-    parts = [a, *(d.one(*fits) for _ in range(d.one(1, 2)))]
-    return d.node("Concat", *parts, axis=d.one(along, along - len(d.shapes[a])))
-
-
-def split(d: Draft) -> bool:
-    x = d.pick(2, 3, 4, 4)
-    if x is None:
-        return False
-    along = d.one(*range(len(d.shapes[x])))
-    size = d.shapes[x][along]
-    if size < 2:
-        return False
-    first = d.one(*range(1, size))
-    return d.node("Split", x, d.ints(first, size - first), outputs=2, axis=along)
-
-
-def slices(d: Draft) -> bool:
-    x = d.pick(2, 3, 4, 4)
-    if x is None:
-        return False
-    along = d.one(*range(len(d.shapes[x])))
-    size = d.shapes[x][along]
-    step = d.one(-2, -1, 1, 1, 2, 3)
-    start, end = d.one(0, 1, -1, size, -100), d.one(size, -1, 100, -100)
-    if not len(range(size)[slice(start, end, step)]):
-        start, end = (0, 100) if step > 0 else (100, -100)
-    return d.node("Slice", x, *(d.ints(one) for one in (start, end, along, step)))
-
-
-def pad(d: Draft) -> bool:
-    x = d.pick(2, 3, 4, 4)
-    if x is None:
-        return False
-    shape = d.shapes[x]
-    mode = d.one("constant", "constant", "edge", "reflect")
-    most = [min(2, size - 1) if mode == "reflect" else 2 for size in shape]
-    pads = [d.one(0, 0, *range(top + 1)) for _ in range(2) for top in most]
-    more = [d.weight()] if mode == "constant" and d.one(True, False) else []
-    return d.node("Pad", x, d.ints(*pads), *more, mode=mode)
-
-
-def reshape(d: Draft) -> bool:
-    x = d.pick()
-    shape, op = d.shapes[x], d.one("Reshape", "Flatten", "Transpose", "Transpose", "Unsqueeze")
-    if op == "Transpose":
-        return d.node(op, x, perm=d.choices.sample(range(len(shape)), len(shape)))
-    if op == "Flatten":
-        return d.node(op, x, axis=d.one(*range(len(shape) + 1)))
-    if op == "Unsqueeze":
-        return len(shape) < 4 and d.node(op, x, d.ints(d.one(0, len(shape))))
-    if 1 in shape and len(shape) > 1 and d.one(True, False):
-        return d.node("Squeeze", x, d.ints(shape.index(1)))
-    size = prod(shape)
-    head = d.one(*(n for n in (1, 2, 3, 4, 6, 8, shape[0], shape[-1]) if size % n == 0))
-    tail = d.one(*(n for n in (1, 2, 3, 4, 5, 7, shape[-1]) if size // head % n == 0))
-    to = d.one((head, -1), (head, -1, tail), (-1,), (1, head, -1, tail), (*shape[:-1], 1, -1))
-    return len(to) < 6 and d.node(op, x, d.ints(*to))
-
-
-def pool(d: Draft) -> bool:
-    x = d.pick(3, 4, 4, 5)
-    if x is None:
-        return False
-    op = d.one("MaxPool", "AveragePool", "GlobalAveragePool")
-    if op == "GlobalAveragePool":
-        return d.node(op, x)
-    space = d.shapes[x][2:]
-    taps = [d.one(*range(1, min(3, size) + 1)) for size in space]
-    pads = [d.one(*range(tap)) for tap in taps] + [d.one(*range(tap)) for tap in taps]
-    words: dict[str, Any] = {"kernel_shape": taps, "strides": [d.one(1, 2, 3) for _ in space]}
-    if d.one(True, False):
-        words |= {"pads": pads}
-        if op == "AveragePool":
-            words["count_include_pad"] = d.one(0, 1)
-    return d.node(op, x, **words)
-
-
-def resize(d: Draft) -> bool:
-    x = d.pick(4)
-    if x is None:
-        return False
-    mode = d.one("nearest", "linear")
-    way = d.one("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
-    scales = d.weight(4)
-    d.weights[scales] = np.float32([1, 1, d.one(1, 2, 0.5), d.one(1, 2, 3)])
-    wide = d.shapes[x] * d.weights[scales]
-    if min(d.shapes[x]) < 2 or (way == "align_corners" and (wide % 1).any()):
-        return False  # of a fraction of a pixel ONNX's reference thinks otherwise
-    return d.node("Resize", x, "", scales, mode=mode, coordinate_transformation_mode=way)
-
-
-def reduction(d: Draft) -> bool:
-    x = d.pick(2, 3, 4, 4)
-    if x is None:
-        return False
-    rank, op = len(d.shapes[x]), d.one("ReduceMean", "ReduceMax", "Softmax", "LRN")
-    if op == "Softmax":
-        return d.node(op, x, axis=d.one(*range(-rank, rank)))
-    if op == "LRN":
-        return rank == 4 and d.node(op, x, size=d.one(1, 3, 5), alpha=0.1)
-    axes = d.choices.sample(range(rank), d.one(1, min(2, rank)))
-    return d.node(op, x, axes=axes, keepdims=d.one(0, 1))
-
-
-def rounded(d: Draft, x: str) -> str:
-    """``x`` rounded to 8 bits and back: real numbers that whole ones stand for."""
-    kind = d.one(np.int8, np.uint8)
-    scale = d.weight()
-    d.weights[scale] = np.array(d.one(0.01, 0.02, 0.05, 0.1), np.float32)
-    zero = f"w{len(d.weights)}"
-    d.weights[zero] = np.array(d.one(0, 0, 3, 100), kind)
-    made = d.fresh()
-    d.nodes.append(helper.make_node("QuantizeLinear", [x, scale, zero], [f"{made}_q"]))
-    d.nodes.append(helper.make_node("DequantizeLinear", [f"{made}_q", scale, zero], [made]))
-    d.shapes[made] = d.shapes[x]
-    return made
-
-
-def rounded_weight(d: Draft, name: str, axis: int) -> str:
-    """A weight as signed 8-bit numbers, with one scale or one along an axis."""
-    values, per_axis = d.weights.pop(name), d.one(True, True, False)
-    across = tuple(at for at in range(values.ndim) if at != axis) if per_axis else None
-    scales = np.maximum(np.abs(values).max(across) / 127, 1e-3).astype(np.float32)
-    shape = [-1 if at == axis else 1 for at in range(values.ndim)] if per_axis else []
-    held, scale, zero = (f"{name}_{part}" for part in ("held", "scale", "zero"))
-    d.weights[held] = np.rint(values / scales.reshape(shape)).clip(-127, 127).astype(np.int8)
-    d.weights[scale], d.weights[zero] = scales, np.zeros(scales.shape, np.int8)
-    words = {"axis": axis} if per_axis else {}
-    d.nodes.append(helper.make_node("DequantizeLinear", [held, scale, zero], [name], **words))
-    return name
-
-
-def of_8_bits(d: Draft) -> bool:
-    """A node between 8-bit tensors: its operands are rounded before, its result behind it."""
-    maker = d.one(conv, conv, conv, gemm, matmul, binary, pool, unary)
-    before = len(d.nodes)
-    if not maker(d):
-        return False
-    node = d.nodes.pop(before)
-    rest, d.nodes = d.nodes[before:], d.nodes[:before]
-    made = {name: d.shapes.pop(name) for name in node.output}
-    for at, name in enumerate(node.input):
-        if name in d.shapes:
-            node.input[at] = rounded(d, name)
-        elif at == 1 and node.op_type in ("Conv", "Gemm", "MatMul") and d.weights[name].ndim > 1:
-            last = d.weights[name].ndim - 1
-            columns = 0 if node.op_type == "Conv" else last
-            if node.op_type == "Gemm" and any(a.name == "transB" and a.i for a in node.attribute):
-                columns = 0
-            node.input[at] = rounded_weight(d, name, columns)
-    d.nodes += [node, *rest]
-    d.shapes |= made  # behind those that were added
-    if d.one(True, True, False):
-        rounded(d, node.output[0])
-    return True
-
-
-MAKERS_OF_8_BITS = (of_8_bits,) * 16
 CHAIN = (conv, conv, conv, conv, norm, unary, unary, binary, pool, concat)
 MAKERS = (
     conv, conv, conv, conv_transpose, gemm, matmul, norm, unary, unary, binary, binary, concat,
@@ -387,7 +49,7 @@ def random_model(
     ``chain``: most work on an image and read the one before, as those do that run by rows.
     """
     d = Draft(Random(seed), np.random.default_rng(seed), chain=chain)
-    makers = (CHAIN if chain else MAKERS) + MAKERS_OF_8_BITS * quantised
+    makers = (CHAIN if chain else MAKERS) + (of_8_bits,) * 16 * quantised
     for at in range(d.one(1, 1, 2)):
         channels, height = d.one(1, 2, 3, 4, 8, 16), d.one(1, 4, 5, 7)
         four = (d.one(1, 1, 2, 3), channels, height, d.one(5, 6, 9))
