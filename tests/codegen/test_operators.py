@@ -1,7 +1,7 @@
 """Generated convolutions against exact integers, float64 bounds and the textbook nest, as run."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.support.exhaustive import selected
 from tests.support.flags import QUICK
 from tests.support.judge import Judge, build
 
-# Of every group of features a small one; the model's choice for it, and random schedules.
+# Of every group of features a small one, and the model's choice for it.
 PROBLEMS = {
     "3x3": Conv2d(N=1, C=16, H=8, W=8, K=20, R=3, S=3, pad=1),
     "3x3 without padding": Conv2d(N=1, C=8, H=7, W=9, K=17, R=3, S=3),
@@ -63,62 +63,35 @@ PROBLEMS = {
     "deep": Conv2d(N=1, C=130, H=4, W=4, K=36, R=1, S=1),
 }  # fmt: skip
 
-BEST = detect().isa.name
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem on an instruction set; the model's choice of schedule, or random ones."""
+    """A problem and the model's choice of schedule for it."""
 
     name: str
     layout: str
-    isa: str
-    chosen: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.layout}, {self.isa}"
+        return f"{self.name}, {self.layout}"
 
     @property
     def problem(self) -> Conv2d:
         return PROBLEMS[self.name].with_(layout=self.layout)
 
-    @property
-    def flags(self) -> Sequence[str]:
-        return default_flags() if self.chosen else QUICK
-
-    def sources(self) -> list[Source]:
-        """For one thread and for two; on lesser instruction sets for one of them."""
-        seed = list(PROBLEMS).index(self.name)
-        both = self.isa == BEST and not self.chosen
-        return [self._source(threads, seed) for threads in ((1, 2) if both else (1 + seed % 2,))]
-
-    def _source(self, threads: int, seed: int) -> Source:
-        context = samples.fixed_context(self.problem, threads, detect(self.isa))
-        if self.chosen:
-            plan = choices(context, 1)[0].schedule
-        else:
-            (plan,) = samples.members(context, 1, seed)
-        return emit(self.problem, plan, threads, EmitOptions(f"with_{threads}"))
-
-
-def random_cases() -> list[Case]:
-    """Every problem in both layouts on the best ISA, in one layout on the others."""
-    found = [Case(name, layout, BEST) for name in PROBLEMS for layout in ("nhwc", "nchw")]
-    for index, name in enumerate(PROBLEMS):
-        lesser = detect().allowed[:-1]
-        found += [Case(name, ("nhwc", "nchw")[index % 2], isa.name) for isa in lesser]
-    return found
+    def source(self) -> Source:
+        """For one thread or for two."""
+        threads = 1 + list(PROBLEMS).index(self.name) % 2
+        context = samples.fixed_context(self.problem, threads, detect())
+        return emit(self.problem, choices(context, 1)[0].schedule, threads, EmitOptions("chosen"))
 
 
 def chosen_cases() -> list[Case]:
     """The model's choice for every problem, in alternating layouts."""
     layouts = ("nchw", "nhwc", "nhwc")
-    return [
-        Case(name, layouts[index % 3], BEST, chosen=True) for index, name in enumerate(PROBLEMS)
-    ]
+    return [Case(name, layouts[index % 3]) for index, name in enumerate(PROBLEMS)]
 
 
-Built = tuple[list[Source], Future[Path]]
+Built = tuple[Source, Future[Path]]
 
 
 @pytest.fixture(scope="module")
@@ -128,31 +101,23 @@ def built(request: pytest.FixtureRequest) -> Iterator[dict[Case, Built | Excepti
     with ThreadPoolExecutor(2) as pool:
         for case in selected(request.session, "case", Case):
             try:
-                sources = case.sources()
+                source = case.source()
             except Exception as error:  # the fault of one case is for its own test
                 found[case] = error
             else:
-                found[case] = sources, pool.submit(build, sources, case.flags)
+                found[case] = source, pool.submit(build, [source], default_flags())
         yield found
-
-
-@pytest.mark.parametrize("case", random_cases(), ids=str)
-def test_random_schedules_are_right(
-    built: dict[Case, Built | Exception], judge: Judge, case: Case
-) -> None:
-    made = built[case]
-    if isinstance(made, Exception):
-        raise made
-    sources, path = made
-    for source in sources:
-        judge.judge(case.problem, path.result(), source.symbol)
 
 
 @pytest.mark.parametrize("case", chosen_cases(), ids=str)
 def test_the_choice_of_the_model_is_right(
     built: dict[Case, Built | Exception], judge: Judge, case: Case
 ) -> None:
-    test_random_schedules_are_right(built, judge, case)
+    made = built[case]
+    if isinstance(made, Exception):
+        raise made
+    source, path = made
+    judge.judge(case.problem, path.result(), source.symbol)
 
 
 @pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])

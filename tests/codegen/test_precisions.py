@@ -1,15 +1,7 @@
-"""Generated convolutions in every precision, on every instruction set, against exact references.
-
-Every layer meets every precision; instruction sets, layouts and threads rotate, so that every pair
-of them occurs.
-"""
+"""Generated convolutions in every precision: schedules that are written by hand."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import product
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,128 +14,9 @@ from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.microkernels import Microkernel
 from polysci.tune import EmitOptions, emit
-from tests.support import samples
-from tests.support.exhaustive import selected
 from tests.support.judge import Judge, build
 
-LAYERS = {
-    "3x3": Conv2d(N=1, C=16, H=7, W=8, K=24, R=3, S=3, pad=1),
-    "1x1": Conv2d(N=2, C=40, H=5, W=6, K=48, R=1, S=1),
-    "strided 1x1": Conv2d(N=1, C=20, H=9, W=8, K=18, R=1, S=1, stride=2),
-    "dilated 5x5": Conv2d(N=1, C=6, H=11, W=10, K=17, R=5, S=5, dilation=2, pad=4),
-    "stem": Conv2d(N=1, C=3, H=13, W=15, K=20, R=7, S=7, stride=2, pad=3),
-    "one channel": Conv2d(N=1, C=1, H=9, W=7, K=9, R=3, S=3, pad=1),
-    "odd channels": Conv2d(N=1, C=37, H=5, W=5, K=33, R=3, S=3, pad=1),
-    "more padding at the end": Conv2d(N=1, C=7, H=6, W=6, K=10, R=3, S=3, pad=(0, 1), P=6, Q=8),
-    "cropped": Conv2d(N=2, C=5, H=10, W=9, K=12, R=3, S=3, pad=1, P=4, Q=5),
-    "unequal strides": Conv2d(N=1, C=9, H=9, W=12, K=14, R=3, S=2, stride=(2, 3), pad=(1, 0)),
-    "all padding": Conv2d(N=1, C=5, H=3, W=2, K=6, R=2, S=3, pad=(2, 3), P=6, Q=8),
-    "depthwise 3x3": Conv2d(N=2, C=20, H=7, W=8, K=20, R=3, S=3, pad=1, groups=20),
-    "depthwise 5x5": Conv2d(N=1, C=33, H=9, W=9, K=33, R=5, S=5, stride=2, pad=2, groups=33),
-    "depthwise 7x7": Conv2d(N=1, C=16, H=9, W=11, K=16, R=7, S=7, dilation=2, pad=6, groups=16),
-    "depth multiplier": Conv2d(N=1, C=5, H=6, W=7, K=15, R=3, S=3, pad=1, groups=5),
-    "groups of 3": Conv2d(N=1, C=12, H=6, W=7, K=12, R=3, S=3, pad=1, groups=4),
-    "groups of 4": Conv2d(N=1, C=32, H=7, W=6, K=32, R=3, S=3, stride=2, pad=1, groups=8),
-    "groups of 5": Conv2d(N=2, C=10, H=6, W=5, K=14, R=3, S=3, pad=1, groups=2),
-    "groups of 8": Conv2d(N=1, C=24, H=5, W=7, K=48, R=1, S=3, pad=(0, 1), groups=3),
-}  # fmt: skip
 ISAS = [isa.name for isa in detect().allowed]
-# Layout and threads; five, because that is prime.
-SETTINGS = [("nhwc", 1), ("nchw", 1), ("nhwc", 2), ("nchw", 2), ("nhwc", 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A layer in a precision, and what rotates."""
-
-    name: str
-    dtype: str
-    isa: str
-    layout: str
-    threads: int
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.layout}, {self.dtype}, {self.isa}, {self.threads}"
-
-    @property
-    def symbol(self) -> str:
-        return f"case_{self.seed}"
-
-    @property
-    def problem(self) -> Conv2d:
-        return LAYERS[self.name].with_(layout=self.layout, dtype=self.dtype)
-
-    def source(self) -> Source:
-        """A random schedule."""
-        context = samples.fixed_context(self.problem, self.threads, detect(self.isa))
-        (plan,) = samples.members(context, 1, self.seed)
-        return emit(self.problem, plan, self.threads, EmitOptions(self.symbol))
-
-
-def cases(isas: Sequence[str]) -> list[Case]:
-    """Layer i in precision j on instruction set i + j, in setting i + 2j of five.
-
-    As many rounds over the precisions as let every layer meet every instruction set. Settings
-    i + 2j differ along every row, column and diagonal of five, as 5 is prime: so each value of the
-    three meets them all.
-    """
-    rounds = -(-len(isas) // len(PRECISIONS))
-    return [
-        Case(
-            name, dtype, isas[-1 - (i + j) % len(isas)], *SETTINGS[(i + 2 * j) % len(SETTINGS)],
-            rounds * len(PRECISIONS) * i + j,
-        )
-        for i, name in enumerate(LAYERS)
-        for j, dtype in enumerate([*PRECISIONS] * rounds)
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("count", range(1, 21))
-def test_every_pair_occurs(count: int) -> None:
-    """Whatever CPU runs the tests: on as many instruction sets as it may have."""
-    isas = [f"isa{number}" for number in range(count)]
-    chosen = cases(isas)
-    assert {(case.name, case.dtype) for case in chosen} == set(product(LAYERS, PRECISIONS))
-    assert {(case.name, case.isa) for case in chosen} == set(product(LAYERS, isas))
-    assert {(case.dtype, case.isa) for case in chosen} == set(product(PRECISIONS, isas))
-    for attribute, values in (("name", LAYERS), ("dtype", PRECISIONS), ("isa", isas)):
-        met = {(getattr(case, attribute), case.layout, case.threads) for case in chosen}
-        assert met == {(value, *setting) for value in values for setting in SETTINGS}
-    assert len({str(case) for case in chosen}) == len({case.symbol for case in chosen})
-    assert len(chosen) == (209 if count <= len(PRECISIONS) else 418)
-
-
-Built = dict[Case, Future[Path] | Exception]
-
-
-@pytest.fixture(scope="module")
-def built(request: pytest.FixtureRequest) -> Iterator[Built]:
-    """The code of all cases that will run, those of one unit in one file; two compilers at work."""
-    paths: Built = {}
-    files: defaultdict[object, list[tuple[Case, Source]]] = defaultdict(list)
-    for case in selected(request.session, "case", Case):
-        try:
-            source = case.source()
-        except Exception as error:  # the fault of one case is for its own test
-            paths[case] = error
-        else:
-            files[source.header_set].append((case, source))
-    with ThreadPoolExecutor(2) as pool:
-        for together in files.values():
-            path = pool.submit(build, [source for _, source in together])
-            paths |= {case: path for case, _ in together}
-        yield paths
-
-
-@pytest.mark.parametrize("case", cases(ISAS), ids=str)
-def test_random_schedules_are_right(built: Built, judge: Judge, case: Case) -> None:
-    path = built[case]
-    if isinstance(path, Exception):
-        raise path
-    judge.judge(case.problem, path.result(), case.symbol)
-
-
 # Blocks, merged rows, packing at every depth, loops shared by three threads; those behind the line
 # leave sums in y, which then must hold them.
 BY_HAND = """
