@@ -91,9 +91,9 @@ def test_a_compiler_that_hangs(
     ran = polysci(*commands(model, tmp_path / "out")[command])
     assert ran.returncode == 1 and ran.stdout == ""
     (error,) = (line for line in ran.stderr.splitlines() if "error" in line)
-    said = f"the C compiler {path} ran longer than {waits[0]:g} s and was killed"
-    assert error == f"polysci: error: {said}; name another one in CC"
-    assert waits == [20] or detect().isa.name == "portable"  # no headers are compiled ahead
+    said = f"the C compiler {path} ran longer than {waits[0]:g} s without working and was killed"
+    assert error == f"polysci: error: {said}, 2 times; name another one in CC"
+    assert waits == [20] * 3 or detect().isa.name == "portable"  # no headers are compiled ahead
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -104,8 +104,8 @@ def test_a_compiler_that_hangs_at_some_texts(
     ran = polysci(*commands(model, tmp_path / "out")[command])
     assert ran.returncode == 1
     limit = 300 if command == "compile" else 60  # of a network's stages, of a layer
-    assert f"the C compiler {path} ran longer than {limit} s and was killed" in ran.stderr
-    assert waits in ([limit], [limit, limit])  # one, or two beside each other
+    assert f"the C compiler {path} ran longer than {limit} s without working" in ran.stderr
+    assert waits[0] == limit and len(waits) in (3, 6)  # one text, or two beside each other
 
 
 def test_a_compiler_that_hangs_where_nothing_was_calibrated(
@@ -119,10 +119,10 @@ def test_a_compiler_that_hangs_where_nothing_was_calibrated(
     limit = 60 if detect().isa.name == "portable" else 20  # there no header is compiled ahead
     assert polysci("rank", LAYER, words[2]).returncode == 0
     reached = [*waits]
-    assert reached in ([limit], [limit, limit])  # one, or two beside each other
+    assert reached[0] == limit and len(reached) in (3, 6)  # one text, or two beside each other
     assert [record.getMessage().partition("\n")[0] for record in caplog.records] == [
         f"calibration failed, using assumed rates: the C compiler {path} ran longer than {limit} s "
-        "and was killed; name another one in CC"
+        "without working and was killed, 2 times; name another one in CC"
     ]
     ran = polysci(*words)
     assert ran.returncode == 1 and ran.stderr.count(f"error: the C compiler {path} ran") == 1
@@ -136,8 +136,8 @@ def test_doctor_and_a_compiler_that_hangs(
     path = fake("")
     path.write_text(body)
     ran = polysci("doctor", "--wide")
-    assert ran.returncode == 1 and waits == [20]
+    assert ran.returncode == 1 and {*waits} == {20}
     assert [line for line in ran.stdout.splitlines() if str(path) in line and "BAD" in line] == [
-        f"BAD {check}: the C compiler {path} ran longer than 20 s and was killed; name another one "
-        "in CC"
+        f"BAD {check}: the C compiler {path} ran longer than 20 s without working and was killed, "
+        "2 times; name another one in CC"
     ]

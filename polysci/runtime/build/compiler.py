@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import shlex
@@ -118,7 +119,7 @@ def compile_shared(
 
     The text goes to ``source.c`` beside ``out``, which outlives a failure; ``header`` is included
     first, see :mod:`polysci.runtime.build.precompiled`. BuildError: the compiler is absent, fails,
-    runs longer than ``timeout`` seconds, or writes something that is not a complete shared object,
+    works longer than ``timeout`` seconds, or writes something that is not a complete shared object,
     or one that does not define ``symbols``.
     """
     compiler = compiler or find_compiler()
@@ -126,7 +127,7 @@ def compile_shared(
     source.write_text(text, encoding="utf-8")
     first = ("-include", str(header)) if header else ()
     words = (*flags, *flags_in(text), *first, "-shared", "-o", str(out), str(source), "-lm")
-    _run(compiler, words, out, timeout)
+    _run(compiler, words, out, timeout, text)
     _check(compiler, out, symbols)
 
 
@@ -155,21 +156,25 @@ def compile_together(
         made = source.with_suffix(".o")
         first = ("-include", str(header)) if header else ()
         words = (*flags, *flags_in(text), *first, "-c", "-o", str(made), str(source))
-        _run(compiler, words, out, timeout)
+        _run(compiler, words, out, timeout, text)
         return str(made)
 
     calls = [partial(compile_one, *words) for words in zip(sources, texts, headers, strict=True)]
     made = together(calls, jobs)
-    _run(compiler, (*flags, "-shared", "-o", str(out), *made, "-lm"), out, timeout)
+    words = (*flags, "-shared", "-o", str(out), *made, "-lm")
+    _run(compiler, words, out, timeout, *texts)
     for path in made:
         Path(path).unlink()
     _check(compiler, out, symbols)
 
 
-def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float) -> None:
-    """One call of the compiler; raises BuildError where it fails."""
+def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float, *texts: str) -> None:
+    """One call of the compiler for these texts; raises BuildError where it fails."""
     env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}
-    done = call(compiler.cmd, words, timeout=timeout, env=env)
+    folder = str(out.parent)  # new every time, as the names in it are
+    steady = [word for word in words if not word.startswith(folder)]
+    about = hashlib.sha256("\0".join([*steady, *texts]).encode()).hexdigest()
+    done = call(compiler.cmd, words, about=about, timeout=timeout, env=env)
     if not done.ok:
         trouble = f"{done}{_excerpt(done.stderr)}"
         raise BuildError(f"the C compiler {compiler.path} {trouble}\nto repeat: {done.command}")
@@ -217,7 +222,8 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
     """Real path, options, first line of the version, machine; asked again if the file changes."""
     words = [shlex.join([str(Path(path).resolve()), *options])]
     for question in ("--version", "-dumpmachine"):
-        done = call((path, *options), (question,), timeout=PROBE_S, env={"LC_ALL": "C"})
+        env = {"LC_ALL": "C"}
+        done = call((path, *options), (question,), about=question, timeout=PROBE_S, env=env)
         if not done.ok:
             raise NoCompilerError(
                 f"{path} is no working C compiler: {done.command} {done}"

@@ -24,18 +24,26 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from polysci.errors import BuildError, CheckError
+from polysci.runtime.build.cpu_time import WorkLimit
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a program ended; ``code`` is negative for a signal, ``timed_out`` after a kill."""
+    """How a program ended; ``code`` is negative for a signal.
+
+    ``over`` says what the time was of after which it was killed, empty by the clock.
+    """
 
     cmd: tuple[str, ...]
     code: int
     stdout: str
     stderr: str
     seconds: float
-    timed_out: bool = False
+    over: str | None = None
+
+    @property
+    def timed_out(self) -> bool:
+        return self.over is not None
 
     @property
     def ok(self) -> bool:
@@ -48,7 +56,7 @@ class Completed:
 
     def __str__(self) -> str:
         if self.timed_out:
-            return f"ran longer than {self.seconds:.3g} s and was killed"
+            return f"ran longer than {self.seconds:.3g} s{self.over} and was killed"
         return exit_text(self.code)
 
 
@@ -69,33 +77,34 @@ def run(
     cwd: Path | None = None,
     input: str | None = None,  # noqa: A002 - the name that subprocess uses
     env: Mapping[str, str] | None = None,
+    working: bool = False,
 ) -> Completed:
     """Run to the end or for ``timeout`` seconds; ``env`` is added to the environment.
 
+    ``working``: these are of CPU time, so that a busy machine ends no sound program; one that
+    sleeps instead is ended soon after so many seconds by the clock.
     BuildError: the program cannot be started. A failing program is a value, not an exception.
     """
     start = time.monotonic()
     try:
-        process = subprocess.Popen(
-            list(cmd),
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            start_new_session=True,
-        )
+        with tempfile.TemporaryFile() as file:  # communicate() writes to a pipe only once
+            file.write((input or "").encode())
+            file.seek(0)
+            process = subprocess.Popen(
+                list(cmd),
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
     except OSError as error:
         raise BuildError(f"cannot start {cmd[0]}: {error.strerror or error}") from error
-    data = None if input is None else input.encode()
-    timed_out = False
+    over = None
     _running[process] = threading.get_ident()
     try:
-        out, err = process.communicate(data, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        timed_out = True
-        _kill_group(process)
-        out, err = _drain(process)
+        out, err, over = _communicate(process, timeout, working)
     finally:
         del _running[process]
         _kill_group(process)  # also what the program itself left behind
@@ -104,9 +113,25 @@ def run(
         process.returncode,
         out.decode(errors="replace"),
         err.decode(errors="replace"),
-        timeout if timed_out else time.monotonic() - start,
-        timed_out,
+        time.monotonic() - start if over is None else timeout,
+        over,
     )
+
+
+def _communicate(
+    process: subprocess.Popen[bytes], timeout: float, working: bool
+) -> tuple[bytes, bytes, str | None]:
+    """What it wrote, and after what time it was killed, as ``Completed.over`` has it."""
+    limit, wait = WorkLimit(process.pid, timeout), timeout
+    while True:
+        try:
+            return *process.communicate(timeout=wait), None
+        except subprocess.TimeoutExpired:
+            over = limit.passed() if working else ""
+        if over is not None:
+            _kill_group(process)
+            return *_drain(process), over
+        wait = min(0.2, timeout)
 
 
 def kill_started_by(threads: Collection[int]) -> None:
@@ -308,7 +333,7 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     try:
         return process.communicate(timeout=2)
     except subprocess.TimeoutExpired:
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
         return b"", b""
