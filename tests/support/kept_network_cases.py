@@ -46,6 +46,7 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_central_differences_of_doubles": 0,
         "test_the_reference_knows_backward_passes": 6,
     },
+    "network/test_onnx_quantised.py": {"test_gemm": 6, "test_a_classifier": 3},
     "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
     "network/operators/test_deformed.py": {"test_moved_taps": None},
     "network/operators/test_elementwise.py": {"*": 0},

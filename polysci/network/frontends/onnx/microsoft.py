@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from polysci.network.frontends.onnx import quantised
 from polysci.network.frontends.onnx.attention import attention, multi_head_attention
 from polysci.network.frontends.onnx.call import Call
 from polysci.network.frontends.onnx.reader import (
@@ -18,7 +18,6 @@ from polysci.network.frontends.onnx.reader import (
     Reader,
     operator_name,
 )
-from polysci.network.ir.graph import QUANTISED_LSTM
 
 DOMAIN = "com.microsoft"
 
@@ -160,87 +159,6 @@ def _embed(call: Call) -> None:
     _layer_norm(call, total, call.input(5), call.input(6), call.attribute("epsilon", 1e-12))
 
 
-def _quantised(call: Call, op: str, factors: int) -> None:
-    """An operator on 8-bit numbers: ``(x, scale, zero)`` each, then those of the result."""
-    inputs = [_real(call, 3 * at) for at in range(factors)]
-    y = call.make(op, inputs, **call.others("channels_last"))
-    call.refuse("channels_last")
-    _narrow(call, y, 3 * factors)
-
-
-def _quantised_concat(call: Call) -> None:
-    """The scale and zero of the result come first."""
-    parts = [_real(call, at) for at in range(2, len(call.proto.input), 3)]
-    _narrow(call, call.make("Concat", parts, **call.others()), 0)
-
-
-def _real(call: Call, at: int) -> str:
-    inputs = [call.input(at + part) for part in range(3)]
-    return call.make("DequantizeLinear", [name for name in inputs if name])
-
-
-def _narrow(call: Call, y: str, at: int) -> None:
-    names = [y, call.input(at), call.input(at + 1)]
-    call.make("QuantizeLinear", [name for name in names if name], call.output(0))
-
-
-def _integers_to_real(call: Call) -> None:
-    """``MatMulIntegerToFloat``: products of 8-bit numbers, scaled, and a bias."""
-    places = ((0, 2, 4), (1, 3, 5))  # of a factor, its scale and its zero
-    names = [[call.input(at) for at in factor if call.input(at)] for factor in places]
-    a = call.make("DequantizeLinear", names[0])
-    b = call.make("DequantizeLinear", names[1], axis=-1)
-    if call.input(6):
-        call.make("Add", [call.make("MatMul", [a, b]), call.input(6)], call.output(0))
-    else:
-        call.make("MatMul", [a, b], call.output(0))
-
-
-def _quantised_lstm(call: Call) -> None:
-    """``DynamicQuantizeLSTM``, whose weights are constant and fit 8 bits less their zero.
-
-    Others are converted to f32, and then nothing is rounded.
-    """
-    reader, parts = call.reader, [_narrow_weights(call, 1, 8), _narrow_weights(call, 2, 10)]
-    others = [call.input(at) for at in range(3, 8)]
-    if None in parts:
-        call.reader.emit(
-            "LSTM", [call.input(0), _real_weights(call, 1, 8), _real_weights(call, 2, 10), *others],
-            [*call.proto.output], **call.others(),
-        )  # fmt: skip
-        return
-    (w, w_scale), (r, r_scale) = (part for part in parts if part)
-    node = reader.node(call.proto)
-    inputs = (call.input(0), w, r, *others, w_scale, r_scale)
-    steps, batch, _ = call.shape(call.input(0))
-    count, hidden = call.shape(r)[0], call.shape(r)[2]
-    last = (count, batch, hidden)
-    shapes = ((steps, count, batch, hidden), last, last)
-    reader.keep(replace(node, op=QUANTISED_LSTM, inputs=inputs), shapes)
-
-
-def _narrow_weights(call: Call, weights: int, scale: int) -> tuple[str, str] | None:
-    """Names of the transposed weights less their zero, and of scales; None if 8 bits lack any."""
-    values = call.reader.table.values
-    names = [call.input(at) for at in (weights, scale, scale + 1) if call.input(at)]
-    if not all(name in values for name in names):
-        return None
-    whole, scales, *zeros = (values[name] for name in names)
-    rows = [zero.astype(np.int64).reshape(len(zero), 1, -1) for zero in zeros]
-    moved = whole.astype(np.int64) - (rows[0] if rows else 0)
-    if not moved.size or moved.min() < -128 or moved.max() > 127:
-        return None
-    narrow = np.ascontiguousarray(moved.astype(np.int8).transpose(0, 2, 1))
-    factors = scales.astype(np.float32).reshape(len(scales), -1)
-    return call.constant("weights", narrow), call.constant("scales", factors)
-
-
-def _real_weights(call: Call, weights: int, scale: int) -> str:
-    names = [call.input(weights), call.input(scale), call.input(scale + 1)]
-    real = call.make("DequantizeLinear", [name for name in names if name], axis=0)
-    return call.make("Transpose", [real], perm=[0, 2, 1])
-
-
 _EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(
     {
         "FusedConv": _fused_conv,
@@ -257,15 +175,7 @@ _EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(
         "EmbedLayerNormalization": _embed,
         "Attention": attention,
         "MultiHeadAttention": multi_head_attention,
-        "QLinearAdd": partial(_quantised, op="Add", factors=2),
-        "QLinearMul": partial(_quantised, op="Mul", factors=2),
-        "QLinearSigmoid": partial(_quantised, op="Sigmoid", factors=1),
-        "QLinearLeakyRelu": partial(_quantised, op="LeakyRelu", factors=1),
-        "QLinearGlobalAveragePool": partial(_quantised, op="GlobalAveragePool", factors=1),
-        "QLinearAveragePool": partial(_quantised, op="AveragePool", factors=1),
-        "QLinearConcat": _quantised_concat,
-        "MatMulIntegerToFloat": _integers_to_real,
-        "DynamicQuantizeLSTM": _quantised_lstm,
+        **quantised.EXPANSIONS,
     }
 )
 
