@@ -98,6 +98,8 @@ def describe_errors(rows: Sequence[CheckedTensor], *, width: int | None) -> str:
     ]  # fmt: skip
     first = first_wrong(rows)
     verdict = f"all {len(rows)} tensors are right"
+    if strange := sum(row.non_finite > 0 for row in rows):
+        verdict += f"; {strange} hold NaN or infinite numbers, as the reference does"
     if first:
         verdict = f"first wrong stage: {shorten(first.stage, 400)} (tensor {first.tensor!r:.200})"
     return "\n".join([

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -15,15 +15,18 @@ from polysci.errors import SpecError
 from polysci.network.compile.compiled import Network
 from polysci.network.compile.planned import PlannedNetwork
 from polysci.network.frontends.onnx import reference
+from polysci.network.frontends.onnx.reference_roundings import nudges
 from polysci.network.ir.control import ELSE, IF, BranchStage
+from polysci.network.ir.graph import Graph
 from polysci.network.ir.stages import BIT, Stage
 from polysci.network.runtime.runner import order_inputs
 from polysci.numerics.dtypes import array_type, from_bf16
-from polysci.peers.networks.contest import largest_error
+from polysci.peers.networks.contest import compare_outputs, largest_error
 
 Array = NDArray[Any]
 BOUNDS = MappingProxyType({"f32": 1e-4, "bf16": 3e-2})
 FACTOR = 16  # of the error of NumPy's sums, which are pairwise; its square for transforms
+STEPS = 4  # times what results move by where numbers half way are rounded the other way
 LEAST = 2.0**-18  # 32 units in the last place of f32: functions, sums of few terms
 
 
@@ -32,7 +35,8 @@ class CheckedTensor:
     """One tensor: the stage that made it, its largest error and what it is measured by.
 
     ``error`` is the largest difference over the largest number of the reference, or 1 if that is
-    smaller; ``bound`` is the largest error of a tensor that is right.
+    smaller; ``bound`` is the largest error of a tensor that is right. ``non_finite`` elements are
+    NaN or infinite, as in the reference.
     """
 
     tensor: str
@@ -40,6 +44,7 @@ class CheckedTensor:
     error: float
     largest: float
     bound: float
+    non_finite: int = 0
 
     @property
     def wrong(self) -> bool:
@@ -114,6 +119,7 @@ def compare_tensors(
     rounded: Mapping[str, Array] = {}
     if strict and not network.summary.narrow:
         rounded = run(inputs, "float32")
+    moved = spreads(graph, inputs)
     made, rows = tensors(network, inputs), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
@@ -129,9 +135,34 @@ def compare_tensors(
         largest = float(finite.max()) if finite.size else 0.0
         if name in rounded:
             bound = bound_of(network, largest_error([rounded[name]], [expected]))
-        error = largest_error([actual], [expected])
-        rows.append(CheckedTensor(name, maker.name, error, largest, bound))
+        difference = compare_outputs([actual], [expected])
+        spread = moved.get(name, 0.0)
+        step = 1 / max(1.0, largest) if spread and made[output].dtype.itemsize == 1 else 0.0
+        rows.append(CheckedTensor(
+            name, maker.name, difference.error, largest, bound + max(STEPS * spread, step),
+            difference.alike,
+        ))  # fmt: skip
     return rows
+
+
+def spreads(
+    graph: Graph, inputs: Mapping[str, Array], names: Collection[str] | None = None
+) -> dict[str, float]:
+    """How far tensors move where roundings to 8 bits go the other way; by name, if they do.
+
+    Of ``names``, or of all tensors.
+    """
+    keep = partial(reference.run, graph, inputs)
+    if names is not None:
+        keep = partial(reference.run_outputs, graph, inputs, names)
+    moved, plain = dict[str, float](), dict[str, Array]()
+    for nudge in nudges(graph):
+        plain = plain or keep()
+        for name, array in keep(nudge=nudge).items():
+            if array.shape == plain[name].shape and array.dtype.kind in "biuf":
+                error = largest_error([array], [plain[name]])
+                moved[name] = max(moved.get(name, 0.0), error)
+    return {name: error for name, error in moved.items() if error}
 
 
 def taken_stages(stages: Sequence[Stage], known: Mapping[str, Array]) -> list[Stage]:

@@ -17,7 +17,7 @@ from polysci.network.frontends.onnx import reference
 from polysci.network.ir.graph import Graph
 from polysci.network.runtime.example_inputs import inputs_of
 from polysci.network.runtime.runner import TensorPort, order_inputs
-from polysci.network.tools.debug import bound_of
+from polysci.network.tools.debug import bound_of, spreads
 from polysci.numerics.dtypes import from_bf16, to_bf16
 from polysci.peers.networks.contest import largest_error
 
@@ -64,30 +64,34 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     expected = _expected(network, graph, inputs)
     if not isinstance(network, Network):
         return SelftestData(tuple(arrays), tuple(expected), 0.0, bound_of(network), ran=False)
-    return compare_with_reference(
-        network, arrays, network.outputs, network.runner(arrays), expected,
-        lambda: _expected(network, replace(graph, constants=shake(graph.constants)), inputs),
-    )  # fmt: skip
+    ports = network.outputs
+
+    def moved() -> float:
+        shaken = _expected(network, replace(graph, constants=shake(graph.constants)), inputs)
+        roundings = spreads(graph, inputs, [port.name for port in ports]).values()
+        return max([difference(shaken, expected, ports), *roundings])
+
+    return compare_with_reference(network, arrays, ports, network.runner(arrays), expected, moved)
 
 
 def compare_with_reference(
     network: Network, inputs: Sequence[Array], ports: Sequence[TensorPort],
-    outputs: Sequence[Array], expected: Sequence[Array], shaken: Callable[[], Sequence[Array]],
+    outputs: Sequence[Array], expected: Sequence[Array], moved: Callable[[], float],
     advice: str = "--debug-layers names the first wrong stage",
 ) -> SelftestData:  # fmt: skip
-    """What a self-test stores of outputs at ``ports``. Raises CheckError where one is far off.
+    """Return what a self-test stores of ``outputs``. Raises CheckError where one is far off.
 
-    Where weights that differ in their last bit move the reference as far, which ``shaken`` tells,
-    rounding decides about the results and float64 says nothing of them: the network's own are kept
-    then.
+    Where rounding alone moves the reference as far (``moved``: weights that differ in their last
+    bit, roundings to 8 bits), it decides about the results and float64 says nothing of them: the
+    network's own are kept then.
     """
-    bound, wanted = bound_of(network), _values(expected, ports)
+    bound = bound_of(network)
     least = max([LEAST, *(STEP_BF16 for port in ports if port.dtype == "bf16")])
-    error = largest_error(_values(outputs, ports), wanted)
+    error = difference(outputs, expected, ports)
     if error <= bound:
         told = tuple(inputs), tuple(expected)
         return SelftestData(*told, error, SLACK * error + least, least=least)
-    if largest_error(_values(shaken(), ports), wanted) <= bound:
+    if moved() <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
             f"{bound:g}; {advice}"
@@ -107,6 +111,13 @@ def _expected(network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]
 def as_stored(values: Array, port: TensorPort) -> Array:
     """Values as the array of a port holds them."""
     return to_bf16(values) if port.dtype == "bf16" else values.astype(port.dtype)
+
+
+def difference(
+    arrays: Sequence[Array], expected: Sequence[Array], ports: Sequence[TensorPort]
+) -> float:
+    """Return the largest difference from what is expected, relative to the largest number or 1."""
+    return largest_error(_values(arrays, ports), _values(expected, ports))
 
 
 def _values(arrays: Sequence[Array], ports: Sequence[TensorPort]) -> list[Array]:

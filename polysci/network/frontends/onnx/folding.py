@@ -20,6 +20,7 @@ BOUNDED = ("NonZero", "Unique", "Compress")
 SHAPE_ONLY = ("Shape", "Size", "EyeLike")  # the value of the input does not matter
 
 
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
 def fold(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
     """The results of a node that depends on nothing but weights and shapes, else None."""
     if node.op == "Shape":

@@ -29,6 +29,7 @@ from polysci.network.frontends.onnx.reference_pools import POOL_GRADIENTS, run_p
 from polysci.network.frontends.onnx.reference_random import dropout_mask
 from polysci.network.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
 from polysci.network.frontends.onnx.reference_returning import run_recurrent_gradient
+from polysci.network.frontends.onnx.reference_roundings import ROUNDINGS, Nudge, nudged_inputs
 from polysci.network.frontends.onnx.regions import max_roi_pool
 from polysci.network.ir.element_values import evaluate
 from polysci.network.ir.graph import (
@@ -45,20 +46,28 @@ from polysci.network.ir.recurrences import RECURRENT_GRADIENT
 from polysci.numerics.dtypes import from_bf16, to_bf16
 
 
-def run(graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64") -> dict[str, Array]:
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
+def run(
+    graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64", nudge: Nudge | None = None
+) -> dict[str, Array]:
     """All tensors by name, floating point ones computed in ``dtype``.
 
-    Raises as ``run_outputs`` does.
+    A ``nudge`` moves what is rounded to 8 bits. Raises as ``run_outputs`` does.
     """
     tensors = _inputs(graph, inputs, dtype)
     for name, value in graph.constants.items():
         tensors[name] = _as(value, dtype)
-    _run_nodes(graph, graph.nodes, tensors, dtype)
+    _run_nodes(graph, graph.nodes, tensors, dtype, nudge)
     return tensors
 
 
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
 def run_outputs(
-    graph: Graph, inputs: Mapping[str, Array], names: Collection[str], dtype: str = "float64"
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    names: Collection[str],
+    dtype: str = "float64",
+    nudge: Nudge | None = None,
 ) -> dict[str, Array]:
     """Some tensors by name; all others, and constants in ``dtype``, go after their last use.
 
@@ -73,7 +82,7 @@ def run_outputs(
         for name in read[at]:
             if name in graph.constants and name not in tensors:
                 tensors[name] = _as(graph.constants[name], dtype)
-        _run_nodes(graph, unit, tensors, dtype)
+        _run_nodes(graph, unit, tensors, dtype, nudge)
         for name in (*read[at], *(name for node in unit for name in node.outputs)):
             if last.get(name, at) <= at and name not in names:
                 tensors.pop(name, None)
@@ -93,13 +102,16 @@ def _inputs(graph: Graph, inputs: Mapping[str, Array], dtype: str) -> dict[str, 
     return tensors
 
 
-def _run_nodes(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str) -> None:
+def _run_nodes(
+    graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str, nudge: Nudge | None
+) -> None:
     """Add the results of nodes, of loops those of their last step."""
     for unit in _units(nodes):
         if unit[0].op == LOOP_BEGIN:
-            _run_loop(graph, unit, tensors, dtype)
+            _run_loop(graph, unit, tensors, dtype, nudge)
         else:
-            made = [_as(np.asarray(value), dtype) for value in of_node(graph, unit[0], tensors)]
+            results = of_node(graph, unit[0], tensors, nudge)
+            made = [_as(np.asarray(value), dtype) for value in results]
             tensors |= zip(unit[0].outputs, made, strict=False)
 
 
@@ -112,7 +124,9 @@ def _units(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
         at = end
 
 
-def _run_loop(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str) -> None:
+def _run_loop(
+    graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str, nudge: Nudge | None
+) -> None:
     """The steps of a loop, from the node that begins one to that which ends it."""
     begin, *body, end = nodes
     words, stacked = begin.attributes, end.attributes["stacked"]
@@ -131,7 +145,7 @@ def _run_loop(graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dt
             for array, place, (axis, _) in zip(scanned, places, words["slices"], strict=True)
         ]
         tensors |= zip(begin.outputs, [np.array(step), *values, *slices], strict=True)
-        _run_nodes(graph, body, tensors, dtype)
+        _run_nodes(graph, body, tensors, dtype, nudge)
         going = bool(tensors[end.inputs[1]].any()) if end.inputs[1] else True
         values = [tensors[name] for name in end.inputs[2 : 2 + states]]
         for part, name, (axis, back) in zip(parts, end.inputs[2 + states :], stacked, strict=True):
@@ -158,8 +172,13 @@ def _rounded(x: Array, dtype: str) -> Array:
     return from_bf16(to_bf16(x)) if dtype == "bf16" else x.astype(dtype)
 
 
-def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
+def of_node(
+    graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None = None
+) -> list[Any]:
     """The results of one node for the values that are known."""
+    if nudge and node.op in ROUNDINGS:
+        known = nudged_inputs(node, known, nudge)
     if node.op == AFFINE:
         x, scale, shift = (known[name] for name in node.inputs)
         along = (-1, *[1] * (x.ndim - 2))
@@ -177,15 +196,17 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
     if node.op in GRADIENTS:
         return list(GRADIENTS[node.op](node, known))
     if node.op in RECURRENT:
-        return run_recurrent(node, known)
+        return run_recurrent(node, known, nudge)
     if node.op == RECURRENT_GRADIENT:
         return run_recurrent_gradient(node, known)
     if node.op in POOL_GRADIENTS:
         return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
     if node.op == DROPOUT_MASK:
         return [dropout_mask(node, known[node.inputs[0]], graph.tensors[node.outputs[0]].shape)]
-    if node.op == "QLinearConv" or (node.op == "QLinearMatMul" and node.input(8)):
-        return [_linear_product(graph, node, known)]
+    if node.op == "QLinearConv" or (
+        node.op == "QLinearMatMul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
+    ):
+        return [_linear_product(graph, node, known, nudge)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
     if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
         return [own]
@@ -210,8 +231,7 @@ def of_node(graph: Graph, node: Node, known: Mapping[str, Array]) -> list[Any]:
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )
     try:
-        with np.errstate(all="ignore"):  # infinity, and no number, are results as well
-            made = iter(ReferenceEvaluator(model).run(None, feeds))
+        made = iter(ReferenceEvaluator(model).run(None, feeds))
     except Exception as error:  # it has many of its own, for what it lacks
         text = " ".join(str(error).split())
         raise UnsupportedError(f"{node}: ONNX's reference cannot compute it: {text:.300}") from None
@@ -248,7 +268,19 @@ def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     return np.concatenate(made, 1)
 
 
-def _linear_product(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+def _has_one_scale(node: Node, known: Mapping[str, Array]) -> bool:
+    """Whether A of a QLinearMatMul has one scale and zero for all rows, and B is a matrix."""
+    return (
+        known[node.inputs[1]].size
+        == known[node.inputs[2]].size
+        == 1
+        == known[node.inputs[3]].ndim - 1
+    )
+
+
+def _linear_product(
+    graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None
+) -> Array:
     """QLinearConv of any number of axes: ONNX's reference has two. QLinearMatMul with a bias."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
         known[name] for name in node.inputs if name
@@ -264,7 +296,8 @@ def _linear_product(graph: Graph, node: Node, known: Mapping[str, Array]) -> Arr
     factor = (x_scale.astype(np.float64) * w_scale / y_scale).reshape(-1, *behind)
     total = sums + (bias[0].reshape(-1, *behind) if bias else 0)
     limits = np.iinfo(y_zero.dtype)
-    rounded: Array = np.rint(total * factor) + y_zero
+    scaled = total * factor
+    rounded: Array = np.rint(scaled + nudge(scaled.shape) if nudge else scaled) + y_zero
     return np.clip(rounded, limits.min, limits.max).astype(y_zero.dtype)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polysci.network.frontends.onnx.reference_roundings import Nudge
 from polysci.network.ir.graph import QUANTISED_LSTM, Array, Node
 from polysci.network.ir.recurrences import FIRST_KEPT, KEPT, ORDERS
 
@@ -45,6 +46,7 @@ class _Weights:
     bias: Array
     peepholes: Array
     scales: tuple[Array, Array] | None
+    nudge: Nudge | None
 
     def of_x(self, x: Array) -> Array:
         return self._product(x, self.w, 0)
@@ -57,20 +59,23 @@ class _Weights:
         if self.scales is None:
             product: Array = x @ part
             return product
-        numbers, step = _narrow(x)
+        numbers, step = _narrow(x, self.nudge)
         scaled: Array = (numbers @ part) * (step * self.scales[at])
         return scaled
 
 
-def _narrow(x: Array) -> tuple[Array, Any]:
+def _narrow(x: Array, nudge: Nudge | None) -> tuple[Array, Any]:
     """x in steps of its range, 255 of which reach from its least to its largest number, or 0."""
     low, high = min(x.min(), 0), max(x.max(), 0)
     step = (high - low) / 255 if high > low else 1
     zero = np.rint(np.clip(-low / step, 0, 255))
-    return np.clip(np.rint(x / step) + zero, 0, 255) - zero, step
+    steps = x / step + (nudge(x.shape) if nudge else 0)
+    return np.clip(np.rint(steps) + zero, 0, 255) - zero, step
 
 
-def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
+def run_recurrent(
+    node: Node, known: Mapping[str, Array], nudge: Nudge | None = None
+) -> list[Array]:
     """Y, Y_h, and Y_c of an LSTM; then what is kept for the backward pass, if it is asked for."""
     arrays = [known[name] if name else None for name in node.inputs] + [None] * 10
     (x, w, r), (lengths, *first) = arrays[:3], arrays[4:7]
@@ -87,7 +92,7 @@ def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
             else (value[:, d] if time_last else value[d])
             for value in first[: 2 if "LSTM" in node.op else 1]
         ]  # fmt: skip
-        weights, seen = _weights(node, arrays, d, x.dtype), [dict[str, Array]()] * steps
+        weights, seen = _weights(node, arrays, d, x.dtype, nudge), [dict[str, Array]()] * steps
         ahead = weights.of_x(x)
         for t in range(steps)[:: -1 if backwards else 1]:
             new, seen[t] = _step(node, functions[d * own :][:own], weights, ahead[t], state)
@@ -105,7 +110,9 @@ def run_recurrent(node: Node, known: Mapping[str, Array]) -> list[Array]:
     return [*made, *none, *(part.swapaxes(0, 1) if time_last else part for part in kept)]
 
 
-def _weights(node: Node, arrays: Sequence[Array | None], d: int, dtype: Any) -> _Weights:
+def _weights(
+    node: Node, arrays: Sequence[Array | None], d: int, dtype: Any, nudge: Nudge | None
+) -> _Weights:
     w, r, b, peepholes = (arrays[at] for at in (1, 2, 3, 7))
     assert w is not None and r is not None
     bias = np.zeros(2 * w.shape[1], dtype) if b is None else b[d]
@@ -120,7 +127,7 @@ def _weights(node: Node, arrays: Sequence[Array | None], d: int, dtype: Any) -> 
         )
     seen = np.zeros(3 * r.shape[2], dtype) if peepholes is None else peepholes[d]
     scales = tuple(arrays[at][d] for at in (8, 9)) if node.op == QUANTISED_LSTM else None  # type: ignore[index]
-    return _Weights(w[d], r[d], bias, seen, scales)
+    return _Weights(w[d], r[d], bias, seen, scales, nudge)
 
 
 def _functions(node: Node, directions: int) -> list[Function]:

@@ -19,6 +19,7 @@ from polysci.network.ir.graph import AFFINE, Array, Graph, Node, rebuild
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm")  # their weights can hold a scale a channel
 
 
+@np.errstate(all="ignore")  # infinity, and no number, are constants as well
 def simplify(graph: Graph) -> Graph:
     """All passes, until none changes the graph; those of quantised products once, before them."""
     graph = with_known_zeros(with_integer_products(graph))
