@@ -57,7 +57,8 @@ class Call:
 
     def shape(self, name: str) -> tuple[int, ...]:
         if name not in self.reader.table.types:
-            raise ExpansionError("the shape of its input is not known")
+            needs = self.reader.needs_of(name)
+            raise ExpansionError(f"the shape of its input {name!r:.200} is not known", *needs)
         return self.reader.table.shape(name)
 
     def number(self, value: float, like: str) -> str:

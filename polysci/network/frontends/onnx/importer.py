@@ -156,10 +156,11 @@ def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterabl
 
 
 def _bindable(reader: Reader, needs: Iterable[str]) -> tuple[str, ...]:
-    """The inputs of the network on which tensors depend; none where one holds data."""
+    """The inputs of the network on which tensors depend; none where one holds real data."""
     makers = {name: node for node in reader.nodes for name in node.outputs}
     table, seen = reader.table, ancestors(needs, makers)
     sources = [name for name in table.types if name in seen and name not in makers]
     inputs = [name for name in sources if name not in table.values]
-    small = all(len(table.shape(name)) < 2 for name in inputs)
-    return tuple(inputs) if small else ()
+    tensors = [table.tensor(name) for name in inputs]
+    whole = all(len(tensor.shape) < 2 or "float" not in tensor.dtype for tensor in tensors)
+    return tuple(inputs) if whole else ()

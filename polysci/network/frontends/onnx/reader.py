@@ -16,7 +16,7 @@ from polysci.network.frontends.onnx.inference import Types, infer
 from polysci.network.frontends.onnx.model_file import DOMAINS
 from polysci.network.frontends.onnx.renaming import Body, rename_nodes
 from polysci.network.frontends.onnx.tensors import TensorTable
-from polysci.network.ir.graph import Array, CountedAxis, Node, QuantisedConstant, Tensor
+from polysci.network.ir.graph import Array, CountedAxis, Node, QuantisedConstant, Tensor, ancestors
 
 MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
@@ -191,6 +191,13 @@ class Reader:
             if name not in known and len(tensor.shape) < 2
             and (node.op in TELLING or _counts(tensor))
         )  # fmt: skip
+
+    def needs_of(self, name: str) -> tuple[str, ...]:
+        """The tensors whose value would say the shape of one that has none."""
+        makers = {output: node for node in self.nodes for output in node.outputs}
+        told = [self.refusals.get(id(makers[one])) for one in ancestors([name], makers)
+                if one in makers]  # fmt: skip
+        return tuple(dict.fromkeys(need for refusal in told if refusal for need in refusal[1]))
 
     def _refuse(self, node: Node, reason: str, needs: Sequence[str]) -> None:
         self.nodes.append(node)

@@ -14,6 +14,7 @@ from polysci.network.frontends.onnx.renaming import Body
 from polysci.network.ir.graph import LOOP_BEGIN, LOOP_END, QUANTISED_LSTM, CountedAxis, Node
 
 _REPEATED = ("LSTM", "GRU", "RNN", QUANTISED_LSTM, LOOP_BEGIN)  # what is a loop over steps itself
+NO_BOUND = "; its first input, the most there may be, is left out: the model needs a constant there"
 _ENDLESS = int(np.iinfo(np.int64).max)
 
 
@@ -112,7 +113,11 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
     axes = list[int]()
     for name, (axis, _) in zip(outputs[count:], loop.stacked, strict=True):
         if loop.trips is None:
-            raise ExpansionError("its number of iterations is not constant, and it stacks results")
+            bound = "" if loop.trips_of else NO_BOUND
+            raise ExpansionError(
+                f"its number of iterations is not constant, and it stacks results{bound}",
+                loop.trips_of,
+            )
         dtype, shape = results[name]
         axes.append(axis + (len(shape) + 1) * (axis < 0))
         shape = (*shape[: axes[-1]], loop.trips, *shape[axes[-1] :])
