@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -14,11 +14,14 @@ from typing import Any, Final
 import torch
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.pytorch.failures import pytorch_failures
 from polysci.network.frontends.pytorch.program import TorchProgram, program_of
 from polysci.text.suggestions import suggest
 from polysci.torch.capture import capture
+from polysci.torch.fallback import leave, leave_by, reason_of
 from polysci.torch.fused_attention import with_plain_layers
 from polysci.torch.rest import EAGER, RESTS, CompiledRest
+from polysci.torch.size_hints import SizeWatch
 from polysci.torch.tensor_state import TensorState
 from polysci.torch.training import compile_training
 from polysci.torch.variants import (
@@ -94,8 +97,12 @@ def remove_idle_dropout(graph: Any) -> None:
 
 def _compile_learning(graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> Run:
     """Of sizes that are fixed; by another backend where nothing of it can be compiled."""
-    with suppress(UnsupportedError):
+    try:
         return compile_training(graph, example_inputs, options)  # type: ignore[no-any-return]
+    except UnsupportedError:
+        pass
+    except Exception as error:  # of many kinds
+        leave("a graph that learns", reason_of(error))
     return _compile_elsewhere(graph, example_inputs, options)
 
 
@@ -104,7 +111,11 @@ def _compile_elsewhere(graph: Any, example_inputs: Sequence[Any], options: Modul
         return graph.forward  # type: ignore[no-any-return]
     from torch._dynamo import lookup_backend
 
-    return lookup_backend(options.rest)(graph, example_inputs)  # type: ignore[no-any-return]
+    try:
+        return lookup_backend(options.rest)(graph, example_inputs)  # type: ignore[no-any-return]
+    except Exception as error:  # of many kinds
+        leave_by(options.rest, "a graph", error)
+        return graph.forward  # type: ignore[no-any-return]
 
 
 class SizedGraph:
@@ -113,11 +124,17 @@ class SizedGraph:
     def __init__(self, graph: Any, options: ModuleOptions) -> None:
         self._graph, self._options = graph, options
         self._runs, self._numbers = dict[Any, Run](), places_of_numbers(graph)
+        count = len(graph.graph.find_nodes(op="placeholder"))
+        self._sizes = SizeWatch(names_of(graph, (*range(count), *self._numbers)))
 
     def __call__(self, *inputs: Any) -> Any:
         key = (*key_of(inputs), *(inputs[at].item() for at in self._numbers))
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
-        run = self._runs.pop(key, None) or self._compile(inputs, tensors)
+        run = self._runs.pop(key, None)
+        if run is None:
+            start = time.monotonic()
+            run = self._compile(inputs, tensors)
+            self._sizes.note(key, time.monotonic() - start)
         if len(self._runs) >= KEPT:
             del self._runs[next(iter(self._runs))]
         self._runs[key] = run  # the last one
@@ -178,6 +195,7 @@ class CompiledGraph:
         self._variants = dict[Any, GraphVariant | None]()
         self.numbers = places_of_numbers(graph)
         self._rests = dict[Any, Run]()  # by key, what runs where nothing is compiled
+        self._sizes = SizeWatch(names_of(graph, (*self._others, *self.numbers)))
 
     def __call__(self, *inputs: Any) -> Any:
         variant = self.variant(inputs)
@@ -202,12 +220,21 @@ class CompiledGraph:
             with compile_lock():
                 variant = self._variants.get(key)  # by another thread meanwhile
                 if variant is None or not variant.weights.is_of(weights):
+                    start, known = time.monotonic(), key in self._variants
                     self._variants[key] = variant = self._compile(inputs)
+                    if not known:
+                        self._sizes.note(key, time.monotonic() - start)
         return variant
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         numbers = [inputs[at].item() for at in self.numbers]
         return *key_of([inputs[at] for at in self._others]), *numbers
+
+    def _program(self, graph: Any, inputs: Sequence[Any]) -> TorchProgram:
+        """Raises UnsupportedError for what torch.export does not take."""
+        with pytorch_failures("graph", "torch.export captures it"):
+            exported = capture(graph, tuple(inputs), {})
+        return program_of(torch, "graph", exported)
 
     def _compile(self, inputs: Sequence[Any]) -> GraphVariant | None:
         state = TensorState(inputs[at] for at in self._weights)
@@ -215,11 +242,11 @@ class CompiledGraph:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
                 graph = with_numbers(self._graph, self.numbers, inputs)
-                exported = capture(graph, tuple(inputs), {})
-                program = program_of(torch, "graph", exported)
+                program = self._program(graph, inputs)
         except UnsupportedError:
             return None
-        except Exception:  # of many kinds, for what torch.export does not take
+        except Exception as error:  # of many kinds
+            leave("a graph", reason_of(error))
             return None
         tensors = [at for at, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
         weights = {*self._weights}
@@ -237,6 +264,12 @@ class CompiledGraph:
             if runs is None or is_slower(self._options, eager, partial(runs, *own)):
                 return None
         return GraphVariant(runs, places, state)
+
+
+def names_of(graph: Any, places: Iterable[int]) -> list[str]:
+    """What TorchDynamo calls inputs."""
+    nodes = graph.graph.find_nodes(op="placeholder")
+    return [nodes[at].name for at in places]
 
 
 def places_of_numbers(graph: Any) -> tuple[int, ...]:

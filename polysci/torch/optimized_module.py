@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from polysci.torch.compiled_part import is_fake
 from polysci.torch.free_sizes import check_sizes
 from polysci.torch.module_state import ModuleState
 from polysci.torch.reports import ModuleReport
+from polysci.torch.size_hints import SizeWatch
 from polysci.torch.stored_module import StoredModule, StoredVariants
 from polysci.torch.variants import (
     ModuleOptions,
@@ -39,9 +41,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     Calls take what those of the module take, in the sizes of the example inputs, or others along
     axes that ``dynamic_shapes`` leaves free, for which it is compiled once more. Weights are those
-    of the module: where they changed, or a submodule was replaced, it is compiled again. Hooks that
-    the module has, and attributes that are no tensors, are captured as its code is; later ones do
-    not count. Results are new tensors, no views. Gradients are not computed.
+    of the module: where they changed, or a submodule was replaced, it is compiled again. Of writes
+    that PyTorch does not count, through a NumPy view or ``.data``, those are noticed that change
+    the first or last element of a tensor or one of two between: ``refresh`` tells of others. Hooks
+    that the module has, and attributes that are no tensors, are captured as its code is; later ones
+    do not count. Results are new tensors, no views. Gradients are not computed.
     """
 
     def __init__(
@@ -64,7 +68,10 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         state, leaves = ModuleState(self.module), pytree.tree_leaves(examples)
         self._examples, self._first = examples, key_of(leaves)
         self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
+        start = time.monotonic()
         self._variants = {self._first: self._compile(leaves)}
+        self._sizes = SizeWatch(_names_of(examples))
+        self._sizes.note(self._first, time.monotonic() - start)
         self._state: ModuleState | None = state
 
     @property
@@ -167,7 +174,9 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             )
         with compile_lock():
             if key not in self._variants:  # by another thread meanwhile
+                start = time.monotonic()
                 self._variants[key] = self._compile(leaves)
+                self._sizes.note(key, time.monotonic() - start)
             return self._variants[key]
 
     def _compile(self, leaves: Sequence[Any]) -> Variant:
@@ -182,6 +191,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
         check_inference(self.module, [("", self.module)])
         self._compile_first(self._examples)
+
+    def refresh(self) -> None:
+        """Compile again for the weights as they are now, for writes that nothing counts."""
+        with compile_lock():
+            self._renew()
 
     # What users do with modules
 
@@ -257,6 +271,12 @@ set_code_exec_strategy(  # TorchDynamo leaves this function alone, without being
 )
 
 
+def _names_of(examples: tuple[Any, ...]) -> list[str]:
+    """What the leaves of positional inputs, and of inputs by name, are called."""
+    paths = [path for path, _ in pytree.tree_flatten_with_path(examples)[0]]
+    return [f"{('args', 'words')[path[0].idx]}{pytree.keystr(path[1:])}" for path in paths]
+
+
 def _in_order(value: Any, example: Any) -> Any:
     """A value whose dictionaries have their keys in the order of an example's."""
     if type(value) is not type(example):
@@ -298,8 +318,8 @@ def optimize(
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedError("module: TorchScript is not supported: pass what it was made of")
     check_inference(module, module.named_modules())
-    if isinstance(module, OptimizedModule):
-        module = module.module
+    if isinstance(module, OptimizedModule | torch.nn.parallel.DistributedDataParallel):
+        module = module.module  # in inference, processes exchange nothing
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     options = module_options(level, dtype or "f32", algorithm, threads, reproducible=reproducible)
     return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)

@@ -27,6 +27,7 @@ from polysci.network.operators.lower import lower
 from polysci.network.tools.debug import FACTOR, LEAST, bound_of
 from polysci.peers.networks.contest import largest_error
 from polysci.torch.compiled_part import CompiledPart, PartTensor
+from polysci.torch.equal_elements import Operators
 from polysci.torch.reports import PartReport
 
 # Of a result beside eager's: with any error of eager's it is within the bound beside f64.
@@ -190,9 +191,12 @@ def _refusals(part: Part, error: RefusedNodesError) -> dict[Any, NodeRefusal]:
 
 
 def compile_part(
-    program: TorchProgram, part: Part, network: Network, values: Mapping[Any, Any]
-) -> tuple[CompiledPart | None, PartReport]:
-    """The module of a part's network; None where it is wrong. ``values`` are tensors of eager.
+    program: TorchProgram, part: Part, network: Network, values: Mapping[Any, Any],
+    operators: Operators,
+) -> tuple[CompiledPart | None, PartReport]:  # fmt: skip
+    """The module of a part's network; None where it is wrong.
+
+    ``values`` are tensors of eager, with these ``operators``.
 
     Beside a run in f64 the error of a network of f32 is at most that of eager, times what
     ``polysci compile --check`` allows; none is needed for results that are as near to eager's as
@@ -204,7 +208,7 @@ def compile_part(
     ours, theirs = _arrays(made), _arrays(eager)
     wanted = theirs
     if largest_error(ours, theirs) > NEAR and not network.summary.narrow:
-        wanted = _arrays(_exact_outputs(program, part, values))
+        wanted = _arrays(_exact_outputs(program, part, values, operators))
     rows = [
         (largest_error([own], [right]), bound_of(network, largest_error([other], [right])))
         for own, other, right in zip(ours, theirs, wanted, strict=True)
@@ -258,19 +262,23 @@ def is_whole_of(program: TorchProgram, part: Part) -> bool:
     return (part.inputs, part.outputs) == (program.inputs, program.outputs)
 
 
-def _exact_outputs(program: TorchProgram, part: Part, values: Mapping[Any, Any]) -> list[Any]:
+def _exact_outputs(
+    program: TorchProgram, part: Part, values: Mapping[Any, Any], operators: Operators
+) -> list[Any]:
     """The outputs of a part by eager in f64, from inputs of f32."""
     known = {**program.values, **{node: values[node] for node in part.inputs}}
-    run_calls(_with_known(program, part), known, {*part.outputs}, torch.float64)
+    run_calls(_with_known(program, part), known, {*part.outputs}, operators, torch.float64)
     return [known[node] for node in part.outputs]
 
 
-def boundary_values(program: TorchProgram, split: Split, inputs: Sequence[Any]) -> dict[Any, Any]:
+def boundary_values(
+    program: TorchProgram, split: Split, inputs: Sequence[Any], operators: Operators
+) -> dict[Any, Any]:
     """By eager: the outputs, and what parts read or make; others are dropped after their use."""
     kept = {node for part in split.parts for node in (*part.inputs, *part.outputs)}
     kept |= {*program.made}
     values = {**program.values, **dict(zip(program.inputs, inputs, strict=True))}
-    run_calls([*needed_calls(program.nodes, program.made)], values, kept)
+    run_calls([*needed_calls(program.nodes, program.made)], values, kept, operators)
     return values
 
 
@@ -309,11 +317,13 @@ def _agree(ours: Sequence[Any], theirs: Sequence[Any], share: float) -> bool:
 
 
 def run_calls(
-    calls: Sequence[Any], values: dict[Any, Any], kept: Collection[Any], dtype: Any = None
-) -> None:
+    calls: Sequence[Any], values: dict[Any, Any], kept: Collection[Any], operators: Operators,
+    dtype: Any = None,
+) -> None:  # fmt: skip
     """Add what calls make, in ``dtype`` where that is floating point and a type is told.
 
-    Others than ``kept`` are dropped after their last use.
+    ``operators`` take the place of some of PyTorch's. Others than ``kept`` are dropped after their
+    last use.
     """
 
     def wide(value: Any) -> Any:
@@ -328,7 +338,7 @@ def run_calls(
             (node.args, node.kwargs), lambda source: wide(values[source])
         )
         with torch.autocast("cpu", enabled=False):  # the calls say what it casts
-            values[node] = node.target(*arguments, **words)
+            values[node] = operators.get(node.target, node.target)(*arguments, **words)
         for source in node.all_input_nodes:
             if last[source] is node and source not in kept:
                 del values[source]

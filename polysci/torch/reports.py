@@ -17,19 +17,22 @@ class PartReport:
     in f64 on the example inputs, over the largest number or 1, of an output that is nearest to its
     ``bound``; from eager itself where that is a few units of rounding. ``predicted`` seconds are
     those of its layers by the cost model or as measured, None where it has none. ``reason``: why it
-    was left to PyTorch after all. ``any_order_cost``: of reproducible sums, the most that one of
-    its layers takes, over its time in any order.
+    was left to PyTorch after all, of a part without stages because it does not compile.
+    ``any_order_cost``: of reproducible sums, the most that one of its layers takes, over its time
+    in any order.
     """
 
     calls: int
-    stages: int
-    error: float
-    bound: float
-    predicted: float | None
+    stages: int = 0
+    error: float = 0.0
+    bound: float = 0.0
+    predicted: float | None = None
     reason: str = ""
     any_order_cost: float | None = None
 
     def __str__(self) -> str:
+        if not self.stages:
+            return f"{self.calls} calls; left to PyTorch: {self.reason}"
         spent = "" if self.predicted is None else f", layers {time_text(self.predicted)}"
         error = f"error {self.error:.1e} of {self.bound:.1e} allowed"
         cost = "" if self.any_order_cost is None else f", {cost_text(self.any_order_cost)}"
@@ -45,7 +48,7 @@ class ModuleReport:
     """
 
     parts: tuple[PartReport, ...]
-    refused: tuple[NodeRefusal, ...]
+    refused: tuple[NodeRefusal, ...] = ()
     eager_seconds: float | None = None
     own_seconds: float | None = None
     reason: str = ""

@@ -11,6 +11,8 @@ from typing import Any, Final
 import torch
 from torch.fx.passes.split_module import split_module
 
+from polysci.torch.fallback import leave_by
+
 EAGER: Final = "eager"
 RESTS: Final = ("inductor", EAGER)
 
@@ -26,8 +28,12 @@ class CompiledRest(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *inputs: Any) -> Any:
         """What the calls make."""
         if self._runs is None:
-            with torch._guards.tracing(None):
-                self._runs = torch._inductor.compile(self._calls, [*inputs])
+            try:
+                with torch._guards.tracing(None):
+                    self._runs = torch._inductor.compile(self._calls, [*inputs])
+            except Exception as error:  # of many kinds, of inductor's or its compiler's
+                leave_by("inductor", "calls between parts", error)
+                self._runs = self._calls
         return self._runs(*inputs)
 
 

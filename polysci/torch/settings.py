@@ -53,11 +53,8 @@ class options:  # noqa: N801  (a function to its callers, or a context manager)
         }  # fmt: skip
         chosen = replace(_settings, **{n: x for n, x in changes.items() if x is not None})
         check_options(chosen.level, chosen.threads or 1, None, None, None, None)
-        check_type("algorithm", chosen.algorithm, str)
         check_type("reproducible", chosen.reproducible, bool)
-        if chosen.algorithm not in (known := (*ALGORITHMS, AUTO)):
-            hint = f"{', '.join(known)}{suggest(chosen.algorithm, known)}"
-            raise SpecError(f"algorithm {chosen.algorithm!r:.40}: expected one of {hint}")
+        check_algorithm(chosen.algorithm)
         _use(chosen)
 
     def __enter__(self) -> None:
@@ -65,6 +62,14 @@ class options:  # noqa: N801  (a function to its callers, or a context manager)
 
     def __exit__(self, *_error: object) -> None:
         _use(self._before)
+
+
+def check_algorithm(algorithm: Any) -> None:
+    """Raise TypeError or SpecError for what is no algorithm."""
+    check_type("algorithm", algorithm, str)
+    if algorithm not in (known := (*ALGORITHMS, AUTO)):
+        hint = f"{', '.join(known)}{suggest(algorithm, known)}"
+        raise SpecError(f"algorithm {algorithm!r:.40}: expected one of {hint}")
 
 
 def set_threads(count: int) -> None:

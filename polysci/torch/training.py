@@ -18,6 +18,7 @@ from polysci.network.frontends.pytorch.importer import OPERATORS, operator_name
 from polysci.network.frontends.pytorch.program import TorchProgram
 from polysci.network.frontends.pytorch.training import MAX_POOL_BACKWARD
 from polysci.torch.compiled_part import CHANNELS_LAST
+from polysci.torch.fallback import leave, reason_of
 from polysci.torch.library import LIBRARY
 from polysci.torch.parts import split_program
 from polysci.torch.variants import ModuleOptions, compile_parts, is_slower
@@ -168,10 +169,16 @@ def _compile(
     """A function of a list of tensors, which it empties."""
     if not all(isinstance(x, torch.Tensor) for x in example_inputs):
         raise UnsupportedError("sizes that are not fixed")
-    with _disable_current_modes():  # constants are tensors with memory
-        compiled = TracedGraph(graph, options)
-    if refuses and not compiled.split.parts:
-        raise UnsupportedError("nothing of the graph can be compiled")
+    compiled: Any = partial(_run_as_traced, graph)
+    try:
+        with _disable_current_modes():  # constants are tensors with memory
+            compiled = TracedGraph(graph, options)
+        if refuses and not compiled.split.parts:
+            raise UnsupportedError("nothing of the graph can be compiled")
+    except Exception as error:  # of many kinds
+        if refuses:  # another backend takes both passes
+            raise
+        leave("the backward pass of a graph", reason_of(error))
 
     def run(inputs: list[Any]) -> Any:
         tensors = [*inputs]
@@ -201,7 +208,7 @@ class TracedGraph:
     def _compile(self, inputs: Sequence[Any]) -> Any:
         eager = partial(self._eager, range(len(inputs)), self._graph)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            plain = [self._as_traced(at, x) for at, x in enumerate(inputs)]
+            plain = [*map(_as_traced, self.program.inputs, inputs)]
             runs, self.report = compile_parts(self.program, plain, self._options, self.split)
             if runs is None or is_slower(
                 self._options, partial(eager, *inputs), partial(runs, *inputs)
@@ -213,9 +220,16 @@ class TracedGraph:
         """With inputs as PyTorch's operators expect them, some of which mistake strides."""
         tensors = [*inputs]
         for at in places:
-            tensors[at] = self._as_traced(at, tensors[at])
+            tensors[at] = _as_traced(self.program.inputs[at], tensors[at])
         return runs(*tensors)
 
-    def _as_traced(self, at: int, x: Any) -> Any:
-        """An image that the forward pass saved, contiguous as it was when it was traced."""
-        return x.contiguous() if self.program.inputs[at].meta.get(LAST) else x
+
+def _run_as_traced(graph: Any, *inputs: Any) -> Any:
+    """A graph by PyTorch's operators."""
+    nodes = graph.graph.find_nodes(op="placeholder")
+    return graph(*map(_as_traced, nodes, inputs))
+
+
+def _as_traced(node: Any, x: Any) -> Any:
+    """An image that the forward pass saved, contiguous as it was when it was traced."""
+    return x.contiguous() if node.meta.get(LAST) else x

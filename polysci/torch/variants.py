@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -15,14 +16,19 @@ import torch
 from torch.utils import _pytree as pytree
 
 from polysci.border.arguments import check_type
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.network.compile.compiled import Network, compile_network
 from polysci.network.compile.prepare import DTYPES
+from polysci.network.frontends.pytorch.failures import pytorch_failures
 from polysci.network.frontends.pytorch.program import program_of
 from polysci.network.ir.graph import Graph
 from polysci.torch.capture import capture
+from polysci.torch.compiled_part import CompiledPart
+from polysci.torch.equal_elements import AS_PYTORCH, FIRST_OF_EQUAL
+from polysci.torch.fallback import leave, reason_of
 from polysci.torch.joined_parts import join_parts
 from polysci.torch.parts import (
+    Part,
     Split,
     boundary_values,
     compile_part,
@@ -30,8 +36,9 @@ from polysci.torch.parts import (
     is_faithful,
     split_program,
 )
-from polysci.torch.reports import ModuleReport
+from polysci.torch.reports import ModuleReport, PartReport
 from polysci.torch.rest import EAGER, with_rest
+from polysci.torch.settings import check_algorithm
 from polysci.tune import LEVELS, check_options
 
 TURNS: Final = 7  # of eager and ours, one after the other
@@ -87,6 +94,7 @@ def module_options(
     """Of as many threads as PyTorch has, where none are told. Raises SpecError for wrong ones."""
     count = torch.get_num_threads() if threads is None else threads
     check_options(level, count, None, None, None, None)
+    check_algorithm(algorithm)
     check_type("reproducible", reproducible, bool)
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
@@ -97,20 +105,22 @@ def compile_module(
     module: Any, args: tuple[Any, ...], words: Mapping[str, Any], options: ModuleOptions
 ) -> Variant:
     """A module for these very sizes; what cannot be exported or compiled is left to eager."""
+    name = type(module).__name__
     try:
         exported = capture(module, args, words)
-        program = program_of(torch, type(module).__name__, exported)
-        split = split_program(program)
-    except (SpecError, UnsupportedError) as error:
-        return Variant(None, (), None, ModuleReport((), (), reason=str(error)))
     except Exception as error:  # of many kinds, for what torch.export does not take
         text = " ".join(str(error).split())
-        reason = f"torch.export cannot capture it: {text:.300}"
-        return Variant(None, (), None, ModuleReport((), (), reason=reason))
+        return _eager(f"torch.export cannot capture it: {text:.300}")
+    try:
+        program = program_of(torch, name, exported)
+    except (SpecError, UnsupportedError) as error:
+        return _eager(str(error))
+    except Exception as error:  # of many kinds
+        return _eager(leave(name, reason_of(error)))
     leaves = pytree.tree_leaves((args, dict(words)))
     places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
     inputs, eager = [leaves[at] for at in places], partial(module, *args, **words)
-    runs, report = compile_parts(program, inputs, options, split, eager)
+    runs, report = compile_parts(program, inputs, options, eager=eager)
     outputs = exported.call_spec.out_spec
     outputs = None if outputs.is_leaf() else outputs
     if runs is None:
@@ -125,34 +135,87 @@ def compile_module(
     return Variant(runs, places, outputs, report)
 
 
+def _eager(reason: str) -> Variant:
+    """A module that is left to PyTorch as a whole."""
+    return Variant(None, (), None, ModuleReport((), reason=reason))
+
+
 def compile_parts(
     program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split | None = None,
     eager: Callable[[], Any] | None = None,
 ) -> tuple[Any, ModuleReport]:  # fmt: skip
     """What computes a program's outputs; None where nothing of it is compiled.
 
-    ``eager`` runs the module that the program is of, with which it is compared.
+    ``eager`` runs the module that the program is of, with which it is compared. Raises WisdomError,
+    at the level that takes records alone; other errors leave parts, or all of it, to PyTorch.
     """
-    split = split or split_program(program)
-    refused = tuple(split.refused.values())
-    if not split.parts:
-        reason = "no part of it can be compiled"
-        return None, ModuleReport((), refused, reason=reason)
-    networks = {part: _compile_graph(options, split.graphs[part]) for part in split.parts}
+    try:
+        split = split or split_program(program)
+    except (SpecError, UnsupportedError) as error:  # of what it computes
+        return None, ModuleReport((), reason=str(error))
+    except Exception as error:  # of many kinds
+        return None, ModuleReport((), reason=leave(program.where, reason_of(error)))
+    try:
+        refused = tuple(split.refused.values())
+        if not split.parts:
+            return None, ModuleReport((), refused, reason="no part of it can be compiled")
+        return _compile_split(program, inputs, options, split, eager and partial(_run, eager))
+    except WisdomError:
+        raise
+    except Exception as error:  # of many kinds
+        return None, ModuleReport((), reason=leave(program.where, reason_of(error)))
+
+
+def _run(eager: Callable[[], Any]) -> Any:
+    with pytorch_failures("the module", "it computes the example inputs"):
+        return eager()
+
+
+def _compile_split(
+    program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split,
+    eager: Callable[[], Any] | None,
+) -> tuple[Any, ModuleReport]:  # fmt: skip
+    refused, reports = tuple(split.refused.values()), dict[Part, PartReport]()
+    networks = dict[Part, Network]()
+    for part in split.parts:
+        with _left_to_pytorch(program, part, reports):
+            networks[part] = _compile_graph(options, split.graphs[part])
     state = torch.get_rng_state()
     if eager is not None and (whole := compile_whole(program, networks, inputs, eager)):
         return whole[0].forward, ModuleReport((whole[1],), refused)
-    values = boundary_values(program, split, inputs)
-    if eager is not None and not is_faithful(program, values, eager, state):
+    for operators in (FIRST_OF_EQUAL, AS_PYTORCH):  # where the order of equal elements shows
+        torch.set_rng_state(state)
+        with pytorch_failures(program.where, "it runs what torch.export makes of the module"):
+            values = boundary_values(program, split, inputs, operators)
+        if eager is None or is_faithful(program, values, eager, state):
+            break
+    else:
         reason = "the program that torch.export makes of it computes something else"
         return None, ModuleReport((), refused, reason=reason)
-    made = {part: compile_part(program, part, networks[part], values) for part in networks}
-    compiled = {part: module for part, (module, _) in made.items() if module is not None}
-    report = ModuleReport(tuple(own for _, own in made.values()), refused)
+    compiled = dict[Part, CompiledPart]()
+    for part, network in networks.items():
+        with _left_to_pytorch(program, part, reports):
+            made, reports[part] = compile_part(program, part, network, values, operators)
+            if made is not None:
+                compiled[part] = made
+    report = ModuleReport(tuple(reports[part] for part in split.parts), refused)
     if not compiled:
         return None, replace(report, reason="no part of it computes what eager does")
     runs = join_parts(program, split, compiled)
     return with_rest(runs, inputs, options.rest), report
+
+
+@contextmanager
+def _left_to_pytorch(program: Any, part: Part, reports: dict[Part, PartReport]) -> Iterator[None]:
+    """What fails inside leaves the part to PyTorch, with a warning and the reason in its report."""
+    try:
+        yield
+    except WisdomError:
+        raise
+    except Exception as error:  # of many kinds
+        calls = len(part.calls)
+        reason = leave(f"{program.where}: a part of {calls} calls", reason_of(error))
+        reports[part] = PartReport(calls, reason=reason)
 
 
 def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:

@@ -7,6 +7,7 @@ from operator import getitem
 from types import MappingProxyType
 from typing import Any, Final
 
+from polysci.network.frontends.pytorch.failures import pytorch_failures
 from polysci.network.frontends.pytorch.importer import OPERATORS, needed_calls, operator_name
 
 # Norms that, while they learn, change running statistics, though their schemas do not say so: the
@@ -18,15 +19,20 @@ _FRESH: Final = frozenset(
         f"{name}{axes}d" for axes in (1, 2, 3) for name in ("conv", "conv_transpose")
     ))
 )  # fmt: skip
+_EXPORTED_AGAIN: Final = (
+    "it changes tensors in place: export the module with strict=True, with every tensor that it "
+    "changes (a cache of keys and values) a registered buffer, or an argument that it returns"
+)
 # Operators whose result may share memory with an operand, though their schemas do not say so.
 _SHARING: Final = frozenset(("einsum",))
 
 
-def decompose(torch: Any, program: Any) -> Any:
+def decompose(torch: Any, where: str, program: Any) -> Any:
     """The program with new tensors for changes in place, of calls that have rules where it can be.
 
     Where tensors change, what hands on memory has to show it: PyTorch's decomposition copies what
     dropout returns in inference, its operand, and takes results of calls that it keeps as new.
+    Raises UnsupportedError where PyTorch fails.
     """
     table = torch.export.default_decompositions()
     changes = any(map(_changes, program.graph.nodes))
@@ -34,7 +40,9 @@ def decompose(torch: Any, program: Any) -> Any:
         name = operator_name(operator) if hasattr(operator, "_schema") else ""
         if name in OPERATORS and not (changes and name in _SHARING):
             del table[operator]
-    return (_with_aliases(torch, program) if changes else program).run_decompositions(table)
+    what = f"run_decompositions() of PyTorch {torch.__version__} runs on this program"
+    with pytorch_failures(where, what, _EXPORTED_AGAIN if changes else ""):
+        return (_with_aliases(torch, program) if changes else program).run_decompositions(table)
 
 
 def _with_aliases(torch: Any, program: Any) -> Any:

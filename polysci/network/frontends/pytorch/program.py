@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.network.frontends.pytorch.failures import pytorch_failures
 from polysci.network.frontends.pytorch.functional import decompose, functional_graph
 from polysci.network.frontends.pytorch.importer import graph_of_calls, needed_calls
 from polysci.network.ir.graph import Array, Graph
@@ -124,7 +125,7 @@ def program_of(
     """
     graph = functional_graph(torch, program)
     if graph is None:
-        program = decompose(torch, program)
+        program = decompose(torch, where, program)
         graph = program.graph
     return _program_of(torch, where, program, graph, values or {})
 
@@ -143,7 +144,8 @@ def _program_of(
     if changed:
         names = ", ".join(map(repr, sorted(changed.values())))
         raise UnsupportedError(
-            f"{where}: the program changes {names:.300}; call eval() on the module before export"
+            f"{where}: the program changes {names:.300}, and a network keeps no state; call eval() "
+            "on the module before export, or make what it changes an argument that it returns"
         )
     known = {**program.state_dict, **program.constants}
     tensors, inputs = dict[Any, Any](), list[Any]()
@@ -166,7 +168,12 @@ def _program_of(
 def _value(torch: Any, where: str, node: Any, value: Any) -> Any:
     """A tensor of an input's type and shape; a number is for all elements."""
     like = node.meta["val"]
-    array = torch.as_tensor(np.asarray(value)).to(like.dtype)
+    try:
+        array = torch.as_tensor(np.asarray(value)).to(like.dtype)
+    except (TypeError, ValueError, RuntimeError):
+        raise SpecError(
+            f"{where}: value of {node.name!r}: expected numbers, got {value!r:.200}"
+        ) from None
     if array.dim() and array.numel() != like.numel():
         raise SpecError(
             f"{where}: value of {node.name!r}: {array.numel()} numbers for the shape "
@@ -234,8 +241,8 @@ def export_again(
     arguments, words = torch.utils._pytree.tree_unflatten(arrays, program.call_spec.in_spec)
     try:
         return torch.export.export(program.module(), arguments, words)
-    except (AssertionError, RuntimeError, ValueError) as error:
-        text = str(error).split("\n", maxsplit=1)[0]
+    except Exception as error:  # of many kinds
+        text = str(error).split("\n", maxsplit=1)[0] or type(error).__name__
         raise SpecError(f"{where}: sizes that the program does not take: {text:.300}") from None
 
 
@@ -260,7 +267,8 @@ def run_program(
                 own = [x.float() if x.is_floating_point() else x for x in own]
             values = dict(zip(node.all_input_nodes, own, strict=True))
             arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            known[node] = wide(node.target(*arguments, **words))
+            with pytorch_failures(program.where, f"it computes {node.target} in {dtype}"):
+                known[node] = wide(node.target(*arguments, **words))
     arrays = dict[str, Array]()
     for node, value in known.items():
         parts = value if isinstance(value, list | tuple) else [value]
