@@ -331,18 +331,6 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice": None,
         "test_parallel_candidates_that_are_all_slow_are_timed_again": None,
     },
-    "torch/test_experts.py": {"test_blocks_compute_what_eager_does": None},
-    "torch/test_hints.py": {
-        "test_writes_through_a_numpy_view": 3,
-        "test_graphs_that_learn": None,
-        "test_free_sizes_of_optimize": None,
-        "test_distributed_modules": None,
-    },
-    "torch/test_failures.py": {
-        "test_graphs_of_torch_compile": 8,
-        "test_optimized_modules": 4,
-        "test_failures_of_inductor": 0,
-    },
     "torch/test_operators.py": {
         "test_results_and_gradients_of_integers_are_exact": 9,
         "test_any_memory_is_read": 4,

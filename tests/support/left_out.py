@@ -91,6 +91,9 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "space/test_space.py": "the_order_never_changes",
     "space/test_swapped_taps.py": "the_model_swaps_the_factors_where_few_channels_leave_lanes_idle",
     "target/test_header_sets.py": "builds_honour_the_flags_of_each_text",
+    "torch/test_experts.py": "blocks_compute_what_eager_does",
+    "torch/test_failures.py": "failures_of_inductor",
+    "torch/test_hints.py": "graphs_that_learn free_sizes_of_optimize distributed_modules",
     "torch/test_dynamo.py": "recurrent_layers_are_compiled_where_torchdynamo_hands_them_on",
     "torch/test_models.py": (
         "channels_last_and_odd_sizes batches_of_any_size copies_and_files modes_strides_and_threads"
