@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.ops import Conv2d, problem_of
 from polysci.ops.problem import Problem
@@ -107,6 +108,7 @@ def conv2d(
     Raises TypeError or ValueError that names the argument, and what ``compile`` raises.
     """
     check_options("estimate", threads, None, isa, None, None)
+    check_type("layout", layout, str)
     problem = _convolution(x, w, stride, pad, dilation, groups, layout)
     primitive = _kept_primitive(problem, threads, isa)
     x, w, bias, residual = map(_without_gaps, (x, w, bias, residual))

@@ -1,8 +1,16 @@
 """The errors polysci raises; each message says what, where, the likely cause and what to do."""
 
+from polysci.text.lengths import cut_message
+
 
 class PolysciError(Exception):
-    """Every error that polysci raises on purpose."""
+    """Every error that polysci raises on purpose.
+
+    What it repeats of a text that came in, be it of megabytes, is cut.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(cut_message(str(message)))
 
 
 class SpecError(PolysciError, ValueError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from polysci.errors import SpecError
+from polysci.text.lengths import cut
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -16,6 +17,17 @@ def check_type(name: str, value: object, *kinds: type) -> None:
         return
     expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
     raise TypeError(f"{name}: expected {expected}, got {describe(value)}")
+
+
+def check_texts(name: str, value: object) -> None:
+    """Raise TypeError for what is neither None nor a list or tuple of str."""
+    if value is not None and not (
+        isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+    ):
+        raise TypeError(f"{name}: expected a list of str or None, got {describe(value)}")
+    bad = next((text for text in value or () if not text.isprintable()), None)
+    if bad is not None:
+        raise ValueError(f"{name}: expected printable texts, got {describe(bad)}")
 
 
 def check_callable(name: str, value: object) -> None:
@@ -28,12 +40,12 @@ def check_clamp(clamp: Any) -> tuple[float, float]:
     """The two bounds of a clamp. Raises TypeError or ValueError."""
     try:
         low, high = map(float, clamp)
-    except (TypeError, ValueError):
-        raise TypeError(f"clamp: expected two numbers (lo, hi), got {describe(clamp)}") from None
     except OverflowError:
         raise ValueError(
             "clamp: expected numbers that fit in a float, got a larger integer"
         ) from None
+    except Exception:  # whatever a caller's own object raises
+        raise TypeError(f"clamp: expected two numbers (lo, hi), got {describe(clamp)}") from None
     if isnan(low) or isnan(high) or low > high:
         raise ValueError(f"clamp: expected lo <= hi, got ({low}, {high})")
     return low, high
@@ -70,19 +82,19 @@ def check_path(name: str, value: object) -> Path:
     No file's name holds a NUL byte, or characters that the file system's encoding lacks.
     """
     check_type(name, value, str, PathLike)
-    path = Path(value)  # type: ignore[arg-type]
     try:
+        path = Path(value)  # type: ignore[arg-type]
         possible = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
+    except Exception:  # of an encoding, or whatever a caller's own object raises
         possible = False
     if not possible:
-        raise ValueError(f"{name}: no file can have the name {describe(str(path))}")
+        raise ValueError(f"{name}: no file can have the name {describe(value)}")
     return path
 
 
 def describe(value: Any) -> str:
     """A short text of any value."""
     try:
-        return f"{value!r:.80}"
+        return cut(repr(value))
     except Exception:  # a caller's own repr, or an integer of too many digits
         return f"an object of {type(value).__name__}"

@@ -10,16 +10,19 @@ from io import BufferedReader, BufferedWriter
 from os import PathLike
 from pathlib import Path
 
-Kinds = tuple[Callable[[int], bool], ...]
+from polysci.text.lengths import cut
+
+Kinds = tuple[Callable[[os.stat_result], bool], ...]
 TEXT_LIMIT = 1 << 26  # bytes of a text that a person or this program wrote
 
 
 def read_named(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
-    """The contents of a file or pipe that a user names. Raises OSError.
+    """The contents of a file, or of a shell's pipe, that a user names. Raises OSError.
 
-    A device, a name with a NUL byte and more than ``limit`` bytes are errors, too.
+    A device, a named pipe, for whose writer this process might wait for ever, a name with a NUL
+    byte and more than ``limit`` bytes are errors, too.
     """
-    with _open(path, (stat.S_ISREG, stat.S_ISFIFO), "a regular file or a pipe") as file:
+    with _open(path, (_is_file, _is_unnamed_pipe), "a regular file or a shell's pipe") as file:
         return _whole(file, limit)
 
 
@@ -31,7 +34,7 @@ def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
 
 def open_stored(path: str | PathLike[str]) -> BufferedReader:
     """A regular file, to be read. Raises OSError for anything else."""
-    return _open(path, (stat.S_ISREG,), "a regular file")
+    return _open(path, (_is_file,), "a regular file")
 
 
 @contextmanager
@@ -56,14 +59,32 @@ def _open(path: str | PathLike[str], kinds: Kinds, expected: str) -> BufferedRea
     if "\0" in name:
         raise OSError(errno.EINVAL, "the name holds a NUL byte", name)
     try:
-        mode = Path(name).stat().st_mode
+        status = Path(name).stat()
     except UnicodeEncodeError:
         raise OSError(errno.EINVAL, "the name has characters that no file's name has") from None
-    if stat.S_ISDIR(mode):
+    except OSError as error:  # whose own text repeats a name of any length
+        raise OSError(error.errno, error.strerror, cut(name)) from None
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    if not any(accepts(mode) for accepts in kinds):
+    if not any(accepts(status) for accepts in kinds):
         raise OSError(errno.EINVAL, f"expected {expected}", name)
     return Path(name).open("rb")
+
+
+def _is_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def _is_unnamed_pipe(status: os.stat_result) -> bool:
+    """Whether it is a pipe of the kernel's own file system, as ``<(command)`` makes."""
+    if not stat.S_ISFIFO(status.st_mode):
+        return False
+    ends = os.pipe()
+    try:
+        return os.fstat(ends[0]).st_dev == status.st_dev
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 def _whole(file: BufferedReader, limit: int) -> bytes:

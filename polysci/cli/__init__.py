@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from polysci import __version__
 from polysci.border.guard import is_expected, report_of
-from polysci.border.streams import open_closed_streams
+from polysci.border.streams import open_closed_streams, output_fault
 from polysci.cli import (
     bench,
     check,
@@ -31,6 +30,7 @@ from polysci.cli.completion import SHELLS, PrintCompletion
 from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
 from polysci.errors import SpecError
+from polysci.text.lengths import cut_message
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
@@ -79,20 +79,29 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status.
 
-    0: done. 1: the work failed. 2: bad input. 130: Ctrl-C.
+    0: done. 1: the work failed, or standard output did not take its result. 2: bad input.
+    130: Ctrl-C.
     """
-    words = sys.argv[1:] if argv is None else argv
     open_closed_streams()
+    try:
+        status = _run(sys.argv[1:] if argv is None else argv)
+    except SystemExit as error:
+        if _lost_output():
+            raise SystemExit(error.code or FAILED) from None
+        raise
+    return status or FAILED if _lost_output() else status
+
+
+def _run(words: Sequence[str]) -> int:
     try:
         if not words:
             parser().print_help()
             return 0
         arguments = parser().parse_args(words)
         status: int = arguments.run(arguments)
-        sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError as error:
+        print(f"polysci: error: standard output: {error.strerror}", file=sys.stderr)
         return FAILED
     except (KeyboardInterrupt, Interrupted):
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
@@ -101,5 +110,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--traceback" in words:
             raise
         error = error if is_expected(error) else report_of(error)
-        print(f"polysci: error: {str(error) or type(error).__name__}", file=sys.stderr)
+        message = cut_message(str(error) or type(error).__name__)
+        print(f"polysci: error: {message}", file=sys.stderr)
         return BAD_INPUT if isinstance(error, SpecError) else FAILED
+
+
+def _lost_output() -> bool:
+    """Whether standard output failed; says so."""
+    fault = output_fault()
+    if fault:
+        print(f"polysci: error: standard output: {fault}", file=sys.stderr)
+    return bool(fault)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from polysci.text.lengths import cut_message
 from polysci.text.suggestions import suggest
 
 
@@ -24,7 +26,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and end with status 2."""
-        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: error: {cut_message(message)} ({self.prog} --help)\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print; argparse's own drops the error of a full disk or a closed pipe."""
+        print(message, end="", file=file or sys.stderr)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

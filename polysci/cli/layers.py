@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from polysci.errors import NoCompilerError, PolysciError, SpecError
 from polysci.target.isas import ISAS, isa_named
+from polysci.text.lengths import cut_message
 from polysci.text.suggestions import known_name, suggest
 
 if TYPE_CHECKING:
@@ -384,7 +385,7 @@ def mark_disturbed(result: Result) -> str:
 
 def say(text: str) -> None:
     """Print progress to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(cut_message(text), file=sys.stderr, flush=True)
 
 
 def title(problem: Problem) -> str:

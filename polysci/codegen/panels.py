@@ -287,7 +287,7 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
         weight, real = _weight(plan, strides, f"{c.variable(plan.column)} ^ d", "d")
     else:
         weight, real = _weight(plan, strides, c.variable(plan.column), depth or "0")
-    add = f"sum += {weight}"
+    add = f"sum = (uint32_t){weight} + sum"  # the other way round, gcc warns of a sign
     body: c.Generable = c.Statement(add)
     if real:
         body = c.when(" && ".join(real), body)

@@ -185,7 +185,7 @@ def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """
     try:
         bits = np.asarray(array, np.float32).view(np.uint32)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # of NumPy, or whatever a caller's own object raises
         raise TypeError(f"array: expected real numbers, got {describe(array)}") from None
     rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
     quiet = (bits | np.uint32(0x400000)) >> 16

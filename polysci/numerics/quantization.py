@@ -86,7 +86,7 @@ def _finite(value: Any) -> NDArray[np.float32] | None:
             return None
         with np.errstate(over="ignore"):
             values = np.array(value, np.float32)
-    except ValueError:  # rows of different lengths
+    except Exception:  # rows of different lengths, or whatever a caller's own object raises
         return None
     values.flags.writeable = False
     return values if np.isfinite(values).all() else None

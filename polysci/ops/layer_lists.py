@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from os import PathLike
 from pathlib import Path
@@ -57,7 +58,7 @@ def load(
 
 def _find(path_or_name: str | PathLike[str]) -> Path:
     path = Path(path_or_name)
-    if path.suffix or len(path.parts) != 1 or path.exists():
+    if path.suffix or len(path.parts) != 1 or os.path.lexists(path):  # also of impossible names
         return path
     name = known_name(path.name, names())
     if name not in names():

@@ -56,6 +56,8 @@ def problem_of(
         raise TypeError(
             f"problem: expected a Problem or the text of one, got {type(problem).__name__}"
         )
+    for name, value in (("layout", layout), ("dtype", dtype)):
+        check_type(name, value, str, type(None))
     if layout not in (None, problem.layout):
         raise SpecError(f"layout: the problem has {problem.layout!r}, got {layout!r} beside it")
     if dtype is not None and str(precision_named(dtype)) != problem.dtype:

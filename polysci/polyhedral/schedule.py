@@ -11,6 +11,7 @@ from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 
+MOST_WORDS = 100  # loops and marks; what is made of a schedule takes time for each
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
 AHEAD = "ahead(B)"
 STREAM = "stream(C)"
@@ -252,6 +253,8 @@ def parse(text: str) -> Schedule:
         raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
     steps: list[Loop | Pack | Transform] = []
     words, marks = body.split(), set[str]()
+    if len(words) > MOST_WORDS:
+        raise SpecError(f"schedule {text!r}: {len(words)} words; expected at most {MOST_WORDS}")
     for mark in reversed(_LAST):
         if words[-1:] == [mark]:
             marks.add(words.pop())

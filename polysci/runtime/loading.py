@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from polysci.algorithms.algorithm import SYMBOL
+from polysci.border.arguments import check_type
 from polysci.codegen import interface
 from polysci.codegen.denormals import KEEP_FLAG
 from polysci.errors import SpecError, UnsupportedError
@@ -43,6 +44,7 @@ def load_primitive(
     flush_denormals: bool = True,
 ) -> Primitive:
     """Build (or find in the cache) and load the primitive of a source. Raises BuildError."""
+    check_type("flush_denormals", flush_denormals, bool)
     backend = backend_of(isa_named(source.isa))
     flags = None if flush_denormals else (*default_flags(), KEEP_FLAG)
     path = backend.build(source.file, flags=flags, symbols=source.symbols)

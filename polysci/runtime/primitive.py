@@ -289,7 +289,7 @@ class Primitive:
 
     def _zero_point(self, x_zero: int) -> tuple[int, ...]:
         """What the packing function takes of it. Raises ValueError for what x cannot hold."""
-        integer = isinstance(x_zero, int | np.integer)
+        integer = isinstance(x_zero, int | np.integer) and not isinstance(x_zero, bool)
         if not self._precision.integer:
             if not integer or x_zero:
                 value = describe(x_zero)
@@ -297,9 +297,8 @@ class Primitive:
             return ()
         limits = np.iinfo(self._precision.x.numpy)
         if not integer or not limits.min <= x_zero <= limits.max:
-            raise ValueError(
-                f"x_zero: expected {limits.min} to {limits.max}, got {describe(x_zero)}"
-            )
+            told = f"expected {limits.min} to {limits.max}, got {describe(x_zero)}"
+            raise ValueError(f"x_zero: {told}")
         return (int(x_zero),)
 
     def _scales(self, scales: Scales | None) -> Any:
@@ -340,8 +339,9 @@ class Primitive:
             flags = array.flags
             if flags.c_contiguous and flags.aligned:
                 return array
-        if name == "x" and self._batched and getattr(array, "shape", None) == (0, *shape[1:]):
-            shape = (0, *shape[1:])
+        empty = (0, *shape[1:])
+        if name == "x" and self._batched and isinstance(array, _ndarray) and array.shape == empty:
+            shape = empty
         return arguments.readable(name, array, shape, self._axes[name], self._types[name])
 
     def _target(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> Array:

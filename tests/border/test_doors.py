@@ -28,11 +28,25 @@ class Unprintable:
         raise RuntimeError("no text")
 
 
+def fail(*_: object) -> Any:
+    raise RuntimeError("a caller's object")
+
+
+METHODS = (
+    *("__repr__", "__str__", "__eq__", "__len__", "__iter__", "__bool__", "__float__", "__int__"),
+    *("__index__", "__getattr__", "__getitem__", "__contains__", "__fspath__", "__array__"),
+    *("__lt__", "__le__", "__gt__", "__ge__", "__format__"),
+)
+Hostile = type("Hostile", (), dict.fromkeys(METHODS, fail))  # of which any question raises
+LONGEST = 10_000  # characters of a message
+
+
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 3, 2**31, 2**63, 10**400, -(10**400), 1.5, math.nan, math.inf, 1j),
     *("", "x", "a\0b", "\ud800", "9" * 5000, "x" * 100_000, b"x", ["\0"], "p > brgemm_x", "mm:x"),
     *([], [1], (1, 2, 3), (None, None), [[1], [2, 3]], {}, {"a": 1}, {"x": None}, set(), range(3)),
     *(object(), int, Unprintable(), print, slice(None), np.float32(1), np.int64(3), np.zeros(3)),
+    *(False, [1], ["x" * 1_000_000], "x " * 500_000, "x\n" * 500_000, "9" * 1_000_000, Hostile()),
     *(np.array([1, 2]), np.array(None), np.array(["x"]), np.zeros((0, 3)), np.ma.masked_array([1])),
 )
 CONV = {"N": 1, "C": 8, "H": 6, "W": 6, "K": 8, "R": 3, "S": 3}
@@ -119,6 +133,24 @@ def constructors() -> Iterator[tuple[str, Door]]:
     yield "compile_network", compile_network
 
 
+def options() -> Iterator[tuple[str, Door]]:
+    """Options of what compiles; nothing is measured for those that are accepted."""
+    problem, words = PROBLEMS["Conv2d"], "mlp:2x3x4"
+    usual = {"level": "estimate", "threads": 1}
+    named = ("target", "isa", "ranker", "algorithm", "wisdom", "schedule")
+    more = ("time_limit", "reproducible", "tuner")
+    yield from with_each(partial(polysci.optimize, problem), *named, *more, **usual)
+    compile_layer = partial(polysci.compile, problem)
+    yield from with_each(compile_layer, "layout", "dtype", "flush_denormals", level="estimate")
+    network = ("dtype", "dims", "values", "external", "name", "fuse", "flags", *more)
+    others = ("flush_denormals", "optimize", "update", "algorithm", "target", "isa", "wisdom")
+    yield from with_each(partial(compile_network, words), *network, *others, **usual)
+    x, w = np.zeros((1, 6, 6, 8), np.float32), np.zeros((8, 8, 3, 3), np.float32)
+    arrays = ("x", "w", "bias", "residual", "clamp", "activation")
+    shape = ("stride", "pad", "dilation", "groups", "layout", "threads", "isa")
+    yield from with_each(polysci.conv2d, *arrays[2:], *shape, x=x, w=w)
+
+
 def methods() -> Iterator[tuple[str, Door]]:
     for title, problem in PROBLEMS.items():
         arrays = {"x": np.zeros(problem.x_shape), "w": np.zeros(problem.w_shape)}
@@ -161,9 +193,11 @@ def refusal(door: Door, value: Any) -> str:
             door(value)
     except UnexpectedError as error:
         return f"unexpected: {error}"
-    except (PolysciError, OSError, MemoryError):
-        return ""
+    except (PolysciError, OSError, MemoryError) as error:
+        return "" if len(str(error)) <= LONGEST else f"{len(str(error))} characters: {error!s:.200}"
     except (TypeError, ValueError) as error:
+        if len(str(error)) > LONGEST:
+            return f"{len(str(error))} characters: {error!s:.200}"
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
@@ -195,6 +229,25 @@ def test_layers_and_optimizers(door: Door) -> None:
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in methods()])
 def test_methods_of_problems(door: Door) -> None:
     check(door)
+
+
+@pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in options()])
+def test_options(door: Door) -> None:
+    check(door)
+
+
+# What Python takes for a number or a sequence of texts, and no option does.
+BOOLEANS = {"flush_denormals": 2, "reproducible": 1, "external": 1, "fuse": 0, "threads": True}
+
+
+@pytest.mark.parametrize("name", [*BOOLEANS, "flags"])
+def test_options_of_another_type(name: str) -> None:
+    wrong = {name: BOOLEANS.get(name, [1])}
+    with pytest.raises(TypeError, match=rf"^{name}: expected "):
+        compile_network("mlp:2x3x4", **{"level": "estimate"} | wrong)
+    if name in ("flush_denormals", "reproducible", "threads"):
+        with pytest.raises(TypeError, match=rf"^{name}: expected "):
+            polysci.compile(PROBLEMS["Conv2d"], **{"level": "estimate"} | wrong)
 
 
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in schedules()])

@@ -9,7 +9,7 @@ import pytest
 
 import polysci
 from polysci.border.files import read_named, read_stored
-from polysci.errors import SpecError
+from polysci.errors import SpecError, WisdomError
 from polysci.ops import layer_lists
 from polysci.runtime.build import cache
 from polysci.target import machine_file
@@ -21,6 +21,7 @@ READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "nest": ("c", polysci.Nest),
     "list": ("txt", lambda path: layer_lists.load(path, "nhwc", "f32")),
     "machine": ("toml", machine_file.read),
+    "notation": ("tc", polysci.compile_network),
 }
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -37,8 +38,32 @@ def test_a_device(what: str, tmp_path: Path) -> None:
     ending, reader = READERS[what]
     link = tmp_path / f"zero.{ending}"
     link.symlink_to("/dev/zero")
-    with pytest.raises(SpecError, match="expected a regular file or a pipe"):
+    with pytest.raises(SpecError, match="expected a regular file or a shell's pipe"):
         reader(str(link))
+
+
+RECORDS = {
+    "records": ("json", lambda path: polysci.Wisdom().import_(path, lambda _: None)),
+    "wisdom": ("sqlite", lambda path: polysci.Wisdom(path).list()),
+    "program": ("pt2", polysci.compile_network),
+}
+
+
+@pytest.mark.parametrize("what", [*READERS, *RECORDS])
+def test_a_pipe_without_a_writer(what: str, tmp_path: Path) -> None:
+    ending, reader = (READERS | RECORDS)[what]
+    pipe = tmp_path / f"pipe.{ending}"
+    os.mkfifo(pipe)
+    with pytest.raises((SpecError, WisdomError), match=r"a shell's pipe|no such file|disk I/O"):
+        reader(str(pipe))
+
+
+def test_the_pipe_of_a_shell() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"mb1ic8ih6oc8kh3\n")
+    os.close(writing)
+    assert read_named(f"/dev/fd/{reading}") == b"mb1ic8ih6oc8kh3\n"
+    os.close(reading)
 
 
 def test_limits_and_kinds(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from polysci.__main__ import main
 
-COMMAND = f"exec {sys.executable} -m polysci rank --list"
+PROGRAM = f"{sys.executable} -m polysci"
+COMMAND = f"exec {PROGRAM} rank --list"
 
 
 def shell(redirection: str) -> subprocess.CompletedProcess[str]:
@@ -24,10 +25,24 @@ def test_a_command_without_standard_error_prints_its_table(closed: str) -> None:
     assert ran.returncode == 0 and "traffic" in ran.stdout
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
-def test_a_command_without_standard_output_succeeds_silently(closed: str) -> None:
-    ran = shell(closed)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [(">&-", "Bad file descriptor"), ("<&- >&-", "Bad file descriptor"),
+     (">/dev/full", "No space left on device"), ("| exec true", "Broken pipe")],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "words", ["rank --list", "--help", "--version", "optimize --help", "doctor", ""]
+)
+def test_output_that_nobody_gets_is_an_error(words: str, lost: str, why: str) -> None:
+    wait = f"(sleep 0.5; {PROGRAM} {words}; echo $? >&2) {lost}"
+    ran = subprocess.run(["sh", "-c", wait], capture_output=True, text=True, timeout=60)
+    *said, status = ran.stderr.splitlines()
+    assert status == "1"
+    assert said[-1].startswith("polysci: error: ") and said[-1].endswith(why)
+
+
+def test_a_command_with_every_stream_closed_fails() -> None:
+    assert shell("<&- >&- 2>&-").returncode == 1
 
 
 class Interrupting(importlib.abc.MetaPathFinder):

@@ -17,10 +17,10 @@ from polysci.export import ExportedLayer, check_c, check_python, export_c, expor
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.tune import Result, emit
-from tests.support.exported import IDENTIFIERS, edited, layers, run
+from tests.support.exported import IDENTIFIERS, WARNINGS, edited, layers, run
 from tests.support.samples import COMPILED
 
-STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+STRICT = ("-std=c11", *WARNINGS)
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 KINDS = [isa for isa in COMPILED if microkernels.family("brgemm", isa, "f32")]
 RUNS = [isa.name for isa in detect().allowed if isa.name in KINDS]

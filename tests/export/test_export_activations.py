@@ -10,7 +10,7 @@ import pytest
 from polysci.export import ExportedLayer, export_c, export_python
 from polysci.ops import parse_problem
 from polysci.polyhedral import schedule
-from tests.support.exported import run
+from tests.support.exported import WARNINGS, run
 
 PLANS = {
     'mm:2:7x5x11 n"product"': "t i:6 j:8 > brgemm_portable_f32_6x8",
@@ -65,7 +65,7 @@ def test_the_c_header_says_what_packed_is_and_the_self_test_passes(tmp_path: Pat
     export_c(layers(), tmp_path, name="net")
     header = (tmp_path / "net.h").read_text()
     assert header.count(" * packed is w as it lies") == 2
-    flags = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
+    flags = ("-std=c11", "-O1", *WARNINGS)
     built = run("gcc", *flags, "net.c", "selftest.c", "-o", "selftest", "-lm", cwd=tmp_path)
     assert (built.returncode, built.stdout) == (0, "")
     assert run(tmp_path / "selftest", cwd=tmp_path).stdout == "4 passed, 0 failed\n"

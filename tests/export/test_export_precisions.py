@@ -19,9 +19,9 @@ from polysci.polyhedral.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
-from tests.support.exported import IDENTIFIERS, layers, run
+from tests.support.exported import IDENTIFIERS, WARNINGS, layers, run
 
-STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+STRICT = ("-std=c11", *WARNINGS)
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 RUNS = [isa.name for isa in detect().runnable]  # programs ask the CPU
 DATA = Path(__file__).parents[1] / "data"

@@ -14,9 +14,9 @@ from polysci.ops.conv2d import Conv2d
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates
-from tests.support.exported import edited, layers, run
+from tests.support.exported import WARNINGS, edited, layers, run
 
-STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+STRICT = ("-std=c11", *WARNINGS)
 UNITS = ("avx512", "avx2", "portable")
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 # Programs ask the CPU, which POLYSCI_ISA does not change.

@@ -46,7 +46,7 @@ void scaled_pack_weights(const int8_t *restrict w, void *packed, int32_t x_zero)
         for (int64_t r0 = 0; r0 < 3; ++r0)
             for (int64_t s0 = 0; s0 < 3; ++s0)
                 for (int64_t c0 = 0; c0 < 10; ++c0)
-                    sum += w[3 * r0 + 1 * s0 + 90 * (k0) + 9 * (c0)];
+                    sum = (uint32_t)w[3 * r0 + 1 * s0 + 90 * (k0) + 9 * (c0)] + sum;
         offset[1 * k0] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum);
     }
     offset[24] = x_zero;

@@ -46,7 +46,7 @@ void sums_pack_weights(const int8_t *restrict w, void *packed, int32_t x_zero)
         for (int64_t r0 = 0; r0 < 1; ++r0)
             for (int64_t s0 = 0; s0 < 1; ++s0)
                 for (int64_t c0 = 0; c0 < 64; ++c0)
-                    sum += w[1 * r0 + 1 * s0 + 64 * (k0) + 1 * (c0)];
+                    sum = (uint32_t)w[1 * r0 + 1 * s0 + 64 * (k0) + 1 * (c0)] + sum;
         offset[1 * k0] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum);
     }
     offset[16] = x_zero;

@@ -11,7 +11,7 @@ from tests.network.test_sanitized import every_form
 from tests.support import aarch64
 from tests.support.command import done, polysci
 from tests.support.compiling import compiled, saved, tiny
-from tests.support.exported import run
+from tests.support.exported import WARNINGS, run
 
 QUICK = "CFLAGS=-O1 -Werror -fstack-usage"
 ALLOWED = {"memcpy", "memmove", "memset", "memcmp"}
@@ -57,7 +57,7 @@ def test_the_usage_compiles_and_runs(project: Path, tmp_path: Path) -> None:
     assert len(lines) == 5
     text = ['#include "tiny.h"', "int main(void)", "{", *lines, "return 0;", "}", ""]
     (tmp_path / "usage.c").write_text("\n".join(text))
-    words = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{project}"]
+    words = ["-std=c11", *WARNINGS, f"-I{project}"]
     built = run("gcc", *words, "usage.c", str(project / "libtiny.a"), "-o", "usage", cwd=tmp_path)
     assert built.returncode == 0, built.stdout
     assert run("./usage", cwd=tmp_path).returncode == 0

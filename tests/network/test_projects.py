@@ -21,7 +21,7 @@ from polysci.network.tools.python_package import check_package, write_package
 from polysci.target.isas import ISAS
 from tests.support.command import done
 from tests.support.compiling import HOSTILE, ISA, compiled, saved, tiny
-from tests.support.exported import all_passed, run
+from tests.support.exported import WARNINGS, all_passed, run
 from tests.support.onnxmodels import model, node, reals
 
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
@@ -140,7 +140,7 @@ def test_the_usage_in_the_header_compiles_and_runs(built: Path, tmp_path: Path) 
         assert len(lines) > 8
         head = ["#include <stdio.h>", f'#include "{name}.h"', "int main(void)", "{"]
         (tmp_path / "usage.c").write_text("\n".join([*head, *lines, "return 0;", "}", ""]))
-        words = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{folder}"]
+        words = ["-std=c11", *WARNINGS, f"-I{folder}"]
         files = [str(tmp_path / "usage.c"), str(folder / f"lib{name}.a")]
         done = run("gcc", *words, *files, "-lm", "-o", str(tmp_path / "usage"), cwd=folder)
         assert done.returncode == 0, done.stdout

@@ -14,6 +14,8 @@ from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import Microkernel
 
+# Of exported code, which others compile with their own flags.
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Werror")
 HOSTILE = '*/ #error "\\ ../../etc/passwd %s {0} @NAME@ \\'
 IDENTIFIERS = [
     "res2a_1_2",

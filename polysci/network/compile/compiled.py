@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from numpy.typing import NDArray
 
-from polysci.border.arguments import check_callable, check_type
+from polysci.border.arguments import check_callable, check_path, check_texts, check_type
 from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
 from polysci.errors import SpecError, UnsupportedError
@@ -196,16 +197,16 @@ def compile_network(
     network: schedules, fusions, orders of axes. Raises SpecError for a model that is none,
     UnsupportedError with all nodes that cannot be computed, and what ``polysci.optimize`` raises.
     """
-    _check_options(algorithm, dims, values, name, flags, watch, reproducible)
-    check_options(level, threads, target, isa, wisdom, time_limit)
+    _check_options(locals())
+    model = check_path("model", model) if isinstance(model, PathLike) else model
     graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
     own, title = target or detect(isa), _title_of(model) if name is None else names.project(name)
     options = CompileOptions(
-        level, threads, dtype, algorithm, own, bool(flush_denormals), reproducible=reproducible
+        level, threads, dtype, algorithm, own, flush_denormals, reproducible=reproducible
     )
     choices = PassChoices(update=update)
     prepared = partial(prepare, graph, fuse=fuse, target=own, optimize=optimize, choices=choices)
-    if LEVELS[level].measured == 0 and level != "wisdom-only" and not (tuner or watch):
+    if LEVELS[level].measured == 0 and level != "wisdom-only" and tuner is None and not watch:
         words = (title, str(fuse), str(optimize), str(update), repr(flags))
         return _from_cache(graph, prepared, options, words, wisdom, flags)
     return build_network(
@@ -247,18 +248,32 @@ def _from_cache(
     return network
 
 
-def _check_options(
-    algorithm: Any, dims: Any, values: Any, name: Any, flags: Any, watch: Any, reproducible: Any
-) -> None:
-    """Raise TypeError for an option of another type."""
-    nothing = type(None)
-    for option, value, kinds in (
-        ("algorithm", algorithm, (str,)), ("dims", dims, (Mapping, nothing)),
-        ("values", values, (Mapping, nothing)), ("name", name, (str, nothing)),
-        ("flags", flags, (list, tuple, nothing)), ("reproducible", reproducible, (bool,)),
-    ):  # fmt: skip
-        check_type(option, value, *kinds)
-    check_callable("watch", watch)
+_NOTHING: Final = type(None)
+_OPTION_TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
+    {
+        "algorithm": (str,),
+        "dtype": (str,),
+        "optimize": (str,),
+        "update": (str,),
+        "dims": (Mapping, _NOTHING),
+        "values": (Mapping, _NOTHING),
+        "name": (str, _NOTHING),
+        "reproducible": (bool,),
+        "external": (bool,),
+        "fuse": (bool,),
+        "flush_denormals": (bool,),
+    }
+)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option of another type, and what ``check_options`` raises."""
+    for option, kinds in _OPTION_TYPES.items():
+        check_type(option, options[option], *kinds)
+    check_texts("flags", options["flags"])
+    check_callable("watch", options["watch"])
+    search = ("level", "threads", "target", "isa", "wisdom", "time_limit")
+    check_options(*(options[option] for option in search))
 
 
 def build_network(

@@ -95,7 +95,7 @@ def key_of(graph: Graph, options: CompileOptions, *words: str) -> str:
     digest = digest_of((replace(graph, constants={}, tensors={}), *tables))
     rates = options.rates.to_json()
     parts = (_code(), find_compiler().identity, repr(options), rates, digest, *words)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +69,9 @@ class FieldError(SpecError):
 
 def integer(family: ConvolutionFamily, field: str, value: object) -> int:
     """``value`` as an int. Raises TypeError for anything else, bool and float included."""
-    try:
-        if not isinstance(value, bool):
+    if not isinstance(value, bool):
+        with suppress(Exception):  # whatever a caller's own object raises
             return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        pass
     raise TypeError(f"{family.name}: {field} must be an int, got {_told(value)}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from polysci.border.arguments import describe
+from polysci.border.arguments import check_path, describe
 from polysci.border.files import read_named
 from polysci.border.guard import guard
 from polysci.errors import SpecError
@@ -207,7 +207,7 @@ def _source(source: str | os.PathLike[str] | Generable) -> tuple[str | Generable
         return source, "<nest>", ""
     if not isinstance(source, str | os.PathLike):
         return source, "<nest>", ""
-    path = Path(source)
+    path = Path(source) if isinstance(source, str) else check_path("source", source)
     try:
         return read_named(path).decode("utf-8-sig"), str(path), path.stem
     except OSError as error:

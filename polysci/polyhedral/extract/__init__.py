@@ -45,7 +45,7 @@ def extract(
 
 
 def _c_text(tree: Generable) -> str:
-    if not hasattr(tree, "generate"):
+    if not callable(getattr(type(tree), "generate", None)):
         raise TypeError(f"source: expected C text or a cgen tree, got {type(tree).__name__}")
     text = "\n".join(tree.generate())
     return text if "#pragma scop" in text else f"#pragma scop\n{text}\n#pragma endscop\n"

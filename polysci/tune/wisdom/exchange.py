@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from polysci.border.files import replace_file
+from polysci.border.files import read_named, replace_file
 from polysci.errors import PolysciError, WisdomError
 from polysci.tune.wisdom.record import COLUMNS, QUALITY, Record
 
@@ -36,12 +36,9 @@ def write(path: Path, text: str) -> None:
 def read(path: Path, validate: Callable[[Record], object]) -> tuple[Record, ...]:
     """The records of an exported file, each accepted by ``validate``. Raises ``WisdomError``."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_SIZE_LIMIT + 1)
+        data = read_named(path, _SIZE_LIMIT)
     except OSError as error:
         raise WisdomError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _SIZE_LIMIT:
-        raise _refusal(path, f"longer than {_SIZE_LIMIT >> 20} MiB")
     try:
         content = json.loads(
             data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant

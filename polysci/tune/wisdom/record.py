@@ -103,7 +103,7 @@ def canonical_features(features: str | Iterable[str]) -> str:
     """Feature names, sorted and joined by spaces. Raises TypeError for what are no names."""
     try:
         names = features.replace(",", " ").split() if isinstance(features, str) else [*features]
-    except TypeError:
+    except Exception:  # whatever a caller's own object raises
         raise TypeError(f"features: expected names, got {describe(features)}") from None
     for name in names:
         check_type("features", name, str)
