@@ -3,7 +3,8 @@
 Groups with fewer columns than a vector has lanes leave lanes idle. There are two ways to fill them.
 
 *Merged*: ``groups`` neighbouring groups become one of so many times the columns and reduction
-steps, whose weights are block-diagonal. The zeros cost multiplications.
+steps, whose weights are block-diagonal. The zeros cost multiplications. Integers only: a zero times
+an infinity of another group would be NaN.
 
 *Rotated*: where a group has as many columns as reduction steps, a power of two, the lanes run over
 the channels of several groups, as in depthwise, and a reduction of ``shifts`` steps that does not
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
@@ -95,7 +97,7 @@ def group_views(contraction: Contraction, strides: Strides, isa: str) -> Iterato
     if group is None:
         return
     columns = contraction.by_role("n")[0].extent
-    for factor in range(2, group.extent + 1):
+    for factor in range(2, group.extent + 1) if DTYPES[contraction.a.dtype].integer else ():
         if group.extent % factor == 0 and factor * columns <= lanes(isa):
             yield GroupView(groups=factor)
     if ways(f"grouped{columns}", isa, contraction.a.dtype) and _rotates(contraction, columns):
@@ -131,8 +133,13 @@ def _beside(operand: Operand, group: Dim, inner: Dim) -> bool:
 
 
 def merge_groups(contraction: Contraction, factor: int) -> Contraction:
-    """``factor`` groups as one. Raises UnsupportedError unless the groups divide evenly."""
+    """``factor`` groups as one. Raises UnsupportedError unless integer groups divide evenly."""
     group = group_of(contraction)
+    if not DTYPES[contraction.a.dtype].integer:
+        raise UnsupportedError(
+            f"{contraction}: several groups of {contraction.a.dtype} in one call: their zeros make "
+            "NaN of another group's infinity; one group a call, or integers"
+        )
     if group is None or group.extent % factor:
         raise UnsupportedError(f"{contraction}: cannot put {factor} groups into one call")
     scale = {d.name: factor for d in contraction.dims if d.role in ("n", "k")}
