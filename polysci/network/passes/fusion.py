@@ -28,6 +28,7 @@ from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
 
 NARROWED = "bf16:bf16:f32"  # products of bf16 whose results may be rounded to it as well
+BEYOND = "a layer ends with a residual, limits or an activation, and nothing else"
 LARGEST = 160  # parts of an expression: beyond that the compiler runs out of registers
 
 
@@ -183,6 +184,7 @@ class _Fuser:
             expr = expr.arguments[0]
         epilogue = _epilogue(expr)
         if epilogue is None or reader.output in self.program.in_place:
+            self.refuse_layers(reader, BEYOND if epilogue is None else "it replaces an input")
             return False
         domain = iterators(values[reader.output].shape)
         clamp, terms = epilogue
@@ -214,6 +216,13 @@ class _Fuser:
             self.put(position, changed, layer)
             return True
         return False
+
+    def refuse_layers(self, reader: LoopStage, reason: str) -> None:
+        """Note why no layer whose results are read does what ``reader`` does."""
+        for tensor in dict.fromkeys(reader.inputs):
+            makers = self.makers(tensor)
+            if len(makers) == 1 and isinstance(makers[0], LayerStage):
+                self.note(makers[0], reader, tensor, reason)
 
     def place(self, tensor: str) -> int:
         """Where a tensor is made."""

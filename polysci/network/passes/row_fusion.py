@@ -56,21 +56,24 @@ def fuse_rows(
     for stage in program.stages:
         if not isinstance(stage, LayerStage) or len(makers[stage.output]) > 1:
             continue
-        after = readers.get(stage.output, [])
-        if (
-            len(after) != 1
-            or not isinstance(after[0], LayerStage | LoopStage)
-            or id(after[0]) in inside
-        ):
+        after = [
+            other for other in readers.get(stage.output, [])
+            if isinstance(other, LayerStage | LoopStage)
+        ]  # fmt: skip
+        if not after:
             continue
         chain = inside.get(id(stage), [stage])
-        refusal = _refusal(placed, setting, chain, after[0])
+        several = len(readers[stage.output]) > 1
+        refusal = "several stages read it" if several else ""
+        refusal = refusal or (
+            "it reads the rows of another stage" if id(after[0]) in inside else ""
+        )
+        refusal = refusal or _refusal(placed, setting, chain, after[0])
         refusal = refusal or (refused or {}).get(stage.output, "")
-        if refusal != _SILENT:
-            value = program.values[stage.output]
-            considered.append(
-                Fusion(stage.name, after[0].name, value.name, 2 * value.bytes, refusal)
-            )
+        value = program.values[stage.output]
+        considered += [
+            Fusion(stage.name, other.name, value.name, 2 * value.bytes, refusal) for other in after
+        ]
         if refusal:
             continue
         if len(chain) == 1:
@@ -78,9 +81,6 @@ def fuse_rows(
         chain.append(after[0])
         inside[id(after[0])] = chain
     return _with(placed, chains), tuple(considered)
-
-
-_SILENT = "not rows"
 
 
 def _refusal(
@@ -94,10 +94,12 @@ def _refusal(
     assert isinstance(first, LayerStage)
     name = first.output
     value, place = program.values[name], placed.places[name]
-    if len(value.shape) != 4 or name in program.outputs or value.shape[ROW_AXIS] == 1:
-        return _SILENT
+    if name in program.outputs:
+        return "it is an output"
+    if len(value.shape) != 4 or value.shape[ROW_AXIS] == 1:
+        return "it has no rows of an image"
     if isinstance(second, LayerStage) and second.x.tensor != name:
-        return _SILENT
+        return "the layer adds it, and multiplies another tensor"
     size = SHARE * setting.target.l2
     if value.bytes <= size:
         return f"{value.bytes} bytes stay in the L2 cache"
