@@ -95,16 +95,12 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     return int(run(top.parse_args(words)))
 
 
-def _model_options(command: argparse.ArgumentParser) -> None:
-    """Options to read the model and to search its layers."""
+def reading_options(command: argparse.ArgumentParser) -> None:
+    """Options to read a model and to order what it computes."""
     binding_options(command)
     command.add_argument(
         "--external-data", action="store_true",
         help="read weights from files beside the model, where the model refers to them",
-    )  # fmt: skip
-    command.add_argument(
-        "--dtype", type=_dtype, choices=_DTYPES, default="f32",
-        help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     command.add_argument(
         "--optimize", choices=("speed", "memory"), default="speed",
@@ -118,6 +114,15 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--keep-denormals", action="store_true",
         help="compute with numbers below 2^-126 as they are; by default they count as 0",
+    )  # fmt: skip
+
+
+def _model_options(command: argparse.ArgumentParser) -> None:
+    """Options to read the model and to search its layers."""
+    reading_options(command)
+    command.add_argument(
+        "--dtype", type=_dtype, choices=_DTYPES, default="f32",
+        help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     shared.level_option(command, None, "measure, with --explain estimate")
     shared.algorithm_option(command)
@@ -208,6 +213,15 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
     _show(arguments, network, peers)
     return 0
+
+
+def network_of(arguments: argparse.Namespace) -> Network:
+    """The network of a command's MODEL. Raises SpecError for what it cannot be compiled with."""
+    arguments.dtype = _dtype(arguments.dtype)
+    if arguments.dtype not in _DTYPES:
+        raise SpecError(f"--dtype {arguments.dtype}: a model is computed in {' or '.join(_DTYPES)}")
+    check_bindings(arguments)
+    return _network(arguments, _graph(arguments, dims_of(arguments)))
 
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:

@@ -1,16 +1,15 @@
-"""polysci report: one page about a network."""
+"""polysci report: one page about layers."""
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
+from polysci.cli import output_file, report_network
 from polysci.errors import PolysciError, WisdomError
 
 if TYPE_CHECKING:
@@ -20,15 +19,22 @@ if TYPE_CHECKING:
     from polysci.target.host import Target
     from polysci.target.machine import Machine
 
-_HELP = "write one self-contained HTML page: table, roofline, rank scatter, every schedule"
+_HELP = "write one self-contained HTML page about layers, or about a whole model"
+_MORE = (
+    "Of layers: table, roofline, rank scatter, every schedule. Of a model (MODEL.onnx, .pt2, .tc, "
+    "or words of layers): stages, roofline, memory over time, fusions and why others were refused."
+)
 _LONGEST = 80  # characters of a title
 
 
 def add(commands: Any) -> None:
     """Register the command."""
-    command = commands.add_parser("report", help=_HELP, description=_HELP, allow_abbrev=False)
+    command = commands.add_parser(
+        "report", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
+    )
     shared.layer_options(command)
     shared.search_options(command)
+    report_network.options(command)
     command.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the HTML file to write"
     )
@@ -38,8 +44,12 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Optimise (or look up) every layer, then write the page; 1 if a layer failed.
 
+    Or compile a model, time it, and write its page.
+
     After Ctrl-C the page holds the layers that are there.
     """
+    if report_network.names_model(arguments):
+        return report_network.run(arguments)
     from polysci.cli.display import Display
     from polysci.report import page
 
@@ -84,7 +94,7 @@ def _report(arguments: argparse.Namespace, tuned: list[shared.TunedLayer], plann
     )  # fmt: skip
     return Report(
         _title(arguments.layers), layers, planned, target, described or machine_of(target), threads,
-        arguments.level, datetime.now().strftime("%Y-%m-%d %H:%M"), _version(),
+        arguments.level, report_network.now(), report_network.version_text(),
     )  # fmt: skip
 
 
@@ -125,12 +135,3 @@ def _recorded_seconds(threads: int, target: Target) -> Mapping[str, Mapping[str,
         if record.features == features and not record.disturbed:
             times[record.problem][record.schedule] = record.seconds
     return times
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("polysci")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -28,12 +28,12 @@ def roofline(report: Report) -> Element | None:
     if not drawn:
         return None
     x, y = _roof_axes(report, drawn)
-    parts = [*_grid(x, y, "{:g}"), *_titles(x, y, "flop per byte from memory", "GFLOP/s")]
+    parts = [*grid(x, y, "{:g}"), *titles(x, y, "flop per byte from memory", "GFLOP/s")]
     parts += _roofs(report, x, y)
     for layer in drawn:
         if layer.account:
             parts += _layer_marks(layer, layer.account, x, y)
-    return _svg([*parts, *_numbers(report, drawn, x, y)], WIDE, HIGH, "Roofline of all layers")
+    return svg([*parts, *_numbers(report, drawn, x, y)], WIDE, HIGH, "Roofline of all layers")
 
 
 def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> Iterable[Element]:
@@ -53,8 +53,8 @@ def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> It
     places = labels(spots, texts, frame, boxes)
     for (px, py), (cx, cy), text in zip(spots, places, texts, strict=True):
         if abs(cx - px) + abs(cy - py) > 30:
-            yield _line({"x1": px, "y1": py, "x2": cx, "y2": cy}, "lead")
-        yield _text(cx, cy + 4, text, "number")
+            yield segment({"x1": px, "y1": py, "x2": cx, "y2": cy}, "lead")
+        yield label_at(cx, cy + 4, text, "number")
 
 
 def _intensity(own: Explanation) -> float:
@@ -88,23 +88,23 @@ def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
         if first >= last:
             continue
         ends = {"x1": x.at(first), "y1": y.at(first * rate), "x2": x.at(last)}
-        parts.append(_line(ends | {"y2": y.at(last * rate)}, f"roof {name}"))
+        parts.append(segment(ends | {"y2": y.at(last * rate)}, f"roof {name}"))
         side = -6 if name == "L2" else 15  # above its roof, so that L3's has room below its own
-        parts.append(_along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side))
+        parts.append(along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side))
     ridge, level = max(x.low, report.peak / max(report.bandwidths)), y.at(report.peak)
-    parts.append(_line({"x1": x.at(ridge), "y1": level, "x2": x.end, "y2": level}, "roof"))
+    parts.append(segment({"x1": x.at(ridge), "y1": level, "x2": x.end, "y2": level}, "roof"))
     label = f"{report.peak_name} {report.peak:.0f} GFLOP/s"
-    return [*parts, _text(x.start + 6, level - 6, label, "note", "start")]
+    return [*parts, label_at(x.start + 6, level - 6, label, "note", "start")]
 
 
-def _along(
+def along(
     x: Log, y: Log, span: tuple[float, float], rate: float, text: str, side: float
 ) -> Element:
     """A label beside a bandwidth roof, in the middle of it."""
     first, last = span
     x1, y1, x2, y2 = x.at(first), y.at(first * rate), x.at(last), y.at(last * rate)
     px, py = (x1 + x2) / 2, (y1 + y2) / 2
-    label = _text(px, py + side, text, "note", "middle")
+    label = label_at(px, py + side, text, "note", "middle")
     label.set("transform", f"rotate({degrees(atan2(y2 - y1, x2 - x1)):.1f} {px:.1f} {py:.1f})")
     return label
 
@@ -113,8 +113,8 @@ def _layer_marks(layer: ReportLayer, own: Explanation, x: Log, y: Log) -> Iterab
     here, bound = _intensity(own), own.flops / own.flows[-1].bound
     px, py = x.at(here), y.at(_best_rate(own))
     end = x.at(bound)
-    yield _line({"x1": px, "y1": py, "x2": end, "y2": py}, "bound")
-    yield _line({"x1": end, "y1": py - 4, "x2": end, "y2": py + 4}, "bound")
+    yield segment({"x1": px, "y1": py, "x2": end, "y2": py}, "bound")
+    yield segment({"x1": end, "y1": py - 4, "x2": end, "y2": py + 4}, "bound")
     predicted = y.at(own.rate(own.terms.seconds))
     label = (
         f"{layer.title}: {here:.3g} flop a byte ({bound:.3g} at most), predicted "
@@ -124,7 +124,7 @@ def _layer_marks(layer: ReportLayer, own: Explanation, x: Log, y: Log) -> Iterab
         label += ", ".join(
             [f", measured {own.rate(own.measured.seconds):.1f}", *own.measured.remarks]
         )
-        yield _line({"x1": px, "y1": py, "x2": px, "y2": predicted}, "link")
+        yield segment({"x1": px, "y1": py, "x2": px, "y2": predicted}, "link")
     yield _diamond(px, predicted, label)
     if own.measured:
         yield _dot(px, py, "chosen", label)
@@ -142,7 +142,7 @@ def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -
         return None
     x = _around([pair[0] for pair in pairs], _LEFT, wide - _RIGHT)
     y = _around([pair[1] for pair in pairs], high - _BOTTOM, _TOP)
-    parts = [*_grid(x, y, ""), *_titles(x, y, "predicted", "measured"), *_equals(x, y)]
+    parts = [*grid(x, y, ""), *titles(x, y, "predicted", "measured"), *_equals(x, y)]
     dots: dict[str, list[Element]] = {"tried": [], "chosen": []}
     for predicted, seconds, trial, layer in pairs:
         label = (f"{layer.title}: {trial.schedule}: predicted {time_text(predicted)}, "
@@ -152,7 +152,7 @@ def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -
         kind = "chosen" if chosen else "tried"
         dots[kind].append(_dot(x.at(predicted), y.at(seconds), kind, name))
     parts += [*dots["tried"], *dots["chosen"]]  # the chosen on top
-    return _svg(parts, wide, high, "Predicted against measured time of every schedule tried")
+    return svg(parts, wide, high, "Predicted against measured time of every schedule tried")
 
 
 def _around(values: Sequence[float], start: float, end: float) -> Log:
@@ -168,19 +168,19 @@ def _equals(x: Log, y: Log) -> Iterable[Element]:
         first, last = max(x.low, y.low / factor), min(x.high, y.high / factor)
         if first < last:
             ends = {"x1": x.at(first), "y1": y.at(first * factor)}
-            yield _line(ends | {"x2": x.at(last), "y2": y.at(last * factor)}, kind)
+            yield segment(ends | {"x2": x.at(last), "y2": y.at(last * factor)}, kind)
 
 
-def _grid(x: Log, y: Log, form: str) -> Iterable[Element]:
+def grid(x: Log, y: Log, form: str) -> Iterable[Element]:
     for value in x.ticks(int((x.end - x.start) / 72)):
         at = x.at(value)
-        yield _line({"x1": at, "y1": y.start, "x2": at, "y2": y.end}, "grid")
+        yield segment({"x1": at, "y1": y.start, "x2": at, "y2": y.end}, "grid")
         inside = "middle" if x.end - at > ROOM else "end"  # a label ends within the picture
-        yield _text(at, y.start + 16, form.format(value) or _tick(value), "tick", inside)
+        yield label_at(at, y.start + 16, form.format(value) or _tick(value), "tick", inside)
     for value in y.ticks(int((y.start - y.end) / 40)):
         at = y.at(value)
-        yield _line({"x1": x.start, "y1": at, "x2": x.end, "y2": at}, "grid")
-        yield _text(x.start - 6, at + 4, form.format(value) or _tick(value), "tick", "end")
+        yield segment({"x1": x.start, "y1": at, "x2": x.end, "y2": at}, "grid")
+        yield label_at(x.start - 6, at + 4, form.format(value) or _tick(value), "tick", "end")
 
 
 def _tick(seconds: float) -> str:
@@ -190,36 +190,38 @@ def _tick(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def _titles(x: Log, y: Log, below: str, beside: str) -> Iterable[Element]:
-    yield _text((x.start + x.end) / 2, y.start + 36, below, "axis", "middle")
+def titles(x: Log, y: Log, below: str, beside: str) -> Iterable[Element]:
+    yield label_at((x.start + x.end) / 2, y.start + 36, below, "axis", "middle")
     middle = (y.start + y.end) / 2
-    side = _text(14, middle, beside, "axis", "middle")
+    side = label_at(14, middle, beside, "axis", "middle")
     side.set("transform", f"rotate(-90 14 {middle:.1f})")
     yield side
 
 
-def _svg(parts: Sequence[Element], wide: int, high: int, title: str) -> Element:
+def svg(parts: Sequence[Element], wide: int, high: int, title: str) -> Element:
     return tag("svg", tag("title", title), parts, viewBox=f"0 0 {wide} {high}", role="img",
                xmlns="http://www.w3.org/2000/svg")  # fmt: skip
 
 
-def _px(value: float) -> str:
+def pixels(value: float) -> str:
     return f"{value:.1f}"
 
 
-def _line(ends: dict[str, float], kind: str) -> Element:
-    return tag("line", class_=kind, **{name: _px(value) for name, value in ends.items()})
+def segment(ends: dict[str, float], kind: str) -> Element:
+    return tag("line", class_=kind, **{name: pixels(value) for name, value in ends.items()})
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "middle") -> Element:
-    return tag("text", text, x=_px(x), y=_px(y), class_=kind, text_anchor=anchor)
+def label_at(x: float, y: float, text: str, kind: str, anchor: str = "middle") -> Element:
+    return tag("text", text, x=pixels(x), y=pixels(y), class_=kind, text_anchor=anchor)
 
 
 def _dot(x: float, y: float, kind: str, label: str | None) -> Element:
-    return tag("circle", label and tag("title", label), cx=_px(x), cy=_px(y), r="4.5", class_=kind)
+    return tag(
+        "circle", label and tag("title", label), cx=pixels(x), cy=pixels(y), r="4.5", class_=kind
+    )
 
 
 def _diamond(x: float, y: float, label: str) -> Element:
     corners = ((x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y))
-    points = " ".join(f"{_px(a)},{_px(b)}" for a, b in corners)
+    points = " ".join(f"{pixels(a)},{pixels(b)}" for a, b in corners)
     return tag("polygon", tag("title", label), points=points, class_="predicted")

@@ -26,19 +26,24 @@ _WORDS = ("layer", "schedule", "binds")  # columns of text
 
 def page(report: Report) -> str:
     """The page as text. All names from users are escaped."""
+    return whole_page(
+        report.title, report.version, report.date, _header(report),
+        _summary(report), _table(report), _figures(report), *_sections(report),
+    )  # fmt: skip
+
+
+def whole_page(title: str, version: str, date: str, header: Element, *parts: Element | None) -> str:
+    """A page without scripts that needs no other file."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"{report.title}: polysci report"),
+        tag("title", f"{title}: polysci report"),
         tag("style", _STYLE.read_text(encoding="utf-8")),
     )
     body = tag(
-        "body",
-        _header(report),
-        tag("main", _summary(report), _table(report), _figures(report), *_sections(report)),
-        tag("footer", f"polysci {report.version}, {report.date}"),
-    )
+        "body", header, tag("main", *parts), tag("footer", f"polysci {version}, {date}"),
+    )  # fmt: skip
     return document(tag("html", head, body, lang="en"))
 
 

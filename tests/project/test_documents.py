@@ -140,7 +140,7 @@ def has_target(words: list[str]) -> bool:
 
 def is_layer(layer: str) -> bool:
     """Whether a layer is one, or a list that is here; the reader's own files need not be."""
-    if layer.endswith(".c") or layer in names():
+    if layer.endswith((".c", ".onnx")) or layer in names():
         return True
     return bool(load(ROOT / layer) if "/" in layer else parse_problem(layer))
 

@@ -14,6 +14,7 @@ from tests.support.command import done
 from tests.support.reports import report_of, result_of
 
 WIDTHS = (420, 1280)
+NAMES = ("command", "network", "measured", "model")
 pytestmark = pytest.mark.skipif(
     chromium.executable() is None, reason=f"none of {', '.join(chromium.NAMES)} is installed"
 )
@@ -94,17 +95,18 @@ def measured_page() -> str:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    paths = {name: folder / f"{name}.html" for name in ("command", "network", "measured")}
+    paths = {name: folder / f"{name}.html" for name in NAMES}
     small = ("mm:24x16x32", "bwd_w mb1ic16ih8oc16oh8kh3ph1", "mb0ic3ih8oc8kh3ph1", *LAYERS)
     command = ("report", "--level", "estimate", "-o")
     done(*command, paths["command"], *small, "--threads", "2")
     done(*command, paths["network"], "resnet50", "--isa", "portable")
+    done(*command, paths["model"], "lstm:T4xN2xC8xK16 layers=2", "--threads", "2")
     paths["measured"].write_text(measured_page(), encoding="utf-8")
     return paths
 
 
 @pytest.mark.parametrize(("scheme", "width"), [*product(SCHEMES, WIDTHS)])
-@pytest.mark.parametrize("name", ["command", "network", "measured"])
+@pytest.mark.parametrize("name", NAMES)
 def test_report_pages(
     browser: Browser, pages: dict[str, Path], name: str, scheme: str, width: int
 ) -> None:
