@@ -113,7 +113,9 @@ def _rows(private: PrivateCopies, channel: int) -> tuple[int, list[int], int]:
     while axes:
         axis = axes[-1]
         size = private.shape[axis]
-        if size > 1 and (private.stored[axis] != run or (axis == channel and run > 1)):
+        if run > 1 and axis == channel:  # of one position too: all of the run have its bias
+            break
+        if size > 1 and private.stored[axis] != run:
             break
         run *= size
         axes.pop()

@@ -20,7 +20,8 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
     * Every dependence is respected, except that a reduction's own updates may be reordered: they
       change the rounding of a sum, not its terms.
     * No loop that is parallel or follows a curve carries a dependence; the reduction's own only
-      where its turns sum into private copies.
+      where its turns sum into private copies. That a guard leaves every sum one product is no
+      excuse: the first turn of a reduction clears what the others add to.
     """
     tiles = TileSchedule.of(schedule, {d.name: d.extent for d in contraction.dims})
     domain, length = scop.domain(), len(tiles.loops) + len(tiles.extents)
@@ -34,7 +35,8 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
     shared = dependences_to_keep(scop) if schedule.private else _dependences(scop)
     for position, loop in enumerate(tiles.loops):
         free = loop.parallel or (schedule.hilbert and position < 2)
-        if free and _carries(shared, order, position, length):
+        adds = loop.dim in contraction.reductions and tiles.trips[position] > 1
+        if free and ((adds and not schedule.private) or _carries(shared, order, position, length)):
             kind = "parallel loop" if loop.parallel else "loop on a curve"
             raise IllegalScheduleError(f"{schedule}: {kind} {loop} carries a dependence")
 

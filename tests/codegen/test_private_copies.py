@@ -22,6 +22,7 @@ CASES = {
     "images and rows": ("bwd_w mb4ic5ih7oc9kh3ph1", "nhwc", "f32", "n:2* p:3* n:1 k:8 c:4 r s"),
     "hybrid": ("bwd_w mb4ic5ih7oc9kh3ph1", "nchw", "f32", "k:8* n:2* c:4 r s"),
     "narrow hybrid": ("bwd_w mb4ic5ih7oc9kh3ph1", "nhwc", "bf16", "p:3* c:4* k:8 r s"),
+    "one filter": ("bwd_w mb4ic5ih7oc1kh3ph1", "nhwc", "f32", "n:2* c:4 r s"),
     "split k": ("mm:24x96x16", "", "f32", "k:32* i:4 j:8"),
     "factors": ("mm:24x96x16 alpha=0.3 beta=2", "", "f32", "k:32* k:16 i:4 j:8"),
     "narrow split k": ("mm:24x96x16", "", "bf16", "i:8* k:32* k:16 i:4 j:8"),

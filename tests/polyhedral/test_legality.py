@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from polysci.algorithms.lowering import model_of, swapped_model_of
 from polysci.codegen.loops import origins, tile_schedule
 from polysci.errors import IllegalScheduleError, SpecError
+from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import legality
 from polysci.polyhedral.affine import Affine
@@ -233,6 +234,14 @@ def test_a_parallel_reduction_is_refused(text: str) -> None:
 def test_parallel_loops_over_results_are_legal(text: str) -> None:
     scop, roles = convolution(CONV)
     legality.check(scop, roles, parse(f"{text} c:2 r > {KERNEL}"))
+
+
+def test_a_parallel_reduction_of_one_product_is_refused() -> None:
+    """Guards leave each sum one product, and no dependence; but its first turn clears the sum."""
+    scop, roles, _ = model_of(parse_problem("bwd_w conv1d mb1ic4iw1oc8ow5kw3pw3"))
+    for text in ("q:2* c s", "hilbert(C) q:2 c s"):
+        with pytest.raises(IllegalScheduleError, match=r"loop.* carries a dependence"):
+            legality.check(scop, roles, parse(f"{text} > brgemm_portable_f32_1x8"))
 
 
 def test_a_reduction_of_one_step_may_be_parallel() -> None:
