@@ -337,7 +337,8 @@ class _Emitter:
         ])  # fmt: skip
         if not private:
             return share_threads(self.team, self.threads, c.Block(body), last=True)
-        sums = self._flush(call_sums(self.symbol, plan, self.workspace.sums_at, self.threads))
+        threads = self.threads if self.several else 1
+        sums = self._flush(call_sums(self.symbol, plan, self.workspace.sums_at, threads))
         if not self.several:
             return [c.Block(body), c.Block(sums)]
         return [

@@ -27,6 +27,7 @@ CASES = {
     "factors": ("mm:24x96x16 alpha=0.3 beta=2", "", "f32", "k:32* k:16 i:4 j:8"),
     "narrow split k": ("mm:24x96x16", "", "bf16", "i:8* k:32* k:16 i:4 j:8"),
     "half split k": ("mm:24x90x13", "", "f16", "k:32* k:16 j:8 i:4"),
+    "no loop is shared": ("mm:5x90x13", "", "f16", "k:32 k:16 j:8 i:4"),
     "channels": ("mb2ic40ih7oc9kh3ph1", "nhwc", "f32", "c:16* n p q:4 k:8"),
     "activation": ("mb1ic40ih7oc9kh3ph1 act=gelu", "nhwc", "bf16", "c:16* p q:4 k:8"),
     "channels, planes": ("mb2ic40ih7oc9kh3ph1", "nchw", "f32", "c:16* k:8* n p q:2"),
