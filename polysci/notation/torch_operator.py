@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -14,13 +14,17 @@ from torch import Tensor
 
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
+from polysci.errors import SpecError
 from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
 from polysci.network.frontends.notation.element_types import is_real, tensor_types
+from polysci.network.frontends.notation.isl_forms import name_for_isl
 from polysci.network.frontends.notation.parser import parse
+from polysci.network.frontends.notation.ranges import infer
 from polysci.network.frontends.notation.sizes import bind_sizes, check_sizes, infer_shapes
 from polysci.network.frontends.notation.syntax import Declaration
 from polysci.notation.compiled import TensorFunction, compile_elaborated
 from polysci.notation.gradients import gradients_of
+from polysci.polyhedral.affine import Affine
 from polysci.torch.kernels import MOST, Calls
 from polysci.torch.library import register
 from polysci.tune import check_options
@@ -121,6 +125,8 @@ def torch_op(
     whole = elaborate(parse(text), name)
     check_sizes(whole, sizes or {})
     comprehension = whole.comprehension
+    if len({*comprehension.outputs}) < len(comprehension.outputs):
+        raise SpecError(f"torch_op: {comprehension.name}: expected each output once")
     inputs = tuple(tensor.name for tensor in _arguments(whole, sizes or {}))
     scalars = {
         tensor.name: _TYPES[tensor.dtype] for tensor in comprehension.inputs if not tensor.extents
@@ -159,93 +165,142 @@ def _tensor(operator: TorchOperator, name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Program:
-    """What a plan computes for arguments of some shapes: the gradients of gradients, or a text."""
+class _Signature:
+    """Names and element types of what a plan takes and gives, whatever the sizes are.
+
+    ``given`` are the arguments of the text itself; others are gradients, which are cast.
+    """
 
     whole: Elaborated
     sizes: Mapping[str, int]
-    options: Mapping[str, Any]
-    inputs: tuple[Declaration, ...]
-    outputs: tuple[tuple[str, tuple[int, ...], str], ...]  # name, shape and element type
+    given: tuple[Declaration, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    are_gradients: bool
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Raises TypeError for elements of another type."""
-        for tensor, x in zip(self.inputs, tensors, strict=True):
+        for tensor, x in zip(self.given, tensors, strict=False):
             if x.dtype != _TYPES[tensor.dtype]:
                 what = f"expected {_TYPES[tensor.dtype]}, got {x.dtype}"
                 raise TypeError(f"{self.whole.comprehension.name}: {tensor.name}: {what}")
 
+    def bind(self, shapes: Iterable[Sequence[Any]]) -> dict[str, Any]:
+        """All sizes, which may be symbols. Raises SpecError for shapes that do not fit."""
+        comprehension = self.whole.comprehension
+        scalars = {tensor.name: () for tensor in comprehension.inputs if not tensor.extents}
+        bound = dict(zip((tensor.name for tensor in self.given), shapes, strict=False))
+        return {**self.sizes, **bind_sizes(comprehension, {**scalars, **bound})}
+
+    def shapes(self, tensors: Sequence[Tensor]) -> list[Sequence[Any]]:
+        """Of the results. Raises SpecError for shapes that do not fit."""
+        if self.are_gradients:
+            of = dict(zip(self.inputs, tensors, strict=True))
+            return [of[name.removeprefix("d_")].shape for name in self.outputs]
+        sizes = self.bind([x.shape for x in tensors])
+        known = {name: size for name, size in sizes.items() if type(size) is int}
+        symbols = {name_for_isl(name): size for name, size in sizes.items() if name not in known}
+        forms = [infer(self.whole, known).linear_shape(name) for name in self.outputs]
+        if symbols and None not in forms:
+            return [[_evaluate(extent, symbols) for extent in form or ()] for form in forms]
+        inference = infer_shapes(self.whole, {name: int(size) for name, size in sizes.items()})
+        return [inference.shape(name) for name in self.outputs]
+
+
+def _evaluate(form: Affine, symbols: Mapping[str, Any]) -> Any:
+    return sum((step * symbols[name] for name, step in form.terms), form.const)
+
 
 @lru_cache(maxsize=MOST)
+def _signature(plan: str) -> _Signature:
+    text, name, sizes, _, wanted = json.loads(plan)
+    whole = elaborate(parse(text), name)
+    given, types = tuple(_arguments(whole, sizes)), tensor_types(whole.comprehension)
+    inputs = {tensor.name: tensor.dtype for tensor in given}
+    outputs = {name: types[name] for name in whole.comprehension.outputs}
+    for names in wanted:
+        seeds = {f"d_{n}": _seed_type(dtype) for n, dtype in outputs.items() if is_real(dtype)}
+        outputs = {f"d_{n}": inputs[n] for n in names}
+        inputs = {**inputs, **seeds}
+    return _Signature(whole, sizes, given, inputs, outputs, bool(wanted))
+
+
+def _seed_type(dtype: str) -> str:
+    """In which ``notation.grad`` takes the gradient of an output."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What a plan computes for arguments of some shapes: a text, or its gradients, or theirs."""
+
+    whole: Elaborated
+    sizes: Mapping[str, int]
+    inputs: tuple[Declaration, ...]
+
+
 def _program(plan: str, shapes: Sequence[Sequence[int]]) -> _Program:
     """Raises SpecError for shapes that do not fit, UnsupportedError where there is no gradient."""
-    text, name, sizes, options, wanted = json.loads(plan)
-    whole = elaborate(parse(text), name)
-    arguments = tuple(_arguments(whole, sizes))
-    comprehension = whole.comprehension
-    bound = {tensor.name: shape for tensor, shape in zip(arguments, shapes, strict=False)}
-    scalars = {tensor.name: () for tensor in comprehension.inputs if not tensor.extents}
-    sizes = {**sizes, **bind_sizes(comprehension, {**scalars, **bound})}
+    signature, wanted = _signature(plan), json.loads(plan)[-1]
+    whole, sizes, inputs = signature.whole, signature.bind(shapes), signature.given
     for names in wanted:
         whole = elaborate(parse(str(gradients_of(whole, names, sizes))))
-        arguments, sizes = whole.comprehension.inputs, {}
-    inference, types = infer_shapes(whole, sizes), tensor_types(whole.comprehension)
-    outputs = tuple(
-        (output, inference.shape(output), types[output]) for output in whole.comprehension.outputs
-    )
-    return _Program(whole, sizes, options, arguments, outputs)
-
-
-def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(size) for size in x.shape) for x in tensors)
+        inputs, sizes = whole.comprehension.inputs, {}
+    return _Program(whole, sizes, inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A compiled program on tensors; ``order``: of the arguments as the network has them."""
+    """A compiled program on tensors; ``reads``: the arguments as the network has them, by place.
+
+    ``kinds``: the element types of the results; outputs behind these count subscripts outside
+    their axes.
+    """
 
     function: TensorFunction
-    order: tuple[int, ...]
-    made: tuple[tuple[tuple[int, ...], torch.dtype], ...]
-    visible: int  # outputs; others count subscripts outside their axes
+    reads: tuple[tuple[int, torch.dtype], ...]
+    writes: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    kinds: tuple[torch.dtype, ...]
 
     @staticmethod
-    def of(program: _Program, threads: int) -> _Call:
-        options = {**program.options, "threads": threads}
+    def of(plan: str, shapes: Sequence[Sequence[int]], threads: int) -> _Call:
+        program = _program(plan, shapes)
+        options = {**json.loads(plan)[3], "threads": threads}
         function = compile_elaborated(program.whole, program.sizes, options)
         names = [tensor.name for tensor in program.inputs]
-        order = tuple(names.index(port.name) for port in function.network.inputs)
-        made = tuple((port.shape, _TYPES[port.dtype]) for port in function.network.outputs)
-        return _Call(function, order, made, len(program.outputs))
+        ports = function.network.inputs, function.network.outputs
+        reads = tuple((names.index(port.name), _TYPES[port.dtype]) for port in ports[0])
+        writes = tuple((port.shape, _TYPES[port.dtype]) for port in ports[1])
+        kinds = tuple(_TYPES[dtype] for dtype in _signature(plan).outputs.values())
+        return _Call(function, reads, writes, kinds)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        read = [tensors[at].resolve_neg().contiguous() for at in self.order]
-        made = [torch.empty(shape, dtype=kind, device="cpu") for shape, kind in self.made]
+        read = [tensors[at].to(kind).resolve_neg().contiguous() for at, kind in self.reads]
+        made = [torch.empty(shape, dtype=kind, device="cpu") for shape, kind in self.writes]
         self.function.network.runner.run_at([x.data_ptr() for x in (*read, *made)])
-        names = self.function.outputs[self.visible :]
-        for name, count in zip(names, made[self.visible :], strict=True):
-            self.function.check(name, int(count))
-        return made[: self.visible]
+        count = len(self.kinds)
+        for name, outside in zip(self.function.outputs[count:], made[count:], strict=True):
+            self.function.check(name, int(outside))
+        return [x.to(kind) for x, kind in zip(made, self.kinds, strict=False)]
 
 
 def _run(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
     """The CPU's kernel."""
-    shapes = _shapes(tensors)
-    program = _program(plan, shapes)
-    program.check(tensors)
-    threads = 1 if _is_child else program.options["threads"]
+    _signature(plan).check(tensors)
+    shapes = tuple(tuple(x.shape) for x in tensors)
+    threads = 1 if _is_child else json.loads(plan)[3]["threads"]
     key = plan, shapes, threads
-    call = _calls.get(key) or _calls.add(key, lambda: _Call.of(program, threads))
+    call = _calls.get(key) or _calls.add(key, lambda: _Call.of(plan, shapes, threads))
     results: list[Tensor] = call(tensors)
     return results
 
 
 def _fake(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
     """Tensors of the results' shapes and types."""
-    program = _program(plan, _shapes(tensors))
-    program.check(tensors)
-    return [torch.empty(shape, dtype=_TYPES[dtype], device=tensors[0].device if tensors else "cpu")
-            for _, shape, dtype in program.outputs]  # fmt: skip
+    signature = _signature(plan)
+    signature.check(tensors)
+    rows = zip(signature.shapes(tensors), signature.outputs.values(), strict=True)
+    return [torch.empty(shape, dtype=_TYPES[dtype], device="cpu") for shape, dtype in rows]
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -255,25 +310,18 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _pull_back(ctx: Any, slopes: Sequence[Tensor | None]) -> tuple[Any, None]:
     """The gradients of all inputs that want one, by the operator itself."""
-    tensors = ctx.saved_tensors
-    program = _program(ctx.plan, _shapes(tensors))
-    wants = [
-        needed and is_real(tensor.dtype)
-        for tensor, needed in zip(program.inputs, ctx.needs_input_grad[0], strict=True)
-    ]
-    seeds = {
-        name: torch.zeros(shape) if slope is None else slope
-        for (name, shape, dtype), slope in zip(program.outputs, slopes, strict=True)
-        if is_real(dtype)
-    }
-    kinds = {n: torch.float64 if d == "float64" else torch.float32 for n, _, d in program.outputs}
+    tensors, signature = ctx.saved_tensors, _signature(ctx.plan)
+    needs = zip(signature.inputs.items(), ctx.needs_input_grad[0], strict=True)
+    names = [name for (name, dtype), needed in needs if needed and is_real(dtype)]
+    rows = zip(signature.outputs.values(), signature.shapes(tensors), slopes, strict=True)
+    seeds = [
+        torch.zeros(shape) if slope is None else slope
+        for dtype, shape, slope in rows if is_real(dtype)
+    ]  # fmt: skip
     *first, wanted = json.loads(ctx.plan)
-    names = [t.name for t, want in zip(program.inputs, wants, strict=True) if want]
-    plan = json.dumps([*first, [*wanted, names]])
-    made = iter(_OPERATOR([*tensors, *(x.to(kinds[n]) for n, x in seeds.items())], plan))
-    return [
-        next(made).to(x.dtype) if want else None for x, want in zip(tensors, wants, strict=True)
-    ], None
+    results = _OPERATOR([*tensors, *seeds], json.dumps([*first, [*wanted, names]]))
+    made = dict(zip(names, results, strict=True))
+    return [made.get(name) for name in signature.inputs], None
 
 
 _OPERATOR: Final[Callable[..., Any]] = register(

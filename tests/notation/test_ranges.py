@@ -123,3 +123,18 @@ def test_names_may_begin_with_a_digit() -> None:
     assert inference("float(0I) B, float(0J) C", body.replace("+ 0J", "+ 1"), **{"0J": 2})
     with pytest.raises(SpecError, match=r"takes values .*_0J"):
         inference("float(0I) B, float(0J) C", body, **{"0I": 1})
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("A(i,j) +=! B(i+k,j) where k in 0:3", [((("M", 1),), -2), ((("N", 1),), 0)]),
+        ("A(i,j) = B(i,j) where i in 0:2", [((), 2), ((("N", 1),), 0)]),
+        ("A(i) = B(2*i,0)", None),
+        ("A(i) = B(i,i)", None),
+        ("A +=! B(i,j)", []),
+    ],
+)
+def test_shapes_that_are_linear_in_the_sizes(body: str, shape: list[object] | None) -> None:
+    linear = inference("float(M,N) B", body).linear_shape("A")
+    assert shape == (None if linear is None else [(form.terms, form.const) for form in linear])

@@ -86,6 +86,21 @@ def affine_of(form: isl.PwAff, names: tuple[str, ...]) -> Affine:
     return Affine(tuple(terms), linear.get_constant_val().to_python())
 
 
+def extent_of(axis: isl.Set) -> Affine | None:
+    """Behind the last value, as a linear form of the parameters; None where it is none."""
+    last = with_positive_sizes(axis).dim_max(0)
+    last = last.gist(last.domain()).coalesce()  # in which it is defined
+    if not is_linear(last):
+        return None
+    linear = last.as_aff()
+    coefs = [
+        (str(linear.get_dim_name(_PARAM, at)), linear.get_coefficient_val(_PARAM, at).to_python())
+        for at in range(linear.dim(_PARAM))
+    ]
+    terms = tuple((name, coef) for name, coef in coefs if coef)
+    return Affine(terms, linear.get_constant_val().to_python() + 1)
+
+
 def project(values: isl.Set, at: int) -> isl.Set:
     """One dimension of a set."""
     behind = values.dim(_SET) - at - 1

@@ -14,6 +14,7 @@ from polysci.network.frontends.notation.isl_forms import (
     OPERATIONS,
     affine_of,
     combine_forms,
+    extent_of,
     interval,
     is_linear,
     name_for_isl,
@@ -67,6 +68,11 @@ class Inference:
     def shape(self, tensor: str) -> tuple[int, ...]:
         """The extents of a tensor, where all sizes have values."""
         return tuple(interval(values)[1] for values in self.axes[tensor])
+
+    def linear_shape(self, tensor: str) -> tuple[Affine, ...] | None:
+        """The extents as linear forms of the shape variables without a size; None for others."""
+        forms = tuple(map(extent_of, self.axes[tensor]))
+        return None if None in forms else forms  # type: ignore[return-value]
 
 
 def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
