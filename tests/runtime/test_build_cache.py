@@ -226,6 +226,28 @@ def test_remains_of_killed_builds_are_swept(root):
     assert young.exists() and not old.exists()
 
 
+def test_a_build_under_way_is_not_swept(root):
+    cache.build(text(0), flags=PLAIN)
+    with eviction.scratch_in(root / "builds") as live:
+        age(live, 2 * eviction.KEEP_S)  # however slow it is
+        eviction.sweep(root)
+        assert live.exists()
+        left = root / "builds/.new-left"
+        left.mkdir()
+        age(left, 120)
+        eviction.sweep(root)
+        assert live.exists() and not left.exists()
+    assert not live.exists()
+
+
+def test_a_process_that_finds_its_build_sweeps_too(root):
+    path, left = cache.build(text(0), flags=PLAIN), root / "builds/.new-left"
+    left.mkdir()
+    age(left, 120)
+    cache._sweep_once.cache_clear()  # as in another process
+    assert cache.build(text(0), flags=PLAIN) == path and not left.exists()
+
+
 def test_clear_takes_the_cache_and_nothing_else(root):
     cache.build(text(0), flags=PLAIN)
     (root / "wisdom.sqlite").write_text("precious")

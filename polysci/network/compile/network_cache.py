@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,7 +38,7 @@ from polysci.network.runtime.stored import restore_runner, signature_of
 from polysci.numerics.arrays import round_up
 from polysci.runtime.build import cache as builds
 from polysci.runtime.build.compiler import find_compiler
-from polysci.runtime.build.eviction import SCRATCH
+from polysci.runtime.build.eviction import note_insertion, scratch_in
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.isas import kernel_sources
@@ -151,16 +150,16 @@ def keep(
         "weights": hashlib.sha256(extra).hexdigest(),
     }
     home = cache_dir() / FOLDER / key
-    aside = home.with_name(f"{SCRATCH}{secrets.token_hex(8)}")
     try:
-        aside.mkdir(mode=0o700, parents=True)
-        (aside / _WEIGHTS).write_bytes(extra)
-        (aside / _ENTRY).write_text(json.dumps(entry), encoding="utf-8")
-        shutil.rmtree(home, ignore_errors=True)
-        aside.rename(home)
+        home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with scratch_in(home.parent) as aside:
+            (aside / _WEIGHTS).write_bytes(extra)
+            (aside / _ENTRY).write_text(json.dumps(entry), encoding="utf-8")
+            shutil.rmtree(home, ignore_errors=True)
+            aside.rename(home)
+        note_insertion(home.parent.parent)
     except OSError as error:
         _log.debug("the network %s is not kept: %s", code.name, error)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _parts_of(code: Code, constants: Mapping[str, Array]) -> tuple[Sequence[Any], bytes]:

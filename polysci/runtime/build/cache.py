@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from polysci.border.files import open_stored, read_stored
@@ -155,14 +155,11 @@ def unpack(key: str, entry: str, code: bytes) -> None:
     if not _KEY.fullmatch(key) or hashlib.sha256(code).hexdigest() != members.get("sha256"):
         raise BuildError(f"cache entry {key:.80}: its digest differs")
     home.parent.mkdir(mode=0o700, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=eviction.SCRATCH, dir=home.parent))
-    try:
+    with eviction.scratch_in(home.parent) as scratch:
         name = f"{secrets.token_hex(8)}.so"
         (scratch / name).write_bytes(code)
         (scratch / "entry.json").write_text(json.dumps(members | {"so": name}), encoding="utf-8")
         _placed(scratch, home)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     eviction.note_insertion(home.parent.parent)
 
 
@@ -222,20 +219,24 @@ def _disk_problem(message: str, root: Path) -> str:
 
 def _from(job: _Job, root: Path) -> Path:
     home = root / "builds" / job.key
+    _sweep_once(root)
     if stored := _used(home):
         return stored
     home.parent.mkdir(mode=0o700, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=eviction.SCRATCH, dir=home.parent))
-    try:
-        _make(job, root, scratch)
-        path = _placed(scratch, home)
-    except BuildError as error:
-        kept = str(_keep_failed(job, root))
-        raise type(error)(str(error).replace(str(scratch), kept)) from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with eviction.scratch_in(home.parent) as scratch:
+        try:
+            _make(job, root, scratch)
+            path = _placed(scratch, home)
+        except BuildError as error:
+            kept = str(_keep_failed(job, root))
+            raise type(error)(str(error).replace(str(scratch), kept)) from None
     eviction.note_insertion(root)
     return path
+
+
+@cache
+def _sweep_once(root: Path) -> None:
+    eviction.sweep(root)
 
 
 def _used(home: Path) -> Path | None:

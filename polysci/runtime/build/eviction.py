@@ -8,9 +8,12 @@ was just handed out stays valid until it is loaded. So the limit may be exceeded
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
+import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ SCRATCH = ".new-"  # a build under way, or one that was killed
 TRASH = ".old-"
 FOLDERS = ("builds", "headers", "failed", "networks", "predictions")
 _EVERY = 64  # insertions between two looks: a look costs about 10 us an entry
+_MAKING_S = 60.0  # between making a folder and locking it, or a file and renaming it
 _insertions = itertools.count()
 
 
@@ -41,6 +45,42 @@ class _Entry:
     used: float
     path: Path
     size: int
+
+
+@contextlib.contextmanager
+def scratch_in(folder: Path) -> Iterator[Path]:
+    """A new folder for a build, locked while it goes on; the kernel ends the lock of a killed one.
+
+    It is removed at the end, unless it was renamed.
+    """
+    path = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
+    try:
+        with _lock_of(path):
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lock_of(path: Path) -> Iterator[bool | None]:
+    """Whether nobody else holds the lock; None where the file system has no locks."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free: bool | None = True
+        except BlockingIOError:
+            free = False
+        except OSError:
+            free = None
+        yield free
+    finally:
+        os.close(descriptor)
+
+
+def sweep(root: Path) -> None:
+    """Remove what killed builds left: once in a process, and it costs a look at names."""
+    _sweep(root, time.time() - KEEP_S)
 
 
 def usage(root: Path) -> Usage:
@@ -105,8 +145,17 @@ def _delete(path: Path) -> None:
 def _sweep(root: Path, newest: float) -> None:
     for path in _children(root):
         with contextlib.suppress(OSError):
-            if path.name.startswith((SCRATCH, TRASH)) and path.stat().st_mtime < newest:
+            if path.name.startswith((SCRATCH, TRASH)) and _is_left(path, newest):
                 _delete(path)
+
+
+def _is_left(path: Path, newest: float) -> bool:
+    """Whether nobody works on it: its lock is free, or it is old where there are no locks."""
+    used = path.stat().st_mtime
+    if used >= time.time() - _MAKING_S and newest < time.time():
+        return False  # perhaps not locked yet
+    with _lock_of(path) as free:
+        return free or (free is None and used < newest)
 
 
 def _entries(root: Path) -> Iterator[_Entry]:
