@@ -141,7 +141,8 @@ def _told(compared: ComparedLayer) -> str:
 
     times = compared.times
     name = shared.title(times.problem)
-    return f"{name}: {times.gflops:.1f} GFLOP/s, ratio {number(times.ratio)}"
+    mark = " (disturbed)" if times.disturbed else ""
+    return f"{name}: {times.gflops:.1f} GFLOP/s{mark}, ratio {number(times.ratio)}"
 
 
 def _compare(

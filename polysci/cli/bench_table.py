@@ -13,6 +13,7 @@ from polysci.peers.contest import Comparison, geomean
 from polysci.text.tables import fit, time_text
 from polysci.tune import Result
 
+_MARK = " (!)"
 Fault = tuple[str, str]  # a layer, and what went wrong
 
 
@@ -70,6 +71,11 @@ def write_table(
     lines += [f"{name}: FAILED: {fault}" for name, fault in faults]
     if recorded := sum(compared.recorded for compared in comparisons):
         lines.append(f"{recorded} of {len(comparisons)} schedules from records of earlier searches")
+    if marked := sum(_is_marked(compared.times) for compared in comparisons):
+        lines.append(
+            f"{_MARK.strip()}: other work disturbed most samples of {marked} of "
+            f"{len(comparisons)} layers, of ours, a peer's or the peak's: measure again"
+        )
     if repeats := max((compared.times.repeats for compared in comparisons), default=1) - 1:
         lines.append(f"the best of {repeats + 1} medians on each side")
     if disturbed := sum(compared.disturbed for compared in comparisons):
@@ -79,6 +85,11 @@ def write_table(
     if comparisons:
         lines += _conclusion(_summary(comparisons, faults))
     return "\n".join(lines)
+
+
+def _is_marked(times: Comparison) -> bool:
+    """Whether other work disturbed most samples of a side, or all of the peak's."""
+    return times.disturbed or times.peak_disturbed or any(peer.disturbed for peer in times.peers)
 
 
 def _rows(comparisons: Sequence[ComparedLayer]) -> list[tuple[str, ...]]:
@@ -92,11 +103,13 @@ def _rows(comparisons: Sequence[ComparedLayer]) -> list[tuple[str, ...]]:
     for times in all_times:
         peers, fastest = times.peers, times.fastest or times.peers[0]
         if len(peers) > 1:
-            cells = [number(times.ratio_to(peer)) for peer in peers]
+            cells = [number(times.ratio_to(peer)) + _MARK * peer.disturbed for peer in peers]
         else:
             cells = ["-" if peers[0].median is None else time_text(peers[0].median)]
+            cells[0] += _MARK * peers[0].disturbed
+        share = f"{100 * times.peak_fraction:.0f}{_MARK * times.peak_disturbed}"
         rows.append((
-            shared.title(times.problem), f"{times.gflops:.1f}", f"{100 * times.peak_fraction:.0f}",
+            shared.title(times.problem), f"{times.gflops:.1f}{_MARK * times.disturbed}", share,
             time_text(median(times.seconds)), *cells, number(times.ratio),
             *((time_text(median(times.cold)), number(times.cold_ratio)) if cold else ()),
             f"{fastest.name}: {fastest.path}" if len(peers) > 1 else fastest.path,
@@ -116,6 +129,7 @@ def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> d
         "geomean_peak_fraction": geomean(shares) if shares else None,
         "layers": len(comparisons),
         "failed": len(faults),
+        "disturbed": sum(_is_marked(times) for times in all_times),
         "peer": ", ".join(text for text, _ in peers.values()) or None,
         "dtype": all_times[0].problem.dtype if comparisons else None,
         "peak_unit": all_times[0].unit if comparisons else None,

@@ -54,6 +54,15 @@ class Counters:
         return self.stolen - earlier.stolen
 
 
+def observe(work: Callable[[], float]) -> tuple[float, dict[str, float]]:
+    """What ``work`` returns, and the shares ``waited`` and ``stolen`` of its time."""
+    before, start = Counters.now(), time.perf_counter()
+    result = work()
+    spent, after = time.perf_counter() - start, Counters.now()
+    shares = {"waited": after.wait_since(before), "stolen": after.stolen_since(before)}
+    return result, {name: seconds / spent for name, seconds in shares.items()}
+
+
 def _waits() -> Iterator[tuple[int, float]]:
     for task in _TASKS.iterdir() if _TASKS.exists() else ():
         try:

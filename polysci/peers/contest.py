@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from polysci.errors import SpecError
 from polysci.measure.bench import Bench, Candidate, cold_size
+from polysci.measure.samples import MOST_TURNS, Sample, Samples
 from polysci.ops.problem import Problem
 from polysci.peers.process import FAILURES
 from polysci.peers.rival import SAMPLE_S, WARM_UP_S, LayerRival
@@ -37,7 +38,8 @@ class PeerTimes:
 
     ``path`` is its fastest call, ``version`` its version, ``paths`` the least seconds of all its
     calls. Where the peer lacks the layer, or fails, ``path`` says why, and it has no samples and no
-    version.
+    version. Other work disturbed the share ``dropped`` of its samples, and with ``disturbed`` too
+    many.
     """
 
     name: str
@@ -46,6 +48,8 @@ class PeerTimes:
     paths: Mapping[str, float] = field(default_factory=dict)
     seconds: tuple[float, ...] = ()
     cold: tuple[float, ...] = ()
+    disturbed: bool = False
+    dropped: float = 0.0
 
     @property
     def median(self) -> float | None:
@@ -70,7 +74,8 @@ class Comparison:
 
     ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names. ``cold``
     has samples with weights from memory, if they were asked for. ``repeats`` tells of how many runs
-    these samples are the best ones.
+    these samples are the best ones. ``disturbed`` and ``dropped`` are of our samples as of a
+    peer's; ``peak_disturbed``: other work disturbed every run of the probe of the peak.
     """
 
     problem: Problem
@@ -80,14 +85,18 @@ class Comparison:
     unit: str
     cold: tuple[float, ...] = ()
     repeats: int = 1
+    disturbed: bool = False
+    dropped: float = 0.0
+    peak_disturbed: bool = False
 
     def best_with(self, again: Comparison) -> Comparison:
         """Every side's samples with the lesser median of two runs: what disturbs adds time."""
         peers = zip(self.peers, again.peers, strict=True)
+        chosen = again if _lesser(self.seconds, again.seconds) is again.seconds else self
         return replace(
-            self, seconds=_lesser(self.seconds, again.seconds),
-            peers=tuple(peer.best_with(other) for peer, other in peers),
+            chosen, peers=tuple(peer.best_with(other) for peer, other in peers),
             peak_gflops=max(self.peak_gflops, again.peak_gflops),
+            peak_disturbed=self.peak_disturbed and again.peak_disturbed,
             cold=_lesser(self.cold, again.cold), repeats=self.repeats + again.repeats,
         )  # fmt: skip
 
@@ -132,7 +141,13 @@ class Comparison:
             "peak_gflops": self.peak_gflops,
             "peak_fraction": self.peak_fraction,
             "peak_unit": self.unit,
+            "disturbed": self.disturbed,
+            "dropped": self.dropped,
+            "peak_disturbed": self.peak_disturbed,
             "peer_seconds": fastest.median,
+            "peer_disturbed": fastest.disturbed,
+            "peer_dropped": fastest.dropped,
+            "peer_version": fastest.version,
             "ratio": self.ratio,
             "path": fastest.path,
             "peer_paths": dict(fastest.paths),
@@ -158,6 +173,8 @@ class Comparison:
             peer.name: {
                 "version": peer.version,
                 "seconds": peer.median,
+                "disturbed": peer.disturbed,
+                "dropped": peer.dropped,
                 "ratio": self.ratio_to(peer),
                 "path": peer.path,
                 "paths": dict(peer.paths),
@@ -189,17 +206,19 @@ def compare(
     ``schedule`` is the candidate's, for the check. ``peak`` is the probe of the peak of ``unit``,
     run before and after. ``cold`` takes samples with weights from memory as well: successive calls
     use copies that together exceed the last-level cache. A rival that lacks the layer is not timed,
-    one that fails not any more. Raises SpecError for fewer than LEAST_ROUNDS and CheckError where
-    ours fails.
+    one that fails not any more. A side whose samples other work disturbed takes further turns,
+    MOST_TURNS times the rounds in all. Raises SpecError for fewer than LEAST_ROUNDS and CheckError
+    where ours fails.
     """
     if rounds < LEAST_ROUNDS:
         raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
     size = cold_size() if cold else 0
     peers = [_prepare(rival, problem, size) for rival in rivals]
-    takes: dict[tuple[str, bool], Callable[[], float]] = {}
+    takes: dict[tuple[str, bool], Callable[[], Sample]] = {}
     with Bench(problem, rivals[0].threads) as bench:
         bench.check(*candidate, schedule)
-        peaks = [bench.peak(*peak)]
+        bench.watch(*peak)
+        peaks = [*_probe(bench, peak)]
         for from_memory in (False, True)[: 1 + cold]:
             copies = size if from_memory else 0
             handle = bench.load(candidate, SAMPLE_S, copies, weights_only=True)
@@ -208,19 +227,19 @@ def compare(
                 if peer.version:
                     takes[peer.name, from_memory] = partial(rival.sample, from_memory)
         samples, failed = _take_turns(takes, rounds, progress)
-        peaks.append(bench.peak(*peak))
+        peaks += _probe(bench, peak)
     timed = tuple(
         PeerTimes(peer.name, failed[peer.name])
         if peer.name in failed
-        else replace(
-            peer,
-            seconds=samples.get((peer.name, False), ()),
-            cold=samples.get((peer.name, True), ()),
-        )
+        else replace(peer, **_members(samples, peer.name))
         for peer in peers
     )
-    gflops, own_cold = max(peaks) * rivals[0].threads, samples.get((_OURS, True), ())
-    return Comparison(problem, samples[_OURS, False], timed, gflops, unit, own_cold)
+    clean = [run for run in peaks if not run.disturbed]
+    gflops = 1e-9 / min(run.seconds for run in clean or peaks) * rivals[0].threads
+    return Comparison(
+        problem, peers=timed, peak_gflops=gflops, unit=unit, peak_disturbed=not clean,
+        **_members(samples, _OURS),
+    )  # fmt: skip
 
 
 def _prepare(rival: LayerRival, problem: Problem, cold_bytes: int) -> PeerTimes:
@@ -234,34 +253,58 @@ def _prepare(rival: LayerRival, problem: Problem, cold_bytes: int) -> PeerTimes:
         return PeerTimes(name, f"{name}: {error}")
 
 
-def _sample(bench: Bench, candidate: Candidate, handle: int) -> float:
-    return bench.sample(candidate, handle, WARM_UP_S).seconds
+def _sample(bench: Bench, candidate: Candidate, handle: int) -> Sample:
+    return bench.sample(candidate, handle, WARM_UP_S)
+
+
+def _probe(bench: Bench, peak: Candidate) -> Sequence[Sample]:
+    """Runs of the probe of the peak, again where other work disturbed them."""
+    runs: list[Sample] = []
+    for _ in range(MOST_TURNS):
+        runs += bench.probe(*peak).taken
+        if any(not run.disturbed for run in runs):
+            break
+    return runs
+
+
+def _members(samples: Mapping[tuple[str, bool], Samples], side: str) -> dict[str, Any]:
+    """The members that tell of a side's samples, warm and cold; none for one without samples."""
+    taken = [samples[side, cold] for cold in (False, True) if (side, cold) in samples]
+    if not taken:
+        return {}
+    return {
+        "seconds": taken[0].seconds,
+        "cold": taken[1].seconds if taken[1:] else (),
+        "disturbed": any(its.disturbed for its in taken),
+        "dropped": max(its.dropped for its in taken),
+    }
 
 
 def _take_turns(
-    takes: Mapping[tuple[str, bool], Callable[[], float]],
+    takes: Mapping[tuple[str, bool], Callable[[], Sample]],
     rounds: int,
     progress: Callable[[int, int], None] | None,
-) -> tuple[dict[tuple[str, bool], tuple[float, ...]], dict[str, str]]:
+) -> tuple[dict[tuple[str, bool], Samples], dict[str, str]]:
     """Samples of every side, one in every round; each second round goes backwards.
 
-    Then, by name, why peers failed: they get no further turn.
+    Further rounds are for the sides that other work disturbed. Then, by name, why peers failed:
+    they get no further turn.
     """
-    samples: dict[tuple[str, bool], list[float]] = {side: [] for side in takes}
+    samples = {side: Samples() for side in takes}
     failed = dict[str, str]()
-    for turn in range(rounds):
+    for turn in range(MOST_TURNS * rounds):
         if progress:
             progress(turn, rounds)
         for side in list(takes)[:: 1 if turn % 2 == 0 else -1]:
-            if side[0] in failed:
+            if side[0] in failed or samples[side].enough(rounds):
                 continue
             try:
-                samples[side].append(takes[side]())
+                samples[side].add(takes[side]())
             except FAILURES as error:
                 if side[0] == _OURS:
                     raise
                 failed[side[0]] = f"{side[0]}: {error}"
-    return {side: tuple(seconds) for side, seconds in samples.items()}, failed
+    return samples, failed
 
 
 def _lesser(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ import os
 from typing import Any, Final
 
 from polysci.errors import SpecError
+from polysci.measure.samples import Sample
 from polysci.ops import OPS
 from polysci.ops.problem import Problem
 from polysci.peers import Peer
@@ -60,7 +61,7 @@ class LayerRival(PeerProcess):
         paths = {str(name): float(seconds) for name, seconds in loaded["seconds"].items()}
         return str(loaded["path"]), str(prepared["version"]), paths
 
-    def sample(self, cold: bool = False) -> float:
+    def sample(self, cold: bool = False) -> Sample:
         """One sample, in seconds a call, after a warm-up; ``cold`` with weights from memory."""
         question = {"op": "sample", "warm_up_s": WARM_UP_S, "cold": cold}
-        return float(self.ask(question)["seconds"])
+        return Sample(**self.ask(question))

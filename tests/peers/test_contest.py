@@ -1,6 +1,7 @@
 """Several peers in one run, warm and cold: who takes turns, what counts, what is printed."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -8,6 +9,7 @@ import pytest
 
 from polysci.cli import bench_table
 from polysci.errors import CheckError, UnsupportedError
+from polysci.measure.samples import Sample
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
@@ -15,6 +17,7 @@ from polysci.peers.contest import Comparison, PeerTimes
 from polysci.polyhedral import schedule
 from polysci.tune import Result, emit
 from tests.support.command import done, polysci
+from tests.support.load import busy
 
 LAYER = "mb1ic16ih8oc16oh8kh3ph1"
 PROBLEM = Conv2d(N=1, C=16, H=8, W=8, K=16, R=3, S=3, pad=1)
@@ -24,6 +27,7 @@ class StandIn:
     """A peer that takes made-up times: ``SECONDS`` by name, cold ones a hundred times as long."""
 
     SECONDS: ClassVar[dict[str, float]] = {"torch": 1e-3, "onednn": 2e-3}
+    WAITED: ClassVar[dict[str, float]] = {}  # of a sample's time
     calls: ClassVar[list[tuple[str, str]]] = []  # of all of them
 
     def __init__(self, peer: Peer, threads: int = 1, *, library: str | None = None) -> None:
@@ -47,13 +51,18 @@ class StandIn:
             raise UnsupportedError("has no f32 here")
         return f"way of {self.peer.name}", "7.1", {f"way of {self.peer.name}": 1.0}
 
-    def sample(self, cold: bool = False) -> float:
+    def sample(self, cold: bool = False) -> Sample:
         self.calls.append((self.peer.name, "cold" if cold else "warm"))
-        return self.SECONDS[self.peer.name] * (100 if cold else 1)
+        waited = self.WAITED.get(self.peer.name, 0.0)
+        return Sample(self.SECONDS[self.peer.name] * (100 if cold else 1), waited)
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StandIn]]:
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[type[StandIn]]:
+    if not request.node.get_closest_marker("disturbance"):
+        monkeypatch.setattr(Sample, "disturbed", False)
     monkeypatch.setattr("polysci.peers.rival.LayerRival", StandIn)
     monkeypatch.setattr("polysci.peers.process.peer_named", lambda name: PEERS[name])
     monkeypatch.setattr(StandIn, "calls", [])
@@ -89,7 +98,9 @@ def test_of_several_runs_the_least_median_of_each_side_counts(
     monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:
     seconds = {"torch": iter([3e-3] * 9 + [1e-3] * 9 + [2e-3] * 9), "onednn": iter([2e-3] * 27)}
-    monkeypatch.setattr(StandIn, "sample", lambda it, cold=False: next(seconds[it.peer.name]))
+    monkeypatch.setattr(
+        StandIn, "sample", lambda it, cold=False: Sample(next(seconds[it.peer.name]))
+    )
     row, summary = bench("--against", "torch,onednn", "--repeats", "3")
     assert row["repeats"] == 3 and row["rounds"] == 9 and summary["layers"] == 1
     peers = row["peers"]
@@ -102,10 +113,10 @@ def test_a_peer_may_fail_in_a_later_run(
 ) -> None:
     calls = iter([False] * 9 + [True])
 
-    def sample(it: StandIn, cold: bool = False) -> float:
+    def sample(it: StandIn, cold: bool = False) -> Sample:
         if next(calls):
             raise CheckError("torch ended")
-        return 1e-3
+        return Sample(1e-3)
 
     monkeypatch.setattr(StandIn, "sample", sample)
     words = ("--level", "estimate", "--rounds", "9", "--threads", "1", "--repeats", "2")
@@ -218,3 +229,31 @@ def test_a_single_peer_has_its_time() -> None:
         *("layer", "GFLOP/s", "%", "of", "peak", "ours", "peer", "ratio", "peer's", "path")
     ]
     assert "3.0 us  1.500  a call" in table and "cold" not in table
+
+
+@pytest.mark.disturbance
+def test_a_disturbed_peer_is_repeated_and_marked(
+    stand_in: type[StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stand_in, "WAITED", {"onednn": 0.5})
+    row, summary = bench("--against", "torch,onednn")
+    assert row["peers"]["onednn"]["disturbed"] and row["peers"]["onednn"]["dropped"] == 1
+    assert not row["peer_disturbed"] and summary["disturbed"] == 1
+    turns = [name for name, word in stand_in.calls if word == "warm"]
+    assert turns.count("onednn") == 3 * 9 and turns.count("torch") == 9
+    table = done("bench", LAYER, "--against", "onednn", "--level", "estimate", "--rounds", "9")
+    assert "2000.0 us (!)" in table and "(!): other work disturbed most samples of 1 of 1" in table
+
+
+@pytest.mark.disturbance
+def test_load_on_the_core_marks_ours_and_the_peak(stand_in: type[StandIn]) -> None:
+    allowed = os.sched_getaffinity(0)
+    if 0 not in allowed:
+        pytest.skip("the first processor is not ours")
+    os.sched_setaffinity(0, {0})
+    try:
+        with busy(0, 0, 0):
+            row, summary = bench("--against", "torch")
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert row["disturbed"] and row["dropped"] > 0.5 and summary["disturbed"] == 1

@@ -142,7 +142,7 @@ def test_a_rival() -> None:
     with LayerRival(PEERS["torch"]) as rival:
         path, version, paths = rival.prepare(SHAPES["dense"])
         assert min(paths, key=paths.__getitem__) == path and version.split(".")[0].isdigit()
-        assert rival.sample() > 0
+        assert rival.sample().seconds > 0
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import Any
 
 from polysci.errors import UnsupportedError
+from polysci.measure.disturbance import observe
 from polysci.measure.timed_calls import Timed, count_copies
 from polysci.ops import parse_problem
 from polysci.peers.example_inputs import example_inputs
@@ -78,10 +79,11 @@ class OneDNN:
         return {"path": best, "seconds": trials.seconds}
 
     def sample(self, warm_up_s: float, cold: bool = False) -> dict[str, Any]:
-        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
+        """One ``Sample``, in seconds a call, after untimed calls of at least ``warm_up_s``."""
         timed, calls = self._timed[cold]
         timed.warm_up(warm_up_s)
-        return {"seconds": timed.seconds(calls)}
+        seconds, shares = observe(lambda: timed.seconds(calls))
+        return {"seconds": seconds, **shares}
 
     def _copies(self, path: DnnlPath, cold_bytes: int) -> list[DnnlPath]:
         """The path on copies of its weights."""

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import CheckError
+from polysci.measure.disturbance import observe
 from polysci.measure.timed_calls import Timed, count_copies
 from polysci.ops import parse_problem
 from polysci.peers.example_inputs import example_inputs
@@ -82,11 +83,12 @@ class PyTorch:
         return {"path": best, "seconds": trials.seconds}
 
     def sample(self, warm_up_s: float, cold: bool = False) -> dict[str, Any]:
-        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
+        """One ``Sample``, in seconds a call, after untimed calls of at least ``warm_up_s``."""
         timed, calls = self._timed[cold]
         with self._torch.inference_mode():
             timed.warm_up(warm_up_s)
-            return {"seconds": timed.seconds(calls)}
+            seconds, shares = observe(lambda: timed.seconds(calls))
+            return {"seconds": seconds, **shares}
 
     def _copies(self, name: str, cold_bytes: int) -> list[tuple[Run]]:
         """Calls of a path, each with weights of its own."""
