@@ -246,7 +246,7 @@ def test_a_disturbed_peer_is_repeated_and_marked(
 
 
 @pytest.mark.disturbance
-def test_load_on_the_core_marks_ours_and_the_peak(stand_in: type[StandIn]) -> None:
+def test_load_on_the_core_marks_ours(stand_in: type[StandIn]) -> None:
     allowed = os.sched_getaffinity(0)
     if 0 not in allowed:
         pytest.skip("the first processor is not ours")
