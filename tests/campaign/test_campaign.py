@@ -8,7 +8,7 @@ import pytest
 from tests.support.campaign.axes import Case
 from tests.support.campaign.child import KINDS, Campaign
 
-FEW = {"layer": 6, "network": 2}  # cases of a part; two parts in ``make test``
+FEW = {"layer": 5, "network": 1}  # cases of a part; two parts in ``make test``
 MANY = {"layer": 50, "network": 12}
 PARTS = 12
 
