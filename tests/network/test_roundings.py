@@ -113,6 +113,17 @@ def test_self_tests_of_ties(dynamic: bool) -> None:
     assert np.isfinite(data.outputs[0]).all() and data.tolerance > 0
 
 
+def test_self_tests_allow_roundings_of_another_compiler() -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"), node("DequantizeLinear", "q s z", "d"),
+        node("MatMul", "d w", "y"),
+    ]  # fmt: skip
+    made = model(nodes, {"x": (8, 64)}, {"y": (8, 4)}, {"w": reals(64, 4)}, 17)
+    data = make_selftest_data(network_of(read(made)))
+    assert 0 < data.spread < 0.05 and data.tolerance > 4 * data.spread
+    assert "roundings to 8 bits" in data.derived
+
+
 def test_networks_without_roundings_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = model([node("MatMul", "x w", "y")], {"x": (4, 8)}, {"y": (4, 4)}, {"w": reals(8, 4)})
     graph = read(made)

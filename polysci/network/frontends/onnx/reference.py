@@ -218,6 +218,11 @@ def of_node(
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
     if node.op == "ConvTranspose" and says_windows(node):
         return [conv_transpose(node, known, graph.tensors[node.outputs[0]].shape)]
+    return _evaluate(node, version, known)
+
+
+def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]:
+    """The results of a node by ONNX's reference. Raises UnsupportedError where it has none."""
     helper = onnx_module().helper
     from onnx.reference import ReferenceEvaluator
 
