@@ -59,6 +59,7 @@ def compile(
     schedule: Schedule | str | None = None,
     flush_denormals: bool = True,
     reproducible: bool = False,
+    verify: bool = True,
     tuner: str | TunerOptions | None = None,
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
@@ -75,7 +76,7 @@ def compile(
         parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
         target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
         wisdom=wisdom, progress=progress, schedule=schedule, reproducible=reproducible,
-        tuner=tuner,
+        verify=verify, tuner=tuner,
     ).primitive(flush_denormals=flush_denormals)  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from polysci.measure import first_run
 from polysci.measure.samples import Samples
 from polysci.network.compile import network_cache
 from polysci.network.passes import thread_shares
@@ -90,7 +91,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def plan_networks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are planned anew, as tests change what passes go by; those of the cache stay."""
     if request.module.__name__.rpartition(".")[2] != "test_network_cache":
-        monkeypatch.setattr(network_cache, "load", lambda *_: None)
+        monkeypatch.setattr(network_cache, "load", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")
@@ -112,6 +113,13 @@ def share_every_stage() -> Iterator[None]:
         for name in ("WAIT_US", "TEAM_US"):
             patch.setattr(thread_shares, name, 0.0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def without_first_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test pays for a check of code that another one checks, but for tests of first runs."""
+    if not request.node.get_closest_marker("first_run"):
+        monkeypatch.setattr(first_run, "FIRST_RUNS", False)
 
 
 @pytest.fixture(autouse=True)

@@ -58,6 +58,11 @@ class Verdict:
         return f"{'PASS' if self.passed else 'FAIL'} {self.mode}: {self.command}"
 
 
+def time_limit(problem: Problem) -> float:
+    """Seconds that one check of a layer may take."""
+    return _SECONDS + problem.flops / _RATE
+
+
 def check(
     problem: Problem,
     schedules: Iterable[Schedule],
@@ -82,8 +87,7 @@ def check(
             raise SpecError(
                 f"mode {mode!r}: expected one of {', '.join(MODES)}{suggest(mode, MODES)}"
             )
-    timeout = _SECONDS + problem.flops / _RATE
-    with Bench(problem, threads, timeout=timeout, seed=seed, backend=backend) as bench:
+    with Bench(problem, threads, timeout=time_limit(problem), seed=seed, backend=backend) as bench:
         for schedule in schedules:
             source = backend.emit(problem, schedule, threads)
             for mode in modes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime import measurement as measurements
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backend import Backend, backend_of
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import float_pointer
 from polysci.runtime.measurement import Measurement
@@ -35,6 +36,14 @@ def version() -> str:
     return str(import_module("polysci").__version__)
 
 
+def build_primitive(source: Source, *, flush_denormals: bool = True) -> tuple[Backend, Path]:
+    """The shared object of a source, built or found in the cache, and what built it."""
+    check_type("flush_denormals", flush_denormals, bool)
+    backend = backend_of(isa_named(source.isa))
+    flags = None if flush_denormals else (*default_flags(), KEEP_FLAG)
+    return backend, backend.build(source.file, flags=flags, symbols=source.symbols)
+
+
 def load_primitive(
     problem: Problem,
     source: Source,
@@ -44,10 +53,7 @@ def load_primitive(
     flush_denormals: bool = True,
 ) -> Primitive:
     """Build (or find in the cache) and load the primitive of a source. Raises BuildError."""
-    check_type("flush_denormals", flush_denormals, bool)
-    backend = backend_of(isa_named(source.isa))
-    flags = None if flush_denormals else (*default_flags(), KEEP_FLAG)
-    path = backend.build(source.file, flags=flags, symbols=source.symbols)
+    backend, path = build_primitive(source, flush_denormals=flush_denormals)
     library = backend.load(path, interface.declarations(SYMBOL, source.precision))
     return Primitive(
         problem, source.schedule, source, library, SYMBOL, measurement, threads, flush_denormals

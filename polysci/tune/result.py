@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import inf
 
 from polysci.codegen.emit import Source
+from polysci.measure.first_run import check_first_run
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.runtime.loading import load_primitive
+from polysci.runtime.loading import build_primitive, load_primitive
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive
 from polysci.text.tables import shorten, time_text
@@ -80,6 +81,7 @@ class Result:
     threads: int
     interrupted: bool = False
     any_order: AnyOrder | None = None  # of a reproducible search: what its order is compared with
+    verify: bool = True  # code that was not measured, before it is first handed out
 
     def __repr__(self) -> str:
         measured = f"{self.measurement.gflops:.1f} GFLOP/s" if self.measurement else "not measured"
@@ -93,12 +95,19 @@ class Result:
         """Build (or find in the cache) and load the primitive.
 
         ``flush_denormals``: calls take numbers below 2^-126 for 0, which spares them tens of cycles
-        each; the caller's mode stays as it is.
+        each; the caller's mode stays as it is. Raises CheckError for code that is wrong.
         """
+        if self.verify and self.measurement is None:
+            self._verify(flush_denormals)
         return load_primitive(
             self.problem, self.source, self.threads, self.measurement,
             flush_denormals=flush_denormals,
         )  # fmt: skip
+
+    def _verify(self, flush_denormals: bool) -> None:
+        backend, path = build_primitive(self.source, flush_denormals=flush_denormals)
+        coded = self.problem if self.problem.x_shape[0] else self.problem.with_batch(1)
+        check_first_run(path, coded, self.source, self.threads, backend)
 
 
 def highest_cost(results: Iterable[Result]) -> float | None:

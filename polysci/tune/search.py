@@ -15,7 +15,8 @@ from polysci.algorithms.lowering import model_of
 from polysci.algorithms.registry import DEFAULT
 from polysci.border.guard import guard
 from polysci.codegen.emit import Source
-from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
+from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError, WisdomError
+from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -62,6 +63,7 @@ def optimize(
     again: bool = False,
     reproducible: bool = False,
     quick: bool = False,
+    verify: bool = True,
     tuner: str | TunerOptions | None = None,
     make_runner: MakeRunner = LocalRunner,
     find_candidates: FindCandidates = choice.candidates,
@@ -82,10 +84,12 @@ def optimize(
     ``tuner``, a name or settings, chooses what is measured, in the space of level ``patient``;
     records are its seeds. Killed, it goes on where it was, unless ``again``. ``quick``: level
     ``estimate`` takes what it chose before, and compiles nothing. A ``schedule`` is not searched,
-    run or recorded; raises PolysciError for one that does not fit.
+    timed or recorded; raises PolysciError for one that does not fit. ``verify``: code that was not
+    measured is checked by exact integers in a worker process before it is first handed out on this
+    machine; where it is wrong, the next choice is taken, or CheckError raised.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
-    check_types(ranker, algorithm, reproducible, progress)
+    check_types(ranker, algorithm, reproducible, progress, verify)
     target = target or detect(isa)
     algorithm = choice.resolve_algorithm(problem, algorithm)
     settings, runs = options_of(tuner), machine is None or make_runner is not LocalRunner
@@ -95,15 +99,17 @@ def optimize(
         result = optimize(
             problem.with_batch(1), "estimate", threads, target=target, ranker=ranker, wisdom=wisdom,
             machine=machine, algorithm=algorithm, schedule=schedule, reproducible=reproducible,
+            verify=verify,
         )  # fmt: skip
         return replace(result, problem=problem, level=level)
     if schedule is not None:
-        return _emit_requested(problem, schedule, level, threads, target, machine, algorithm)
+        result = _emit_requested(problem, schedule, level, threads, target, machine, algorithm)
+        return replace(result, verify=verify)
     kept = _kept_schedule(problem, target, algorithm) if reproducible else None
     records = _records(problem, algorithm, threads, target, wisdom, kept)
     return _Search(
         problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
-        again, kept, quick, settings, make_runner, find_candidates,
+        again, kept, quick, verify, settings, make_runner, find_candidates,
     ).run()  # fmt: skip
 
 
@@ -180,6 +186,7 @@ class _Search:
     again: bool
     kept: Schedule | None = None  # whose order of sums reproducible schedules have
     quick: bool = False
+    verify: bool = True
     tuner: TunerOptions | None = None
     make_runner: MakeRunner = LocalRunner
     find_candidates: FindCandidates = choice.candidates
@@ -303,11 +310,19 @@ class _Search:
             try:
                 source = backend.emit(self.problem, schedule, self.threads)
                 if not self.machine and not self.quick:
-                    backend.build(source.file, symbols=source.symbols)
+                    path = backend.build(source.file, symbols=source.symbols)
+                    if self.verify:
+                        check_first_run(path, self.problem, source, self.threads, backend)
             except UnsupportedError as error:
                 refusal = error
                 continue
+            except CheckError as error:
+                _log.warning("%s", error)
+                refusal = error
+                continue
             return self._result(schedule, source, seconds, None)
+        if isinstance(refusal, CheckError):
+            raise refusal
         raise UnsupportedError(f"{self.problem}: no schedule could be built: {refusal}")
 
     def _measure(self, ranked: Sequence[Candidate] | TunerOptions) -> Result:
@@ -361,4 +376,5 @@ class _Search:
         return Result(
             self.problem, schedule, source, seconds, measurement, (),
             time.monotonic() - self.start, self.level, self.threads, any_order=self._any_order(),
+            verify=self.verify,
         )  # fmt: skip

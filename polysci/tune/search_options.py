@@ -37,11 +37,14 @@ def check_options(
         raise SpecError(f"time_limit={time_limit}: expected a positive number of seconds")
 
 
-def check_types(ranker: Any, algorithm: Any, reproducible: Any, progress: Any) -> None:
+def check_types(
+    ranker: Any, algorithm: Any, reproducible: Any, progress: Any, verify: Any = True
+) -> None:
     """Raise TypeError for an option of another type, SpecError for a ranker that does not exist."""
     check_type("ranker", ranker, str)
     check_type("algorithm", algorithm, str)
     check_type("reproducible", reproducible, bool)
+    check_type("verify", verify, bool)
     check_callable("progress", progress)
     ranker_of(ranker)
 

@@ -22,6 +22,7 @@ from polysci.export import names
 from polysci.network.compile import network_cache
 from polysci.network.compile.build import library_of, load_runner, runner_of
 from polysci.network.compile.element_type import is_faster
+from polysci.network.compile.network_process import check_first_run
 from polysci.network.compile.pickling import dumps
 from polysci.network.compile.pipeline import PassChoices
 from polysci.network.compile.planned import PlannedNetwork, plan_network
@@ -175,6 +176,7 @@ def compile_network(
     optimize: str = "speed",
     update: str = AUTO,
     reproducible: bool = False,
+    verify: bool = True,
     tuner: str | TunerOptions | None = None,
 ) -> Network:
     """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
@@ -193,7 +195,9 @@ def compile_network(
     computes nodes in the order in which tensors take least memory at a time. ``update``: gradients
     of recurrent weights are summed in every step (``fused``), by one product behind all of them
     (``diffused``), or as the model decides (``auto``). ``flags`` are the compiler's, as
-    ``build.cache.build`` takes them. A ``tuner``, as of ``optimize``, chooses for the whole
+    ``build.cache.build`` takes them. ``verify``: what has never run on this machine runs once in a
+    process of its own, whose crash is CheckError. A ``tuner``, as of ``optimize``, chooses for the
+    whole
     network: schedules, fusions, orders of axes. Raises SpecError for a model that is none,
     UnsupportedError with all nodes that cannot be computed, and what ``polysci.optimize`` raises.
     """
@@ -208,10 +212,11 @@ def compile_network(
     prepared = partial(prepare, graph, fuse=fuse, target=own, optimize=optimize, choices=choices)
     if LEVELS[level].measured == 0 and level != "wisdom-only" and tuner is None and not watch:
         words = (title, str(fuse), str(optimize), str(update), repr(flags))
-        return _from_cache(graph, prepared, options, words, wisdom, flags)
+        return _from_cache(graph, prepared, options, words, wisdom, flags, verify)
     return build_network(
         prepared(dtype), options, title, wisdom=wisdom, time_limit=time_limit, watch=watch,
-        flags=flags, tuner=tuner_options(tuner), plain=prepared("f32") if dtype == "bf16" else None,
+        flags=flags, verify=verify, tuner=tuner_options(tuner),
+        plain=prepared("f32") if dtype == "bf16" else None,
     )  # fmt: skip
 
 
@@ -224,15 +229,16 @@ def _title_of(model: object) -> str:
 def _from_cache(
     graph: Graph, prepared: Callable[[str], PreparedNetwork], options: CompileOptions,
     words: Sequence[str], wisdom: Wisdom | None, flags: Sequence[str] | None,
+    verify: bool,
 ) -> Network:  # fmt: skip
     """A network for which nothing is measured, planned and built now or by an earlier process."""
     start, title = time.monotonic(), words[0]
     key_of = partial(network_cache.key_of, graph, options, *words)
-    kept = network_cache.load(key_of(), graph.constants, options, wisdom)
+    kept = network_cache.load(key_of(), graph.constants, options, wisdom, verify=verify)
     if kept is None:
         ready = prepared(options.dtype)
         read = network_cache.ReadRecords.of(ready, options, wisdom)  # others may come meanwhile
-        network = build_network(ready, options, title, wisdom=wisdom, flags=flags)
+        network = build_network(ready, options, title, wisdom=wisdom, flags=flags, verify=verify)
         library, key = network.runner.library.path, key_of()  # the machine's rates may be new
         network_cache.keep(key, network.code, library, graph.constants, network.summary, read)
         return network
@@ -259,6 +265,7 @@ _OPTION_TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "values": (Mapping, _NOTHING),
         "name": (str, _NOTHING),
         "reproducible": (bool,),
+        "verify": (bool,),
         "external": (bool,),
         "fuse": (bool,),
         "flush_denormals": (bool,),
@@ -285,6 +292,7 @@ def build_network(
     time_limit: float | None = None,
     watch: Watch | None = None,
     flags: Sequence[str] | None = None,
+    verify: bool = True,
     plain: PreparedNetwork | None = None,
     tuner: TunerOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -303,7 +311,10 @@ def build_network(
         progress=progress,
     )  # fmt: skip
     start = time.monotonic()
-    runner = runner_of(planned.code, flags)
+    library = library_of(planned.code, flags)
+    if verify:
+        check_first_run(planned.code, library, options.threads)
+    runner = load_runner(planned.code, library)
     network = Network(
         planned.prepared, planned.results, planned.schedules, planned.code, options,
         planned.seconds + time.monotonic() - start, runner,
@@ -312,7 +323,7 @@ def build_network(
         return network
     other = build_network(
         rival, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
-        watch=watch, flags=flags, tuner=tuner, progress=progress,
+        watch=watch, flags=flags, verify=verify, tuner=tuner, progress=progress,
     )  # fmt: skip
     chosen = other if is_faster(other.runner, network.runner) else network
     return replace(chosen, seconds=network.seconds + other.seconds)

@@ -24,6 +24,7 @@ import numpy as np
 from polysci.algorithms.choice import key_of as key_of_record
 from polysci.border.files import read_stored
 from polysci.errors import PolysciError, WisdomError
+from polysci.measure import first_run
 from polysci.network.codegen.emit import Code
 from polysci.network.codegen.weights_file import pieces_of
 from polysci.network.compile.build import ports
@@ -39,6 +40,7 @@ from polysci.numerics.arrays import round_up
 from polysci.runtime.build import cache as builds
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import note_insertion, scratch_in
+from polysci.runtime.build.first_runs import has_run
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.isas import kernel_sources
@@ -107,9 +109,17 @@ def _code() -> str:
 
 
 def load(
-    key: str, constants: Mapping[str, Array], options: CompileOptions, wisdom: Wisdom | None
+    key: str,
+    constants: Mapping[str, Array],
+    options: CompileOptions,
+    wisdom: Wisdom | None,
+    *,
+    verify: bool = False,
 ) -> tuple[Runner, NetworkSummary] | None:
-    """The network of an entry, with the constants of its graph; None where it is not there."""
+    """The network of an entry, with the constants of its graph; None where it is not there.
+
+    With ``verify`` only of a library that has run on this machine.
+    """
     home = cache_dir() / FOLDER / key
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, PolysciError):
         entry = json.loads(read_stored(home / _ENTRY))
@@ -117,6 +127,8 @@ def load(
         if not read.are_current(options, wisdom):
             return None
         library = builds.find(entry["build"])
+        if verify and first_run.FIRST_RUNS and library and not has_run(library):
+            return None
         extra = read_stored(home / _WEIGHTS, MOST_BYTES)
         if library is None or hashlib.sha256(extra).hexdigest() != entry["weights"]:
             return None

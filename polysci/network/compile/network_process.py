@@ -11,10 +11,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.errors import CheckError
+from polysci.measure import first_run
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
 from polysci.network.codegen.emit import Code
 from polysci.network.compile.build import ports, store
 from polysci.network.runtime.example_inputs import inputs_of
+from polysci.runtime.build.first_runs import has_run, note_run
 from polysci.runtime.worker_process import WorkerProcess
 
 WARM_UP_S: Final = 5e-3
@@ -48,6 +51,23 @@ class NetworkProcess(WorkerProcess):
         """One sample, in seconds a run, after a warm-up."""
         words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
         return Sample(**self.ask({"op": "sample", **words}))
+
+
+def check_first_run(code: Code, library: Path, threads: int) -> None:
+    """Run a built network once in a process of its own, unless it ran on this machine.
+
+    Raises CheckError where it crashes or hangs.
+    """
+    if not first_run.FIRST_RUNS or has_run(library):
+        return
+    try:
+        NetworkProcess(code, library, threads).close()
+    except CheckError as error:
+        raise CheckError(
+            f"network {code.name}: its first run, in a process of its own, failed: {error}; "
+            "to go without: verify=False"
+        ) from error
+    note_run(library)
 
 
 def time_networks(built: Sequence[tuple[Code, Path]], threads: int, samples: int) -> list[Samples]:

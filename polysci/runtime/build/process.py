@@ -87,7 +87,8 @@ def run(
     """
     start = time.monotonic()
     try:
-        with tempfile.TemporaryFile() as file:  # communicate() writes to a pipe only once
+        # A pipe would do for one communicate() alone: the next does not go on writing.
+        with Path(os.devnull).open("r+b") if input is None else tempfile.TemporaryFile() as file:
             file.write((input or "").encode())
             file.seek(0)
             process = subprocess.Popen(

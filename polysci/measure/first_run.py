@@ -1,0 +1,83 @@
+"""The first run of a layer's code on this machine: exact integers, in a worker process.
+
+One process is kept for all checks of this one; threads take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from polysci.algorithms.algorithm import SYMBOL
+from polysci.codegen.emit import Source
+from polysci.errors import CheckError
+from polysci.measure.bench import Bench, CandidateError
+from polysci.measure.check import Verdict, time_limit
+from polysci.ops.problem import Problem
+from polysci.runtime.backend import Backend
+from polysci.runtime.build.first_runs import has_run, note_run
+
+FIRST_RUNS: Final = True  # whether there are any, where nobody says
+
+
+class _Kept:
+    """The worker process of this process; a fork has none."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.bench: Bench | None = None
+
+    def check(self, path: Path, problem: Problem, source: Source, backend: Backend) -> None:
+        """Raises CandidateError where the code is wrong, CheckError where no worker starts."""
+        with self.lock:
+            try:
+                if self.bench is None:
+                    self.bench = Bench(problem, backend=backend)
+                self.bench.timeout, self.bench.backend = time_limit(problem), backend
+                self.bench.take(problem)
+                self.bench.check(path, SYMBOL, source.schedule)
+            except BaseException:  # a process that was interrupted may answer later
+                if self.bench is not None:
+                    with suppress(Exception):
+                        self.bench.close()
+                self.bench = None
+                raise
+
+
+_kept = _Kept()
+
+
+def _forget() -> None:
+    """A child of fork: its parent's process and lock are not its own."""
+    global _kept
+    _kept = _Kept()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def check_first_run(
+    path: Path, problem: Problem, source: Source, threads: int, backend: Backend
+) -> None:
+    """Check a built layer bit for bit, unless it was on this machine.
+
+    Raises CheckError that names problem, schedule and the command that repeats the check.
+    """
+    if not FIRST_RUNS or has_run(path):
+        return
+    verdict = Verdict(problem, source.schedule, threads, "exact", 0)
+    try:
+        _kept.check(path, problem, source, backend)
+    except CandidateError as error:
+        raise CheckError(
+            f"{problem}: {source.schedule}: its first run failed: {error}\n"
+            f"to repeat: {verdict.command}"
+        ) from error
+    except CheckError as error:
+        raise CheckError(
+            f"{problem}: no process to check its first run in: {error}; to go without: verify=False"
+        ) from error
+    note_run(path)
