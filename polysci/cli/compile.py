@@ -126,6 +126,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     shared.level_option(command, None, "measure, with --explain estimate")
     shared.algorithm_option(command)
+    shared.verify_option(command)
     command.add_argument(
         "--time-limit", type=shared.seconds, metavar="S", help="end the search after S seconds"
     )
@@ -324,7 +325,7 @@ def _build(
 
         return build_network(
             prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch,
-            plain=plain, tuner=tuner, progress=show,
+            verify=arguments.verify, plain=plain, tuner=tuner, progress=show,
         )  # fmt: skip
 
 

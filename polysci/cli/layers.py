@@ -100,6 +100,7 @@ def search_options(command: argparse.ArgumentParser, level: str = "measure") -> 
         help="cost model (traffic); 'polysci rank --list' prints all",
     )  # fmt: skip
     algorithm_option(command)
+    verify_option(command)
     command.add_argument(
         "--time-limit", type=seconds, metavar="S",
         help="end the search of all layers after S seconds",
@@ -153,6 +154,12 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
     same = "sum in an order that does not depend on threads: the same bits for any number"
     command.add_argument("--reproducible", action="store_true", help=same)
+
+
+def verify_option(command: argparse.ArgumentParser) -> None:
+    """Whether code that was not measured first runs in a process of its own."""
+    unchecked = "hand out code that was not measured without its first run in a process of its own"
+    command.add_argument("--no-verify", dest="verify", action="store_false", help=unchecked)
 
 
 def threads(text: str) -> int:
@@ -351,7 +358,8 @@ def tune_layers(
             left = max(0.01, arguments.time_limit - (time.monotonic() - start))
             limit = left / max(1, len(keys) - len(tuned))
         options: dict[str, Any] = {
-            name: getattr(arguments, name) for name in ("ranker", "algorithm", "reproducible")
+            name: getattr(arguments, name)
+            for name in ("ranker", "algorithm", "reproducible", "verify")
         }
         options |= {"target": target, "time_limit": limit, "tuner": tuner}
         options["machine"] = search_target.machine if search_target else machine_of(arguments)
