@@ -152,14 +152,14 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
     from polysci.algorithms.registry import DEFAULT, help_text, options
 
     command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
-    same = "sum in an order that does not depend on threads: the same bits for any number"
+    same = "sum in one order: the same bits for any number of threads"
     command.add_argument("--reproducible", action="store_true", help=same)
 
 
 def verify_option(command: argparse.ArgumentParser) -> None:
     """Whether code that was not measured first runs in a process of its own."""
-    unchecked = "hand out code that was not measured without its first run in a process of its own"
-    command.add_argument("--no-verify", dest="verify", action="store_false", help=unchecked)
+    words = "no first run in a process of its own for code that was not measured"
+    command.add_argument("--no-verify", dest="verify", action="store_false", help=words)
 
 
 def threads(text: str) -> int:

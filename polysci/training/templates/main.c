@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     const long steps = argc > 1 ? strtol(argv[1], 0, 10) : 20;
     const char *why = 0;
     size_t size = 0, given = 0, at = HEAD;
-    void *x[INPUTS + 1] = {0};
+    _Alignas(64) void *x[INPUTS + 1] = {0};
     char *first = contents(".", "@NAME@.state", &size), *data = contents(".", "selftest.data", &given);
     if (!first || !data || size != @UPPER@_STATE_SIZE)
         return 1;
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         return 1;
     }
     memcpy(state, first, @UPPER@_STATE_SIZE);
-    double before[OUTPUTS + 1];
+    _Alignas(64) double before[OUTPUTS + 1];
     for (int i = 0; i < OUTPUTS; ++i)
         before[i] = i == LOSS ? 0 : norm(&outputs[i], state + places[i]);
     const double begin = now();

@@ -36,7 +36,7 @@ typedef struct {
 
 static work new_work(const @NAME@_model *model, const char *first, void **x)
 {
-    work made = {model, first, x, room(@UPPER@_STATE_SIZE + 64), 0, {0}, 0};
+    _Alignas(64) work made = {model, first, x, room(@UPPER@_STATE_SIZE + 64), 0, {0}, 0};
     made.state = made.memory + 64 - (uintptr_t)made.memory % 64;
     return made;
 }
@@ -57,9 +57,10 @@ static void *learn(void *given)
 /* The same steps in two threads at the same time give the same bits as those of one. */
 static void together(const work *one)
 {
-    work both[2];
-    pthread_t threads[2];
-    int started[2], same = 1;
+    _Alignas(64) work both[2];
+    _Alignas(64) pthread_t threads[2];
+    _Alignas(64) int started[2];
+    int same = 1;
     for (int t = 0; t < 2; ++t) {
         both[t] = new_work(one->model, one->first, one->x);
         started[t] = !pthread_create(&threads[t], 0, learn, &both[t]);
@@ -89,10 +90,10 @@ static void compared(const port *p, const char *what, const void *got, const voi
 /* Steps on the stored batch from the stored state on. */
 static void results(const @NAME@_model *model, const char *first, const char *at)
 {
-    void *x[INPUTS + 1] = {0};
+    _Alignas(64) void *x[INPUTS + 1] = {0};
     for (int i = 0; i < INPUTS; at += size_of(&inputs[i++]))
         memcpy(x[i] = room(size_of(&inputs[i])), at, size_of(&inputs[i]));
-    work one = new_work(model, first, x);
+    _Alignas(64) work one = new_work(model, first, x);
     learn(&one);
     expect(one.done, "no memory for a context");
     for (int step = 0; step < STEPS; at += sizeof(float), ++step) {
