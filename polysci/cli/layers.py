@@ -152,8 +152,7 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
     from polysci.algorithms.registry import DEFAULT, help_text, options
 
     command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
-    same = "sum in one order: the same bits for any number of threads"
-    command.add_argument("--reproducible", action="store_true", help=same)
+    command.add_argument("--reproducible", action="store_true", help="same bits for any threads")
 
 
 def verify_option(command: argparse.ArgumentParser) -> None:
