@@ -70,23 +70,18 @@ def optimize(
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
-    ``level`` is one of LEVELS, as FFTW's: ``estimate`` runs nothing, ``measure`` times the model's
-    best few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises
-    WisdomError. ``time_limit`` seconds end the search early; so does Ctrl-C, and what was measured
-    until then counts. Records go to ``wisdom`` (default: the user's file) and are reused, unless
-    they are disturbed or ``again`` says to measure anew. ``isa`` caps the instruction set, as
-    POLYSCI_ISA does; the lower counts. ``machine`` describes one that need not be this one: nothing
-    is compiled, run or recorded, but by what ``make_runner`` makes, as ``polysci.farm`` has it, and
-    ``find_candidates`` ranks. ``algorithm``: ``direct``, exact for small integers, another one,
-    within its own error bound, or ``auto``; UnsupportedError for one that does not compute this.
-    ``reproducible``: sums have an order that the problem, the instruction set and the caches decide
-    alone, so that any number of threads gives the same bits; ``Result.any_order`` tells the price.
-    ``tuner``, a name or settings, chooses what is measured, in the space of level ``patient``;
-    records are its seeds. Killed, it goes on where it was, unless ``again``. ``quick``: level
-    ``estimate`` takes what it chose before, and compiles nothing. A ``schedule`` is not searched,
-    timed or recorded; raises PolysciError for one that does not fit. ``verify``: code that was not
-    measured is checked by exact integers in a worker process before it is first handed out on this
-    machine; where it is wrong, the next choice is taken, or CheckError raised.
+    ``level`` is one of LEVELS, as FFTW's: ``estimate`` times nothing, ``measure`` the model's best
+    few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises WisdomError.
+    ``time_limit`` (seconds) and Ctrl-C end the search early; what was measured until then counts.
+    Records go to ``wisdom`` (default: the user's file) and are reused, unless they are disturbed or
+    ``again`` is set. ``isa`` caps the instruction set. With ``machine``, which need not be this
+    one, nothing is compiled, run or recorded, but by ``make_runner``'s; ``find_candidates`` ranks.
+    ``algorithm``: ``direct``, exact for small integers, another one, within its error bound, or
+    ``auto``; UnsupportedError where it does not compute this. ``reproducible``: any number of
+    threads gives the same bits. A ``tuner``, by name or settings, chooses what is measured; a later
+    call goes on where it was killed. ``quick``: level ``estimate`` compiles nothing. A ``schedule``
+    is built as it is. ``verify``: code that was not measured is checked once on this machine, in a
+    worker process; where it is wrong, the next choice is taken, or CheckError raised.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
     check_types(ranker, algorithm, reproducible, progress, verify)
@@ -103,8 +98,8 @@ def optimize(
         )  # fmt: skip
         return replace(result, problem=problem, level=level)
     if schedule is not None:
-        result = _emit_requested(problem, schedule, level, threads, target, machine, algorithm)
-        return replace(result, verify=verify)
+        asked = problem, schedule, level, threads, target, machine, algorithm, verify
+        return _emit_requested(*asked)
     kept = _kept_schedule(problem, target, algorithm) if reproducible else None
     records = _records(problem, algorithm, threads, target, wisdom, kept)
     return _Search(
@@ -153,8 +148,9 @@ def _emit_requested(
     target: Target,
     machine: Machine | None,
     algorithm: str,
+    verify: bool,
 ) -> Result:
-    """The result of a schedule that was asked for. Nothing is measured, the machine included."""
+    """Return the result of a schedule that was asked for. Nothing is measured, no rate either."""
     start = time.monotonic()
     if isinstance(requested, Schedule):
         requested.check_parts()
@@ -168,7 +164,9 @@ def _emit_requested(
     context = context_of(problem, threads, target, machine=rates)
     predicted = choice.predict_seconds(problem, context, schedule)
     spent = time.monotonic() - start
-    return Result(problem, schedule, source, predicted, None, (), spent, level, threads)
+    return Result(
+        problem, schedule, source, predicted, None, (), spent, level, threads, verify=verify
+    )
 
 
 @dataclass(slots=True)

@@ -381,24 +381,10 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
     "cli/test_cli_records.py": {"test_explain_marks_a_disturbed_record": None},
     "border/test_streams.py": {
         "test_a_command_without_standard_error_prints_its_table": 0,
-        "test_a_command_without_standard_output_succeeds_silently": 0,
     },
     "codegen/test_hilbert.py": {"test_code_is_right": 0},
     "space/test_plain_factor.py": {"test_code_is_right": 0, "test_dots_are_right": 10},
     "space/test_packed_parts.py": {"test_code_is_right": 16},
     "runtime/test_primitive.py": {"test_results_are_the_references": 0},
     **NETWORK_CASES,
-    "torch/test_dynamo.py": {
-        "test_models_compute_what_eager_does": None,
-        "test_graphs_without_parts_go_to_inductor": None,
-    },
-    "torch/test_training.py": dict.fromkeys(
-        ("test_models_learn_as_in_eager", "test_uses", "test_each_free_size_is_compiled_once")
-    ),
-    "torch/test_models.py": {"test_models_are_one_part_that_computes_what_eager_does": 0},
-    "torch/test_replaced_weights.py": {"test_optimized_modules_follow": 0},
-    "torch/test_optimize.py": {
-        "test_bf16_is_allowed": None,
-        "test_slower_modules_are_left_to_eager": None,
-    },
 }

@@ -203,4 +203,17 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_element_types_are_those_of_numpy": None,
         "test_other_forms_of_the_call": None,
     },
+    "torch/test_dynamo.py": {
+        "test_models_compute_what_eager_does": None,
+        "test_graphs_without_parts_go_to_inductor": None,
+    },
+    "torch/test_training.py": dict.fromkeys(
+        ("test_models_learn_as_in_eager", "test_uses", "test_each_free_size_is_compiled_once")
+    ),
+    "torch/test_models.py": {"test_models_are_one_part_that_computes_what_eager_does": 0},
+    "torch/test_replaced_weights.py": {"test_optimized_modules_follow": 0},
+    "torch/test_optimize.py": {
+        "test_bf16_is_allowed": None,
+        "test_slower_modules_are_left_to_eager": None,
+    },
 }

@@ -179,27 +179,23 @@ def compile_network(
     verify: bool = True,
     tuner: str | TunerOptions | None = None,
 ) -> Network:
-    """The network of an ONNX model as a callable; ``model`` is its path, a ModelProto or its bytes.
+    """Compile the network of an ONNX model: ``model`` is its path, a ModelProto or its bytes.
 
-    Or it is a model of ``polysci.layers``, or the words of one (``mlp:16x1024x1024 act=relu``), and
-    its parameters are constants. Or a program of ``torch.export``, or the path of a saved one
-    (``model.pt2``). Or the path of a tensor notation (``program.tc``), see ``polysci.notation``.
+    Or it is a model of ``polysci.layers`` or its words (``mlp:1x64x10 act=relu``), a program of
+    ``torch.export`` or its path (``model.pt2``), or the path of a tensor notation (``program.tc``).
 
     ``level``, ``algorithm`` and ``reproducible`` as ``optimize`` takes them, for every layer.
     ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to
     constants, such as a sample rate or a shape; ``external`` allows files of weights beside it.
     ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs in f32,
     unless f32 is measured to be faster (if not ``reproducible``), as the network's ``dtype`` says.
-    ``time_limit`` is in seconds, for all layers. With ``flush_denormals`` runs take numbers below
-    2^-126 (of f64: 2^-1022) for 0; the caller's mode stays as it is. ``optimize`` ``memory``
-    computes nodes in the order in which tensors take least memory at a time. ``update``: gradients
-    of recurrent weights are summed in every step (``fused``), by one product behind all of them
-    (``diffused``), or as the model decides (``auto``). ``flags`` are the compiler's, as
-    ``build.cache.build`` takes them. ``verify``: what has never run on this machine runs once in a
-    process of its own, whose crash is CheckError. A ``tuner``, as of ``optimize``, chooses for the
-    whole
-    network: schedules, fusions, orders of axes. Raises SpecError for a model that is none,
-    UnsupportedError with all nodes that cannot be computed, and what ``polysci.optimize`` raises.
+    ``time_limit``: seconds for all layers. ``flush_denormals``: runs take numbers below 2^-126 (of
+    f64: 2^-1022) for 0. ``optimize="memory"`` orders nodes so that tensors take least memory at a
+    time. ``update``: gradients of recurrent weights are summed in every step (``fused``), by one
+    product behind all of them (``diffused``), or as the model decides (``auto``). ``flags`` are the
+    compiler's. ``verify``: code that never ran here runs once in a process of its own; CheckError
+    if it crashes. A ``tuner``, as of ``optimize``, chooses for the whole network. SpecError for
+    other models, UnsupportedError with all nodes that cannot be computed.
     """
     _check_options(locals())
     model = check_path("model", model) if isinstance(model, PathLike) else model
@@ -213,10 +209,10 @@ def compile_network(
     if LEVELS[level].measured == 0 and level != "wisdom-only" and tuner is None and not watch:
         words = (title, str(fuse), str(optimize), str(update), repr(flags))
         return _from_cache(graph, prepared, options, words, wisdom, flags, verify)
+    plain = prepared("f32") if dtype == "bf16" else None
     return build_network(
         prepared(dtype), options, title, wisdom=wisdom, time_limit=time_limit, watch=watch,
-        flags=flags, verify=verify, tuner=tuner_options(tuner),
-        plain=prepared("f32") if dtype == "bf16" else None,
+        flags=flags, verify=verify, tuner=tuner_options(tuner), plain=plain,
     )  # fmt: skip
 
 

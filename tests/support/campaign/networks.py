@@ -66,7 +66,7 @@ class NetworkCase(Case):
                      (row_fusion, "_weights", lambda layer: 0)],
             "share": [(thread_shares, "WAIT_US", 0.0), (thread_shares, "TEAM_US", 0.0)],
         }  # fmt: skip
-        chosen = [(network_cache, "load", lambda *_: None)]
+        chosen = [(network_cache, "load", lambda *_, **__: None)]
         for name, rows in changes.items():
             chosen += rows * (getattr(self, name) == "always")
         patches = [patch.object(*change) for change in chosen]
