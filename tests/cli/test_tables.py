@@ -76,10 +76,10 @@ def test_tables_of_stages_peers_and_training_fit_as_well() -> None:
 
 def test_a_comparison_of_networks_fits() -> None:
     run = {"seconds": (1e-3,) * 15, "peak_bytes": 1 << 30, "choice": "a setting " * 9}
-    rival = SimpleNamespace(version="2026.1.0." * 9, latency_ms=1.5, error=1e-6, **run)
+    rival = SimpleNamespace(version="2026.1.0." * 9, latency_ms=1.5, difference="1.0e-06", **run)
     comparison: Any = SimpleNamespace(
         latency_ms=1.0, ours=SimpleNamespace(**run), rivals={"openvino": rival},
-        fastest="a library of " * 5, ratio=1.5,
+        fastest="a library of " * 5, ratio=1.5, failures={},
     )  # fmt: skip
     narrow, wide = ("\n".join(comparison_lines(comparison, 1e-3, w)) for w in (80, None))
     assert widest(narrow) <= 80 < widest(wide)
