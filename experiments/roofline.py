@@ -6,7 +6,7 @@ L1 (from L2), into L2 (from L3) and into L3 (from memory); flops over these byte
 intensities, each with a roof of its own: min(peak, intensity x bandwidth of what the bytes leave).
 
   of roof     measured rate over the least of the three roofs; above 1 the model counts too many
-              bytes, or the peak is beaten: taps in the padding are skipped and count as work
+              bytes. Rates and intensities leave out taps in the padding
   over bound  modelled traffic into L1, L2, L3 over the least that any schedule must load there;
               1 is as little as can be (polysci.polyhedral.footprint.load_bound_bytes)
 
@@ -139,16 +139,17 @@ def row_of(problem: Problem, result: tune.Result, context: Context) -> dict[str,
     """Rates, traffic, roofs and bounds of one layer under its schedule."""
     estimate, target, roofs = estimate_of(context, result.schedule), detect(), roofs_of(context)
     sizes = {"L1": target.l1, "L2": target.l2, "L3": target.l3 / context.threads}
-    rate = result.measurement.gflops if result.measurement else None
+    work = problem.multiplied_flops * 1e-9
+    rate = work / result.measurement.median if result.measurement else None
     row: dict[str, Any] = {
         "layer": title(problem), "problem": problem.key, "threads": context.threads,
         "measured": "" if rate is None else rate,
-        "predicted": problem.flops / result.predicted * 1e-9, "peak": roofs.peak,
+        "predicted": work / result.predicted, "peak": roofs.peak,
     }  # fmt: skip
     for level, moved in zip(INTO, estimate.levels, strict=True):
         total = float(moved.total.ravel()[0])
         bound = load_bound_bytes(context.contraction, sizes[level])
-        intensity = problem.flops / total
+        intensity = work * 1e9 / total
         row |= {
             f"{level}_bytes": total, f"{level}_bound": bound, f"{level}_over_bound": total / bound,
             f"{level}_intensity": intensity, f"{level}_roof": roofs.at(level, intensity),

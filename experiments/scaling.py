@@ -240,7 +240,7 @@ def rows_of(points: Sequence[Point]) -> list[dict[str, object]]:
             "shared": p.shared,
             "seconds": p.seconds,
             "gflops": p.problem.flops / p.seconds * 1e-9,
-            "of_peak": p.problem.flops / p.seconds * 1e-9 / p.peak,
+            "of_peak": p.problem.multiplied_flops / p.seconds * 1e-9 / p.peak,
             "efficiency": _efficiency(alone[p.machine, p.layer], p.seconds, p.batch, p.threads),
             **{name.replace(" ", "_"): value for name, value in p.parts.items()},
             "schedule": p.schedule,
@@ -307,11 +307,13 @@ def table(points: Sequence[Point]) -> str:
         machine, batch, threads = key
         seconds, flops = network(its)
         rate = flops / seconds * 1e-9
+        needed = sum(p.problem.multiplicity * p.problem.multiplied_flops for p in its)
+        share = needed / seconds * 1e-9 / its[0].peak
         counts = Counter(p.shared for p in its)
         shared = ", ".join(f"{shared} {n}" for shared, n in sorted(counts.items()))
         rows.append((
             machine, batch, str(threads), time_text(seconds), f"{rate:.0f}",
-            f"{rate / its[0].peak:.3f}", f"{efficiency(series, key):.3f}", shared,
+            f"{share:.3f}", f"{efficiency(series, key):.3f}", shared,
         ))  # fmt: skip
     return columns(rows, left=(0, 1, 7), indent="")
 

@@ -116,10 +116,11 @@ class ExplainRequest:
 
     def _speed(self, seconds: float) -> str:
         rate = self.problem.flops / seconds * 1e-9
-        share = rate / self.context.peak / self.context.threads
+        needed = self.problem.multiplied_flops / seconds * 1e-9
+        share = needed / self.context.peak / self.context.threads
         return (
-            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, "
-            f"{share:.2f} of the peak"
+            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, {share:.2f} of "
+            "the peak for direct multiplications, none with padding"
         )
 
     def members(self, seconds: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from polysci.cli import layers as shared
 from polysci.peers.contest import Comparison, geomean
+from polysci.runtime.measurement import PEAK_COUNTS
 from polysci.text.tables import fit, time_text
 from polysci.tune import Result
 
@@ -175,8 +176,9 @@ def _conclusion(total: dict[str, Any]) -> list[str]:
         lines.append(f"with weights from memory: {_means(total, 'cold_')}")
     lines.append(
         f"{100 * total['geomean_peak_fraction']:.1f} % of the {total['peak_unit']} peak measured "
-        "in this run\n(geomean; taps in the padding count as work)"
+        "in this run (geomean)"
     )
+    lines.append(PEAK_COUNTS)
     return lines
 
 

@@ -154,6 +154,7 @@ def _json(layers: list[shared.TunedLayer], more: Mapping[str, Any] = MappingProx
 
 
 def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
+    from polysci.runtime.measurement import PEAK_COUNTS
     from polysci.text.tables import fit, time_text
     from polysci.tune.result import cost_text, highest_cost
 
@@ -179,6 +180,8 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
     lines += [describe(layer) for layer in layers if layer.result is None]
     if any(row[2].endswith(_MARK) for row in rows):
         lines.append(f"{_MARK}: other work disturbed most samples; the next search measures again")
+    if any(row[3] not in ("", "-") for row in rows[1:]):
+        lines.append(PEAK_COUNTS)
     if recorded := sum(row[6] == _RECORD for row in rows):
         lines.append(
             f"{recorded} of {len(layers)} from records of earlier searches (--again: anew)"

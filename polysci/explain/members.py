@@ -24,6 +24,7 @@ def members(explanation: Explanation) -> dict[str, Any]:
         "machine": explanation.machine,
         "threads": explanation.threads,
         "flops": explanation.flops,
+        "multiplied_flops": explanation.multiplied,
         "schedule": str(explanation.schedule),
         "origin": explanation.origin,
         "predicted_seconds": explanation.terms.seconds,
@@ -44,8 +45,8 @@ def members(explanation: Explanation) -> dict[str, Any]:
         "roofline": {
             "roofs": [asdict(roof) for roof in explanation.roofs],
             "binding": explanation.binding.name,
-            "predicted_gflops": explanation.rate(explanation.terms.seconds),
-            "measured_gflops": explanation.rate(measured.seconds) if measured else None,
+            "predicted_gflops": explanation.needed_rate(explanation.terms.seconds),
+            "measured_gflops": explanation.needed_rate(measured.seconds) if measured else None,
         },
         "rivals": [
             {

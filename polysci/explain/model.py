@@ -13,6 +13,7 @@ from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
 from polysci.explain.views import RankerView, ranker_views
 from polysci.polyhedral.contraction import Contraction, Dim
+from polysci.polyhedral.inside import needed_products
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.rank import Context
@@ -28,8 +29,9 @@ class Explanation:
 
     ``origin`` says where the schedule comes from, ``measured`` is its time if it was ever run.
     ``peak`` is that of ``compute``, the fastest way to multiply inputs of these types, for all
-    threads; ``caches`` are one thread's shares of L1, L2 and L3. ``rivals`` and ``views`` are
-    filled by ``explain`` only.
+    threads. Of ``flops``, ``multiplied`` are not of taps in the padding, nor of zeros between
+    merged groups; rooflines and shares of the peak count them. ``caches`` are one thread's shares
+    of L1, L2 and L3. ``rivals`` and ``views`` are filled by ``explain`` only.
     """
 
     title: str
@@ -38,6 +40,7 @@ class Explanation:
     machine: str
     threads: int
     flops: int
+    multiplied: int
     schedule: Schedule
     origin: str
     measured: MeasuredTime | None
@@ -71,8 +74,12 @@ class Explanation:
         return binding(self.roofs)
 
     def rate(self, seconds: float) -> float:
-        """GFLOP/s of a time."""
+        """GFLOP/s of a time, taps in the padding counted."""
         return self.flops / seconds * 1e-9
+
+    def needed_rate(self, seconds: float) -> float:
+        """GFLOP/s of a time, of taps inside the image."""
+        return self.multiplied / seconds * 1e-9
 
 
 def account(
@@ -91,12 +98,13 @@ def account(
     roles = roles_of(context.contraction, schedule)
     schedule.check({d.name: d.extent for d in roles.dims})
     flops = 2 * prod(d.extent for d in roles.dims)
+    multiplied = 2 * needed_products(context.contraction)
     terms, sizes = terms_of(context, schedule), sizes_of(context.target, context.threads)
     inside = insides(roles, schedule, sizes)
     return Explanation(
-        title, scop, roles, str(context.target), context.threads, flops, schedule, origin, measured,
-        context.peak * context.threads, context.compute, sizes, terms, inside,
-        flows_of(context, terms, inside), roofs_of(context, flops, terms, sizes),
+        title, scop, roles, str(context.target), context.threads, flops, multiplied, schedule,
+        origin, measured, context.peak * context.threads, context.compute, sizes, terms, inside,
+        flows_of(context, terms, inside), roofs_of(context, multiplied, terms, sizes),
         reuses(roles, context.strides),
     )  # fmt: skip
 

@@ -167,7 +167,7 @@ def _times(axes: Any, explanation: Explanation) -> None:
         more = f"  {100 * (terms.seconds / explanation.terms.seconds - 1):+.1f} %" if at else ""
         _annotate(axes, time_text(terms.seconds) + more, left, place)
     _draw_measured(axes, explanation)
-    peak_seconds = explanation.flops / explanation.peak * 1e-9
+    peak_seconds = explanation.multiplied / explanation.peak * 1e-9
     axes.axvline(peak_seconds, color=_INK, lw=1.1, ls=":", zorder=1)
     measured = explanation.measured.seconds if explanation.measured else 0.0
     longest = max(measured, peak_seconds, *(terms.seconds for terms in stacks))

@@ -14,6 +14,9 @@ from polysci.rank import Context
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 
+PEAK_NOTE = (
+    "GFLOP/s count every tap; shares of the peak and the roofline leave out taps in the padding."
+)
 SOURCES = ("L2", "L3", "memory")  # deliver the traffic into L1, L2 and L3
 
 
@@ -55,6 +58,7 @@ def roofs_of(
 ) -> tuple[Roof, ...]:
     """The peak, the microkernel's own rate, and every level's bandwidth times intensity.
 
+    ``flops`` are those of taps inside the image, which a peak allows so many a second.
     ``sizes`` are one thread's shares of L1, L2 and L3, in bytes.
     """
     machine, threads = context.machine, context.threads

@@ -51,7 +51,10 @@ def _nest(explanation: Explanation, width: int | None) -> str:
         for access in s.accesses[:-1]
     ]
     rows += [("writes", str(s.write.map)) for s in explanation.scop.statements]
-    rows.append(("work", f"{explanation.flops / 1e9:.4g} GFLOP, padding counted"))
+    work = f"{explanation.flops / 1e9:.4g} GFLOP"
+    if explanation.multiplied != explanation.flops:
+        work += f", of which {explanation.multiplied / 1e9:.4g} are not with padding"
+    rows.append(("work", work))
     return pairs(rows, width)
 
 
@@ -137,7 +140,7 @@ def _schedule(explanation: Explanation, width: int | None) -> str:
 
 def _speed(explanation: Explanation, seconds: float) -> str:
     rate = explanation.rate(seconds)
-    percent = 100 * rate / explanation.peak
+    percent = 100 * explanation.needed_rate(seconds) / explanation.peak
     return f"{time_text(seconds)}, {rate:.1f} GFLOP/s, {percent:.0f} % of the peak"
 
 
@@ -223,7 +226,7 @@ def _roofline(explanation: Explanation, width: int | None) -> str:
 def _rates(explanation: Explanation, width: int | None) -> str:
     times = [("predicted", explanation.terms.seconds)]
     times += [("measured", explanation.measured.seconds)] if explanation.measured else []
-    rates = [(name, explanation.rate(seconds)) for name, seconds in times]
+    rates = [(name, explanation.needed_rate(seconds)) for name, seconds in times]
     bound = explanation.binding.rate
     texts = [f"{name} {rate:.1f} GFLOP/s, {100 * rate / bound:.0f} %" for name, rate in rates]
     text = f"of the bound that binds ({explanation.binding.name}): {'; '.join(texts)}"

@@ -95,6 +95,11 @@ class ConvolutionGradient(ProblemBase):
         """Twice the multiply-adds of the full nest; products with padding are counted."""
         return self.forward.flops
 
+    @property
+    def multiplied_flops(self) -> int:
+        """Those of the convolution: its products with padding are none of a gradient."""
+        return self.forward.multiplied_flops
+
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """The nest's arrays I, W, O, of which one is written: shape, and strides in elements."""
         return self.forward.arrays()

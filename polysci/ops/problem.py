@@ -73,6 +73,10 @@ class Problem(Protocol):
         """Twice the multiply-adds of the whole nest."""
 
     @property
+    def multiplied_flops(self) -> int:
+        """Those whose factors are inside their arrays: products with padding are left out."""
+
+    @property
     def terms(self) -> int:
         """Products summed into one element of y."""
 
@@ -145,6 +149,11 @@ class ProblemBase:
     def activation(self) -> str:
         """Empty: results are sums."""
         return ""
+
+    @property
+    def multiplied_flops(self: Problem) -> int:
+        """All ``flops``: nothing is padded."""
+        return self.flops
 
     @property
     def factors(self) -> tuple[float, float]:

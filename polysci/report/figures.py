@@ -46,9 +46,9 @@ def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> It
         px, py = x.at(_intensity(own)), y.at(_best_rate(own))
         spots.append((px, py))
         texts.append(str(1 + report.layers.index(layer)))
-        predicted = y.at(own.rate(own.terms.seconds))
+        predicted = y.at(own.needed_rate(own.terms.seconds))
         boxes.append(PlotArea(px - 7, predicted - 7, px + 7, predicted + 7))
-        boxes.append(PlotArea(px, py - 4, x.at(own.flops / own.flows[-1].bound) + 2, py + 4))
+        boxes.append(PlotArea(px, py - 4, x.at(own.multiplied / own.flows[-1].bound) + 2, py + 4))
     frame = PlotArea(_LEFT, _TOP, WIDE - _RIGHT, HIGH - _BOTTOM)
     places = labels(spots, texts, frame, boxes)
     for (px, py), (cx, cy), text in zip(spots, places, texts, strict=True):
@@ -58,17 +58,19 @@ def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> It
 
 
 def _intensity(own: Explanation) -> float:
-    return own.flops / own.flows[-1].total
+    return own.multiplied / own.flows[-1].total
 
 
 def _best_rate(own: Explanation) -> float:
-    return own.rate(_times(own)[-1])
+    return own.needed_rate(_times(own)[-1])
 
 
 def _roof_axes(report: Report, drawn: Sequence[ReportLayer]) -> tuple[Log, Log]:
     owns = [layer.account for layer in drawn if layer.account]
-    rates = [own.rate(seconds) for own in owns for seconds in _times(own)]
-    reach = [value for own in owns for value in (_intensity(own), own.flops / own.flows[-1].bound)]
+    rates = [own.needed_rate(seconds) for own in owns for seconds in _times(own)]
+    reach = [
+        value for own in owns for value in (_intensity(own), own.multiplied / own.flows[-1].bound)
+    ]
     low = 0.8 * min(*rates, report.peak)
     nearest = low / max(report.bandwidths)  # where the steepest roof begins
     x = Log(min(0.55 * nearest, 0.8 * min(reach)), 1.3 * max(reach), _LEFT, WIDE - _RIGHT)
@@ -110,19 +112,19 @@ def along(
 
 
 def _layer_marks(layer: ReportLayer, own: Explanation, x: Log, y: Log) -> Iterable[Element]:
-    here, bound = _intensity(own), own.flops / own.flows[-1].bound
+    here, bound = _intensity(own), own.multiplied / own.flows[-1].bound
     px, py = x.at(here), y.at(_best_rate(own))
     end = x.at(bound)
     yield segment({"x1": px, "y1": py, "x2": end, "y2": py}, "bound")
     yield segment({"x1": end, "y1": py - 4, "x2": end, "y2": py + 4}, "bound")
-    predicted = y.at(own.rate(own.terms.seconds))
+    predicted = y.at(own.needed_rate(own.terms.seconds))
     label = (
         f"{layer.title}: {here:.3g} flop a byte ({bound:.3g} at most), predicted "
-        f"{own.rate(own.terms.seconds):.1f} GFLOP/s"
+        f"{own.needed_rate(own.terms.seconds):.1f} GFLOP/s"
     )
     if own.measured:
         label += ", ".join(
-            [f", measured {own.rate(own.measured.seconds):.1f}", *own.measured.remarks]
+            [f", measured {own.needed_rate(own.measured.seconds):.1f}", *own.measured.remarks]
         )
         yield segment({"x1": px, "y1": py, "x2": px, "y2": predicted}, "link")
     yield _diamond(px, predicted, label)

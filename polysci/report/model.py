@@ -116,6 +116,13 @@ class Report:
         return flops / seconds * 1e-9 if seconds else None
 
     @property
+    def peak_share(self) -> float | None:
+        """Of the peak, over all timed layers; taps in the padding are left out."""
+        seconds = self.network_seconds
+        needed = sum(x.problem.multiplicity * x.problem.multiplied_flops for x in self.timed)
+        return needed / seconds * 1e-9 / self.peak if seconds else None
+
+    @property
     def spent(self) -> float:
         """Seconds of search."""
         return sum(layer.result.spent for layer in self.good if layer.result)

@@ -24,13 +24,13 @@ _LONGEST = 80
 
 def stage_roofline(page: NetworkPage) -> Element | None:
     """Each stage's rate over its flop a byte; None where no stage counts operations."""
-    drawn = [stage for stage in page.by_time if page.rate(stage) and stage.bytes]
+    drawn = [stage for stage in page.by_time if page.needed_rate(stage) and stage.bytes]
     if not drawn:
         return None
     x, y = _axes(page, drawn)
     parts = [*grid(x, y, "{:g}"), *titles(x, y, "flop per byte of its tensors", "GFLOP/s")]
     parts += _roofs(page, x, y)
-    spots = [(x.at(_intensity(stage)), y.at(page.rate(stage) or 0.0)) for stage in drawn]
+    spots = [(x.at(_intensity(stage)), y.at(page.needed_rate(stage))) for stage in drawn]
     for stage, (at, up) in [*zip(drawn, spots, strict=True)][::-1]:
         title = tag("title", _label(page, stage))
         radius = pixels(_radius(page, stage))
@@ -57,18 +57,18 @@ def _radius(page: NetworkPage, stage: StageAccount) -> float:
 
 
 def _intensity(stage: StageAccount) -> float:
-    return (stage.flops or 0) / max(1, stage.bytes)
+    return (stage.multiplied or 0) / max(1, stage.bytes)
 
 
 def _label(page: NetworkPage, stage: StageAccount) -> str:
     return (
         f"{shorten(stage.name, _LONGEST)}: {time_text(stage.seconds)}, "
-        f"{page.rate(stage) or 0:.3g} GFLOP/s, {_intensity(stage):.3g} flop a byte"
+        f"{page.needed_rate(stage):.3g} GFLOP/s, {_intensity(stage):.3g} flop a byte"
     )
 
 
 def _axes(page: NetworkPage, drawn: Sequence[StageAccount]) -> tuple[Log, Log]:
-    rates = [page.rate(stage) or 0.0 for stage in drawn]
+    rates = [page.needed_rate(stage) for stage in drawn]
     reach = [_intensity(stage) for stage in drawn]
     ridge = max(page.peaks.values()) / page.bandwidths[-1]
     x = Log(0.6 * min(*reach, ridge), 1.6 * max(*reach, ridge), _LEFT, WIDE - _RIGHT)

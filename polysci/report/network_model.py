@@ -36,8 +36,8 @@ class NetworkPage:
 
     @property
     def at_peak(self) -> float:
-        """Seconds of all operations at their peaks."""
-        return sum((stage.flops or 0) / stage.peak * 1e-9 for stage in self.account.stages)
+        """Seconds of all operations at their peaks, taps in the padding left out."""
+        return sum((stage.multiplied or 0) / stage.peak * 1e-9 for stage in self.account.stages)
 
     @property
     def flops(self) -> int:
@@ -51,6 +51,10 @@ class NetworkPage:
         """GFLOP/s."""
         return stage.flops / stage.seconds * 1e-9 if stage.flops and stage.seconds > 0 else None
 
+    def needed_rate(self, stage: StageAccount) -> float:
+        """GFLOP/s, taps in the padding left out; 0 where nobody counts them."""
+        return (stage.multiplied or 0) / stage.seconds * 1e-9 if stage.seconds > 0 else 0.0
+
     def bandwidth(self, stage: StageAccount) -> float | None:
         """GB/s of what it touches."""
         return stage.bytes / stage.seconds * 1e-9 if stage.seconds > 0 else None
@@ -58,12 +62,12 @@ class NetworkPage:
     def least(self, stage: StageAccount) -> float:
         """Seconds at the peak, or at the memory's bandwidth where that takes longer."""
         part = stage.threads / max(1, self.account.network.threads)
-        compute = (stage.flops or 0) / (stage.peak * part * 1e9)
+        compute = (stage.multiplied or 0) / (stage.peak * part * 1e9)
         return max(compute, stage.bytes / (self.bandwidths[-1] * 1e9))
 
     def binds(self, stage: StageAccount) -> str:
         """What bounds it: ``compute`` or ``memory``."""
-        slow = stage.bytes / self.bandwidths[-1] > (stage.flops or 0) / stage.peak
+        slow = stage.bytes / self.bandwidths[-1] > (stage.multiplied or 0) / stage.peak
         return "memory" if slow else "compute"
 
     def loss(self, stage: StageAccount) -> float:

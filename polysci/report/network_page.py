@@ -156,8 +156,8 @@ def _stages(page: NetworkPage) -> Element:
     rows = [_stage_row(page, at, stage) for at, stage in enumerate(page.by_time, 1)]
     note = (
         "The slowest first. Moved: tensors and weights that it reads and writes, each once. Loops "
-        "count every function of an element as an operation. Bound: the peak, or the bandwidth of "
-        "memory; more than 100 % comes out of caches, or skips taps in the padding."
+        "count every function of an element as an operation. Bound: the peak, where taps in the "
+        "padding do not count, or the bandwidth of memory; more than 100 % comes out of caches."
     )
     return tag("section", tag("h2", "Stages"), _table(names, rows, "stages"),
                tag("p", note, class_="note"))  # fmt: skip
@@ -219,7 +219,7 @@ def _roofline(page: NetworkPage) -> Iterator[Element]:
         return
     caption = (
         f"Numbers are rows of the table, of the {NAMED} slowest stages; areas grow with time. "
-        "Above the line of memory: data came out of caches. "
+        "Above the line of memory: data came out of caches. Taps in the padding do not count. "
     )
     keys = [tag("span", tag("i", class_=f"key {kind}"), name, class_="entry")
             for kind, name in (("layer-key", "layers"), ("loop-key", "loops"))]  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from polysci.explain import MeasuredTime
-from polysci.explain.roofline import SOURCES
+from polysci.explain.roofline import PEAK_NOTE, SOURCES
 from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
 from polysci.report.model import Report, ReportLayer, shape_text
@@ -82,10 +82,10 @@ def _summary(report: Report) -> Element:
 def _cards(report: Report) -> Iterator[tuple[str, str]]:
     failed = len(report.layers) - len(report.good)
     yield "layers" + (f", {failed} failed" if failed else ""), str(len(report.layers))
-    if report.network_seconds and report.network_gflops:
+    if report.network_seconds and report.network_gflops and report.peak_share:
         yield "measured, all layers as often as they occur", time_text(report.network_seconds)
         yield "GFLOP/s", f"{report.network_gflops:.1f}"
-        yield f"of the {report.peak_name}", f"{100 * report.network_gflops / report.peak:.0f} %"
+        yield f"of the {report.peak_name}", f"{100 * report.peak_share:.0f} %"
     if report.good:
         yield "predicted, all layers as often as they occur", time_text(report.predicted_seconds)
     if report.bias:
@@ -107,15 +107,14 @@ def _notes(report: Report) -> Iterator[str]:
     if disturbed := sum(time.disturbed for time in times):
         yield (f"{disturbed} of {len(times)} measured times are disturbed: other work took most of "
                "their samples. The next search measures these layers again.")  # fmt: skip
-    if any(_share(report, layer) > 1.0 for layer in report.timed):
-        yield ("More than 100 % of the peak: taps that lie in the padding are skipped, and count "
-               "as work.")  # fmt: skip
+    if report.timed:
+        yield PEAK_NOTE
 
 
 def _share(report: Report, layer: ReportLayer) -> float:
     seconds = layer.seconds
     peak = layer.account.peak if layer.account else report.peak
-    return layer.problem.flops / seconds * 1e-9 / peak if seconds else 0.0
+    return layer.problem.multiplied_flops / seconds * 1e-9 / peak if seconds else 0.0
 
 
 def _table(report: Report) -> Element:

@@ -197,7 +197,7 @@ def _bound(layer: ReportLayer, own: Explanation) -> str:
     roof = own.binding
     text = f"{roof.name} binds at {roof.rate:.1f} GFLOP/s"
     if layer.seconds:
-        text += f"; {100 * own.rate(layer.seconds) / roof.rate:.0f} % of that was measured"
+        text += f"; {100 * own.needed_rate(layer.seconds) / roof.rate:.0f} % of that was measured"
     if layer.tau is not None:
         text += f". {len(layer.trials)} schedules tried, Kendall's τ {layer.tau:.2f}"
     return text + "."
@@ -213,7 +213,7 @@ def _traffic(own: Explanation) -> Iterator[Element]:
             *(tag("td", bytes_text(size), class_="number")
               for size in (flow.a, flow.b, flow.c, flow.total, flow.bound)),
             tag("td", f"{flow.total / flow.bound:.2f}", class_="number"),
-            tag("td", f"{own.flops / flow.total:.3g}", class_="number"),
+            tag("td", f"{own.multiplied / flow.total:.3g}", class_="number"),
         )
         for flow in own.flows
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from polysci.target.host import Target
 MIN_SAMPLE_S: Final = 2e-3
 RECORDED: Final = "recorded"  # the protocol of what a record says
 MOST_DROPPED: Final = 0.8  # of the samples: with more, the rest may be as disturbed, unnoticed
+PEAK_COUNTS: Final = "% of peak: taps in the padding do not count; what Winograd saves does"
 LEAST_SPEED: Final = 0.85  # of the reference loop, in the middle sample
 
 
@@ -25,8 +26,9 @@ class Measurement:
     ``flops`` of one call, ``protocol`` how it was timed, ``host`` a ``host_digest``,
     ``peak_gflops`` the FMA peak of as many threads measured in the same run, if it was.
     ``dropped`` is the share of samples that something else disturbed, ``speed`` that of a loop of
-    known work beside them, as a share of its best, if it ran. ``parse(str(m)) == m``; texts without
-    the last two read as undisturbed. Raises ``SpecError`` for values that are no times.
+    known work beside them, as a share of its best, if it ran. Of ``flops``, ``multiplied`` are not
+    of taps in the padding; None: all. ``parse(str(m)) == m``; texts without the last three read as
+    undisturbed and not padded. Raises ``SpecError`` for values that are no times.
     """
 
     seconds: tuple[float, ...]
@@ -38,6 +40,7 @@ class Measurement:
     peak_gflops: float | None = None
     dropped: float = 0.0
     speed: float = 1.0
+    multiplied: int | None = None
 
     def __post_init__(self) -> None:
         if not self.seconds or not all(isfinite(s) and s > 0 for s in self.seconds):
@@ -80,8 +83,11 @@ class Measurement:
 
     @property
     def peak_fraction(self) -> float | None:
-        """GFLOP/s over the FMA peak, or None where that was not measured."""
-        return None if self.peak_gflops is None else self.gflops / self.peak_gflops
+        """GFLOP/s over the FMA peak, taps in the padding left out; None where that is not known."""
+        if self.peak_gflops is None:
+            return None
+        needed = self.flops if self.multiplied is None else self.multiplied
+        return needed / self.median * 1e-9 / self.peak_gflops
 
 
 def parse(text: str) -> Measurement:
@@ -92,7 +98,7 @@ def parse(text: str) -> Measurement:
         raise SpecError(f"measurement: not JSON: {error}") from None
     names = [field.name for field in fields(Measurement)]
     if isinstance(members, dict):
-        members = {"dropped": 0.0, "speed": 1.0} | members
+        members = {"dropped": 0.0, "speed": 1.0, "multiplied": None} | members
     if not isinstance(members, dict) or sorted(members) != sorted(names):
         raise SpecError(f"measurement: expected the members {', '.join(names)}, got {text:.200}")
     for name, allowed in _TYPES.items():
@@ -113,6 +119,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "peak_gflops": (int, float, type(None)),
     "dropped": (int, float),
     "speed": (int, float),
+    "multiplied": (int, type(None)),
 }
 
 

@@ -294,7 +294,7 @@ class _Search:
         measurement = Measurement(
             (known.record.seconds,), self.problem.flops, str(known.schedule), RECORDED,
             self.threads, self.records.host, context.peak * self.threads,
-            known.record.dropped, known.record.speed,
+            known.record.dropped, known.record.speed, self.problem.multiplied_flops,
         )  # fmt: skip
         predicted = choice.predict_seconds(self.problem, context, known.schedule)
         return self._result(known.schedule, known.source, predicted, measurement)

@@ -299,6 +299,7 @@ class Trials:
         measurement = Measurement(
             chosen.seconds, self.problem.flops, name, protocol(len(chosen.seconds)),
             self.context.threads, self.records.host, peak, chosen.dropped, chosen.speed,
+            self.problem.multiplied_flops,
         )  # fmt: skip
         for other, seconds in median.items():
             self.note(replace(self.trials[other], seconds=seconds, fault=""))

@@ -3,7 +3,7 @@
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -153,8 +153,21 @@ def test_the_lowest_roof_binds() -> None:
     found = explained()
     assert found.binding.rate == min(roof.rate for roof in found.roofs)
     for roof, flow in zip(found.roofs[-3:], found.flows, strict=True):
-        assert roof.intensity == pytest.approx(found.flops / flow.total)
+        assert roof.intensity == pytest.approx(found.multiplied / flow.total)
         assert roof.rate == pytest.approx(roof.intensity * (roof.bandwidth or 0))
+
+
+def test_taps_in_the_padding_do_not_count_beside_a_peak() -> None:
+    """A layer of which half is padding, timed at what its multiplications take at the peak."""
+    problem = Conv2d(N=1, C=16, H=2, W=2, K=24, R=3, S=3, pad=1)
+    found = explained(problem)
+    assert (found.flops, found.multiplied) == (9 * 4 * 768, 4 * 4 * 768)
+    at_peak = MeasuredTime(found.multiplied / found.peak * 1e-9)
+    text = render(replace(found, measured=at_peak))
+    rate = found.flops / at_peak.seconds * 1e-9
+    assert f"{rate:.1f} GFLOP/s, 100 % of the peak" in text
+    assert "2.765e-05 GFLOP, of which 1.229e-05 are not with padding" in text
+    assert members(found)["multiplied_flops"] == found.multiplied
 
 
 def test_every_ranker_that_can_tell_has_a_view() -> None:

@@ -64,6 +64,8 @@ def test_the_figures_of_a_measurement() -> None:
     one = Measurement(seconds, 6_000_000, "p > k", "warm", 1, "host", 4.0)
     assert (one.min, one.median, one.gflops) == (1e-3, 3e-3, pytest.approx(2.0))
     assert one.peak_fraction == pytest.approx(0.5)
+    assert replace(one, multiplied=3_000_000).peak_fraction == pytest.approx(0.25)
+    assert replace(one, multiplied=3_000_000).gflops == pytest.approx(2.0)
     assert one.spread == pytest.approx(2 / 3)
     assert Measurement((1.0, 3.0), 1, "", "", 1, "").median == 2.0
     assert Measurement((1.0,), 1, "", "", 1, "").peak_fraction is None

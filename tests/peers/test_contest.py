@@ -222,6 +222,16 @@ def test_the_ratio_is_to_the_fastest_of_each_layer() -> None:
     assert "with weights from memory: geomean 1.778, least 1.250" in text
 
 
+def test_shares_of_the_peak_leave_out_taps_in_the_padding() -> None:
+    compared = layer(PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9))
+    share = PROBLEM.multiplied_flops / 2e-6 * 1e-9 / 500
+    assert compared.row()["peak_fraction"] == pytest.approx(share)
+    assert share * (24 / 22) ** 2 == pytest.approx(compared.row()["gflops"] / 500)
+    table = bench_table.write_table([compared], [], None)
+    assert f"{100 * share:.1f} % of the FMA peak measured in this run" in table
+    assert "taps in the padding do not count" in table
+
+
 def test_a_single_peer_has_its_time() -> None:
     table = bench_table.write_table([layer(PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9))],
                                     [], None)  # fmt: skip

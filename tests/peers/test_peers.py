@@ -264,7 +264,8 @@ def test_bench_names_precision_and_peak() -> None:
     assert (row["dtype"], row["peak_unit"], row["path"]) == ("f32", "8-bit dot product", "a call")
     assert summary["summary"]["dtype"] == "f32"
     assert summary["summary"]["peak_unit"] == "8-bit dot product"
-    assert row["peak_fraction"] == pytest.approx(SHAPES["dense"].flops / 2e-6 * 1e-9 / 500)
+    needed = SHAPES["dense"].multiplied_flops
+    assert row["peak_fraction"] == pytest.approx(needed / 2e-6 * 1e-9 / 500)
     lines = bench_table.write_json([], [("layer", "fault")]).splitlines()
     nothing = json.loads(lines[-1])["summary"]
     assert nothing["peak_unit"] is None and nothing["failed"] == 1

@@ -50,6 +50,9 @@ def test_stages_are_counted(told: NetworkAccount) -> None:
     layers = [stage for stage in told.stages if stage.kind == "layer"]
     pixels = 10 * 12
     assert [stage.flops for stage in layers] == [2 * 9 * 3 * 8 * pixels, 2 * 9 * 8 * 8 * pixels]
+    rows, columns = 3 * 10 - 2, 3 * 12 - 2  # pairs of an output and a tap inside the image
+    inside = 2 * 8 * rows * columns
+    assert [stage.multiplied for stage in layers] == [3 * inside, 8 * inside]
     first, second = layers
     assert (first.read, first.written, first.weights) == (
         4 * 3 * pixels, 4 * 8 * pixels, 4 * 8 * 27,

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,23 @@ def test_a_measured_layer_has_rates_and_ranks() -> None:
     assert "Rank scatter" in said and "Kendall" in said and "30 schedules tried" in said
     assert text.count('class="tried"') == 2 * 29 and str(result.schedule) in said
     assert page(report) == text
+
+
+def test_a_share_of_the_peak_leaves_out_taps_in_the_padding() -> None:
+    """Half of what the nest of a small image names are zeros around it."""
+    result, context = result_of("mb1ic64ih2oc64kh3ph1", 2)
+    problem = result.problem
+    assert problem.multiplied_flops * 9 == problem.flops * 4
+    at_peak = problem.multiplied_flops / (context.peak * 1e9)
+    assert result.measurement is not None
+    measured = replace(result.measurement, seconds=(at_peak,))
+    layer = layer_of("b", problem, replace(result, measurement=measured), "", context, {})
+    report = report_of(layer)
+    assert report.peak_share == pytest.approx(1) and report.network_gflops is not None
+    assert report.network_gflops == pytest.approx(9 / 4 * report.peak)
+    text = page(report)
+    assert '<span class="share" style="--share:100.0%">100</span>' in text
+    assert "leave out taps in the padding" in text
 
 
 def test_recorded_trials_count_once_and_bad_ones_not_at_all() -> None:

@@ -49,7 +49,8 @@ KINDS: Final = {
 class StageAccount:
     """A stage: its median seconds, floating point operations, and bytes of what it touches.
 
-    ``flops`` of loops count every function of an element once; None where nobody counts them.
+    ``flops`` of loops count every function of an element once; None where nobody counts them. Of
+    these, ``multiplied`` are not of taps in the padding.
     ``read``, ``written`` and ``weights``: each tensor once. ``threads`` compute it. ``converts``
     says what a copy changes. ``peak`` is in GFLOP/s, that of ``compute`` on all threads.
     """
@@ -59,6 +60,7 @@ class StageAccount:
     kind: str
     seconds: float
     flops: int | None
+    multiplied: int | None
     read: int
     written: int
     weights: int
@@ -182,6 +184,7 @@ def _stage(
     converts = _converts(program, stage)
     return StageAccount(
         at, stage.name, "copy" if converts else kind, seconds, flops_of(program, stage),
+        flops_of(program, stage, padding=False),
         _bytes(program, {*stage.inputs} - constants), _bytes(program, {*stage.outputs}),
         sum(program.constants[name].nbytes for name in constants), threads, schedule,
         layout_text(value) if value else "", converts, compute, peak,
@@ -212,20 +215,24 @@ def _converts(program: Program, stage: Stage) -> str:
     return f"{layout_text(before)} → {layout_text(after)}"
 
 
-def flops_of(program: Program, stage: Stage) -> int | None:
-    """Floating point operations of a run of a stage; None for routines and branches."""
+def flops_of(program: Program, stage: Stage, *, padding: bool = True) -> int | None:
+    """Floating point operations of a run of a stage; None for routines and branches.
+
+    Those of taps in the padding are among them, unless ``padding`` is False.
+    """
     match stage:
         case LayerStage():
-            return stage.problem.flops * (len(stage.stack) or 1)
+            one = stage.problem.flops if padding else stage.problem.multiplied_flops
+            return one * (len(stage.stack) or 1)
         case LoopStage():
             return program.values[stage.output].size * operations(stage.expr)
         case UpdateStage():
             return prod(stage.extents) * (1 + operations(stage.expr))
         case JointLoops() | RowFusion():
-            return _sum(flops_of(program, member) for member in members_of(stage))
+            return _sum(flops_of(program, member, padding=padding) for member in members_of(stage))
         case RepeatStage():
             inside = stage.as_program(program)
-            once = _sum(flops_of(inside, member) for member in members_of(stage))
+            once = _sum(flops_of(inside, member, padding=padding) for member in members_of(stage))
             return None if once is None else once * stage.count
     return None
 

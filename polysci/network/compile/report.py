@@ -13,6 +13,7 @@ from polysci.network.ir.stages import LayerStage, Program, RepeatStage, Stage, m
 from polysci.network.runtime.profile import StageTime, call_latency, latency, profile
 from polysci.network.runtime.runner import Runner
 from polysci.polyhedral.schedule import Schedule
+from polysci.runtime.measurement import PEAK_COUNTS
 from polysci.text.tables import bytes_text, fit, shorten, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates
@@ -82,6 +83,7 @@ class NetworkReport:
         return [
             f"whole network: {time_text(self.latency)} a run, {flops / self.latency:.1f} GFLOP/s",
             f"a call from Python, which checks inputs and makes outputs: {time_text(self.call)}",
+            *([PEAK_COUNTS] if any(row.peak_fraction for row in self.rows) else []),
             _beside(self),
             *_origins(self.rows),
             *_reproducible(self),
@@ -143,7 +145,8 @@ def _row(facts: _Facts, stage: Stage, time: StageTime, total: float) -> StageRow
     flops = sum(layer.problem.flops * _times(layer, stage) for layer in layers)
     speed = flops / time.seconds * 1e-9 if time.seconds > SKIPPED_S else None
     best = _peak(facts.options, facts.results[layers[0].problem.key])
-    part = speed / best if speed and best else None
+    needed = sum(layer.problem.multiplied_flops * _times(layer, stage) for layer in layers)
+    part = needed / time.seconds * 1e-9 / best if speed and best else None
     by_layer = [_alone(facts.results, layer, stage) for layer in layers]
     alone = [seconds for seconds in by_layer if seconds is not None]
     schedules = " | ".join(str(facts.schedules[layer.problem.key]) for layer in layers)

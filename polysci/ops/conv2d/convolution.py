@@ -16,6 +16,8 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.words import Line, read
+from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.inside import count_inside
 from polysci.text.suggestions import known_name, suggest
 
 if TYPE_CHECKING:
@@ -124,6 +126,17 @@ class Convolution(ProblemBase):
     def flops(self) -> int:
         """Twice the multiply-adds of the full nest; taps that fall on padding are counted."""
         return 2 * self.N * self.K * math.prod(self.pixels) * self.terms
+
+    @property
+    def multiplied_flops(self) -> int:
+        """Twice the multiply-adds whose tap falls on the image."""
+        subscripts, extents = [], dict[str, int]()
+        for size, taps, out, axis in self.FAMILY.axes:
+            places = ((out, self.stride[axis]), (taps, self.dilation[axis]))
+            subscripts.append((Affine(places, -self.pad[axis]), getattr(self, size)))
+            extents |= {name: getattr(self, name) for name in (out, taps)}
+        channels = self.C // self.groups
+        return 2 * self.N * self.K * channels * count_inside(subscripts, extents)
 
     @property
     def terms(self) -> int:

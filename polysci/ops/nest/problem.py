@@ -132,6 +132,13 @@ class Nest(ProblemBase):
         return 2 * self._points("m", "n", "k", "br", "batch")
 
     @property
+    def multiplied_flops(self) -> int:
+        """Twice the multiply-adds that guards do not drop."""
+        from polysci.polyhedral.inside import needed_products
+
+        return 2 * needed_products(self.contraction)
+
+    @property
     def terms(self) -> int:
         """Products summed into one element of y."""
         return self._points("k", "br")
