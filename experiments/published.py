@@ -45,7 +45,7 @@ from polysci.polyhedral.working_sets import CONVENTIONS, text_order, working_set
 from polysci.rank import cache_placement, metrics
 from polysci.rank.polydl import BANDWIDTHS, WEIGHTS
 from polysci.rank.polyscientist import LATENCIES
-from polysci.rank.traffic_counts import USABLE
+from polysci.rank.second_reads import USABLE
 from polysci.rank.working_sets import Sizes, from_exact
 from polysci.target import machine
 from polysci.target.host import KIB, MIB, Target

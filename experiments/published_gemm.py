@@ -48,7 +48,7 @@ from polysci.polyhedral.extract import extract
 from polysci.polyhedral.footprint import FLOAT, footprint, refetches
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.rank import metrics
-from polysci.rank.traffic_counts import USABLE
+from polysci.rank.second_reads import USABLE
 from polysci.text.tables import columns
 
 Numbers = np.ndarray

@@ -11,7 +11,7 @@ from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.rank import Context
-from polysci.rank.traffic_counts import USABLE
+from polysci.rank.second_reads import USABLE
 from polysci.target.host import Target
 
 MEMORY = "memory"

@@ -10,7 +10,7 @@ from polysci.polyhedral.schedule import Schedule
 from polysci.rank.batch import batch
 from polysci.rank.estimate import Context
 from polysci.rank.part_copies import part_seconds
-from polysci.rank.plain_reads import ahead_of_calls, plain_seconds
+from polysci.rank.plain_reads import plain_context, plain_seconds
 from polysci.rank.traffic import panel_waits, traffic
 from polysci.rank.traffic_counts import TrafficCounts
 from polysci.space.enumerate import Family
@@ -19,7 +19,7 @@ from polysci.space.enumerate import Family
 def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
     """Predicted seconds of each schedule, none along a curve; those with the same loops at once."""
     seconds = np.zeros(len(schedules))
-    for plain, ahead in ((False, context), (True, ahead_of_calls(context))):
+    for plain, ahead in ((False, context), (True, plain_context(context))):
         own = [at for at, schedule in enumerate(schedules) if schedule.plain is plain]
         for part in batch(ahead, [schedules[at] for at in own]):
             positions = [own[at] for at in part.indices]

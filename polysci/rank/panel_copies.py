@@ -13,8 +13,8 @@ from polysci.polyhedral.footprint import Count
 from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
 from polysci.rank.estimate import Context
 from polysci.rank.plain_reads import row_bytes
-from polysci.rank.second_reads import level_rates
-from polysci.rank.traffic_counts import PAGE, USABLE, TrafficCounts
+from polysci.rank.second_reads import USABLE, level_rates
+from polysci.rank.traffic_counts import PAGE, TrafficCounts
 from polysci.space.resolve import resolve
 
 # Lines from beyond L2 between which others are skipped: measured on an AMD Zen core, 5 ns a line.

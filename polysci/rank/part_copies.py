@@ -8,7 +8,8 @@ from polysci.polyhedral.footprint import LINE
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank.estimate import Context
 from polysci.rank.panel_copies import bytes_to_pack, panel_transfers, seconds_to_copy
-from polysci.rank.traffic_counts import USABLE, TrafficCounts
+from polysci.rank.second_reads import USABLE
+from polysci.rank.traffic_counts import TrafficCounts
 
 
 def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts, waits: float) -> float:

@@ -9,8 +9,10 @@ from typing import Final
 
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.contraction import columns_of
+from polysci.polyhedral.footprint import LINE
 from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.rank.estimate import Context
+from polysci.rank.second_reads import USABLE
 from polysci.space.enumerate import row_dims
 from polysci.space.plain_factor import columns_touch, plain_refusal
 from polysci.space.resolve import resolve
@@ -20,6 +22,7 @@ _PAGE: Final = 4096  # bytes
 _PAGES: Final = 64  # that a CPU finds at once
 _STREAMS: Final = 8  # rows read side by side from end to end, which a CPU prefetches
 _WALK: Final = 5e-9  # seconds to find another one
+_NOT_AHEAD: Final = 2e-9  # seconds longer that memory takes for a line that nothing prefetches
 _SHORT_RUNS: Final = 2.0  # times as long as long runs: rows of a panel that L2 delivers again
 _IN_FLIGHT: Final = 8  # FMAs that two units have under way
 _LANE_SUM: Final = 6  # FMAs that take as long as adding a lane of a vector to the others
@@ -28,9 +31,10 @@ _LOSES: Final = 3.0  # share of rows that L1 loses, over the share by which they
 _FROM_L3: Final = 20e-9  # of a row of a panel, where rows share so few sets that L2 holds none
 
 
-def ahead_of_calls(context: Context) -> Context:
-    """The same context without the packing of B in calls."""
-    return replace(context, contraction=replace(context.contraction, packs_b=False))
+def plain_context(context: Context) -> Context:
+    """Return the same context for calls that read B where it lies."""
+    contraction = replace(context.contraction, packs_b=False)
+    return replace(context, contraction=contraction, plain=True)
 
 
 def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Schedule]:
@@ -90,6 +94,8 @@ def _shorten(context: Context, schedule: Schedule) -> Schedule:
     around = [loop for loop in kept if loop not in points]
     if columns_touch(contraction, context.strides):
         most = _PAGES if any(loop.dim != column for loop in points) else _STREAMS
+        if most == _STREAMS:
+            around, points = _widen(context, schedule, around, points)
     else:
         lanes, (deep,) = find(schedule.kernel).lanes, contraction.by_role("k")
         blocks = ceil(deep.extent / _kept_depth(context, schedule))
@@ -100,6 +106,20 @@ def _shorten(context: Context, schedule: Schedule) -> Schedule:
         return schedule
     shorter = [Loop(d.name, most) for d in depths if d.extent > most]
     return replace(schedule, steps=(*around, *shorter, *points))
+
+
+def _widen(
+    context: Context, schedule: Schedule, around: list[Loop], points: list[Loop]
+) -> tuple[list[Loop], list[Loop]]:
+    """Give each thread one share of the columns: rows are streams as long as that is wide."""
+    column, cols = columns_of(context.contraction), find(schedule.kernel).cols
+    share = ceil(column.extent / context.threads / cols) * cols
+    shared = [loop for loop in around if loop.parallel and loop.dim == column.name]
+    if len(shared) != 1 or share >= column.extent:
+        return around, points
+    wide = [replace(loop, step=share) if loop in shared else loop for loop in around]
+    inner = [loop for loop in points if loop.dim == column.name] or [Loop(column.name, cols)]
+    return wide, [*inner, *(loop for loop in points if loop.dim != column.name)]
 
 
 def row_bytes(context: Context) -> int:
@@ -163,8 +183,39 @@ def _page_seconds(context: Context, schedule: Schedule) -> float:
     touches = steps * ceil(column.extent / tile[column.name])
     passes = prod(ceil(d.extent / tile[d.name]) for d in row_dims(contraction, context.strides))
     deep = prod(tile[d.name] for d in contraction.by_role("k"))
-    walk = _WALK * min(1.0, apart / _PAGE) if deep > _PAGES else 0.0
+    rows, calls = _rows_beside(context, schedule)
+    walk = _WALK * min(1.0, apart / _PAGE) if rows > _PAGES else 0.0
     again, row = _FROM_L3, contraction.b.bytes * tile[column.name]
     if deep * apart <= context.target.l2:
         again = _SHORT_RUNS * row * 1e-9 / context.machine.l2
-    return touches * (walk + (passes - 1) * again)
+    seconds = touches * (walk + (passes - 1) * again)
+    size = sum(
+        its.bytes * prod(its.shape) for its in (contraction.a, contraction.b, contraction.out)
+    )
+    if not context.cold and size <= USABLE * context.target.l3:
+        return seconds
+    if rows > 2 * _STREAMS:  # the first line of a row waits half as long again
+        return seconds + touches * (ceil(row / LINE) + 0.5) * _NOT_AHEAD
+    return seconds + touches / (deep * calls) * context.machine.jump_ns * 1e-9
+
+
+def _rows_beside(context: Context, schedule: Schedule) -> tuple[int, int]:
+    """Return how many rows of B calls read before they go on in the first, and for how many calls.
+
+    Calls go on where the innermost loop that moves in B is one over columns.
+    """
+    contraction, column = context.contraction, columns_of(context.contraction).name
+    extents = {d.name: d.extent for d in contraction.dims}
+    rows = {d.name for d in contraction.dims if d.role in ("k", "batch")}
+    size = schedule.tile(extents)
+    beside = prod(size[name] for name in rows)
+    for at in reversed(range(len(schedule.loops))):
+        loop, outer = schedule.loops[at], schedule.loops[:at]
+        reach = min((o.step for o in outer if o.dim == loop.dim), default=extents[loop.dim])
+        trips = ceil(reach / size[loop.dim])
+        size = size | {loop.dim: reach}
+        if loop.dim in rows:
+            beside *= trips
+        elif loop.dim == column and trips > 1:
+            return beside, trips
+    return beside, 1

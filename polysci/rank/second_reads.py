@@ -6,6 +6,7 @@ from polysci.polyhedral.footprint import FLOAT
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 
+USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
 SUMS, MOVED = 3, 6  # instructions of ps_add_moments for each vector of results, and of columns
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from polysci.polyhedral.footprint import LINE, Count
 from polysci.polyhedral.footprint import traffic as level_traffic
-from polysci.rank.traffic_counts import PERIODS, USABLE, TrafficCounts
+from polysci.rank.second_reads import USABLE
+from polysci.rank.traffic_counts import PERIODS, TrafficCounts
 
 _WAIT = 1.2e-9  # seconds for a run of at most a line: measured on an AMD Zen core, 13 rows of x
 

@@ -19,7 +19,7 @@ from polysci.rank import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.rank.batch import batch
 from polysci.rank.call_forms import member_seconds
 from polysci.rank.curve_groups import square_groups
-from polysci.rank.plain_reads import ahead_of_calls, plain_forms
+from polysci.rank.plain_reads import plain_context, plain_forms
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.plain_factor import panels_refusal
@@ -348,7 +348,7 @@ def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> l
     if panels_refusal(context.contraction, context.strides):
         return []
     try:
-        ahead = choices(ahead_of_calls(context), count, tiles=tiles, blocks=blocks)
+        ahead = choices(plain_context(context), count, tiles=tiles, blocks=blocks)
     except UnsupportedError:  # each of them packs x too, which has gaps
         return []
     return list(plain_forms(context, (choice.schedule for choice in ahead)))
@@ -373,7 +373,7 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
         extents = {d.name: d.extent for d in context.contraction.dims}
         groups = square_groups(schedule, extents)
         schedule = min(groups, key=lambda nest: predict_seconds(context, nest))
-    (part,) = batch(ahead_of_calls(context) if schedule.plain else context, [schedule])
+    (part,) = batch(plain_context(context) if schedule.plain else context, [schedule])
     return part.context, part.family
 
 

@@ -14,11 +14,12 @@ from polysci.rank.estimate import Context, Estimate
 from polysci.rank.panel_copies import bytes_to_pack, panel_transfers, seconds_to_copy
 from polysci.rank.panel_jumps import jump_seconds
 from polysci.rank.reduction_runs import idle_steps, runs_of_call
-from polysci.rank.second_reads import level_rates
+from polysci.rank.second_reads import USABLE, level_rates
 from polysci.rank.short_runs import short_run_seconds
-from polysci.rank.traffic_counts import USABLE, TrafficCounts
+from polysci.rank.traffic_counts import TrafficCounts
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
+from polysci.space.plain_factor import columns_touch
 from polysci.space.private_copies import needs_copy
 from polysci.space.rows_ahead import RowsAhead
 from polysci.space.weights_ahead import Panels, panels_beyond
@@ -162,8 +163,13 @@ def _waits(
 def _jump_seconds(
     nest: TrafficCounts, levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]
 ) -> Count:
-    """Seconds of waiting for panels of B that memory has elsewhere, where nothing prefetches."""
-    if not _transfers(nest, levels)[2].any():
+    """Seconds of waiting for panels of B that memory has elsewhere, where nothing prefetches.
+
+    ``plain_reads`` counts the rows of a B without panels.
+    """
+    context = nest.context
+    in_rows = context.plain and columns_touch(context.contraction, context.strides)
+    if in_rows or not _transfers(nest, levels)[2].any():
         return np.zeros(1)
     panels = _panels(nest)
     follow = panels.follow(nest.l2_bytes) if panels else np.zeros(1, dtype=bool)

@@ -29,11 +29,11 @@ from polysci.polyhedral.footprint import (
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.rank.estimate import Context
+from polysci.rank.second_reads import USABLE
 from polysci.space.copied_rows import beside_in_copy
 from polysci.space.enumerate import Family, RegisterTile
 
 T = TypeVar("T")
-USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
 CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
 CROWDED_BY_ROWS = 3 / 4  # of L1's, by rows of A: experiments/README.md
 # The price of a line whose neighbours are read later, in those of a run's first line.

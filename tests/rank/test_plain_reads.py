@@ -71,3 +71,37 @@ def test_two_threads_halve_what_b_costs(transposed: str) -> None:
     alone = plain_seconds(one, shared, 1e-4)
     assert plain_seconds(two, shared, 1e-4) == pytest.approx(alone / 2)
     assert plain_seconds(two, serial, 1e-4) == pytest.approx(alone)
+
+
+ONE_ROW = Matmul(1, 4096, 4096)  # B comes from memory
+
+
+def plain_times(threads: int, *texts: str) -> list[float]:
+    context = samples.fixed_context(ONE_ROW, threads)
+    kernel = "brgemm_avx512_f32_1x64"
+    return [
+        predict_seconds(context, Schedule.parse(f"plain(B) {text} > {kernel}")) for text in texts
+    ]
+
+
+def test_few_rows_side_by_side_are_streams() -> None:
+    few, more, columns, again = plain_times(1, "k:8 j:64", "k:64 j:64", "j:64", "j:64 k:8 j:64")
+    assert few < more < columns  # prefetched; not prefetched; each row is another page too
+    assert again > more  # the rows begin anew in each block of columns
+
+
+def test_each_thread_reads_one_share_of_the_columns() -> None:
+    context = samples.fixed_context(ONE_ROW, 2)
+    forms = [
+        str(form)
+        for text in ("j:64*", "j:128* j:64")
+        for form in plain_forms(context, iter([Schedule.parse(f"{text} > brgemm_avx512_f32_1x64")]))
+    ]
+    assert forms.count("plain(B) j:2048* k:8 j:64 > brgemm_avx512_f32_1x64") == 2
+    wide, narrow = plain_times(2, "j:2048* k:8 j:64", "j:128* k:8 j:64")
+    assert wide < narrow
+    best, *_ = sorted(
+        plain_choices(context, 4, tiles=8, blocks=2),
+        key=lambda form: predict_seconds(context, form),
+    )
+    assert "j:2048* k:8" in str(best)
