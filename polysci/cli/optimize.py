@@ -123,6 +123,7 @@ def row(layer: shared.TunedLayer) -> dict[str, Any]:
         "gflops": measured.gflops if measured else None,
         "peak_gflops": measured.peak_gflops if measured else None,
         "peak_fraction": measured.peak_fraction if measured else None,
+        "peak_disturbed": measured.peak_disturbed if measured else None,
         "recorded": measured.recorded if measured else None,
         "disturbed": measured.disturbed if measured else None,
         "dropped": measured.dropped if measured else None,
@@ -170,7 +171,7 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         rows.append((
             name, str(result.schedule),
             f"{timed.gflops:.1f}{_MARK * timed.disturbed}" if timed else "-",
-            f"{100 * share:.0f}" if share else "-",
+            f"{100 * share:.0f}{_MARK * timed.peak_disturbed}" if timed and share else "-",
             time_text(result.predicted),
             time_text(timed.median) if timed else "-",
             _RECORD if timed and timed.recorded else f"{result.spent:.1f} s",
@@ -180,6 +181,8 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
     lines += [describe(layer) for layer in layers if layer.result is None]
     if any(row[2].endswith(_MARK) for row in rows):
         lines.append(f"{_MARK}: other work disturbed most samples; the next search measures again")
+    if any(row[3].endswith(_MARK) for row in rows):
+        lines.append(f"% of peak{_MARK}: other work disturbed the run of the peak")
     if any(row[3] not in ("", "-") for row in rows[1:]):
         lines.append(PEAK_COUNTS)
     if recorded := sum(row[6] == _RECORD for row in rows):

@@ -16,7 +16,7 @@ from distributed import Future
 from polysci.errors import PolysciError
 from polysci.farm import tasks
 from polysci.farm.cluster import POLL_S, Farm, FarmMachine
-from polysci.measure.samples import Samples
+from polysci.measure.samples import Sample, Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.rank import Context
@@ -98,10 +98,10 @@ class FarmRunner:
         rows = self._answer(function, ((texts, options), texts), names)
         return [its for row in rows if isinstance(its := tasks.samples_of(row), Samples)]
 
-    def peak(self) -> float:
+    def peak(self) -> Sample:
         """Of one of the machines."""
         (peak,) = self._answer(self.farm.tasks.measure_peak, ((), ()), {})
-        return float(peak)
+        return Sample(**peak)
 
     def search(self, **options: Any) -> list[Record]:
         """The records of a whole search by one worker, as ``tasks.search_records`` has it."""

@@ -202,8 +202,8 @@ def search_records(
 
 
 def measure_peak(job: Mapping[str, Any], built: Sequence[Answer]) -> Answer:
-    """GFLOP/s of one core that does nothing but this problem's multiplications."""
-    return _run(job, built, lambda runner: [runner.peak()])
+    """A ``Sample`` of one core that does nothing but this problem's multiplications."""
+    return _run(job, built, lambda runner: [asdict(runner.peak())])
 
 
 def _run(

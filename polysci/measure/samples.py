@@ -100,6 +100,12 @@ class Samples:
         return median(sample.speed for sample in self.taken)
 
 
+def fastest(runs: Sequence[Sample]) -> Sample:
+    """The fastest undisturbed run; the fastest of all where other work disturbed every one."""
+    clean = [run for run in runs if not run.disturbed]
+    return min(clean or runs, key=lambda run: run.seconds)
+
+
 def worse(one: Samples, other: Samples) -> bool:
     """Whether a candidate is slower than another one beyond what either's samples spread."""
     return one.median - other.median > max(one.spread, other.spread)

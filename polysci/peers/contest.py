@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from polysci.errors import SpecError
 from polysci.measure.bench import Bench, Candidate, cold_size
-from polysci.measure.samples import MOST_TURNS, Sample, Samples
+from polysci.measure.samples import MOST_TURNS, Sample, Samples, fastest
 from polysci.ops.problem import Problem
 from polysci.peers.process import FAILURES
 from polysci.peers.rival import SAMPLE_S, WARM_UP_S, LayerRival
@@ -219,7 +219,7 @@ def compare(
     with Bench(problem, rivals[0].threads) as bench:
         bench.check(*candidate, schedule)
         bench.watch(*peak)
-        peaks = [*_probe(bench, peak)]
+        peaks = [bench.peak(*peak)]
         for from_memory in (False, True)[: 1 + cold]:
             copies = size if from_memory else 0
             handle = bench.load(candidate, SAMPLE_S, copies, weights_only=True)
@@ -228,17 +228,17 @@ def compare(
                 if peer.version:
                     takes[peer.name, from_memory] = partial(rival.sample, from_memory)
         samples, failed = _take_turns(takes, rounds, progress)
-        peaks += _probe(bench, peak)
+        peaks.append(bench.peak(*peak))
     timed = tuple(
         PeerTimes(peer.name, failed[peer.name])
         if peer.name in failed
         else replace(peer, **_members(samples, peer.name))
         for peer in peers
     )
-    clean = [run for run in peaks if not run.disturbed]
-    gflops = 1e-9 / min(run.seconds for run in clean or peaks) * rivals[0].threads
+    best = fastest(peaks)
+    gflops = 1e-9 / best.seconds * rivals[0].threads
     return Comparison(
-        problem, peers=timed, peak_gflops=gflops, unit=unit, peak_disturbed=not clean,
+        problem, peers=timed, peak_gflops=gflops, unit=unit, peak_disturbed=best.disturbed,
         **_members(samples, _OURS),
     )  # fmt: skip
 
@@ -256,16 +256,6 @@ def _prepare(rival: LayerRival, problem: Problem, cold_bytes: int) -> PeerTimes:
 
 def _sample(bench: Bench, candidate: Candidate, handle: int) -> Sample:
     return bench.sample(candidate, handle, WARM_UP_S)
-
-
-def _probe(bench: Bench, peak: Candidate) -> Sequence[Sample]:
-    """Runs of the probe of the peak, again where other work disturbed them."""
-    runs: list[Sample] = []
-    for _ in range(MOST_TURNS):
-        runs += bench.probe(*peak).taken
-        if any(not run.disturbed for run in runs):
-            break
-    return runs
 
 
 def _members(samples: Mapping[tuple[str, bool], Samples], side: str) -> dict[str, Any]:

@@ -27,8 +27,9 @@ class Measurement:
     ``peak_gflops`` the FMA peak of as many threads measured in the same run, if it was.
     ``dropped`` is the share of samples that something else disturbed, ``speed`` that of a loop of
     known work beside them, as a share of its best, if it ran. Of ``flops``, ``multiplied`` are not
-    of taps in the padding; None: all. ``parse(str(m)) == m``; texts without the last three read as
-    undisturbed and not padded. Raises ``SpecError`` for values that are no times.
+    of taps in the padding; None: all. ``peak_disturbed``: other work disturbed the run of the peak.
+    ``parse(str(m)) == m``; texts without the last four read as undisturbed and not padded. Raises
+    ``SpecError`` for values that are no times.
     """
 
     seconds: tuple[float, ...]
@@ -41,6 +42,7 @@ class Measurement:
     dropped: float = 0.0
     speed: float = 1.0
     multiplied: int | None = None
+    peak_disturbed: bool = False
 
     def __post_init__(self) -> None:
         if not self.seconds or not all(isfinite(s) and s > 0 for s in self.seconds):
@@ -98,11 +100,12 @@ def parse(text: str) -> Measurement:
         raise SpecError(f"measurement: not JSON: {error}") from None
     names = [field.name for field in fields(Measurement)]
     if isinstance(members, dict):
-        members = {"dropped": 0.0, "speed": 1.0, "multiplied": None} | members
+        members = {**_LATER, **members}
     if not isinstance(members, dict) or sorted(members) != sorted(names):
         raise SpecError(f"measurement: expected the members {', '.join(names)}, got {text:.200}")
     for name, allowed in _TYPES.items():
-        if isinstance(members[name], bool) or not isinstance(members[name], allowed):
+        wrong = isinstance(members[name], bool) is not (allowed is bool)
+        if wrong or not isinstance(members[name], allowed):
             raise SpecError(f"measurement: {name}: unexpected {members[name]!r:.80}")
     if not all(type(s) in (int, float) for s in members["seconds"]):
         raise SpecError(f"measurement: seconds: unexpected {members['seconds']!r:.80}")
@@ -120,7 +123,11 @@ _TYPES: Final[Mapping[str, Any]] = {
     "dropped": (int, float),
     "speed": (int, float),
     "multiplied": (int, type(None)),
+    "peak_disturbed": bool,
 }
+_LATER: Final[Mapping[str, Any]] = {  # that texts of before lack
+    "dropped": 0.0, "speed": 1.0, "multiplied": None, "peak_disturbed": False,
+}  # fmt: skip
 
 
 def is_disturbed(dropped: float, speed: float) -> bool:

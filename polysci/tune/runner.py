@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 from polysci.errors import CheckError, PolysciError
 from polysci.measure.bench import Bench, Candidate, CandidateError
-from polysci.measure.samples import Samples
+from polysci.measure.samples import Sample, Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
@@ -66,8 +66,8 @@ class TrialRunner(Protocol):
         """Samples taken in turns, as ``Bench.time`` does; FaultyScheduleError names one to drop."""
         ...
 
-    def peak(self) -> float:
-        """GFLOP/s of the multiplications of one core, measured now. Raises PolysciError."""
+    def peak(self) -> Sample:
+        """Seconds a flop of one core's multiplications, measured now. Raises PolysciError."""
         ...
 
 
@@ -140,7 +140,7 @@ class LocalRunner:
             if isinstance(samples, PolysciError):
                 raise FaultyScheduleError(schedule, str(samples)) from samples
 
-    def peak(self) -> float:
+    def peak(self) -> Sample:
         """Of the loop that reaches the FMA peak of these types."""
         isa = self.context.target.isa.name
         unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
@@ -150,7 +150,7 @@ class LocalRunner:
 
     def reference_rate(self) -> float:
         """What the reference loop does a second now, in 1e9 operations; 0 without it."""
-        return self._bench.peak(*self._loop) if self._loop else 0.0
+        return 1e-9 / self._bench.peak(*self._loop).seconds if self._loop else 0.0
 
 
 def usual_rate(context: Context) -> float:

@@ -295,11 +295,11 @@ class Trials:
         ]  # fmt: skip
         name = min(near, key=lambda name: (self.trials[name].predicted, name))
         chosen = samples[name]
-        peak = None if self.interrupted else self._peak(runner)
+        peak, busy = (None, False) if self.interrupted else self._peak(runner)
         measurement = Measurement(
             chosen.seconds, self.problem.flops, name, protocol(len(chosen.seconds)),
             self.context.threads, self.records.host, peak, chosen.dropped, chosen.speed,
-            self.problem.multiplied_flops,
+            self.problem.multiplied_flops, busy,
         )  # fmt: skip
         for other, seconds in median.items():
             self.note(replace(self.trials[other], seconds=seconds, fault=""))
@@ -308,15 +308,17 @@ class Trials:
         source = backend.emit(self.problem, trial.schedule, self.context.threads)
         return Winner(trial.schedule, source, trial.predicted, measurement)
 
-    def _peak(self, runner: TrialRunner) -> float:
+    def _peak(self, runner: TrialRunner) -> tuple[float, bool]:
         """Peak of one core for these types, now or when it was calibrated, times the threads.
 
-        The higher one: a busy neighbour can take half of either, and nothing adds to it.
+        The higher one: a busy neighbour can take half of either, and nothing adds to it. Then,
+        whether other work disturbed it now.
         """
-        peak = self.context.peak
+        peak, disturbed = self.context.peak, False
         with suppress(PolysciError):
-            peak = max(peak, runner.peak())
-        return peak * self.context.threads
+            now = runner.peak()
+            peak, disturbed = max(peak, 1e-9 / now.seconds), now.disturbed
+        return peak * self.context.threads, disturbed
 
 
 def finalists(trials: Iterable[Trial], least: int) -> list[str]:

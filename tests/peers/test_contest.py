@@ -3,13 +3,15 @@
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pytest
 
 from polysci.cli import bench_table
 from polysci.errors import CheckError, UnsupportedError
-from polysci.measure.samples import Sample
+from polysci.measure.bench import Bench
+from polysci.measure.samples import MOST_TURNS, Sample, Samples
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
@@ -253,6 +255,27 @@ def test_a_disturbed_peer_is_repeated_and_marked(
     assert turns.count("onednn") == 3 * 9 and turns.count("torch") == 9
     table = done("bench", LAYER, "--against", "onednn", "--level", "estimate", "--rounds", "9")
     assert "2000.0 us (!)" in table and "(!): other work disturbed most samples of 1 of 1" in table
+
+
+@pytest.mark.disturbance
+def test_a_disturbed_peak_is_repeated_and_marked(
+    stand_in: type[StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, probed = list[str](), Samples([Sample(1e-12, waited=0.5)])
+
+    def probe(bench: Bench, so: Path, symbol: str, *_: Any, **__: Any) -> Samples:
+        runs.append(symbol)
+        return probed
+
+    monkeypatch.setattr(Bench, "probe", probe)
+    row, summary = bench("--against", "torch")
+    assert row["peak_disturbed"] and summary["disturbed"] == 1
+    assert runs == ["peak"] * 2 * MOST_TURNS  # before and after
+    table = done("bench", LAYER, "--against", "torch", "--level", "estimate", "--rounds", "9")
+    assert "(!): other work disturbed most samples of 1 of 1" in table
+    probed.taken.append(Sample(2e-12))
+    row, _ = bench("--against", "torch")
+    assert not row["peak_disturbed"] and row["peak_gflops"] == pytest.approx(500)
 
 
 @pytest.mark.disturbance

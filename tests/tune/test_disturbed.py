@@ -5,13 +5,14 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from polysci import tune
+from polysci.cli import layers, optimize
 from polysci.measure.bench import Bench, Candidate, CandidateError
-from polysci.measure.samples import Sample, Samples
+from polysci.measure.samples import MOST_TURNS, Sample, Samples
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.measurement import Measurement, host_of, parse
 from polysci.target.host import detect
@@ -73,6 +74,8 @@ class ScriptedBench(Bench):
     """Times that are made up."""
 
     times: Times
+    probes: ClassVar[list[str]] = []
+    probed = Samples([Sample(1e-12)] * 3)
 
     def check(self, *words: Any) -> None:
         pass
@@ -80,8 +83,9 @@ class ScriptedBench(Bench):
     def watch(self, so: Path, symbol: str, least: float) -> None:
         pass
 
-    def peak(self, so: Path, symbol: str, run_s: float = 5e-3) -> float:
-        return 1.0
+    def probe(self, so: Path, symbol: str, *_: Any, **__: Any) -> Samples:
+        self.probes.append(symbol)
+        return self.probed
 
     def time(self, candidates: Sequence[Candidate], **options: Any) -> list[Samples]:
         parallel, serial, disturbed = self.times
@@ -138,6 +142,25 @@ def test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice(
     assert not any(record.disturbed for record in wisdom.list())
     third = search(monkeypatch, wisdom, (9.0, 9.0, True))
     assert third.measurement is not None and third.measurement.recorded
+
+
+def test_a_disturbed_peak_is_repeated_and_marked(
+    monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
+) -> None:
+    """Times of schedules may be clean where no run of the peak is."""
+    for waited, runs in ((0.0, 1), (0.5, MOST_TURNS)):
+        probe = Samples([Sample(1e-12, waited=waited)] * 3)
+        ScriptedBench.probes.clear()
+        monkeypatch.setattr(ScriptedBench, "probed", probe)
+        result = search(monkeypatch, wisdom, (1e-4, 1e-3, False), again=True)
+        assert result.measurement is not None and not result.measurement.disturbed
+        assert result.measurement.peak_disturbed == (waited > 0)
+        assert ScriptedBench.probes == ["peak"] * runs
+        layer = layers.TunedLayer(LARGE, result, "")
+        assert optimize.row(layer)["peak_disturbed"] == (waited > 0)
+        table = optimize._table([layer], None)
+        assert ("% of peak (!): other work disturbed the run of the peak" in table) == (waited > 0)
+        assert parse(str(result.measurement)) == result.measurement
 
 
 def test_again_measures_where_there_is_a_record_and_replaces_it(
