@@ -23,7 +23,8 @@ resnet50: .venv/installed
 	elif .venv/bin/python -m pip show --quiet onednn-cpu-gomp 2>/dev/null; \
 	then .venv/bin/polysci bench models/resnet50.txt --against onednn --threads 1; \
 	else echo "To compare with oneDNN: .venv/bin/pip install onednn-cpu-gomp, and make resnet50" \
-	"again; with PyTorch's: .venv/bin/pip install '.[peers]'."; fi
+	"again; its last wheel has oneDNN 3.2 of 2023. With PyTorch's: .venv/bin/pip install" \
+	"'.[peers]'."; fi
 
 test: .venv/installed-dev
 	$(PYTEST)

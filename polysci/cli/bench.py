@@ -37,8 +37,8 @@ def add(commands: Any) -> None:
         required=True,
         action="append",
         metavar="PEER",
-        help="the library: torch (oneDNN by PyTorch's fastest path), onednn (its own C API); "
-        "several: torch,onednn",
+        help="the library: torch (oneDNN by PyTorch's fastest path), onednn (its own C API; "
+        "the last wheel is 3.2 of 2023); several: torch,onednn",
     )
     command.add_argument(
         "--library", metavar="PATH", help="the libdnnl.so of the peer onednn, version 3"

@@ -98,7 +98,8 @@ def _rows(comparisons: Sequence[ComparedLayer]) -> list[tuple[str, ...]]:
     all_times = [compared.times for compared in comparisons]
     names = [peer.name for peer in all_times[0].peers] if all_times else []
     cold = ("cold", "cold ratio") if all_times and all_times[0].cold else ()
-    beside = [f"to {name}" for name in names] if len(names) > 1 else ["peer"]
+    titles = [_title(name, all_times) for name in names] or ["peer"]
+    beside = [f"to {title}" for title in titles] if len(names) > 1 else titles
     path = "fastest peer's path" if len(names) > 1 else "peer's path"
     rows = [("layer", "GFLOP/s", "% of peak", "ours", *beside, "ratio", *cold, path)]
     for times in all_times:
@@ -116,6 +117,12 @@ def _rows(comparisons: Sequence[ComparedLayer]) -> list[tuple[str, ...]]:
             f"{fastest.name}: {fastest.path}" if len(peers) > 1 else fastest.path,
         ))  # fmt: skip
     return rows
+
+
+def _title(name: str, all_times: Sequence[Comparison]) -> str:
+    """A peer's name and version, as far as some layer tells it."""
+    versions = (p.version for times in all_times for p in times.peers if p.name == name)
+    return f"{name} {next(filter(None, versions), '').split(' ')[0]}".strip()
 
 
 def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
-from polysci.peers.onednn.discovery import INSTALL, find_library
+from polysci.peers.onednn.discovery import INSTALL, find_libraries
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError
 from polysci.target import host as target_module
@@ -241,7 +241,7 @@ def _peer(name: str, remedy: str) -> Check:
 def _onednn() -> Check:
     """The library's file, which is not loaded as a wheel's; its absence is no error."""
     try:
-        return Check("onednn", True, str(find_library()))
+        return Check("onednn", True, ", ".join(map(str, find_libraries())))
     except UnsupportedError:
         return Check("onednn", True, "not installed", f"to have it: {INSTALL}")
 

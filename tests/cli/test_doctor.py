@@ -48,13 +48,13 @@ def test_this_host_is_examined_completely():
 
 def test_onednns_file(monkeypatch, tmp_path):
     path = tmp_path / "libdnnl.so.3"
-    monkeypatch.setattr(diagnosis, "find_library", lambda: path)
+    monkeypatch.setattr(diagnosis, "find_libraries", lambda: [path])
     assert diagnosis._onednn() == Check("onednn", True, str(path))
 
     def find_none():
         raise UnsupportedError("oneDNN: no library")
 
-    monkeypatch.setattr(diagnosis, "find_library", find_none)
+    monkeypatch.setattr(diagnosis, "find_libraries", find_none)
     remedy = "to have it: pip install onednn-cpu-gomp"
     assert diagnosis._onednn() == Check("onednn", True, "not installed", remedy)
 

@@ -207,7 +207,7 @@ def test_the_ratio_is_to_the_fastest_of_each_layer() -> None:
     layers = [layer(torch, other, cold=(4e-6,) * 9) for other in (onednn, slower, lacking)]
     lines = bench_table.write_table(layers, [], None).splitlines()
     assert lines[0].split("  ")[-1].strip() == "fastest peer's path"
-    assert "to torch" in lines[0] and "to onednn" in lines[0] and "cold ratio" in lines[0]
+    assert "to torch 9" in lines[0] and "to onednn 3.2" in lines[0] and "cold ratio" in lines[0]
     cells = [[cell for cell in line.split("  ") if cell.strip()] for line in lines[1:4]]
     assert [[cell.strip() for cell in row[4:7]] for row in cells] == [
         ["1.500", "0.500", "0.500"], ["1.500", "2.000", "1.500"], ["1.500", "-", "1.500"],
@@ -238,7 +238,7 @@ def test_a_single_peer_has_its_time() -> None:
     table = bench_table.write_table([layer(PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9))],
                                     [], None)  # fmt: skip
     assert table.splitlines()[0].split() == [
-        *("layer", "GFLOP/s", "%", "of", "peak", "ours", "peer", "ratio", "peer's", "path")
+        *("layer", "GFLOP/s", "%", "of", "peak", "ours", "torch", "9", "ratio", "peer's", "path")
     ]
     assert "3.0 us  1.500  a call" in table and "cold" not in table
 

@@ -20,9 +20,10 @@ from polysci.ops.conv2d import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.onednn import discovery, library, service
-from polysci.peers.onednn.discovery import find_library
+from polysci.peers.onednn.discovery import find_libraries
 from polysci.peers.onednn.library import Dnnl
-from polysci.peers.onednn.paths import DnnlPath
+from polysci.peers.onednn.operators import operator_of
+from polysci.peers.onednn.paths import DnnlPath, DnnlProblem
 from polysci.peers.onednn.service import OneDNN
 from polysci.peers.rival import LayerRival
 from polysci.runtime.build import cache
@@ -51,7 +52,7 @@ SHAPES = {
 
 def missing() -> bool:
     try:
-        find_library()
+        find_libraries()
     except UnsupportedError:
         return True
     return False
@@ -78,13 +79,13 @@ def fake(tmp_path: Path) -> Callable[..., Path]:
 
 def test_a_file_and_a_folder(fake: Callable[..., Path], tmp_path: Path) -> None:
     path = fake()
-    assert find_library(str(path)) == find_library(str(tmp_path)) == path
+    assert find_libraries(str(path)) == find_libraries(str(tmp_path)) == [path]
     for name in ("absent.so", "."):
         with pytest.raises(UnsupportedError, match=r"no library .*pip install onednn-cpu-gomp"):
-            find_library(str(tmp_path / "none" / name))
+            find_libraries(str(tmp_path / "none" / name))
 
 
-def test_the_library_of_a_wheel_comes_first(
+def test_the_library_of_a_wheel_comes_before_the_loaders(
     monkeypatch: pytest.MonkeyPatch, fake: Callable[..., Path]
 ) -> None:
     path = fake()
@@ -95,14 +96,14 @@ def test_the_library_of_a_wheel_comes_first(
 
     monkeypatch.setattr(discovery.importlib.metadata, "files", {discovery.WHEEL: files}.get)
     monkeypatch.setattr(discovery, "_of_loader", lambda: pytest.fail("not asked"))
-    assert find_library() == path
+    assert find_libraries() == [path]
 
 
 def test_the_loader_comes_last(fake: Callable[..., Path]) -> None:
     code = (
         "from polysci.peers.onednn import discovery\n"
         "discovery.WHEEL = 'not-installed'\n"
-        "print(discovery.find_library())"
+        "print(*discovery.find_libraries())"
     )
     path = fake()
     env = os.environ | {"LD_LIBRARY_PATH": str(path.parent)}
@@ -119,9 +120,69 @@ def test_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", load)
     with pytest.raises(
         UnsupportedError,
-        match=r"wheel not-installed, no libdnnl.so.3 of the loader: .*--library PATH",
+        match=r"PyTorch or the wheel not-installed, no libdnnl.so.3 of the loader: .*--library",
     ):
-        find_library()
+        find_libraries()
+
+
+STUBS = "".join(f"int {name}(void) {{{{ return 3; }}}}" for name in library._NAMES[1:])
+
+
+@pytest.fixture
+def torch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``lib`` of a made-up PyTorch."""
+    folder = tmp_path / "torch" / "lib"
+    folder.mkdir(parents=True)
+    spec = SimpleNamespace(submodule_search_locations=[str(folder.parent)])
+    monkeypatch.setattr(discovery.importlib.util, "find_spec", {"torch": spec}.get)
+    return folder
+
+
+@onednn_only
+def test_a_library_beside_pytorchs_is_found_and_computes(
+    torch_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the wheel's, where PyTorch would put its own."""
+    (wheels,) = find_libraries()
+    monkeypatch.setattr(discovery, "WHEEL", "not-installed")
+    path = torch_folder / "libdnnl.so.3"
+    path.write_bytes(wheels.read_bytes())
+    assert find_libraries() == [path]
+    dnnl = Dnnl()
+    assert dnnl.version == f"3.2.0 of 2023 ({path}, libgomp.so.1.0.0)"
+    layer = operator_of(SHAPES["dense"])
+    problem = DnnlProblem(dnnl, layer, example_inputs(SHAPES["dense"], "f32", 0))
+    for found in problem.paths():
+        problem.verify(found)
+
+
+def test_the_newest_that_is_found_counts(
+    torch_folder: Path, tmp_path: Path, fake: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older ones, and those without the functions, leave the wheel's."""
+    monkeypatch.setattr(library, "openmp_runtimes", lambda: ("/lib/libgomp.so.1",))
+    versions = {
+        name: fake(text=VERSION.replace(", 7, 1", f", {minor}, 0") + stubs).read_bytes()
+        for name, minor, stubs in (
+            ("older", 1, STUBS), ("newer", 10, STUBS), ("bare", 11, ""), ("wheel", 9, STUBS),
+        )
+    }  # fmt: skip
+    versions["text"] = b"not a library"
+    wheel = tmp_path / "wheel.so"
+    wheel.write_bytes(versions.pop("wheel"))
+    monkeypatch.setattr(discovery, "_of_wheel", lambda: wheel)
+    for name, content in versions.items():
+        beside = torch_folder / f"libdnnl-{name}.so.3"
+        beside.write_bytes(content)
+        assert find_libraries() == [beside, wheel]
+        chosen = library._open(find_libraries(), named=False).loaded.path
+        assert chosen == (beside if name == "newer" else wheel), name
+        beside.unlink()
+
+
+def test_a_named_library_must_have_every_function(fake: Callable[..., Path]) -> None:
+    with pytest.raises(UnsupportedError, match=r"has no dnnl_engine_create: pip install"):
+        Dnnl(str(fake()))
 
 
 # What is refused

@@ -1,9 +1,10 @@
-"""Where the library's file is: the one that is named, the installed wheel's, or the loader's."""
+"""Where libraries are: the one that is named, PyTorch's and the wheel's, or the loader's."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import importlib.util
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +17,27 @@ _SONAME: Final = "libdnnl.so.3"
 _PREFIX: Final = "libdnnl.so"
 
 
-def find_library(library: str | None = None) -> Path:
-    """The shared object: ``library`` or inside that folder, else WHEEL's, else the loader's.
+def find_libraries(library: str | None = None) -> list[Path]:
+    """Shared objects: ``library`` or inside that folder, else of PyTorch and WHEEL, or the loader.
 
     Raises UnsupportedError, with the remedy, where there is none.
     """
-    path = _inside(Path(library)) if library else _of_wheel() or _of_loader()
-    if path is None:
-        where = library or f"in the wheel {WHEEL}, no {_SONAME} of the loader"
+    found = [_inside(Path(library))] if library else [*_of_torch(), _of_wheel()]
+    paths = [*dict.fromkeys(path for path in found if path)]
+    if not (paths or library) and (path := _of_loader()):
+        paths = [path]
+    if not paths:
+        where = library or f"in PyTorch or the wheel {WHEEL}, no {_SONAME} of the loader"
         raise UnsupportedError(f"oneDNN: no library {where}: {REMEDY}")
-    return path
+    return paths
+
+
+def _of_torch() -> list[Path]:
+    """Beside PyTorch's own libraries, which hide the oneDNN that is linked into them."""
+    spec = importlib.util.find_spec("torch")
+    folders = (Path(place) / "lib" for place in (spec and spec.submodule_search_locations) or ())
+    files = (file for folder in folders for file in sorted(folder.glob("libdnnl*.so*")))
+    return [file.resolve() for file in files if file.is_file()]
 
 
 def _inside(path: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 from polysci.errors import BuildError, UnsupportedError
 from polysci.numerics import arrays
 from polysci.peers.onednn import declarations as api
-from polysci.peers.onednn.discovery import REMEDY, find_library
+from polysci.peers.onednn.discovery import REMEDY, find_libraries
 from polysci.runtime.build import cache
-from polysci.runtime.build.library import load, openmp_runtimes
+from polysci.runtime.build.library import Library, load, openmp_runtimes
 
 Handle = Any
 _MAJOR: Final = 3
 _GNU: Final = "libgomp"
+_YEARS: Final = {(3, 2): 2023}  # of versions that wheels hold
+_NAMES: Final = tuple(dict.fromkeys(re.findall(r"\b(dnnl_\w+)\(", api.FUNCTIONS)))
 _BYTE: Final = np.dtype(np.uint8)
 # All primitives of a layer in one call from Python, as ours has.
 _EXECUTE: Final = """
@@ -61,18 +64,15 @@ class Execution:
 class Dnnl:
     """oneDNN's functions on one CPU engine; a status that is not success raises UnsupportedError.
 
-    ``library`` as ``find_library`` takes it. Raises UnsupportedError where there is none, and for
-    another version than 3 or threads other than OpenMP's; of a file that was not named, GNU's.
+    ``library`` as ``find_libraries`` takes it; of several the newest. Raises UnsupportedError where
+    there is none, and for another version than 3, a missing function or threads other than
+    OpenMP's; of a file that was not named, GNU's.
     """
 
     def __init__(self, library: str | None = None) -> None:
-        path = find_library(library)
-        try:
-            loaded = load(path, api.FUNCTIONS)
-        except BuildError as error:
-            raise UnsupportedError(f"oneDNN: {error}: {REMEDY}") from error
-        self.ffi, self.lib = loaded.ffi, loaded.lib
-        self.version = f"{_version(path, self.lib)} ({path}, {_runtime(path, library is not None)})"
+        opened = _open(find_libraries(library), library is not None)
+        self.ffi, self.lib = opened.loaded.ffi, opened.loaded.lib
+        self.version = str(opened)
         self._loop = load(cache.build(_EXECUTE_C, symbols=("polysci_execute",)), _EXECUTE)
         self.execute = self._loop.lib.polysci_execute
         self.engine = self.create("engine", "engine_create", api.CPU_ENGINE, 0)
@@ -199,11 +199,43 @@ class Dnnl:
             raise UnsupportedError(f"dnnl_{function}: {text}")
 
 
-def _version(path: Path, lib: Any) -> str:
-    try:
-        about = lib.dnnl_version()
-    except AttributeError as error:
-        raise UnsupportedError(f"oneDNN: {path} has no dnnl_version: {REMEDY}") from error
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A loaded library that can be used; its text is the version, the file and the runtime."""
+
+    loaded: Library
+    numbers: tuple[int, int, int]
+    runtime: str
+
+    def __str__(self) -> str:
+        year = f" of {_YEARS[self.numbers[:2]]}" if self.numbers[:2] in _YEARS else ""
+        version = ".".join(map(str, self.numbers))
+        return f"{version}{year} ({self.loaded.path}, {self.runtime})"
+
+
+def _open(paths: Sequence[Path], named: bool) -> _Opened:
+    """The newest that can be used. Raises UnsupportedError, of the first, where none can."""
+    opened, refused = list[_Opened](), list[UnsupportedError]()
+    for path in paths:
+        try:
+            loaded = load(path, api.FUNCTIONS)
+            opened.append(_Opened(loaded, _version(path, loaded.lib), _runtime(path, named)))
+        except UnsupportedError as error:
+            refused.append(error)
+        except BuildError as error:
+            refused.append(UnsupportedError(f"oneDNN: {error}: {REMEDY}"))
+    if not opened:
+        raise refused[0]
+    return max(opened, key=lambda it: it.numbers)
+
+
+def _version(path: Path, lib: Any) -> tuple[int, int, int]:
+    """Its numbers. Raises UnsupportedError unless it is version 3, on OpenMP, of all functions."""
+    missing = [name for name in _NAMES if not hasattr(lib, name)]
+    lacking = f"oneDNN: {path} has no {missing and missing[0]}: {REMEDY}"
+    if "dnnl_version" in missing:
+        raise UnsupportedError(lacking)
+    about = lib.dnnl_version()
     version = f"{about.major}.{about.minor}.{about.patch}"
     if about.major != _MAJOR:
         expected = f"expected {_MAJOR}.x: {REMEDY}"
@@ -211,7 +243,9 @@ def _version(path: Path, lib: Any) -> str:
     if about.cpu_runtime != api.OPENMP:
         runtime = api.RUNTIMES.get(about.cpu_runtime, str(about.cpu_runtime))
         raise UnsupportedError(f"oneDNN: {path} runs on {runtime}: expected OpenMP: {REMEDY}")
-    return version
+    if missing:
+        raise UnsupportedError(lacking)
+    return about.major, about.minor, about.patch
 
 
 def _runtime(path: Path, named: bool) -> str:
