@@ -76,7 +76,7 @@ def _is_file(status: os.stat_result) -> bool:
 
 
 def _is_unnamed_pipe(status: os.stat_result) -> bool:
-    """Whether it is a pipe of the kernel's own file system, as ``<(command)`` makes."""
+    """Return whether it is a pipe of the kernel's own file system, as ``<(command)`` makes."""
     if not stat.S_ISFIFO(status.st_mode):
         return False
     ends = os.pipe()

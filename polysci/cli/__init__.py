@@ -116,7 +116,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _lost_output() -> bool:
-    """Whether standard output failed; says so."""
+    """Say that standard output failed, if it did; return whether it did."""
     fault = output_fault()
     if fault:
         print(f"polysci: error: standard output: {fault}", file=sys.stderr)

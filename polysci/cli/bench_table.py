@@ -89,7 +89,7 @@ def write_table(
 
 
 def _is_marked(times: Comparison) -> bool:
-    """Whether other work disturbed most samples of a side, or all of the peak's."""
+    """Return whether other work disturbed most samples of a side, or all of the peak's."""
     return times.disturbed or times.peak_disturbed or any(peer.disturbed for peer in times.peers)
 
 

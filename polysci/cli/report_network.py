@@ -39,7 +39,7 @@ def options(command: argparse.ArgumentParser) -> None:
 
 
 def names_model(arguments: argparse.Namespace) -> bool:
-    """Whether a whole model is named. Raises SpecError for options of the other kind."""
+    """Return whether a whole model is named. Raises SpecError for options of the other kind."""
     from polysci.network.frontends.layers.words import describes_model
 
     models = [text for text in arguments.layers
@@ -93,7 +93,7 @@ def now() -> str:
 
 
 def version_text() -> str:
-    """Of the installed package."""
+    """Return the version of the installed package."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

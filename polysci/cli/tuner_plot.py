@@ -1,4 +1,4 @@
-"""What tuners have reached as a picture: the best time so far over the individuals measured."""
+"""Draw what tuners have reached: the best time so far over the individuals measured."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Counters:
 
 
 def observe(work: Callable[[], float]) -> tuple[float, dict[str, float]]:
-    """What ``work`` returns, and the shares ``waited`` and ``stolen`` of its time."""
+    """Return what ``work`` returns, and the shares ``waited`` and ``stolen`` of its time."""
     before, start = Counters.now(), time.perf_counter()
     result = work()
     spent, after = time.perf_counter() - start, Counters.now()

@@ -208,7 +208,7 @@ class _Backward:
             _Pull(self, ranges, element, slope).add(chosen)
 
     def is_first_extreme(self, ranges: StatementRanges) -> Term:
-        """Whether the value of these iterators is the first of the extremes of its element."""
+        """Test whether these iterators reach the first of the extremes of their element."""
         steps, const, step = list[tuple[str, int]](), 0, 1
         for name in reversed(ranges.reductions):  # as places of argmax= are counted
             first, end = ranges.bounds(name)

@@ -140,7 +140,7 @@ def _arguments(whole: Elaborated, sizes: Mapping[str, int]) -> list[Declaration]
 
 
 def _holds(kind: torch.dtype, number: float) -> bool:
-    """Whether an element type has a number, or rounds to it."""
+    """Return whether an element type has a number, or rounds to it."""
     if kind.is_floating_point:
         return True
     low, high = (0, 1) if kind is torch.bool else (torch.iinfo(kind).min, torch.iinfo(kind).max)
@@ -193,7 +193,7 @@ class _Signature:
         return {**self.sizes, **bind_sizes(comprehension, {**scalars, **bound})}
 
     def shapes(self, tensors: Sequence[Tensor]) -> list[Sequence[Any]]:
-        """Of the results. Raises SpecError for shapes that do not fit."""
+        """Return the shapes of the results. Raises SpecError for shapes that do not fit."""
         if self.are_gradients:
             of = dict(zip(self.inputs, tensors, strict=True))
             return [of[name.removeprefix("d_")].shape for name in self.outputs]
@@ -226,13 +226,13 @@ def _signature(plan: str) -> _Signature:
 
 
 def _seed_type(dtype: str) -> str:
-    """In which ``notation.grad`` takes the gradient of an output."""
+    """Return the element type in which ``notation.grad`` takes the gradient of an output."""
     return "float64" if dtype == "float64" else "float32"
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """What a plan computes for arguments of some shapes: a text, or its gradients, or theirs."""
+    """Program that a plan computes for arguments of some shapes: the text, or its gradients."""
 
     whole: Elaborated
     sizes: Mapping[str, int]

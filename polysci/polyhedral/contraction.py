@@ -206,7 +206,7 @@ def columns_of(contraction: Contraction) -> Dim:
 
 
 def _steps_by_one(operand: Operand, dim: Dim) -> bool:
-    """Whether neighbours along a dimension are neighbours on every axis that it indexes."""
+    """Return whether neighbours along a dimension are neighbours on every axis that it indexes."""
     return all(index.coef(dim.name) in (0, 1) for index in operand.index)
 
 

@@ -1,4 +1,4 @@
-"""How many products of a nest lie inside its arrays: those with padding are left out."""
+"""Count the products of a nest that lie inside its arrays: those with padding are left out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def count_inside(subscripts: Iterable[Subscript], extents: Mapping[str, int]) ->
 
 
 def _leaves(subscript: Subscript, extents: Mapping[str, int]) -> bool:
-    """Whether some point of the box is outside the axis."""
+    """Return whether some point of the box is outside the axis."""
     affine, size = subscript
     ends = [coef * (extents[name] - 1) for name, coef in affine.terms]
     low, high = (affine.const + sum(f(0, end) for end in ends) for f in (min, max))
@@ -57,7 +57,7 @@ def _leaves(subscript: Subscript, extents: Mapping[str, int]) -> bool:
 
 
 def _count(subscripts: Sequence[Subscript], extents: Mapping[str, int]) -> int:
-    """In closed form along the longest dimension, at each point of the others.
+    """Count in closed form along the longest dimension, at each point of the others.
 
     All points where these are more than 2^20: no filter has as many taps.
     """

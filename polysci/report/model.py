@@ -117,7 +117,7 @@ class Report:
 
     @property
     def peak_share(self) -> float | None:
-        """Of the peak, over all timed layers; taps in the padding are left out."""
+        """Return the share of the peak, over all timed layers; taps in the padding are left out."""
         seconds = self.network_seconds
         needed = sum(x.problem.multiplicity * x.problem.multiplied_flops for x in self.timed)
         return needed / seconds * 1e-9 / self.peak if seconds else None

@@ -96,7 +96,7 @@ def _roofs(page: NetworkPage, x: Log, y: Log) -> Iterable[Element]:
 
 
 def memory_map(account: NetworkAccount) -> Element | None:
-    """Where buffers lie in the arena, from the first stage that uses one to the last."""
+    """Draw where buffers lie in the arena, from the first stage that uses one to the last."""
     if not account.buffers:
         return None
     size, count = max(1, account.report.arena), len(account.stages)

@@ -44,7 +44,7 @@ class NetworkPage:
         return sum(stage.flops or 0 for stage in self.account.stages)
 
     def share(self, stage: StageAccount) -> float:
-        """Of a run."""
+        """Return the share of a run that a stage takes."""
         return stage.seconds / self.account.report.latency
 
     def rate(self, stage: StageAccount) -> float | None:
@@ -66,7 +66,7 @@ class NetworkPage:
         return max(compute, stage.bytes / (self.bandwidths[-1] * 1e9))
 
     def binds(self, stage: StageAccount) -> str:
-        """What bounds it: ``compute`` or ``memory``."""
+        """Name what bounds it: ``compute`` or ``memory``."""
         slow = stage.bytes / self.bandwidths[-1] > (stage.multiplied or 0) / stage.peak
         return "memory" if slow else "compute"
 

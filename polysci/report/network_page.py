@@ -78,7 +78,7 @@ def _summary(page: NetworkPage) -> Element:
 
 
 def _first(page: NetworkPage) -> Element:
-    """What to look at first: where time goes beyond what the machine allows, what is apart."""
+    """Write what to look at first: where time goes beyond what the machine allows."""
     lines = [_whole(page), *_losses(page), *_unfused(page)]
     return tag(
         "section", tag("h2", "Look at first"),

@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def offsets(self) -> int:
-        """What a zero of x that is not 0 adds to sums: a number a channel and batch."""
+        """Count the corrections for a zero point of x: one a channel and batch."""
         return self.channels * prod(self.extent(batch) for batch in self.batches)
 
     @property

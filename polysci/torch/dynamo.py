@@ -267,7 +267,7 @@ class CompiledGraph:
 
 
 def names_of(graph: Any, places: Iterable[int]) -> list[str]:
-    """What TorchDynamo calls inputs."""
+    """Return the names that TorchDynamo gives inputs."""
     nodes = graph.graph.find_nodes(op="placeholder")
     return [nodes[at].name for at in places]
 

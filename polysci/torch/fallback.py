@@ -1,4 +1,4 @@
-"""What does not compile is left to PyTorch: said once, with the reason."""
+"""Leave what does not compile to PyTorch, and say so once, with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def leave(what: str, reason: str) -> str:
 
 
 def leave_by(backend: str, what: str, error: Exception) -> None:
-    """The same of what another backend was to compile: the failure is its own."""
+    """Warn of what another backend was to compile: the failure is its own."""
     _warn(what, f"{backend} cannot compile it: {' '.join(str(error).split()):.300}")
 
 

@@ -272,7 +272,7 @@ set_code_exec_strategy(  # TorchDynamo leaves this function alone, without being
 
 
 def _names_of(examples: tuple[Any, ...]) -> list[str]:
-    """What the leaves of positional inputs, and of inputs by name, are called."""
+    """Name the leaves of positional inputs, and of inputs by name."""
     paths = [path for path, _ in pytree.tree_flatten_with_path(examples)[0]]
     return [f"{('args', 'words')[path[0].idx]}{pytree.keystr(path[1:])}" for path in paths]
 

@@ -207,7 +207,7 @@ def _compile_split(
 
 @contextmanager
 def _left_to_pytorch(program: Any, part: Part, reports: dict[Part, PartReport]) -> Iterator[None]:
-    """What fails inside leaves the part to PyTorch, with a warning and the reason in its report."""
+    """Leave a part to PyTorch where its body fails, with a warning and the reason in the report."""
     try:
         yield
     except WisdomError:

@@ -57,7 +57,7 @@ def write_step(
 
 @dataclass(frozen=True, slots=True)
 class StepInterface:
-    """How a step is called: ``held`` lie one behind the other in the state."""
+    """Signature of a step: ``held`` lie one behind the other in the state."""
 
     network: Network
     held: Mapping[str, Array]
@@ -76,7 +76,7 @@ class StepInterface:
         return titles.get(port.title)
 
     def values(self) -> dict[str, str]:
-        """What fills the templates."""
+        """Return the values of the templates."""
         places, ports = self.places, ports_of(self.network.prepared.program)
         inputs = [port for port in ports if port.word.startswith("x")]
         outputs = [self.replaced(port) for port in ports[len(inputs) :]]
@@ -111,7 +111,7 @@ class StepInterface:
         return f"const {port.kind} *{port.word}"
 
     def _argument(self, port: RunArgument) -> str:
-        """Of the run inside a step."""
+        """Return an argument of the run inside a step."""
         if port.word.startswith("x"):
             return f"&{self.rate}" if port.title == self.rate else port.word
         key = self.replaced(port)

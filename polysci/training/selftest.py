@@ -1,4 +1,4 @@
-"""What the self-test of an exported step stores: a batch, and what steps on it make."""
+"""Data of the self-test of an exported step: a batch, and what steps on it make."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_step_data(
 
 
 def _replaced(network: Network) -> dict[str, str]:
-    """By the name of an output, the input whose memory it takes."""
+    """Return, by the name of an output, the input whose memory it takes."""
     program = network.prepared.program
     pairs = zip(program.titles, program.outputs, strict=True)
     return {title: program.in_place[name] for title, name in pairs if name in program.in_place}
@@ -59,7 +59,7 @@ def _replaced(network: Network) -> dict[str, str]:
 def _steps(
     network: Network, state: Mapping[str, Array], batch: Mapping[str, Array]
 ) -> Iterator[dict[str, Array]]:
-    """What the reference makes in each step of ``state`` as it is then."""
+    """Yield what the reference makes in each step of ``state`` as it is then."""
     names = [port.name for port in network.outputs]
     for _ in range(STEPS):
         yield reference.run_outputs(network.prepared.graph, {**state, **batch}, names)

@@ -1,4 +1,4 @@
-"""What every stage of a compiled network computes, reads and writes, and how real runs went."""
+"""Account of a compiled network: what each stage computes and moves, and how real runs went."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _threads(shares: ThreadShares, position: int, network: Network) -> int:
 
 
 def _peak(network: Network, stage: Stage) -> tuple[str, float]:
-    """How its layers multiply at best, and that peak of all threads; else that of FMAs."""
+    """Return how its layers multiply at best, and that peak of all threads; else that of FMAs."""
     options, threads = network.options, network.threads
     layers = [member for member in members_of(stage) if isinstance(member, LayerStage)]
     if not layers:
@@ -203,7 +203,7 @@ def layout_text(value: Value) -> str:
 
 
 def _converts(program: Program, stage: Stage) -> str:
-    """What a loop that only moves elements makes of them; empty for other stages."""
+    """Name what a loop that only moves elements makes of them; empty for other stages."""
     if not isinstance(stage, LoopStage):
         return ""
     expr: Expr = stage.expr

@@ -25,11 +25,11 @@ class ValueRange:
 
     @property
     def single(self) -> bool:
-        """Whether it holds one number."""
+        """Return whether it holds one number."""
         return self.low == self.high
 
     def join(self, other: ValueRange) -> ValueRange:
-        """What both hold; where that is nothing, or one is a guess, the one that binds more."""
+        """Return what both hold; where that is nothing or one is a guess, the stricter one."""
         if self.weight < other.weight:
             return other.join(self)
         low, high = max(self.low, other.low), min(self.high, other.high)

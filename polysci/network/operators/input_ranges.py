@@ -1,4 +1,4 @@
-"""What a program does with its inputs -> the numbers that an example of each may hold.
+"""Derive from a program which numbers an example of each of its inputs may hold.
 
 Requirements arise where a tensor says which element of another one is read, where a mask leaves
 elements out, where a length or a count ends something, where a function is not defined everywhere.
@@ -172,7 +172,7 @@ class _Search:
             self.note(otherwise, self.ranges.get(name))
 
     def _needs(self, expr: Expr) -> Iterator[tuple[Expr, ValueRange]]:
-        """What an expression by itself needs of those inside it."""
+        """Yield what an expression by itself needs of those inside it."""
         match expr:
             case Load(_, index):
                 for at in index:
@@ -208,7 +208,7 @@ class _Search:
     def _compares(
         self, function: str, expr: Expr, other: Expr
     ) -> Iterator[tuple[Expr, ValueRange]]:
-        """What is compared with numbers, of which nobody says how it is to turn out."""
+        """Guess numbers for what is compared, where nothing says how it is to turn out."""
         known = self._known(other)
         if known is None or self._known(expr) is not None:
             return
@@ -222,7 +222,7 @@ class _Search:
             yield expr, truth(True, GUESSED)
 
     def _leaves_out(self, side: Expr) -> bool:
-        """Whether an element is so low that nothing that follows counts it."""
+        """Return whether an element is so low that nothing that follows counts it."""
         known = self._known(side)
         return known is not None and known.high <= -HUGE
 

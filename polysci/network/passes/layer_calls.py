@@ -84,7 +84,7 @@ def calls_of(
 
 @dataclass(frozen=True, slots=True)
 class LayerCode:
-    """What the code of a layer depends on in its program; passes ask ``refuse`` before they choose.
+    """What the code of a layer depends on in its program; passes ask ``refuse_code`` first.
 
     ``fused``: it computes some rows at a time, in one thread.
     """
@@ -100,7 +100,7 @@ class LayerCode:
         cls, layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False,
         alone: bool = False,
     ) -> Self:  # fmt: skip
-        """Of a layer under the schedule of its problem; ``alone``: one of several threads calls it.
+        """Take a layer under its schedule; ``alone``: one of several threads calls it.
 
         Raises UnsupportedError for a schedule that cannot compute it some rows at a time.
         """

@@ -148,7 +148,7 @@ def compare_tensors(
 def spreads(
     graph: Graph, inputs: Mapping[str, Array], names: Collection[str] | None = None
 ) -> dict[str, float]:
-    """How far tensors move where roundings to 8 bits go the other way; by name, if they do.
+    """Return how far tensors move where roundings to 8 bits go the other way; by name, if they do.
 
     Of ``names``, or of all tensors.
     """

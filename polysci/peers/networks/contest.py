@@ -41,7 +41,7 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far outputs are from others, all together.
+    """Difference between outputs and others, all together.
 
     ``error`` is max |ours - theirs| / max(1, max |theirs|), the largest of all outputs; infinite
     where one side alone has a NaN or an infinity. ``finite`` elements are numbers on both sides,
@@ -213,7 +213,7 @@ def _take_turn(
 def compare_outputs(
     ours: Sequence[Array], theirs: Sequence[Array], name: str = "the peer"
 ) -> Difference:
-    """How far all outputs are from those of ``name``.
+    """Return how far all outputs are from those of ``name``.
 
     Raises CheckError where numbers or shapes of outputs differ.
     """

@@ -1,4 +1,4 @@
-"""Where libraries are: the one that is named, PyTorch's and the wheel's, or the loader's."""
+"""Find libraries: the one that is named, PyTorch's and the wheel's, or the loader's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find_libraries(library: str | None = None) -> list[Path]:
 
 
 def _of_torch() -> list[Path]:
-    """Beside PyTorch's own libraries, which hide the oneDNN that is linked into them."""
+    """Find those beside PyTorch's libraries, which hide the oneDNN that is linked into them."""
     spec = importlib.util.find_spec("torch")
     folders = (Path(place) / "lib" for place in (spec and spec.submodule_search_locations) or ())
     files = (file for folder in folders for file in sorted(folder.glob("libdnnl*.so*")))

@@ -218,7 +218,7 @@ def integer(text: str, constants: dict[str, int]) -> int | None:
 
 
 def is_unsigned(text: str) -> bool:
-    """Whether text is an integer literal, in parentheses or not, to which C gives such a type."""
+    """Return whether C gives an integer literal, perhaps in parentheses, such a type."""
     literal = _literal(_inside_parentheses(text))
     return literal is not None and literal[1]
 

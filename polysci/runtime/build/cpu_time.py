@@ -17,7 +17,7 @@ _ASLEEP: Final = "SIZX"  # states of processes that wait for no core, no disk an
 
 @dataclass(slots=True)
 class WorkLimit:
-    """How long a session's processes may work, in seconds; begun when they are."""
+    """Limit of the time that a session's processes may work, in seconds; it begins with them."""
 
     session: int
     seconds: float
@@ -26,7 +26,7 @@ class WorkLimit:
     _awake: float = 0.0  # when they last did something
 
     def passed(self) -> str | None:
-        """What they have had too much of, empty for time by the clock; None while they may go on.
+        """Name what they had too much of, empty for time by the clock; None while they may go on.
 
         Ask several times a second once ``seconds`` are over.
         """

@@ -63,7 +63,7 @@ def scratch_in(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _lock_of(path: Path) -> Iterator[bool | None]:
-    """Whether nobody else holds the lock; None where the file system has no locks."""
+    """Return whether nobody else holds the lock; None where the file system has no locks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         try:
@@ -150,7 +150,7 @@ def _sweep(root: Path, newest: float) -> None:
 
 
 def _is_left(path: Path, newest: float) -> bool:
-    """Whether nobody works on it: its lock is free, or it is old where there are no locks."""
+    """Return whether nobody works on it: its lock is free or, without locks, it is old."""
     used = path.stat().st_mtime
     if used >= time.time() - _MAKING_S and newest < time.time():
         return False  # perhaps not locked yet

@@ -13,7 +13,7 @@ _MARK: Final = "has_run"  # a file of the entry, with the digest of the shared o
 
 
 def has_run(path: Path) -> bool:
-    """Whether ``note_run`` was told of this very shared object; damaged notes count as none."""
+    """Return whether this very shared object is noted; damaged notes count as none."""
     try:
         return read_stored(path.with_name(_MARK)) == _digest(path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -29,6 +29,6 @@ def note_run(path: Path) -> None:
 
 
 def _digest(path: Path) -> bytes:
-    """What the entry says of its shared object, which every build compares with its bytes."""
+    """Return the digest in the entry, which every build compares with the shared object."""
     entry = json.loads(read_stored(path.with_name("entry.json")))
     return str(entry["sha256"]).encode()

@@ -29,7 +29,7 @@ from polysci.runtime.build.cpu_time import WorkLimit
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a program ended; ``code`` is negative for a signal.
+    """End of a program; ``code`` is negative for a signal.
 
     ``over`` says what the time was of after which it was killed, empty by the clock.
     """
@@ -122,7 +122,7 @@ def run(
 def _communicate(
     process: subprocess.Popen[bytes], timeout: float, working: bool
 ) -> tuple[bytes, bytes, str | None]:
-    """What it wrote, and after what time it was killed, as ``Completed.over`` has it."""
+    """Return what it wrote, and after what time it was killed, as ``Completed.over`` has it."""
     limit, wait = WorkLimit(process.pid, timeout), timeout
     while True:
         try:

@@ -87,7 +87,7 @@ def affine_of(form: isl.PwAff, names: tuple[str, ...]) -> Affine:
 
 
 def extent_of(axis: isl.Set) -> Affine | None:
-    """Behind the last value, as a linear form of the parameters; None where it is none."""
+    """Return the end of a range as a linear form of the parameters; None where it is none."""
     last = with_positive_sizes(axis).dim_max(0)
     last = last.gist(last.domain()).coalesce()  # in which it is defined
     if not is_linear(last):

@@ -274,7 +274,7 @@ def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
 
 
 def _has_one_scale(node: Node, known: Mapping[str, Array]) -> bool:
-    """Whether A of a QLinearMatMul has one scale and zero for all rows, and B is a matrix."""
+    """Return whether A of a QLinearMatMul has one scale and zero, and B is a matrix."""
     return (
         known[node.inputs[1]].size
         == known[node.inputs[2]].size

@@ -35,7 +35,7 @@ _WINDOWS = ("kernel_shape", "strides", "pads", "dilations")
 
 
 def says_windows(node: Node) -> bool:
-    """Whether the attributes of a transposed convolution are numbers alone, as gradients' are."""
+    """Return whether the attributes of a transposed convolution are all numbers."""
     words = node.attributes
     return all(word in words for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {*words}
 
