@@ -5,10 +5,12 @@ from math import isnan
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from polysci.errors import SpecError
-from polysci.text.lengths import cut
+from polysci.text.lengths import cut, cut_quoted
+
+PATH_MAX: Final = 4096  # bytes of a name, as Linux bounds it
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -79,12 +81,13 @@ def _is_of(value: object, kind: type) -> bool:
 def check_path(name: str, value: object) -> Path:
     """The path that a str or PathLike names. Raises TypeError, or ValueError for an impossible one.
 
-    No file's name holds a NUL byte, or characters that the file system's encoding lacks.
+    No file's name holds a NUL byte, or characters that the file system's encoding lacks, or is of
+    PATH_MAX bytes.
     """
     check_type(name, value, str, PathLike)
     try:
         path = Path(value)  # type: ignore[arg-type]
-        possible = b"\0" not in os.fsencode(path)
+        possible = b"\0" not in os.fsencode(path) and len(os.fsencode(path)) < PATH_MAX
     except Exception:  # of an encoding, or whatever a caller's own object raises
         possible = False
     if not possible:
@@ -95,6 +98,7 @@ def check_path(name: str, value: object) -> Path:
 def describe(value: Any) -> str:
     """A short text of any value."""
     try:
-        return cut(repr(value))
+        text = repr(value)
     except Exception:  # a caller's own repr, or an integer of too many digits
         return f"an object of {type(value).__name__}"
+    return cut_quoted(text) if isinstance(value, str) else cut(text)

@@ -14,6 +14,7 @@ from polysci.ops.nest.problem import check_options
 from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
 from polysci.target.resources import resource
+from polysci.text.lengths import cut_line
 from polysci.text.suggestions import known_name, suggest
 
 # A comment starts at a '#' outside the quotes of the layer's name.
@@ -43,7 +44,7 @@ def load(
     try:
         text = read_named(path).decode("utf-8-sig")
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
     layers = []

@@ -5,6 +5,7 @@ Python's or NumPy's own from further inside, nor by one that asks to be reported
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from opcode import opmap
@@ -38,7 +39,8 @@ METHODS = (
     *("__lt__", "__le__", "__gt__", "__ge__", "__format__"),
 )
 Hostile = type("Hostile", (), dict.fromkeys(METHODS, fail))  # of which any question raises
-LONGEST = 10_000  # characters of a message
+LONGEST = 1500  # characters of a message
+REPEATED = re.compile(r"""(?<!\w)'[^'\n]{201,}'(?!\w)|(?<!\w)"[^"\n]{201,}"(?!\w)|\S{251,}""")
 
 
 VALUES: tuple[Any, ...] = (
@@ -194,10 +196,10 @@ def refusal(door: Door, value: Any) -> str:
     except UnexpectedError as error:
         return f"unexpected: {error}"
     except (PolysciError, OSError, MemoryError) as error:
-        return "" if len(str(error)) <= LONGEST else f"{len(str(error))} characters: {error!s:.200}"
+        return too_long(str(error))
     except (TypeError, ValueError) as error:
-        if len(str(error)) > LONGEST:
-            return f"{len(str(error))} characters: {error!s:.200}"
+        if fault := too_long(str(error)):
+            return fault
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
@@ -209,6 +211,12 @@ def refusal(door: Door, value: Any) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def too_long(message: str) -> str:
+    """What is too long of a message: the whole, or a text that it repeats."""
+    whole = f"{len(message)} characters: " if len(message) > LONGEST else ""
+    return f"{whole}{message:.300}" if whole or REPEATED.search(message) else ""
 
 
 def check(door: Door) -> None:

@@ -16,6 +16,7 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest import reference, text
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.words import Line, label
+from polysci.text.lengths import cut_line
 
 if TYPE_CHECKING:
     from cgen import Generable
@@ -218,6 +219,6 @@ def _source(source: str | os.PathLike[str] | Generable) -> tuple[str | Generable
     try:
         return read_named(path).decode("utf-8-sig"), str(path), path.stem
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 from polysci.border.files import read_named, replace_file
 from polysci.errors import PolysciError, WisdomError
+from polysci.text.lengths import cut_line
 from polysci.tune.wisdom.record import COLUMNS, QUALITY, Record
 
 FORMAT: Final = "polysci-wisdom"
@@ -38,7 +39,7 @@ def read(path: Path, validate: Callable[[Record], object]) -> tuple[Record, ...]
     try:
         data = read_named(path, _SIZE_LIMIT)
     except OSError as error:
-        raise WisdomError(f"{path}: cannot be read: {error.strerror}") from error
+        raise WisdomError(f"{cut_line(path)}: cannot be read: {error.strerror}") from error
     try:
         content = json.loads(
             data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant

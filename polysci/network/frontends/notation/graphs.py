@@ -30,6 +30,7 @@ from polysci.network.frontends.notation.syntax import (
 from polysci.network.ir.expressions import Apply, Expr, Load, Number, Reduce
 from polysci.network.ir.graph import ELEMENTS, Graph, Tensor
 from polysci.network.ir.growing import GrowingGraph
+from polysci.text.lengths import cut_line
 
 OPSET: Final = 24
 # Element types that arrays hold and loops do not compute with -> what these compute with.
@@ -186,7 +187,7 @@ def load_notation(path: str | PathLike[str], sizes: Mapping[str, int]) -> Graph:
     try:
         text = read_named(path).decode("utf-8-sig")
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from None
     return graph_of_comprehension(elaborate(parse(text)), sizes)[0]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from polysci.border.files import read_named
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.frontends.onnx.renaming import nodes_below, subgraphs
+from polysci.text.lengths import cut_line
 
 if TYPE_CHECKING:
     import onnx
@@ -97,7 +98,7 @@ def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
     try:
         data = read_named(path, MOST_FILE)
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from None
     return _parse(onnx, data, str(path))
 
 
