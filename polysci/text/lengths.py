@@ -50,9 +50,10 @@ def cut_message(message: str) -> str:
 
 
 def _cut_word(word: str) -> str:
-    """The word cut, with the punctuation that follows it."""
-    length = len(word.rstrip(".,:;)")) or len(word)
-    return cut(word[:length]) + word[length:]
+    """The word cut, with one or two signs of punctuation that follow it."""
+    end = word[-2:]
+    punctuation = end[len(end.rstrip(".,:;)")) :]
+    return cut(word[: len(word) - len(punctuation)]) + punctuation
 
 
 def _cut_middle(text: str, longest: int, end: int) -> str:
