@@ -15,10 +15,18 @@ PATH_MAX: Final = 4096  # bytes of a name, as Linux bounds it
 
 def check_type(name: str, value: object, *kinds: type) -> None:
     """Raise TypeError where ``value`` is none of ``kinds``; a bool is no number."""
-    if isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds):
+    if is_a(value, *kinds) and (not isinstance(value, bool) or bool in kinds):
         return
     expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
     raise TypeError(f"{name}: expected {expected}, got {describe(value)}")
+
+
+def is_a(value: object, *kinds: type) -> bool:
+    """Return whether ``value`` is of one of ``kinds``; an object that raises when asked is not."""
+    try:
+        return isinstance(value, kinds)
+    except Exception:  # a caller's own object: protocols ask it for their attributes
+        return False
 
 
 def check_texts(name: str, value: object) -> None:

@@ -50,14 +50,11 @@ def problem_of(
 
     Raises TypeError for anything else, SpecError for another layout or dtype than the problem has.
     """
-    if isinstance(problem, str):
-        return parse_problem(problem, layout or "nhwc", dtype or "f32")
-    if not isinstance(problem, Problem):
-        raise TypeError(
-            f"problem: expected a Problem or the text of one, got {type(problem).__name__}"
-        )
+    check_type("problem", problem, Problem, str)
     for name, value in (("layout", layout), ("dtype", dtype)):
         check_type(name, value, str, type(None))
+    if isinstance(problem, str):
+        return parse_problem(problem, layout or "nhwc", dtype or "f32")
     if layout not in (None, problem.layout):
         raise SpecError(f"layout: the problem has {problem.layout!r}, got {layout!r} beside it")
     if dtype is not None and str(precision_named(dtype)) != problem.dtype:

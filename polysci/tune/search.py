@@ -34,7 +34,7 @@ from polysci.tune.predictions import Prediction, keep, key_of, load
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
 from polysci.tune.runner import LocalRunner, MakeRunner
-from polysci.tune.search_options import check_level, check_options, check_types
+from polysci.tune.search_options import check_flags, check_level, check_options, check_types
 from polysci.tune.trials import Trials
 from polysci.tune.tuned_trials import TunedTrials
 from polysci.tune.tuners import TunerOptions, options_of
@@ -84,7 +84,8 @@ def optimize(
     worker process; where it is wrong, the next choice is taken, or CheckError raised.
     """
     check_options(level, threads, target, isa, wisdom, time_limit)
-    check_types(ranker, algorithm, reproducible, progress, verify)
+    check_types(problem, machine, ranker, algorithm, progress)
+    check_flags(again=again, reproducible=reproducible, quick=quick, verify=verify)
     target = target or detect(isa)
     algorithm = choice.resolve_algorithm(problem, algorithm)
     settings, runs = options_of(tuner), machine is None or make_runner is not LocalRunner

@@ -6,8 +6,10 @@ from typing import Any
 
 from polysci.border.arguments import check_callable, check_type
 from polysci.errors import SpecError
+from polysci.ops.problem import Problem
 from polysci.rank.shortlist import ranker_of
 from polysci.target.host import MOST_THREADS, Target
+from polysci.target.machine import Machine
 from polysci.text.suggestions import suggest
 from polysci.tune.result import LEVELS
 from polysci.tune.tuners import TunerOptions
@@ -37,16 +39,20 @@ def check_options(
         raise SpecError(f"time_limit={time_limit}: expected a positive number of seconds")
 
 
-def check_types(
-    ranker: Any, algorithm: Any, reproducible: Any, progress: Any, verify: Any = True
-) -> None:
+def check_types(problem: Any, machine: Any, ranker: Any, algorithm: Any, progress: Any) -> None:
     """Raise TypeError for an option of another type, SpecError for a ranker that does not exist."""
+    check_type("problem", problem, Problem)
+    check_type("machine", machine, Machine, type(None))
     check_type("ranker", ranker, str)
     check_type("algorithm", algorithm, str)
-    check_type("reproducible", reproducible, bool)
-    check_type("verify", verify, bool)
     check_callable("progress", progress)
     ranker_of(ranker)
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise TypeError for a flag that is no bool."""
+    for name, value in flags.items():
+        check_type(name, value, bool)
 
 
 def check_level(level: str, again: bool, runs: bool, tuner: TunerOptions | None) -> str:

@@ -141,7 +141,9 @@ def options() -> Iterator[tuple[str, Door]]:
     usual = {"level": "estimate", "threads": 1}
     named = ("target", "isa", "ranker", "algorithm", "wisdom", "schedule")
     more = ("time_limit", "reproducible", "tuner")
-    yield from with_each(partial(polysci.optimize, problem), *named, *more, **usual)
+    flags = ("again", "quick", "verify", "machine")
+    yield from with_each(partial(polysci.optimize, problem), *named, *more, *flags, **usual)
+    yield from (("problem", door) for door in (polysci.compile, polysci.optimize))
     compile_layer = partial(polysci.compile, problem)
     yield from with_each(compile_layer, "layout", "dtype", "flush_denormals", level="estimate")
     network = ("dtype", "dims", "values", "external", "name", "fuse", "flags", *more)
