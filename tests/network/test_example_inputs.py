@@ -106,6 +106,26 @@ CASES: dict[str, tuple[onnx.ModelProto, str, Any]] = {
         where(node("Cast", "m", "b", to=BOOL), node("Not", "b", "c"), keeps="else", kind=F32),
         "m", lambda x: (x != 0).all(),
     ),
+    "a mask turned round before it is reshaped": (
+        whole_model(
+            [
+                node("Cast", "m", "real", to=F32), node("Sub", "one real", "hidden"),
+                node("Unsqueeze", "hidden axis", "wide"), node("Mul", "wide low", "far"),
+                node("Add", "x far", "y"),
+            ],
+            {"m": (I64, [4, 8]), "x": (F32, [4, 8, 8])},
+            {"one": ONE, "low": LOW, "axis": np.array([1])},
+        ), "m", 1,
+    ),
+    "places counted backwards": (
+        whole_model(
+            [
+                node("Sub", "last m", "p"), node("Unsqueeze", "p axis", "wide"),
+                node("Gather", "t wide", "y"),
+            ],
+            {"m": (I64, [90])}, {"last": 8, "axis": np.array([1]), "t": reals(9)},
+        ), "m", lambda x: {*x} == {*range(9)},
+    ),
     "lengths that hide what is behind": (
         whole_model(
             [node("Less", "many m", "c"), node("Where", "c x low", "y")],
@@ -258,6 +278,9 @@ def test_a_file_that_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "inputs.npz").write_bytes(text)
     with pytest.raises(SpecError, match=r"expected an \.npz file of arrays"):
         load_inputs(tmp_path / "inputs.npz", ports_of(bert()))
+    np.save(tmp_path / "array.npy", np.zeros((1, 8), np.int64))
+    with pytest.raises(SpecError, match=r"expected an \.npz file of arrays, not one array"):
+        load_inputs(tmp_path / "array.npy", ports_of(bert()))
     with pytest.raises(SpecError, match="nowhere"):
         load_inputs(tmp_path / "nowhere.npz", ports_of(bert()))
 

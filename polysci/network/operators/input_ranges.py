@@ -293,9 +293,11 @@ class _Search:
         known = second if first is None else first
         assert known is not None
         invert = _INVERSES[function, second is not None]
-        if function in ("mul", "div") and (known.several or known.low <= 0):
+        if function in ("mul", "div") and (known.several or known.low == 0):
             return
         low, high = invert(wanted.low, wanted.high, known)
+        if function in ("mul", "div") and known.low < 0:
+            low, high = high, low
         without = tuple(
             min(invert(value, value, known)) for value in wanted.without if not known.several
         )

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, Final
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from polysci.border.files import open_stored
@@ -40,8 +41,12 @@ def load_inputs(path: str | PathLike[str], ports: Sequence[TensorPort]) -> dict[
     """
     told = f"{str(path)!r:.200}"
     try:
-        with open_stored(path) as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open_stored(path) as opened:
+            file = np.load(opened, allow_pickle=False)
+            if not isinstance(file, NpzFile):
+                raise SpecError(f"input {told}: expected an .npz file of arrays, not one array")
+            with file:
+                arrays = {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
         raise SpecError(f"input {told}: expected an .npz file of arrays: {error}") from None
     names = [port.name for port in ports]
