@@ -26,8 +26,8 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115
 
 
-def output_fault() -> str:
-    """Why standard output did not take what was printed; empty where it did.
+def output_fault() -> OSError | None:
+    """Return why standard output did not take what was printed, if it did not.
 
     What is left of it is dropped, so that the interpreter does not try again as it ends.
     """
@@ -37,5 +37,5 @@ def output_fault() -> str:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
-        return error.strerror or str(error)
-    return ""
+        return error
+    return None

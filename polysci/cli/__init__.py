@@ -100,8 +100,7 @@ def _run(words: Sequence[str]) -> int:
         arguments = parser().parse_args(words)
         status: int = arguments.run(arguments)
         return status
-    except BrokenPipeError as error:
-        print(f"polysci: error: standard output: {error.strerror}", file=sys.stderr)
+    except BrokenPipeError:  # ``| head`` has read what it wants
         return FAILED
     except (KeyboardInterrupt, Interrupted):
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
@@ -118,6 +117,6 @@ def _run(words: Sequence[str]) -> int:
 def _lost_output() -> bool:
     """Say that standard output failed, if it did; return whether it did."""
     fault = output_fault()
-    if fault:
-        print(f"polysci: error: standard output: {fault}", file=sys.stderr)
-    return bool(fault)
+    if fault and not isinstance(fault, BrokenPipeError):
+        print(f"polysci: error: standard output: {fault.strerror}", file=sys.stderr)
+    return fault is not None

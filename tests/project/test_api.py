@@ -199,7 +199,7 @@ def test_no_images_give_zeros_for_gradients_of_filters(dtype: str) -> None:
 
 def test_compile_refuses_what_it_cannot_mean() -> None:
     problem = polysci.Conv2d(N=1, C=8, H=5, W=5, K=8, R=1, S=1)
-    with pytest.raises(TypeError, match="^problem: expected Problem or str, got {"):
+    with pytest.raises(TypeError, match=r"^problem: expected Problem or str, got \{"):
         polysci.compile({"N": 1})  # type: ignore[arg-type]
     with pytest.raises(polysci.errors.SpecError, match="'nhwc', got 'nchw' beside it"):
         polysci.compile(problem, layout="nchw")

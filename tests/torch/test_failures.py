@@ -36,7 +36,7 @@ DEPTHS: dict[str, tuple[Any, str, Exception]] = {
     "passes": (prepare, "run_passes", UnsupportedError("this pass")),
     "search": (prepare, "optimize", AssertionError("no schedule")),
     "code": (planned, "generate_code", IndexError("no code")),
-    "build": (compiled, "runner_of", BuildError("cc1: out of memory")),
+    "build": (compiled, "library_of", BuildError("cc1: out of memory")),
     "first run": (compiled_part.CompiledPart, "forward", ValueError("a wrong status")),
     "comparison": (parts, "largest_error", ZeroDivisionError("by zero")),
     "joining": (variants, "join_parts", TypeError("these parts")),
