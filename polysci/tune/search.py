@@ -86,8 +86,7 @@ def optimize(
     check_options(level, threads, target, isa, wisdom, time_limit)
     check_types(problem, machine, ranker, algorithm, progress)
     check_flags(again=again, reproducible=reproducible, quick=quick, verify=verify)
-    target = target or detect(isa)
-    algorithm = choice.resolve_algorithm(problem, algorithm)
+    target, algorithm = target or detect(isa), choice.resolve_algorithm(problem, algorithm)
     settings, runs = options_of(tuner), machine is None or make_runner is not LocalRunner
     level = check_level(level, again, runs, settings)
     problem.check_memory()
