@@ -138,6 +138,7 @@ def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> d
         "layers": len(comparisons),
         "failed": len(faults),
         "disturbed": sum(_is_marked(times) for times in all_times),
+        "peak_disturbed": any(times.peak_disturbed for times in all_times),
         "peer": ", ".join(text for text, _ in peers.values()) or None,
         "dtype": all_times[0].problem.dtype if comparisons else None,
         "peak_unit": all_times[0].unit if comparisons else None,
@@ -181,9 +182,10 @@ def _conclusion(total: dict[str, Any]) -> list[str]:
     lines += [f"ratio to {text}: {_means(numbers)}" for text, numbers in several.items()]
     if "cold_min_ratio" in total:
         lines.append(f"with weights from memory: {_means(total, 'cold_')}")
+    mark = _MARK * total["peak_disturbed"]
     lines.append(
-        f"{100 * total['geomean_peak_fraction']:.1f} % of the {total['peak_unit']} peak measured "
-        "in this run (geomean)"
+        f"{100 * total['geomean_peak_fraction']:.1f} %{mark} of the {total['peak_unit']} peak "
+        "measured in this run (geomean)"
     )
     lines.append(PEAK_COUNTS)
     return lines

@@ -273,6 +273,7 @@ def test_a_disturbed_peak_is_repeated_and_marked(
     assert runs == ["peak"] * 2 * MOST_TURNS  # before and after
     table = done("bench", LAYER, "--against", "torch", "--level", "estimate", "--rounds", "9")
     assert "(!): other work disturbed most samples of 1 of 1" in table
+    assert summary["peak_disturbed"] and "% (!) of the FMA peak measured in this run" in table
     probed.taken.append(Sample(2e-12))
     row, _ = bench("--against", "torch")
     assert not row["peak_disturbed"] and row["peak_gflops"] == pytest.approx(500)
