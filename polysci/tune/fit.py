@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.algorithms.lowering import model_of
-from polysci.errors import PolysciError
+from polysci.errors import CheckError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
@@ -104,6 +104,11 @@ def fit_coefficients(
             rows += _rows(timed)
             if progress:
                 progress(len(built) + len(measured), 2 * len(built))
+    if not measured:
+        raise CheckError(
+            "none of the schedules that calibration times gives right results on this machine; "
+            f"to see why: polysci check {LAYERS[0]}"
+        )
     check_quiet("schedules", measured, MOST_LEFT_OUT)
     return replace(machine, **coefficients(rows, machine))
 

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polysci.errors import CheckError
 from polysci.rank.shortlist import as_family
 from polysci.rank.traffic import work
 from polysci.target.host import detect
 from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
-from polysci.tune.fit import LAYERS, coefficients
+from polysci.tune import fit
+from polysci.tune.fit import LAYERS, coefficients, fit_coefficients
 from polysci.tune.sample import sample_schedules
 from tests.support import samples
 
@@ -72,3 +74,13 @@ def test_calibration_fits_this_machine(machine: Machine) -> None:
     assert all(machine.coefficient(name) >= 0 for name in COEFFICIENTS)
     assert any(machine.coefficient(name) != ASSUMED.coefficient(name) for name in COEFFICIENTS)
     assert machine.memory_all > 0 and machine.fork_us > 0
+
+
+def test_a_machine_on_which_no_schedule_works_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(bench: object, built: list[object]) -> list[tuple[object, CheckError]]:
+        return [(schedule, CheckError("wrong result")) for schedule in built]
+
+    monkeypatch.setattr(fit, "time_trials", fail)
+    chosen = fit.schedules_to_measure(detect())[:1]
+    with pytest.raises(CheckError, match="none of the schedules that calibration times"):
+        fit_coefficients(detect(), ASSUMED, chosen)
