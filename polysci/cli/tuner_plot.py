@@ -27,6 +27,11 @@ def _time_text(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"
 
 
+def _tick_text(seconds: float, _: float) -> str:
+    """A time on the axis; ticks are round, and those of times that hardly differ lie close."""
+    return f"{seconds * 1e6:.7g} us" if seconds < 1e-3 else f"{seconds * 1e3:.7g} ms"
+
+
 def _title(state: TunerState) -> str:
     """The tuner, and what it decides first, with the beginning of the file's name."""
     names = [decision.name for decision in state.space.decisions]
@@ -67,8 +72,8 @@ def draw(states: Sequence[TunerState], path: Path) -> None:
                 f"{state.limit}",
             )  # fmt: skip
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda second, _: _time_text(second))
-        axes.yaxis.set_minor_formatter(lambda second, _: _time_text(second))
+        axes.yaxis.set_major_formatter(_tick_text)
+        axes.yaxis.set_minor_formatter(_tick_text)
         axes.set_xlabel("individuals measured")
         axes.set_ylabel("best time so far")
         axes.grid(alpha=0.25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def test_a_line_for_each_tuner(
     assert "random, part $1$ (first): 3 us after 4 of at most 5" in drawn
     assert "genetic, part $1$ (second): 1 ms after 2 of at most 5" in drawn
     assert "nothing" not in drawn
+
+
+def test_marks_of_the_axis_differ_where_times_hardly_do(fresh_cache: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    keep(fresh_cache / FOLDER, "first", "random", [8.98e-7, 8.961e-7, 8.949e-7])
+    assert cli.main(["wisdom", "tuners", "--plot", str(tmp_path / "a.svg")]) == 0
+    marks = re.findall(r"<!-- ([\d.]+ us) -->", (tmp_path / "a.svg").read_text())
+    assert len(marks) > 2 and len({*marks}) == len(marks), marks
 
 
 def test_errors(
