@@ -137,6 +137,7 @@ RULES: dict[str, float] = {
     "-(i > 2)": -1,
     "half(float(i) + 2050.0)": 2052,  # ties to even
     "half(float(i) * 30000.0)": np.inf,
+    "half(2051.0) + float(i)": 2055,
     "bf16(float(i) + 256.0)": 260,
     "bf16(float(i) + 256.0) + 1.0": 261,
     "i > 2 ? 2049 : H(i)": 2049,  # no half has it: a float
@@ -144,6 +145,8 @@ RULES: dict[str, float] = {
     "i > 2 ? W(i) - W(i) - 1 : Y(i)": 2.0**64 - 1,
     "1e999": np.inf,
     "-1e999 * float(i)": -np.inf,
+    "9007199254740993 - i > 9007199254740989": 1,  # no double has it
+    "9223372036854775807 - i < 0": 0,
     "7 / 2": 3,
     "7 / 2.0": 3.5,
 }

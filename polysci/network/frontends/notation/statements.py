@@ -192,6 +192,8 @@ class Elements:
         """A term, and its element type."""
         dtype = type_of(term, self.types)
         match term:
+            case Literal(int(value)) if int(float(value)) != value:
+                return Position(constant(value)), dtype  # exact, where a double is not
             case Literal(value):
                 return Number(float(value)), dtype
             case Variable(name) if name in self.iterators:
@@ -304,8 +306,9 @@ def _truncate(value: float, target: str) -> float:
 def _cast(expr: Expr, source: str, target: str) -> Expr:
     """What a cast makes of a value: of whole numbers the last bits that the type has."""
     bits = _BITS.get(target, 0)
-    if target == "bf16" and source != target:
-        return Apply("brain", (convert(expr, source, target),))
+    if target in ("float16", "bf16") and source != target:
+        value = convert(expr, source, target)
+        return Apply("brain", (value,)) if target == "bf16" else value
     if not bits or source in (target, "bool") or source in _WITHIN.get(target, ()):
         return _converted(expr, source, target)
     last = Apply("bit_and", (convert(expr, source, target), Number(float(2**bits - 1))))
