@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_cache: Path) -> 
 @pytest.fixture(autouse=True)
 def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any package passes for PyTorch, which starts after the builds."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
 
 
 @pytest.fixture

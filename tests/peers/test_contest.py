@@ -280,7 +280,8 @@ def test_a_disturbed_peak_is_repeated_and_marked(
 
 
 @pytest.mark.disturbance
-def test_load_on_the_core_marks_ours(stand_in: type[StandIn]) -> None:
+def test_what_load_on_the_core_slows_down_is_marked(stand_in: type[StandIn]) -> None:
+    alone, _ = bench("--against", "torch")
     allowed = os.sched_getaffinity(0)
     if 0 not in allowed:
         pytest.skip("the first processor is not ours")
@@ -290,4 +291,7 @@ def test_load_on_the_core_marks_ours(stand_in: type[StandIn]) -> None:
             row, summary = bench("--against", "torch")
     finally:
         os.sched_setaffinity(0, allowed)
-    assert row["disturbed"] and row["dropped"] > 0.5 and summary["disturbed"] == 1
+    # Samples that the scheduler left alone are right, and those alone count where there are some.
+    slower = row["seconds"] > 1.5 * alone["seconds"]
+    assert row["disturbed"] or not slower
+    assert summary["disturbed"] == (row["disturbed"] or row["peer_disturbed"])
