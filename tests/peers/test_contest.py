@@ -294,4 +294,4 @@ def test_what_load_on_the_core_slows_down_is_marked(stand_in: type[StandIn]) -> 
     # Samples that the scheduler left alone are right, and those alone count where there are some.
     slower = row["seconds"] > 1.5 * alone["seconds"]
     assert row["disturbed"] or not slower
-    assert summary["disturbed"] == (row["disturbed"] or row["peer_disturbed"])
+    assert summary["disturbed"] or not (row["disturbed"] or row["peer_disturbed"])
